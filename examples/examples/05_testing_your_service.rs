@@ -1,7 +1,7 @@
 //! `cargo run -p examples --example 05_testing_your_service`
 //!
-//! What a service's own tests look like: which events did a save record, what happens when the broker is away, what did
-//! the consumer do in the end. No server, no sleep, no mock of the database.
+//! The tests of a service: the events that a save recorded, an outage of the broker, and the effects of the consumer. No server, no sleep,
+//! no mock of the database.
 
 use outbox::core::RelayError;
 use outbox::prelude::*;

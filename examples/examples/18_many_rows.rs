@@ -1,6 +1,6 @@
 //! `cargo run -p examples --example 18_many_rows`
 //!
-//! Many rows with an event each, in one call and one transaction: insert, update and delete. And a sort of the errors: what to repeat, what to answer.
+//! Many rows with an event each, in one call and one transaction: insert, update and delete. The errors are sorted by the answer that a service gives.
 //! No server is needed.
 
 use outbox::prelude::*;

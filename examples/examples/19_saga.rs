@@ -290,7 +290,8 @@ async fn main() -> Result<(), outbox::Failure> {
     let database = TestDatabase::create().await?;
     let (db, relay_db) = (database.connect().await?, database.connect().await?);
     db.get_schema_builder().register(saga::Entity).apply(&db).await?;
-    let broker = MemoryBroker::new();
+    // As long as a stream keeps messages by default, so that the inbox has nothing to warn of.
+    let broker = MemoryBroker::new().with_retention(Some(Duration::from_secs(14 * 24 * 3600)));
     let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
     let inbox = Inbox::new(db.clone(), broker.subscriber());
     let db = OutboxConnection::new(db, OutboxConfig::default());

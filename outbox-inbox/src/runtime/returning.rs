@@ -1,6 +1,6 @@
 //! Deliveries on their way back to the broker, beside the loop: first the database takes back what it counted for them, then the broker is told.
 //!
-//! Invariants: until the broker is told, it hears that a delivery is not forgotten; a stop waits for all of them, for a bounded time. Absent here: who waits for
+//! Invariants: until the broker is told, it hears that a delivery is not forgotten; a stop waits for all of them, for a bounded time. Not here: who waits for
 //! them meanwhile ([`super::lanes`]).
 
 use std::collections::HashMap;

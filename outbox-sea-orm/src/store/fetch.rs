@@ -16,7 +16,7 @@ use sea_orm::{DbErr, QueryResult, Statement, TryGetable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::fitting::{self, Fitting};
+use super::fitting::{self, Bounds, Fitting};
 use super::session::Session;
 use super::{failed, own};
 use crate::dialect::Dialect;
@@ -24,23 +24,6 @@ use crate::dialect::columns::Column;
 use crate::dialect::fetch::Scope;
 
 const CONTEXT: &str = "messages could not be fetched";
-
-/// Bounds of a batch, in rows and payload bytes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
-    pub(super) rows: usize,
-    pub(super) bytes: usize,
-}
-
-impl Bounds {
-    /// Counts a row. Returns whether another one fits.
-    pub(super) fn take(&mut self, bytes: usize) -> bool {
-        self.rows = self.rows.saturating_sub(1);
-        let fits = bytes <= self.bytes;
-        self.bytes = self.bytes.saturating_sub(bytes);
-        fits && self.rows > 0
-    }
-}
 
 /// A row of a scan.
 #[derive(Debug)]

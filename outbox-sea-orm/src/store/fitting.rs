@@ -7,8 +7,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::fetch::Bounds;
 use super::session::Session;
+
+/// Bounds of a batch, in rows and payload bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) rows: usize,
+    pub(super) bytes: usize,
+}
+
+impl Bounds {
+    /// Counts a row. Returns whether another one fits.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        self.rows = self.rows.saturating_sub(1);
+        let fits = bytes <= self.bytes;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        fits && self.rows > 0
+    }
+}
 
 /// The size of payloads that the next statement reckons with. Shared by all clones of a store.
 #[derive(Debug, Clone, Default)]

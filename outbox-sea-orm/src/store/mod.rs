@@ -44,8 +44,7 @@ use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 
 use self::admin::Decision;
-use self::fetch::Bounds;
-use self::fitting::Fitting;
+use self::fitting::{Bounds, Fitting};
 use self::session::{Isolation, Session};
 use crate::connect::{ConnectError, connect_error};
 use crate::dialect::Dialect;

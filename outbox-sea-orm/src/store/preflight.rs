@@ -1,14 +1,13 @@
 //! Checks the database before the first message. Changes nothing; each answer says what to do.
 
 use outbox_core::{StoreError, describe};
-use sea_orm::{DatabaseConnection, DbBackend, DbErr, RuntimeErr, Statement};
+use sea_orm::{DatabaseConnection, DbBackend, DbErr, RuntimeErr};
 
+use super::failed;
 use super::session::Session;
-use super::{failed, tables};
+use super::tables::{self, CONTEXT, setup, text};
 use crate::connect::{ConnectError, connect_error};
 use crate::dialect::Dialect;
-
-pub(super) const CONTEXT: &str = "the database could not be checked";
 
 /// A server and its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,15 +69,6 @@ fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
     }
 }
 
-pub(super) async fn text(db: &Session, sql: &str) -> Result<String, DbErr> {
-    let statement = Statement::from_string(db.get_database_backend(), sql);
-    let row = db
-        .query_one_raw(statement)
-        .await?
-        .ok_or_else(|| DbErr::RecordNotFound(sql.to_owned()))?;
-    row.try_get_by_index(0)
-}
-
 /// A user who may not make and drop days can still relay, so that is a warning.
 #[cfg(feature = "postgres")]
 async fn postgres(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
@@ -129,10 +119,6 @@ async fn sqlite(db: &Session) -> Result<Vec<String>, StoreError> {
             "journal_mode is {mode}, with which readers and the writer block each other; run `PRAGMA journal_mode = WAL` once"
         )],
     })
-}
-
-pub(super) fn setup(context: String) -> StoreError {
-    StoreError::Setup { context }
 }
 
 /// Refuses a server that is too old. A version that cannot be parsed is accepted, because a fork may number differently.

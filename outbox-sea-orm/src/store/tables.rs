@@ -7,12 +7,13 @@ use outbox_core::StoreError;
 use outbox_core::message::PARTITIONS;
 use sea_orm::{DbBackend, DbErr, Statement};
 
-use super::preflight::{CONTEXT, setup, text};
 use super::session::Session;
 use super::{failed, has_code, refuses_to_write};
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
+
+pub(super) const CONTEXT: &str = "the database could not be checked";
 
 /// A table: the columns that this version knows, the column that a probe writes, and what a relay does beside reading.
 struct Table<'a> {
@@ -248,4 +249,17 @@ async fn check_indexes(db: &Session, dialect: &Dialect) -> Result<(), StoreError
         }
     }
     Ok(())
+}
+
+pub(super) async fn text(db: &Session, sql: &str) -> Result<String, DbErr> {
+    let statement = Statement::from_string(db.get_database_backend(), sql);
+    let row = db
+        .query_one_raw(statement)
+        .await?
+        .ok_or_else(|| DbErr::RecordNotFound(sql.to_owned()))?;
+    row.try_get_by_index(0)
+}
+
+pub(super) fn setup(context: String) -> StoreError {
+    StoreError::Setup { context }
 }

@@ -11,7 +11,8 @@ use outbox_core::{Fetched, StoreError};
 use sea_orm::DbBackend;
 use sea_orm::{DbErr, QueryResult};
 
-use super::fetch::{Bounds, ScannedRow, corrupt, read_all};
+use super::fetch::{ScannedRow, corrupt, read_all};
+use super::fitting::Bounds;
 use super::fitting::Fitting;
 use super::session::Session;
 use super::{failed, own};

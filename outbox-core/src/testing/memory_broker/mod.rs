@@ -6,6 +6,7 @@
 //! [`MemoryBroker::lose_acks`].
 
 mod consumer;
+mod faults;
 mod publisher;
 mod state;
 mod subscriber;
@@ -109,13 +110,6 @@ impl MemoryBroker {
     #[must_use]
     pub fn with_retention(self, retention: Option<Duration>) -> Self {
         self.lock().retention = retention;
-        self
-    }
-
-    /// Sets the largest message in bytes, headers included. Default: 1 MiB.
-    #[must_use]
-    pub fn with_message_bytes_max(self, bytes: usize) -> Self {
-        self.lock().message_bytes_max = bytes;
         self
     }
 

@@ -42,7 +42,6 @@ pub(in crate::testing) struct State {
     pub(in crate::testing) faults: Faults,
     pub(super) window: DedupWindow,
     pub(super) retention: Option<Duration>,
-    pub(super) message_bytes_max: usize,
     pub(super) latency: Duration,
     pub(super) prefetches: bool,
     pub(super) publishes: u64,
@@ -92,7 +91,6 @@ impl Default for State {
             faults: Faults::default(),
             window: DedupWindow::default(),
             retention: None,
-            message_bytes_max: MESSAGE_BYTES_MAX,
             latency: Duration::ZERO,
             prefetches: false,
             publishes: 0,
@@ -132,7 +130,7 @@ impl State {
     pub(super) fn publish(&mut self, message: &Message, connection: u64) -> Result<Receipt, PublishError> {
         self.publishes += 1;
         let fail = |class, context: &str| Err(PublishError::new(class, context));
-        if size_bytes(message) > self.message_bytes_max {
+        if size_bytes(message) > MESSAGE_BYTES_MAX {
             return fail(FailureClass::Permanent, "message is larger than the broker takes");
         }
         if let Some(class) = self.faults.refusal(message) {

@@ -30,8 +30,8 @@ async fn receives<F: SubscriberFixture>(subscription: &mut SubscriptionOf<F>, ex
     }
 }
 
-/// A new consumer is given everything, what comes after its first subscription, or what came at a time or later. To start at
-/// a time to come is to start with what comes after the subscription.
+/// A new consumer is given all messages, those that come after its first subscription, or those that came at a time or later.
+/// To start at a time to come is to start with what comes after the subscription.
 pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixture: &F) {
     let old = publish(fixture, NOTED, "a", 1).await;
     sleep(APART).await;
