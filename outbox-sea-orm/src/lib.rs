@@ -131,4 +131,6 @@ pub use joined::Integrity;
 #[doc(hidden)]
 pub use kind::kind_of_driver;
 #[doc(hidden)]
+pub use session::{begin_nested, run_once};
+#[doc(hidden)]
 pub use sql::Sql;
