@@ -19,6 +19,7 @@ mod failover;
 mod insert;
 mod joined;
 mod many;
+mod many_checks;
 mod migration;
 mod operators;
 mod refused;
