@@ -278,6 +278,11 @@ fn example_18_many_rows() {
     check("18_many_rows", &[]);
 }
 
+#[test]
+fn example_19_sqlx_transaction() {
+    check("19_sqlx_transaction", &[]);
+}
+
 fn request(address: &str, request_line: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(

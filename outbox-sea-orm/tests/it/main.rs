@@ -31,6 +31,7 @@ mod save;
 mod session;
 mod sharing;
 mod silent;
+mod sqlx;
 mod store;
 mod transaction;
 mod ui;
