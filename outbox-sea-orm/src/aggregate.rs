@@ -5,13 +5,16 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
 
-use outbox_core::{Events, IntoEvents, IntoMessage};
-use sea_orm::{ActiveModelBehavior, ActiveModelTrait, IntoActiveModel};
+use outbox_core::{Events, IntoEvents, IntoMessage, MessageContext};
+use sea_orm::{
+    ActiveModelBehavior, ActiveModelTrait, DatabaseTransaction, DbErr, EntityTrait, IntoActiveModel,
+};
 
 use crate::error::SaveError;
-use crate::execute::Executor;
-use crate::save::{MakesEvents, ModelOf, SaveWithEvents};
+use crate::execute::{Executor, Work};
+use crate::save::{MakesEvents, ModelOf, SaveWithEvents, record_or_look};
 
 /// An active model and the events raised on it.
 ///
@@ -45,24 +48,33 @@ use crate::save::{MakesEvents, ModelOf, SaveWithEvents};
 /// ```
 ///
 /// A new row has no key yet, if the database generates it. Events that need it are raised with [`Self::raise_with`].
+///
+/// A nested active model (SeaORM's `ActiveModelEx`) is wrapped with [`Self::nested`] and saved with [`Self::save_by`]. `M` is the saved model, of
+/// which [`Self::raise_with`] makes events.
 #[must_use = "raised events are lost unless the aggregate is saved"]
-pub struct AggregateRoot<A: ActiveModelTrait> {
+pub struct AggregateRoot<A: ActiveModelTrait, M = ModelOf<A>> {
     // `None` only while a save takes it.
     model: Option<A>,
     events: Events,
-    later: Vec<Later<A>>,
+    later: Vec<Later<M>>,
 }
 
 /// Makes events from a saved model.
 type Make<M> = Box<dyn FnOnce(&M) -> Events + Send + Sync>;
 
 /// Events that are made from the saved model, and those raised after them.
-struct Later<A: ActiveModelTrait> {
-    make: Make<ModelOf<A>>,
+struct Later<M> {
+    make: Make<M>,
     then: Events,
 }
 
-impl<A: ActiveModelTrait + fmt::Debug> fmt::Debug for AggregateRoot<A> {
+/// A write in an open transaction: the future of a closure for [`AggregateRoot::save_by`].
+pub type Write<'t, M> = Pin<Box<dyn Future<Output = Result<M, DbErr>> + Send + 't>>;
+
+/// The model of an entity together with its nested models.
+type NestedOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::ModelEx;
+
+impl<A: ActiveModelTrait + fmt::Debug, M> fmt::Debug for AggregateRoot<A, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AggregateRoot")
             .field("model", &self.model)
@@ -75,6 +87,19 @@ impl<A: ActiveModelTrait + fmt::Debug> fmt::Debug for AggregateRoot<A> {
 impl<A: ActiveModelTrait> AggregateRoot<A> {
     /// Wraps an active model.
     pub fn new(model: A) -> Self {
+        Self::wrap(model)
+    }
+}
+
+impl<A: ActiveModelTrait> AggregateRoot<A, NestedOf<A>> {
+    /// Wraps an active model that holds others: an `ActiveModelEx`, as `order::ActiveModel::builder()` makes it. [`Self::save_by`] saves it.
+    pub fn nested(model: A) -> Self {
+        Self::wrap(model)
+    }
+}
+
+impl<A: ActiveModelTrait, M> AggregateRoot<A, M> {
+    fn wrap(model: A) -> Self {
         Self {
             model: Some(model),
             events: Events::new(),
@@ -116,10 +141,10 @@ impl<A: ActiveModelTrait> AggregateRoot<A> {
     /// ```
     pub fn raise_with<F>(&mut self, events: F)
     where
-        F: MakesEvents<ModelOf<A>, Made: IntoEvents> + Sync,
+        F: MakesEvents<M, Made: IntoEvents> + Sync,
     {
         self.later.push(Later {
-            make: Box::new(move |saved: &ModelOf<A>| events(saved).into_events()),
+            make: Box::new(move |saved: &M| events(saved).into_events()),
             then: Events::new(),
         });
     }
@@ -136,13 +161,13 @@ impl<A: ActiveModelTrait> AggregateRoot<A> {
     }
 
     /// The model, and a closure that makes the raised events from the saved model.
-    fn take(&mut self) -> (A, impl FnOnce(&ModelOf<A>) -> Events + Send + use<A>) {
+    fn take(&mut self) -> (A, impl FnOnce(&M) -> Events + Send + use<A, M>) {
         let model = self
             .model
             .take()
             .expect("the model is only taken by methods that consume the aggregate");
         let (mut all, later) = (std::mem::take(&mut self.events), std::mem::take(&mut self.later));
-        let events = move |saved: &ModelOf<A>| {
+        let events = move |saved: &M| {
             for Later { make, then } in later {
                 all.append(make(saved));
                 all.append(then);
@@ -150,6 +175,74 @@ impl<A: ActiveModelTrait> AggregateRoot<A> {
             all
         };
         (model, events)
+    }
+}
+
+impl<A, M> AggregateRoot<A, M>
+where
+    A: ActiveModelTrait + Send + 'static,
+    M: Send + Sync + 'static,
+{
+    /// Saves by a write of yours, and records the raised events in the same transaction: for nested active models, whose methods SeaORM generates
+    /// for each entity, and for writes that no other method has. Returns what the write returns.
+    ///
+    /// ```
+    /// # use outbox_core::DomainEvent;
+    /// # mod basket {
+    /// #     use sea_orm::entity::prelude::*;
+    /// #     #[sea_orm::model]
+    /// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    /// #     #[sea_orm(table_name = "baskets")]
+    /// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, #[sea_orm(has_many)] pub items: HasMany<super::article::Entity> }
+    /// #     impl ActiveModelBehavior for ActiveModel {}
+    /// # }
+    /// # mod article {
+    /// #     use sea_orm::entity::prelude::*;
+    /// #     #[sea_orm::model]
+    /// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    /// #     #[sea_orm(table_name = "items")]
+    /// #     pub struct Model {
+    /// #         #[sea_orm(primary_key)] pub id: i32, pub basket_id: i32, pub name: String,
+    /// #         #[sea_orm(belongs_to, from = "basket_id", to = "id")] pub basket: BelongsTo<super::basket::Entity>,
+    /// #     }
+    /// #     impl ActiveModelBehavior for ActiveModel {}
+    /// # }
+    /// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "basket", name = "filled")]
+    /// # struct BasketFilled { #[domain_event(aggregate_id)] basket_id: i32, items: usize }
+    /// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), outbox_sea_orm::SaveError> {
+    /// use outbox_sea_orm::AggregateRoot;
+    ///
+    /// let basket = basket::ActiveModel::builder().add_item(article::ActiveModel::builder().set_name("chai"));
+    /// let mut basket = AggregateRoot::nested(basket);
+    /// basket.raise_with(|basket| [BasketFilled { basket_id: basket.id, items: basket.items.len() }]);
+    /// let saved = basket.save_by(&db, |basket, tx| Box::pin(basket.insert(tx))).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Transaction, cancellation and errors are as with [`SaveWithEvents`](crate::SaveWithEvents), except that the size of the rows is not looked
+    /// at before they are sent ([`SaveError::RowTooLarge`]), and that a write which finds no row is only an error if it says so itself: SeaORM
+    /// does not touch a nested model of which nothing is set. Do not record through the closure's transaction, which knows only the default table names.
+    ///
+    /// # Errors
+    ///
+    /// [`SaveError`]; [`SaveError::Database`] holds the error of the write. Model and events are consumed all the same, as by SeaORM's own methods.
+    pub async fn save_by<D, W>(mut self, db: &D, write: W) -> Result<M, SaveError>
+    where
+        D: Executor,
+        W: for<'t> FnOnce(A, &'t DatabaseTransaction) -> Write<'t, M> + Send + 'static,
+    {
+        let (model, events) = self.take();
+        let context = MessageContext::current();
+        db.execute(move |tx, config| -> Work<'_, M> {
+            Box::pin(async move {
+                let saved = write(model, tx).await?;
+                let events = context.sync_scope(|| events(&saved));
+                record_or_look(tx, config, events).await?;
+                Ok(saved)
+            })
+        })
+        .await
     }
 }
 
@@ -206,7 +299,7 @@ where
     }
 }
 
-impl<A: ActiveModelTrait> Deref for AggregateRoot<A> {
+impl<A: ActiveModelTrait, M> Deref for AggregateRoot<A, M> {
     type Target = A;
 
     fn deref(&self) -> &A {
@@ -216,7 +309,7 @@ impl<A: ActiveModelTrait> Deref for AggregateRoot<A> {
     }
 }
 
-impl<A: ActiveModelTrait> DerefMut for AggregateRoot<A> {
+impl<A: ActiveModelTrait, M> DerefMut for AggregateRoot<A, M> {
     fn deref_mut(&mut self) -> &mut A {
         self.model
             .as_mut()
@@ -224,7 +317,7 @@ impl<A: ActiveModelTrait> DerefMut for AggregateRoot<A> {
     }
 }
 
-impl<A: ActiveModelTrait> Drop for AggregateRoot<A> {
+impl<A: ActiveModelTrait, M> Drop for AggregateRoot<A, M> {
     fn drop(&mut self) {
         if !self.events.is_empty() || !self.later.is_empty() {
             tracing::error!(

@@ -34,6 +34,12 @@ pub enum RecordError {
         /// The table of messages that this process uses.
         in_use: String,
     },
+    /// The connection of sqlx is in no transaction that sqlx has begun, so the events could outlive a change that is rolled back. Nothing was written.
+    /// Begin one: `connection.begin()`, or `pool.begin()`.
+    #[error(
+        "the connection is in no transaction; begin one with `begin()` of sqlx, write the change through it, and record in it"
+    )]
+    NoTransaction,
     /// A message with the same deduplication key was recorded before, so the change was saved then. After an unknown commit, this tells a retry
     /// that the first attempt succeeded, whether or not the message is published and deleted by now. Keys are kept for 7 days
     /// (`RelayConfig::dedup_key_retention`).
@@ -86,7 +92,7 @@ impl RecordError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Event(_) | Self::TooLarge { .. } => ErrorKind::InvalidEvent,
-            Self::DefaultNames { .. } => ErrorKind::Misconfigured,
+            Self::DefaultNames { .. } | Self::NoTransaction => ErrorKind::Misconfigured,
             Self::DuplicateKey { .. } => ErrorKind::AlreadyRecorded,
             Self::Database(error) => ErrorKind::of(error),
         }

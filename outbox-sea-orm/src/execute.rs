@@ -48,7 +48,7 @@ pub(crate) async fn begin_with(
 
 /// Fails if an error that somebody swallowed has ended the transaction. PostgreSQL would answer its commit with a rollback, which sqlx 0.9.0
 /// reports as success.
-pub(crate) async fn look(tx: &DatabaseTransaction) -> Result<(), DbErr> {
+pub(crate) async fn look<C: ConnectionTrait>(tx: &C) -> Result<(), DbErr> {
     if tx.get_database_backend() == DbBackend::Postgres {
         tx.execute_unprepared("SELECT 1").await?;
     }

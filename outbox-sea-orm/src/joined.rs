@@ -198,7 +198,7 @@ impl Drop for Place {
 
 /// Closes the connection of a transaction that the database has undone. Later statements would otherwise be committed one by one, and a later
 /// commit of SeaORM's own transaction would report success. SQLite: see [`is_undone_on_sqlite`].
-pub(crate) async fn close(tx: &DatabaseTransaction) {
+pub(crate) async fn close<C: ConnectionTrait>(tx: &C) {
     let end = match tx.get_database_backend() {
         DbBackend::Postgres => "SELECT pg_terminate_backend(pg_backend_pid())",
         DbBackend::MySql => "KILL CONNECTION_ID()",
@@ -221,7 +221,7 @@ const SAVEPOINTS: u32 = 8;
 ///
 /// If so, a new transaction with the same savepoints takes its place. It cannot be committed, because it violates a deferred foreign key (sqlx
 /// switches foreign keys on). So later statements are not committed one by one. A crash leaves nothing of it.
-pub(crate) async fn is_undone_on_sqlite(tx: &DatabaseTransaction) -> bool {
+pub(crate) async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
     // Fails in a transaction.
     if tx.get_database_backend() != DbBackend::Sqlite || tx.execute_unprepared("BEGIN").await.is_err() {
         return false;

@@ -35,7 +35,8 @@ pub enum ErrorKind {
     Refused,
     /// The event cannot be stored or published: its payload is too large, say.
     InvalidEvent,
-    /// A table, a column or a right is missing, the file of SQLite is read-only, or the events would go to the wrong tables.
+    /// A table, a column or a right is missing, the server refuses the login, the file of SQLite is read-only, or the events would go to the wrong tables, or into no
+    /// transaction.
     Misconfigured,
 }
 
@@ -120,20 +121,30 @@ fn kind_of_code(code: &str, text: &str) -> ErrorKind {
     match code.as_bytes() {
         // Whether the statement was completed is unknown, so nothing tells that the transaction is over.
         b"40003" => ErrorKind::Refused,
+        // On MySQL this transaction is read-only, as its caller asked for. PostgreSQL has the same code for a server that is.
+        b"25006" if mysql_number(text).is_some() => ErrorKind::Refused,
         // Serialization failure, deadlock; lock not available.
         [b'4', b'0', _, _, _] | b"55P03" => ErrorKind::Conflict,
         // Connection lost; resources (disk full, too many connections); shutdown; read-only after a failover.
         [b'0', b'8', _, _, _] | [b'5', b'3', _, _, _] | [b'5', b'7', b'P', b'0', _] | b"25006" => {
             ErrorKind::Unavailable
         }
-        b"42501" => ErrorKind::Misconfigured,
-        // A right on a table or on a column.
-        b"42000" if matches!(mysql_number(text), Some(1142 | 1143)) => ErrorKind::Misconfigured,
+        // A right; a login that is refused (28), a database that does not exist.
+        b"42501" | [b'2', b'8', _, _, _] | b"3D000" => ErrorKind::Misconfigured,
+        b"42000" => match mysql_number(text) {
+            // A right on a database, a table or a column; a database that does not exist.
+            Some(1044 | 1049 | 1142 | 1143) => ErrorKind::Misconfigured,
+            // Too many connections, or statements per hour, of this user.
+            Some(1203 | 1226) => ErrorKind::Unavailable,
+            _ => ErrorKind::Refused,
+        },
         b"HY000" => match mysql_number(text) {
             // A lock that was not granted in time, which MariaDB also reports for NOWAIT; NOWAIT on MySQL; a row that has changed since the snapshot.
             Some(1205 | 3572 | 1020) => ErrorKind::Conflict,
             // Too many connections; shutdown; read-only; disk full.
             Some(1040 | 1053 | 1290 | 1836 | 1021 | 1114) => ErrorKind::Unavailable,
+            // Refused logins: this host; an expired password; a locked account.
+            Some(1130 | 1820 | 1862 | 3118 | 4151) => ErrorKind::Misconfigured,
             _ => ErrorKind::Refused,
         },
         code if code.len() < 5 => {
@@ -196,6 +207,30 @@ mod tests {
                 Misconfigured,
             ),
             ("42000", "1064 (42000): error in your SQL syntax", Refused),
+            ("28P01", "password authentication failed", Misconfigured),
+            ("28000", "1045 (28000): Access denied for user", Misconfigured),
+            ("3D000", "database does not exist", Misconfigured),
+            ("42000", "1049 (42000): Unknown database", Misconfigured),
+            (
+                "HY000",
+                "1130 (HY000): Host is not allowed to connect",
+                Misconfigured,
+            ),
+            (
+                "42000",
+                "1203 (42000): more than 'max_user_connections'",
+                Unavailable,
+            ),
+            (
+                "25006",
+                "cannot execute INSERT in a read-only transaction",
+                Unavailable,
+            ),
+            (
+                "25006",
+                "1792 (25006): Cannot execute statement in a READ ONLY transaction",
+                Refused,
+            ),
             ("23505", "duplicate key", Refused),
             ("25P02", "current transaction is aborted", Refused),
             ("57014", "canceling statement due to statement timeout", Refused),

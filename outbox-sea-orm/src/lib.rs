@@ -58,8 +58,9 @@
 //! |---|---|
 //! | a model and events | [`SaveWithEvents`]: `insert_`, `update_`, `save_`, `delete_with_events` |
 //! | many rows and their events | [`SaveManyWithEvents`]: `insert_`, `upsert_`, `update_`, `delete_many_with_events` |
-//! | domain methods that raise events | [`AggregateRoot`] |
-//! | events only | [`record`], inside a transaction |
+//! | domain methods that raise events; nested active models | [`AggregateRoot`] |
+//! | events only | [`record()`], inside a transaction |
+//! | a transaction of sqlx | `sqlx::record` (feature `sqlx`) |
 //! | several changes, and conflicts with others | [`OutboxConnection::transaction`], which repeats them |
 //! | other table names or limits | [`OutboxConnection`] with an [`OutboxConfig`] |
 //! | a database that may start later | [`connect`](fn@connect) |
@@ -97,6 +98,11 @@ mod joined;
 mod kind;
 pub mod names;
 mod sql;
+#[cfg(all(
+    feature = "sqlx",
+    any(feature = "postgres", feature = "mysql", feature = "sqlite")
+))]
+pub mod sqlx;
 
 #[cfg(feature = "migration")]
 pub mod migration;
@@ -104,7 +110,7 @@ mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use aggregate::AggregateRoot;
+pub use aggregate::{AggregateRoot, Write};
 pub use cause::is_commit_refused;
 pub use config::OutboxConfig;
 pub use connect::{ConnectError, connect};
@@ -130,5 +136,7 @@ pub use joined::Integrity;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[doc(hidden)]
 pub use kind::kind_of_driver;
+#[doc(hidden)]
+pub use session::{begin_nested, run_once};
 #[doc(hidden)]
 pub use sql::Sql;

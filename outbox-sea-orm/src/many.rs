@@ -42,7 +42,7 @@ where
 /// Saves many rows of an entity together with their events. Implemented for every SeaORM entity.
 ///
 /// Everything is one transaction, as with [`SaveWithEvents`](crate::SaveWithEvents): a pool opens and commits one, an open transaction is joined.
-/// Rows are written with statements of up to 1,000 rows (500 on MySQL and MariaDB) and 4 MiB, and their events with statements of up to 5,000
+/// Rows are written with statements of up to 1,000 rows and 4 MiB (500 rows and 512 KiB on MySQL and MariaDB), and their events with statements of up to 5,000
 /// (PostgreSQL) or 500 events. The closure is called once for each row that was written, with the row as it is stored now; for a deletion, as it
 /// was. It may return several events, or none.
 ///
@@ -158,6 +158,7 @@ where
                     if changes.as_query().get_values().is_empty() {
                         return Ok(0);
                     }
+                    rows::check_changes(tx, &changes).await?;
                     let mut recorder = Recorder::new(tx, config);
                     let keys_max = chunks::keys_max::<Self>(tx.get_database_backend());
                     let mut rows = 0;

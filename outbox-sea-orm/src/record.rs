@@ -8,7 +8,7 @@ use crate::config::OutboxConfig;
 use crate::error::RecordError;
 use crate::in_use;
 use crate::insert::insert;
-use crate::joined::{Turn, close};
+use crate::joined::{Turn, close, is_undone_on_sqlite};
 use crate::transaction::Transactional;
 
 /// Records events in an open transaction: they exist if and only if it commits.
@@ -68,6 +68,8 @@ pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<
                 close(tx.transaction()).await;
             }
         }
+        // The same: on SQLite a transaction that cannot be committed has taken its place.
+        Err(RecordError::Database(_)) if is_undone_on_sqlite(tx.transaction()).await => {}
         // Numbers may have been given that no message has.
         Err(RecordError::Database(_) | RecordError::DuplicateKey { .. }) => turn.fails(),
         _ => turn.ends(),

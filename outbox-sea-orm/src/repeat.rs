@@ -212,9 +212,16 @@ impl OutboxConnection {
         // If the closure panics, or this future is dropped here, the transaction is dropped, which rolls it back.
         let outcome = work(OpenTransaction(tx.clone())).await;
         let Some(tx) = Arc::into_inner(tx) else {
-            return Err(refused(DbErr::Custom(
+            // It is not rolled back yet, so it is not repeated either.
+            let kept = || {
+                refused(DbErr::Custom(
                 "the open transaction was kept beyond the closure's end, so it is not committed; do not return or store it".to_owned(),
-            )));
+            ))
+            };
+            return Err(outcome.err().map_or_else(kept, |error| Failed {
+                error,
+                is_conflict: false,
+            }));
         };
         let integrity = tx.integrity().cloned().unwrap_or_default();
         match outcome {

@@ -63,7 +63,8 @@ pub(crate) async fn packet_bytes_max<C: ConnectionTrait>(conn: &C) -> Result<usi
     Ok(usize::try_from(packet).unwrap_or(usize::MAX))
 }
 
-fn value_bytes(value: &Value) -> usize {
+/// What a value takes in the packet, at most.
+pub(crate) fn value_bytes(value: &Value) -> usize {
     let content = match value {
         Value::String(Some(text)) => text.len(),
         Value::Bytes(Some(bytes)) => bytes.len(),

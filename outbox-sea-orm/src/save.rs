@@ -215,7 +215,7 @@ where
 }
 
 /// Records events. If there are none, looks whether the transaction has failed: a hook of the model may have swallowed an error.
-async fn record_or_look(
+pub(crate) async fn record_or_look(
     tx: &DatabaseTransaction,
     config: &OutboxConfig,
     events: Events,

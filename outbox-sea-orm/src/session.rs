@@ -7,14 +7,13 @@ use std::pin::Pin;
 
 use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
 use sea_orm::{
-    AccessMode, ConnectionTrait, DatabaseConnection, DbBackend, DbErr, ExecResult, IsolationLevel,
-    QueryResult, Statement, StreamTrait, TransactionError, TransactionOptions, TransactionSession,
-    TransactionTrait,
+    ConnectionTrait, DatabaseConnection, DbBackend, DbErr, ExecResult, QueryResult, Statement, StreamTrait,
+    TransactionError, TransactionOptions, TransactionSession,
 };
 
 use crate::joined::Integrity;
 use crate::repeat::OpenTransaction;
-use crate::transaction::{OutboxConnection, OutboxTransaction, Transactional as _};
+use crate::transaction::{OutboxConnection, OutboxTransaction, Transactional};
 
 /// The closure of SeaORM's own `transaction`.
 type Boxed<'c, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>;
@@ -110,34 +109,41 @@ impl TransactionSession for OutboxTransaction {
     }
 }
 
-/// A nested transaction (a savepoint) is part of the outer one, so it has no isolation level or access mode of its own.
-fn begins_nested(options: TransactionOptions) -> Result<(), DbErr> {
+/// Begins a nested transaction (a savepoint) through SeaORM's trait. It is part of the outer one, so it has no isolation level or access mode of its
+/// own.
+#[doc(hidden)]
+pub async fn begin_nested(
+    outer: &impl Transactional,
+    options: TransactionOptions,
+) -> Result<OutboxTransaction, DbErr> {
     if options.isolation_level.is_some() || options.access_mode.is_some() {
         return Err(DbErr::Custom(
             "a nested transaction has the isolation level and access mode of its outer one; set them where that begins".to_owned(),
         ));
     }
-    Ok(())
+    OutboxTransaction::within(outer).await
 }
 
-/// Implements `TransactionTrait` from a method that begins with options.
-macro_rules! begins {
+/// Implements SeaORM's `TransactionTrait` from an expression that begins with options.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __begins {
     ($(#[$doc:meta])* $ty:ty, |$db:ident, $options:ident| $begin:expr) => {
         $(#[$doc])*
         #[async_trait::async_trait]
-        impl TransactionTrait for $ty {
-            type Transaction = OutboxTransaction;
+        impl sea_orm::TransactionTrait for $ty {
+            type Transaction = $crate::OutboxTransaction;
 
-            async fn begin(&self) -> Result<OutboxTransaction, DbErr> {
-                self.begin_with_options(TransactionOptions::default()).await
+            async fn begin(&self) -> Result<$crate::OutboxTransaction, sea_orm::DbErr> {
+                self.begin_with_options(sea_orm::TransactionOptions::default()).await
             }
 
             async fn begin_with_config(
                 &self,
-                isolation_level: Option<IsolationLevel>,
-                access_mode: Option<AccessMode>,
-            ) -> Result<OutboxTransaction, DbErr> {
-                self.begin_with_options(TransactionOptions {
+                isolation_level: Option<sea_orm::IsolationLevel>,
+                access_mode: Option<sea_orm::AccessMode>,
+            ) -> Result<$crate::OutboxTransaction, sea_orm::DbErr> {
+                self.begin_with_options(sea_orm::TransactionOptions {
                     isolation_level,
                     access_mode,
                     sqlite_transaction_mode: None,
@@ -147,15 +153,18 @@ macro_rules! begins {
 
             async fn begin_with_options(
                 &self,
-                $options: TransactionOptions,
-            ) -> Result<OutboxTransaction, DbErr> {
+                $options: sea_orm::TransactionOptions,
+            ) -> Result<$crate::OutboxTransaction, sea_orm::DbErr> {
                 let $db = self;
-                $begin
+                $begin.await
             }
 
-            async fn transaction<F, T, E>(&self, callback: F) -> Result<T, TransactionError<E>>
+            async fn transaction<F, T, E>(&self, callback: F) -> Result<T, sea_orm::TransactionError<E>>
             where
-                F: for<'c> FnOnce(&'c OutboxTransaction) -> Boxed<'c, T, E> + Send,
+                F: for<'c> FnOnce(
+                        &'c $crate::OutboxTransaction,
+                    ) -> std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>
+                    + Send,
                 T: Send,
                 E: std::fmt::Display + std::fmt::Debug + Send,
             {
@@ -165,48 +174,46 @@ macro_rules! begins {
             async fn transaction_with_config<F, T, E>(
                 &self,
                 callback: F,
-                isolation_level: Option<IsolationLevel>,
-                access_mode: Option<AccessMode>,
-            ) -> Result<T, TransactionError<E>>
+                isolation_level: Option<sea_orm::IsolationLevel>,
+                access_mode: Option<sea_orm::AccessMode>,
+            ) -> Result<T, sea_orm::TransactionError<E>>
             where
-                F: for<'c> FnOnce(&'c OutboxTransaction) -> Boxed<'c, T, E> + Send,
+                F: for<'c> FnOnce(
+                        &'c $crate::OutboxTransaction,
+                    ) -> std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>
+                    + Send,
                 T: Send,
                 E: std::fmt::Display + std::fmt::Debug + Send,
             {
                 let tx = self
                     .begin_with_config(isolation_level, access_mode)
                     .await
-                    .map_err(TransactionError::Connection)?;
-                once(tx, callback).await
+                    .map_err(sea_orm::TransactionError::Connection)?;
+                $crate::run_once(tx, callback).await
             }
         }
     };
 }
 
-begins!(
+crate::__begins!(
     /// Its transactions record into the tables of this connection. SeaORM's `transaction` repeats nothing; [`OutboxConnection::transaction`] does.
     OutboxConnection,
-    |db, options| db.begin_with(options).await
+    |db, options| db.begin_with(options)
 );
-begins!(
+crate::__begins!(
     /// Nested transactions (savepoints), as from [`OutboxTransaction::begin`]. They refuse an isolation level or access mode of their own.
     OutboxTransaction,
-    |tx, options| {
-        begins_nested(options)?;
-        Self::begin(tx).await
-    }
+    |tx, options| begin_nested(tx, options)
 );
-begins!(
+crate::__begins!(
     /// As for [`OutboxTransaction`].
     OpenTransaction,
-    |tx, options| {
-        begins_nested(options)?;
-        OutboxTransaction::begin(tx).await
-    }
+    |tx, options| begin_nested(tx, options)
 );
 
 /// Runs SeaORM's closure, then commits or rolls back.
-async fn once<F, T, E>(tx: OutboxTransaction, callback: F) -> Result<T, TransactionError<E>>
+#[doc(hidden)]
+pub async fn run_once<F, T, E>(tx: OutboxTransaction, callback: F) -> Result<T, TransactionError<E>>
 where
     F: for<'c> FnOnce(&'c OutboxTransaction) -> Boxed<'c, T, E> + Send,
     T: Send,

@@ -100,3 +100,16 @@ impl Sql {
         )
     }
 }
+
+/// The statement as sqlx takes it.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub(crate) fn query<D: sea_orm::sqlx::Database>(
+    statement: &Statement,
+) -> sea_orm::sqlx::query::Query<'_, D, sea_query_sqlx::SqlxValues>
+where
+    sea_query_sqlx::SqlxValues: sea_orm::sqlx::IntoArguments<D>,
+{
+    let values = statement.values.clone().unwrap_or(sea_orm::Values(Vec::new()));
+    let text = sea_orm::sqlx::AssertSqlSafe(statement.sql.as_str());
+    sea_orm::sqlx::query_with(text, sea_query_sqlx::SqlxValues(values))
+}

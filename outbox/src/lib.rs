@@ -98,6 +98,7 @@
 //! | feature | adds |
 //! |---|---|
 //! | `postgres`, `mysql`, `sqlite` | the database of relay and handlers; at least one. MariaDB is `mysql` |
+//! | `sqlx` | events in transactions of sqlx, for services that use SeaORM only in part: module `sqlx` |
 //! | `nats` (default) | JetStream, module `nats` |
 //! | `http` | a layer for axum: requests with an `Idempotency-Key` take effect once, `inbox::http` |
 //! | `redis`, `redis-tls` | a deduplication store for effects outside the database, `inbox::RedisDedupStore` |
@@ -151,3 +152,10 @@ pub use outbox_nats as nats;
 /// SeaORM models saved together with their events, and the store of the relay.
 #[doc(inline)]
 pub use outbox_sea_orm as sea_orm;
+/// Events in transactions of sqlx.
+#[cfg(all(
+    feature = "sqlx",
+    any(feature = "postgres", feature = "mysql", feature = "sqlite")
+))]
+#[doc(inline)]
+pub use outbox_sea_orm::sqlx;

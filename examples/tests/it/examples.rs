@@ -288,6 +288,11 @@ fn example_20_calling_a_carrier() {
     check("20_calling_a_carrier", &[]);
 }
 
+#[test]
+fn example_21_sqlx_transaction() {
+    check("21_sqlx_transaction", &[]);
+}
+
 fn request(address: &str, request_line: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(

@@ -6,10 +6,13 @@
 use std::any::TypeId;
 use std::fmt;
 use std::ops::Deref;
+use std::pin::Pin;
 
 use outbox_core::{IntoEvents, MessageId};
 use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, RecordError, Transactional};
-use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement};
+use sea_orm::{
+    ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement, StreamTrait,
+};
 
 use super::context::HandlerContext;
 use super::error::HandlerError;
@@ -112,7 +115,7 @@ impl Drop for Doubt<'_> {
 #[async_trait::async_trait]
 impl ConnectionTrait for Tx<'_> {
     fn get_database_backend(&self) -> DbBackend {
-        self.transaction.get_database_backend()
+        ConnectionTrait::get_database_backend(self.transaction)
     }
 
     async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
@@ -139,6 +142,39 @@ impl ConnectionTrait for Tx<'_> {
         self.transaction.is_mock_connection()
     }
 }
+
+/// Rows one by one. While the stream lives, other statements of the same transaction wait for it: end it or drop it first.
+///
+/// A generic function that streams through any `StreamTrait` returns a boxed future, if handlers call it: the compiler cannot show otherwise that the
+/// future is `Send`.
+impl StreamTrait for Tx<'_> {
+    type Stream<'s>
+        = <DatabaseTransaction as StreamTrait>::Stream<'s>
+    where
+        Self: 's;
+
+    fn get_database_backend(&self) -> DbBackend {
+        ConnectionTrait::get_database_backend(self)
+    }
+
+    fn stream_raw<'s>(
+        &'s self,
+        statement: Statement,
+    ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'s>, DbErr>> + Send + 's>> {
+        Box::pin(async move {
+            self.recorded.integrity().usable()?;
+            // Nobody sees whether a row of it fails, or whether it is dropped.
+            self.recorded.doubt();
+            self.transaction.stream_raw(statement).await
+        })
+    }
+}
+
+outbox_sea_orm::__begins!(
+    /// Nested transactions (savepoints), as from [`Tx::begin`]. They refuse an isolation level or access mode of their own.
+    Tx<'_>,
+    |tx, options| outbox_sea_orm::begin_nested(tx, options)
+);
 
 /// Records follow-up events in the handler's transaction. They carry the handled message as their cause, and its correlation
 /// id.

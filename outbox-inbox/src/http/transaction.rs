@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +14,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Response, StatusCode};
 use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, Transactional};
-use sea_orm::{DatabaseTransaction, DbErr};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, Statement, StreamTrait};
 
 use super::response::problem;
 
@@ -98,6 +99,31 @@ impl Transactional for RequestTx {
 }
 
 outbox_sea_orm::__connection_by_deref!(RequestTx, usable);
+
+/// Rows one by one. While the stream lives, other statements of the same transaction wait for it: end it or drop it first.
+impl StreamTrait for RequestTx {
+    type Stream<'s> = <DatabaseTransaction as StreamTrait>::Stream<'s>;
+
+    fn get_database_backend(&self) -> DbBackend {
+        ConnectionTrait::get_database_backend(self)
+    }
+
+    fn stream_raw<'s>(
+        &'s self,
+        statement: Statement,
+    ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'s>, DbErr>> + Send + 's>> {
+        Box::pin(async move {
+            self.usable()?;
+            (**self).stream_raw(statement).await
+        })
+    }
+}
+
+outbox_sea_orm::__begins!(
+    /// Nested transactions (savepoints), as from [`RequestTx::begin`]. They refuse an isolation level or access mode of their own.
+    RequestTx,
+    |tx, options| outbox_sea_orm::begin_nested(tx, options)
+);
 
 /// Fails if there is no transaction, because the route is not behind the layer or the layer passes its method through. The rejection answers 500.
 impl<S: Sync> FromRequestParts<S> for RequestTx {

@@ -7,7 +7,7 @@ use outbox_inbox::{Event, HandlerError, Router, Tx, idempotent_handler};
 use outbox_sea_orm::{OutboxConfig, SqlStore};
 
 use crate::on_every_backend;
-use crate::support::{OrderBooked, OrderPlaced, Script, Step, TestDb, book, message, placed};
+use crate::support::{OrderBooked, OrderPlaced, Script, Step, TestDb, as_a_library, book, message, placed};
 
 /// The first run fails after it has recorded an event.
 async fn follow_ups_commit_and_roll_back_with_the_effect(test: TestDb) {
@@ -82,6 +82,29 @@ async fn recording_through_tx_wakes_the_relay(test: TestDb) {
         .expect("relays are woken");
 }
 
+#[idempotent_handler(consumer = "library")]
+async fn call_a_library(event: Event<OrderPlaced>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    use sea_orm::ConnectionTrait as _;
+    let order_id = event.order_id;
+    let effect = format!("INSERT INTO effects (consumer, order_id) VALUES ('library', {order_id})");
+    tx.execute_unprepared(&effect).await?;
+    assert_eq!(as_a_library(&tx, order_id).await?, 1);
+    // The stream has ended, so the transaction takes statements again.
+    tx.execute_unprepared(&effect).await?;
+    Ok(())
+}
+
+/// Code that is generic over SeaORM's traits begins savepoints and streams in the handler's transaction.
+async fn a_library_records_in_the_transaction_of_the_handler(test: TestDb) {
+    let harness = test.harness(&Script::ok());
+    let outcome = harness.deliver::<call_a_library>(&placed(1)).await.unwrap();
+    assert_eq!(outcome, Outcome::Handled);
+    assert_eq!(
+        (test.effects("library", 1).await, test.follow_ups().await),
+        (2, 1)
+    );
+}
+
 /// The limits of the application's outbox also apply in handlers.
 async fn a_follow_up_over_the_limit_is_an_error(test: TestDb) {
     let limits = Limits::default().payload_bytes_max(5);
@@ -125,6 +148,7 @@ on_every_backend!(
     follow_ups_commit_and_roll_back_with_the_effect,
     follow_ups_name_their_cause,
     recording_through_tx_wakes_the_relay,
+    a_library_records_in_the_transaction_of_the_handler,
     a_follow_up_over_the_limit_is_an_error,
     a_chain_of_consumers_settles,
 );

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::TryStreamExt as _;
+use futures_util::future::BoxFuture;
 use outbox_core::retry::Backoff;
 use outbox_core::testing::{MemoryBroker, backend_url};
 use outbox_core::{DomainEvent, Message, NewMessage, Publisher as _};
@@ -16,9 +18,10 @@ use outbox_inbox::{
     Event, HandlerError, HandlerState, Inbox, InboxConfig, Metadata, Outbox, Router, StableKey, Tx,
     idempotent_handler,
 };
+use outbox_sea_orm::{OutboxTransaction, RecordError, record};
 use sea_orm::{
     ConnAcquireErr, ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr,
-    Statement,
+    Statement, StreamTrait, TransactionError, TransactionSession, TransactionTrait,
 };
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -529,4 +532,38 @@ pub(crate) async fn reserve(
     key: StableKey,
 ) -> Result<(), HandlerError> {
     take_effect("stock", &event, &tx, key).await
+}
+
+/// Writes as a library for SeaORM does: an event in a savepoint that is committed, and one in a savepoint that is not. Returns the number of the
+/// order's effects, which it streams. The future is boxed, because the compiler cannot show otherwise that it is `Send` for each lifetime of a `Tx`.
+pub(crate) fn as_a_library<'d, D>(db: &'d D, order_id: u64) -> BoxFuture<'d, Result<usize, DbErr>>
+where
+    D: TransactionTrait<Transaction = OutboxTransaction> + StreamTrait,
+{
+    let failed = |error: RecordError| DbErr::Custom(error.to_string());
+    Box::pin(async move {
+        let tx = db.begin_with_config(None, None).await?;
+        record(&tx, [OrderBooked { order_id }]).await.map_err(failed)?;
+        TransactionSession::commit(tx).await?;
+        let undone: Result<(), TransactionError<DbErr>> = db
+            .transaction(|tx| {
+                Box::pin(async move {
+                    record(tx, [OrderBooked { order_id }]).await.map_err(failed)?;
+                    Err(DbErr::RecordNotUpdated)
+                })
+            })
+            .await;
+        assert!(
+            matches!(undone, Err(TransactionError::Transaction(_))),
+            "{undone:?}"
+        );
+        let effects = format!("SELECT consumer FROM effects WHERE order_id = {order_id}");
+        let effects = Statement::from_string(db.get_database_backend(), effects);
+        let mut rows = Box::pin(db.stream_raw(effects).await?);
+        let mut number = 0;
+        while rows.try_next().await?.is_some() {
+            number += 1;
+        }
+        Ok(number)
+    })
 }

@@ -4,8 +4,9 @@ use std::iter::Peekable;
 
 use sea_orm::{
     ActiveModelTrait, ActiveValue, DbBackend, EntityTrait, Iterable as _, PrimaryKeyArity, PrimaryKeyTrait,
-    Value,
 };
+
+use crate::row_bytes::{UNASKED_BYTES_MAX, value_bytes};
 
 /// Most rows of one statement.
 const ROWS_MAX: usize = 1_000;
@@ -13,8 +14,7 @@ const ROWS_MAX: usize = 1_000;
 /// The same where a primary key has several columns: SQLite takes expressions of up to 1,000 levels.
 const COMPOSITE_ROWS_MAX: usize = 200;
 
-/// Most bytes of texts, documents and binary values in one statement. A larger row is a statement of its own. The smallest default of
-/// `max_allowed_packet` is 16 MiB (MariaDB).
+/// Most bytes of texts, documents and binary values in one statement. A larger row is a statement of its own.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The same for MySQL and MariaDB: MariaDB makes a subquery of a list of 1,000 values, and may then look at, and lock, all rows.
@@ -40,6 +40,14 @@ fn rows_max(backend: DbBackend, columns: usize) -> usize {
     (values_max / columns.max(1)).clamp(1, rows_max)
 }
 
+/// Most bytes of a statement that has several rows. On MySQL and MariaDB so few that the server need not be asked for `max_allowed_packet`.
+fn bytes_max(backend: DbBackend) -> usize {
+    match backend {
+        DbBackend::MySql => UNASKED_BYTES_MAX,
+        _ => BYTES_MAX,
+    }
+}
+
 /// Splits models into statements. The models of one statement have the same columns set, because SeaORM would write null, and not the column's
 /// default, for one that only others have.
 pub(super) struct Chunks<I: Iterator> {
@@ -59,12 +67,13 @@ impl<A: ActiveModelTrait, I: Iterator<Item = A>> Chunks<I> {
         let first = self.models.next()?;
         let columns = set_columns(&first);
         let rows_max = rows_max(self.backend, columns.iter().filter(|is_set| **is_set).count());
+        let bytes_max = bytes_max(self.backend);
         let mut bytes = size_bytes(&first);
         let mut chunk = vec![first];
         while chunk.len() < rows_max {
             let fits = |model: &A| {
                 bytes += size_bytes(model);
-                bytes <= BYTES_MAX && set_columns(model) == columns
+                bytes <= bytes_max && set_columns(model) == columns
             };
             match self.models.next_if(fits) {
                 Some(model) => chunk.push(model),
@@ -85,12 +94,7 @@ fn set_columns<A: ActiveModelTrait>(model: &A) -> Vec<bool> {
 fn size_bytes<A: ActiveModelTrait>(model: &A) -> usize {
     <A::Entity as EntityTrait>::Column::iter()
         .map(|column| match model.get(column) {
-            ActiveValue::Set(value) | ActiveValue::Unchanged(value) => match value {
-                Value::String(Some(text)) => text.len(),
-                Value::Bytes(Some(bytes)) => bytes.len(),
-                Value::Json(Some(document)) => document.to_string().len(),
-                _ => 16,
-            },
+            ActiveValue::Set(value) | ActiveValue::Unchanged(value) => value_bytes(&value),
             ActiveValue::NotSet => 0,
         })
         .sum()
@@ -137,6 +141,7 @@ mod tests {
         assert_eq!(sizes((0..2_500).map(|_| note(None, "a"))), [1_000, 1_000, 500]);
         let large = "x".repeat(3 * 1024 * 1024);
         assert_eq!(sizes((0..3).map(|_| note(None, &large))), [1, 1, 1]);
+        assert_eq!(bytes_max(DbBackend::MySql), 512 * 1024);
         assert_eq!(rows_max(DbBackend::Sqlite, 60), 546);
         assert_eq!(rows_max(DbBackend::MySql, 60), 500);
         assert_eq!(rows_max(DbBackend::Postgres, 100_000), 1);

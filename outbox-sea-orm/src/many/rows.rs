@@ -12,6 +12,7 @@ use sea_orm::{
 };
 
 use crate::error::SaveError;
+use crate::row_bytes;
 
 type Key<E> = <<E as EntityTrait>::PrimaryKey as PrimaryKeyTrait>::ValueType;
 
@@ -40,6 +41,25 @@ where
     }
 
     pub(super) async fn chunk(&mut self, models: Vec<E::ActiveModel>) -> Result<Vec<E::Model>, SaveError> {
+        let number = models.len();
+        // MySQL and MariaDB end the connection if a statement is too large for them. Only a row that is alone in its chunk can be. The size is known
+        // before the await: otherwise the active model would have to be `Sync`.
+        let size_bytes = match &*models {
+            [model] => row_bytes::size_bytes(model, false, self.tx.get_database_backend()),
+            _ => 0,
+        };
+        row_bytes::check(size_bytes, table::<E>, self.tx).await?;
+        let saved = self.write(models).await?;
+        // With a conflict, a row may be left alone.
+        if self.on_conflict.is_none() && saved.len() != number {
+            return Err(SaveError::Unsupported {
+                why: "the database has written other rows than the models say; give them keys that it keeps as they are, or none",
+            });
+        }
+        Ok(saved)
+    }
+
+    async fn write(&mut self, models: Vec<E::ActiveModel>) -> Result<Vec<E::Model>, SaveError> {
         // The keys of the models, if each has one.
         let keys: Option<Vec<_>> = if self.tx.support_returning() {
             None
@@ -165,6 +185,27 @@ async fn find<E: EntityTrait>(tx: &DatabaseTransaction, rows: Condition) -> Resu
     E::find().filter(rows).all(tx).await
 }
 
+/// Refuses changes that MySQL or MariaDB cannot take, as [`row_bytes`] does.
+pub(super) async fn check_changes<E: EntityTrait>(
+    tx: &DatabaseTransaction,
+    changes: &UpdateMany<E>,
+) -> Result<(), SaveError> {
+    if tx.get_database_backend() != DbBackend::MySql {
+        return Ok(());
+    }
+    let values = changes.build(DbBackend::MySql).values;
+    let size_bytes = values
+        .iter()
+        .flat_map(|values| values.iter())
+        .map(row_bytes::value_bytes)
+        .sum();
+    row_bytes::check(size_bytes, table::<E>, tx).await
+}
+
+fn table<E: EntityTrait>() -> String {
+    E::default().table_name().to_owned()
+}
+
 /// Changes rows, which are locked, and returns them.
 pub(super) async fn update<E: EntityTrait>(
     tx: &DatabaseTransaction,
@@ -176,7 +217,8 @@ pub(super) async fn update<E: EntityTrait>(
         return update.exec_with_returning(tx).await.map_err(SaveError::Database);
     }
     let updated = update.exec(tx).await?;
-    let found = find::<E>(tx, rows).await?;
+    // A locking read, because a plain one shows a row whose values did not change as it was at the transaction's first read.
+    let found = E::find().filter(rows).lock_exclusive().all(tx).await?;
     // sqlx asks for the number of rows that match, whether or not a value has changed.
     if updated.rows_affected != found.len() as u64 {
         return Err(SaveError::Unsupported {

@@ -26,7 +26,6 @@ use sea_orm::{
     ConnAcquireErr, DatabaseConnection, DatabaseConnectionType, DbBackend, DbErr, ExecResult, QueryResult,
     RuntimeErr, Statement,
 };
-use sea_query_sqlx::SqlxValues;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OnceCell, oneshot};
 use tokio::time::{sleep, timeout};
@@ -34,6 +33,7 @@ use tokio::time::{sleep, timeout};
 use super::{no_driver, refuses_to_write};
 use crate::connect::why_no_connection;
 use crate::detached::detached;
+use crate::sql::query;
 
 /// How long a call continues after its caller has gone, so that a relay that stops does not tear a call that is nearly done.
 const GRACE: Duration = Duration::from_secs(1);
@@ -399,14 +399,6 @@ async fn end<T>(own: Option<Transaction<'_>>, value: T) -> Result<T, DbErr> {
         own.commit().await?;
     }
     Ok(value)
-}
-
-fn query<D: Database>(statement: &Statement) -> sqlx::query::Query<'_, D, SqlxValues>
-where
-    SqlxValues: sqlx::IntoArguments<D>,
-{
-    let values = statement.values.clone().unwrap_or(sea_orm::Values(Vec::new()));
-    sqlx::query_with(AssertSqlSafe(statement.sql.as_str()), SqlxValues(values))
 }
 
 async fn execute<D: Database>(live: &mut PoolConnection<D>, sql: &str) -> Result<(), sqlx::Error>

@@ -333,3 +333,39 @@ async fn a_record_that_lost_a_deadlock_leaves_nothing() {
         );
     }
 }
+
+/// A trigger undoes the whole transaction, as a full disk does. What its caller writes afterwards must not be committed by itself.
+#[tokio::test]
+async fn a_record_whose_transaction_sqlite_has_undone_leaves_nothing() {
+    let test = TestDb::open(Backend::Sqlite, "undone").await.unwrap();
+    let shop = Shop::open(test).await;
+    let undo = "CREATE TRIGGER undo BEFORE INSERT ON outbox_messages WHEN NEW.aggregate_id = '7' \
+                BEGIN SELECT RAISE(ROLLBACK, 'undone'); END";
+    shop.test.execute(undo).await;
+    let sql = format!(
+        "INSERT INTO save_orders (marker, total_cents) VALUES ('{}', 1)",
+        shop.marker
+    );
+
+    let ours = shop.test.outbox().begin().await.unwrap();
+    record(&ours, [placed(7)]).await.unwrap_err();
+    ours.execute_unprepared(&sql).await.unwrap_err();
+    ours.commit().await.unwrap_err();
+
+    let seaorms = shop.test.db.begin().await.unwrap();
+    record(&seaorms, [placed(7)]).await.unwrap_err();
+    seaorms.execute_unprepared(&sql).await.unwrap();
+    seaorms.commit().await.unwrap_err();
+
+    let pool = shop.test.db.get_sqlite_connection_pool();
+    let mut plain = pool.begin().await.unwrap();
+    outbox_sea_orm::sqlx::record(&mut plain, [placed(7)])
+        .await
+        .unwrap_err();
+    let query = sea_orm::sqlx::query(sea_orm::sqlx::AssertSqlSafe(sql));
+    query.execute(&mut *plain).await.unwrap();
+    plain.commit().await.unwrap_err();
+
+    shop.test.record([placed(1)]).await.unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 1));
+}

@@ -3,7 +3,8 @@
 use futures_util::TryStreamExt as _;
 use outbox_core::testing::not_applicable;
 use outbox_sea_orm::{
-    ErrorKind, OutboxConnection, OutboxTransaction, SaveError, SaveWithEvents, Transactional, record,
+    AggregateRoot, ErrorKind, OutboxConnection, OutboxTransaction, SaveError, SaveWithEvents, Transactional,
+    record,
 };
 use sea_orm::{
     AccessMode, ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, DbErr, EntityTrait,
@@ -18,6 +19,7 @@ use crate::support::{Backend, TestDb};
 on_every_backend!(
     transactions_of_seaorms_traits_record_where_the_connection_says,
     nested_active_models_are_saved_with_their_events,
+    an_aggregate_root_with_nested_models_is_saved_in_one_call,
     rows_are_streamed_through_a_transaction,
     a_transaction_has_the_isolation_level_that_was_asked_for,
     errors_say_what_can_be_done_about_them,
@@ -161,6 +163,62 @@ async fn nested_active_models_are_saved_with_their_events(db: TestDb) {
     let message = rows[0].message.as_ref().unwrap();
     assert_eq!(rows.len(), 1);
     assert!(String::from_utf8_lossy(&message.payload).contains("\"total_cents\":2"));
+}
+
+/// The keys of the items, which the database has generated.
+fn sum_of_ids(basket: &basket::ModelEx) -> i64 {
+    basket.items.iter().map(|item| i64::from(item.id)).sum()
+}
+
+/// Over a pool and in a transaction; and nothing of it is stored if the write fails.
+async fn an_aggregate_root_with_nested_models_is_saved_in_one_call(db: TestDb) {
+    let shop = Shop::open(db).await;
+    create_baskets(&shop.test.db).await;
+    let outbox = shop.test.outbox();
+    let basket = |items: &[&str]| {
+        let empty = basket::ActiveModel::builder().set_marker(shop.marker.clone());
+        let items = items
+            .iter()
+            .map(|name| article::ActiveModel::builder().set_name(*name));
+        let mut root = AggregateRoot::nested(items.fold(empty, |basket, item| basket.add_item(item)));
+        root.raise_with(|basket| {
+            [OrderPlaced {
+                order_id: basket.id,
+                total_cents: sum_of_ids(basket),
+            }]
+        });
+        root
+    };
+    let mut changed = basket(&["chai"]);
+    changed.marker = Set(shop.marker.clone());
+    let saved = changed
+        .save_by(&outbox, |basket, tx| Box::pin(basket.insert(tx)))
+        .await;
+    let first = saved.unwrap();
+    let tx = outbox.begin().await.unwrap();
+    let saved = basket(&["chang", "konbu"]).save_by(&tx, |basket, tx| Box::pin(basket.insert(tx)));
+    let second = saved.await.unwrap();
+    // The items are written, then the write fails.
+    let refused = basket(&["tofu"]).save_by(&tx, |basket, tx| {
+        Box::pin(async move {
+            basket.insert(tx).await?;
+            Err(DbErr::Custom("refused".to_owned()))
+        })
+    });
+    assert!(matches!(refused.await, Err(SaveError::Database(_))));
+    tx.commit().await.unwrap();
+
+    let recorded =
+        outbox_sea_orm::testing::recorded_events_in::<OrderPlaced>(&shop.test.db, &shop.test.names);
+    let expected = [&first, &second].map(|basket| OrderPlaced {
+        order_id: basket.id,
+        total_cents: sum_of_ids(basket),
+    });
+    assert_eq!(recorded.await.unwrap(), expected);
+    let stored = basket::Entity::find().filter(basket::Column::Marker.eq(&*shop.marker));
+    assert_eq!(stored.count(&shop.test.db).await.unwrap(), 2);
+    let items = article::Entity::find().filter(article::Column::BasketId.is_in([first.id, second.id]));
+    assert_eq!(items.count(&shop.test.db).await.unwrap(), 3);
 }
 
 async fn rows_are_streamed_through_a_transaction(db: TestDb) {

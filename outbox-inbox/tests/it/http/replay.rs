@@ -44,6 +44,15 @@ async fn a_replay_is_the_first_response(test: TestDb) {
     assert_eq!(test.int(&secrets).await, 0);
 }
 
+/// Code that is generic over SeaORM's traits begins savepoints and streams in the request's transaction.
+async fn a_library_records_in_the_transaction_of_the_request(test: TestDb) {
+    let shop = Shop::new([Step::Library]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    assert_eq!(client.order(1, "k").await.status, 201);
+    assert!(client.order(1, "k").await.is_replayed());
+    assert_eq!((shop.runs(), books(&test, 1).await), (1, (1, 2, 1)));
+}
+
 /// Each response is stored, replayed, and its effect committed.
 async fn are_stored(test: &TestDb, steps: &[(Step, u16)]) {
     let shop = Shop::new(steps.iter().map(|(step, _)| *step));
@@ -182,5 +191,6 @@ on_every_backend!(
     an_expired_key_is_a_new_one,
     a_purge_deletes_what_has_expired,
     events_carry_the_context_of_the_request,
+    a_library_records_in_the_transaction_of_the_request,
     tables_can_have_other_names,
 );

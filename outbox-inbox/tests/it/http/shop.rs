@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use crate::support::{OrderBooked, SOON, TestDb};
+use crate::support::{OrderBooked, SOON, TestDb, as_a_library};
 
 /// The first bytes of the response's body: no UTF-8, and a NUL.
 pub(super) const BYTES: &[u8] = b"\xff\x00order ";
@@ -49,6 +49,8 @@ pub(super) enum Step {
     Orphan,
     /// Keeps the transaction beyond the response.
     Keep,
+    /// Calls a library for SeaORM, which records another event.
+    Library,
 }
 
 /// The script of the handlers, and a record of their runs.
@@ -192,6 +194,7 @@ async fn order(State(shop): State<Shop>, Path(id): Path<u64>, tx: RequestTx, bod
                 .await
                 .unwrap(),
         ),
+        Step::Library => assert_eq!(as_a_library(&tx, id).await.unwrap(), 1),
         Step::Keep => *shop.0.kept.lock().unwrap() = Some(tx.clone()),
     }
     let mut secret = HeaderValue::from_static("secret");

@@ -1,0 +1,114 @@
+//! `cargo run -p examples --example 21_sqlx_transaction`
+//!
+//! A service that uses SeaORM only in part: SQL of its own in a transaction of sqlx, and the events in the same transaction. And an aggregate with
+//! nested models, which SeaORM saves in one call, with its event. No server is needed.
+
+use outbox::prelude::*;
+use outbox::testing::{TestDatabase, recorded_in};
+use sea_orm::sqlx; // The crate `sqlx` 0.9.
+use serde::{Deserialize, Serialize};
+
+mod basket {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "baskets")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        #[sea_orm(has_many)]
+        pub items: HasMany<super::article::Entity>,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+mod article {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "articles")]
+    pub struct Model {
+        #[sea_orm(primary_key)]
+        pub id: i32,
+        pub basket_id: i32,
+        pub name: String,
+        #[sea_orm(belongs_to, from = "basket_id", to = "id")]
+        pub basket: BelongsTo<super::basket::Entity>,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "basket", name = "filled")]
+struct BasketFilled {
+    #[domain_event(aggregate_id)]
+    basket: i32,
+    items: usize,
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "basket", name = "emptied")]
+struct BasketEmptied {
+    #[domain_event(aggregate_id)]
+    basket: i32,
+}
+
+/// With SeaORM: the basket, its items and the event.
+async fn fill(db: &impl outbox::sea_orm::Executor, names: [&str; 2]) -> Result<i32, SaveError> {
+    let empty = basket::ActiveModel::builder();
+    let items = names.map(|name| article::ActiveModel::builder().set_name(name));
+    let mut basket = AggregateRoot::nested(
+        items
+            .into_iter()
+            .fold(empty, |basket, item| basket.add_item(item)),
+    );
+    basket.raise_with(|basket| {
+        [BasketFilled {
+            basket: basket.id,
+            items: basket.items.len(),
+        }]
+    });
+    let saved = basket
+        .save_by(db, |basket, tx| Box::pin(basket.insert(tx)))
+        .await?;
+    Ok(saved.id)
+}
+
+/// With sqlx alone.
+async fn empty(pool: &sqlx::SqlitePool, basket: i32) -> anyhow::Result<u64> {
+    let mut tx = pool.begin().await?;
+    let deleted = sqlx::query("DELETE FROM articles WHERE basket_id = ?")
+        .bind(basket)
+        .execute(&mut *tx)
+        .await?;
+    outbox::sqlx::record(&mut tx, [BasketEmptied { basket }]).await?;
+    outbox::sqlx::commit(tx).await?;
+    Ok(deleted.rows_affected())
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database = TestDatabase::create().await?;
+    let db = database.connect().await?;
+    db.get_schema_builder()
+        .register(basket::Entity)
+        .register(article::Entity)
+        .apply(&db)
+        .await?;
+
+    let basket = fill(&db, ["chai", "chang"]).await?;
+    // The pool that SeaORM uses; a pool of its own would do as well.
+    let deleted = empty(db.get_sqlite_connection_pool(), basket).await?;
+    println!("deleted {deleted}");
+    fill(&db, ["konbu", "tofu"]).await?;
+
+    for message in recorded_in(&db, &Default::default()).await? {
+        let text = String::from_utf8_lossy(&message.payload);
+        println!("{} {:?} {text}", message.event_type, message.sequence);
+    }
+    Ok(())
+}
