@@ -33,3 +33,5 @@ mod silent;
 mod store;
 mod transaction;
 mod ui;
+mod writers;
+mod writers_fuzz;
