@@ -7,6 +7,7 @@
 //! | run SeaORM's command line for the outbox alone | [`OutboxMigrator`] |
 //! | hand SQL to a database administrator | [`sql`], or the files in `docs/sql` |
 //! | record millions of messages a day on PostgreSQL, and keep them for days | [`partitioned`] instead |
+//! | also record from programs in other languages | [`writers`] in addition |
 //!
 //! The DDL is written by hand for each database, because generated column types are too small or too coarse on MySQL (64 KiB payloads,
 //! whole seconds). Schemas are not created. Invariant: a migration that was released is never edited; a change is a new one.
@@ -15,6 +16,7 @@ pub mod partitioned;
 mod run;
 mod set;
 mod template;
+pub mod writers;
 
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, DynIden};
 use sea_orm_migration::{MigrationTrait, MigratorTrait};

@@ -86,7 +86,7 @@ impl SqlMigration {
         })
     }
 
-    /// The SQL that creates.
+    /// The SQL that creates. On MySQL, `DELIMITER` lines may enclose a procedure's body: they are for the command-line client.
     ///
     /// # Errors
     ///
@@ -113,10 +113,17 @@ impl SqlMigration {
         let sql = sql(manager.get_database_backend()).map_err(|error| DbErr::Migration(error.to_string()))?;
         manager
             .get_connection()
-            .execute_unprepared(&sql)
+            .execute_unprepared(&without_delimiters(&sql))
             .await
             .map(|_| ())
     }
+}
+
+/// What the server gets of a text for MySQL's command-line client: the server finds the end of a procedure's body by itself, and does not know
+/// `DELIMITER`.
+fn without_delimiters(sql: &str) -> String {
+    sql.replace("DELIMITER //\n", "")
+        .replace("END//\nDELIMITER ;\n", "END;\n")
 }
 
 impl MigrationName for SqlMigration {
@@ -159,6 +166,18 @@ mod tests {
             );
         }
         assert!(super::super::sql(DbBackend::Sqlite, &names).is_err());
+    }
+
+    #[test]
+    fn the_server_gets_no_delimiters() {
+        let sql = super::super::writers::sql(DbBackend::MySql, &TableNames::new()).unwrap();
+        assert!(sql.contains("DELIMITER"));
+        let sql = without_delimiters(&sql);
+        assert!(!sql.contains("DELIMITER") && !sql.contains("//\n"), "{sql}");
+        for backend in [DbBackend::Postgres, DbBackend::Sqlite] {
+            let sql = super::super::writers::sql(backend, &TableNames::new()).unwrap();
+            assert_eq!(without_delimiters(&sql), sql, "{backend:?}");
+        }
     }
 
     #[test]

@@ -35,3 +35,5 @@ mod sqlx;
 mod store;
 mod transaction;
 mod ui;
+mod writers;
+mod writers_fuzz;

@@ -373,11 +373,15 @@ fn sql_files_are_current() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/sql");
     let names = TableNames::new();
     let sql = |backend| migration::sql(backend, &names).unwrap();
+    let writers = |backend| migration::writers::sql(backend, &names).unwrap();
     for (name, sql) in [
         ("postgres", sql(DbBackend::Postgres)),
         ("postgres.partitioned", partitioned::sql(&names).unwrap()),
         ("mysql", sql(DbBackend::MySql)),
         ("sqlite", sql(DbBackend::Sqlite)),
+        ("writers.postgres", writers(DbBackend::Postgres)),
+        ("writers.mysql", writers(DbBackend::MySql)),
+        ("writers.sqlite", writers(DbBackend::Sqlite)),
     ] {
         let path = folder.join(format!("outbox.{name}.sql"));
         if std::env::var_os("OUTBOX_BLESS").is_some() {

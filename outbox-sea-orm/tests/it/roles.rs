@@ -394,3 +394,46 @@ async fn a_relay_makes_no_business_transaction_fail() {
         assert_eq!(relay.settle(&leases, &published).await.unwrap(), 1);
     }
 }
+
+/// The documented right of a writer in another language. It records by the rules, and can do nothing else to the tables.
+#[tokio::test]
+async fn a_writer_in_sql_needs_the_right_to_execute_alone() {
+    for backend in SERVERS {
+        let Some(role) = Role::open(backend, "a_writer_in_sql").await else {
+            continue;
+        };
+        let (names, sql_backend) = (&role.test.names, role.test.sql_backend());
+        outbox_sea_orm::migration::writers::migrate_with(&role.test.db, names)
+            .await
+            .unwrap();
+        role.grant_usage().await;
+        let name = names.table(sql_backend, "outbox_record");
+        let call = match sql_backend {
+            DbBackend::Postgres => format!("SELECT {name}('probe', '1', 'noted', '{{}}')"),
+            _ => format!(
+                "CALL {name}('probe', '1', 'noted', '{{}}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+            ),
+        };
+        let record = async || {
+            let tx = role.pool.begin().await.unwrap();
+            // A table of the session's own hides none of the outbox.
+            if sql_backend == DbBackend::Postgres {
+                let own = "CREATE TEMPORARY TABLE outbox_messages () ON COMMIT DROP";
+                tx.execute_unprepared(own).await.unwrap();
+            }
+            let recorded = tx.execute_unprepared(&call).await.map(|_| ());
+            tx.commit().await.unwrap();
+            recorded
+        };
+        record().await.unwrap_err();
+        role.grant(&match sql_backend {
+            DbBackend::Postgres => format!("EXECUTE ON FUNCTION {name}"),
+            _ => format!("EXECUTE ON PROCEDURE outbox.{name}"),
+        })
+        .await;
+        record().await.unwrap();
+        let delete = format!("DELETE FROM {}", role.test.messages());
+        role.pool.execute_unprepared(&delete).await.unwrap_err();
+        assert_eq!(role.test.fetch_all().await.len(), 1, "{backend:?}");
+    }
+}

@@ -1,0 +1,57 @@
+"""Ships orders, each exactly once: a consumer by docs/wire-format.md, with nats-py and psycopg.
+
+    DATABASE_URL=postgresql://… NATS_URL=nats://… STREAM=EVENTS FILTER='events.order.*.placed' python consumer.py
+
+With IDLE_SECONDS it ends when no message has come for so long.
+"""
+
+import asyncio
+import json
+import os
+from urllib.parse import unquote
+from uuid import UUID
+
+import nats
+import psycopg
+from nats.errors import TimeoutError
+from nats.js.api import AckPolicy, ConsumerConfig
+
+CONSUMER = "shipping-py"
+HANDLED = """
+    INSERT INTO inbox_messages (consumer, id, status, attempts, processed_at, expires_at)
+    VALUES (%s, %s, 1, 0, now(), now() + interval '15 days') ON CONFLICT DO NOTHING"""
+
+
+def handle(db: psycopg.Connection, event_id: UUID, payload: bytes) -> None:
+    """One transaction: the row that says the event was handled, and the effect. A copy waits at the row, finds it, and has no effect."""
+    with db.transaction():
+        if db.execute(HANDLED, (CONSUMER, event_id)).rowcount == 1:
+            order = json.loads(payload)
+            db.execute("INSERT INTO shipments (order_id) VALUES (%s)", (order["order_id"],))
+
+
+async def main() -> None:
+    idle = float(os.environ.get("IDLE_SECONDS", 0))
+    broker = await nats.connect(os.environ["NATS_URL"])
+    config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, ack_wait=30, max_deliver=-1)
+    events = await broker.jetstream().pull_subscribe(os.environ["FILTER"], CONSUMER, os.environ["STREAM"], config=config)
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as db:
+        while True:
+            try:
+                (message,) = await events.fetch(1, timeout=idle or 30)
+            except TimeoutError:
+                if idle:
+                    break
+                continue
+            try:
+                headers = {name.lower(): unquote(value) for name, value in (message.headers or {}).items()}
+                handle(db, UUID(headers["ce-id"]), message.data)
+            except Exception as error:  # rolled back; delivered again in 5 s
+                print(f"{message.subject}: {error!r}")
+                await message.nak(delay=5)
+            else:
+                await message.ack()  # after the commit; if it is lost, a copy comes
+    await broker.close()
+
+
+asyncio.run(main())

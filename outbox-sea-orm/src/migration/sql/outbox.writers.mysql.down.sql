@@ -1,0 +1,1 @@
+DROP PROCEDURE IF EXISTS {schema}{prefix}outbox_record;
