@@ -29,6 +29,7 @@ mod order;
 mod panics;
 mod panics_elsewhere;
 mod pausing;
+mod raw;
 mod retried_dead_letters;
 mod rights;
 mod runtime;
