@@ -79,7 +79,8 @@ pub struct Registration {
     pub file: &'static str,
     /// Line in [`Self::file`].
     pub line: u32,
-    /// The state that its arguments need from the application, in order; `None` for an argument that needs none.
+    /// The state that its arguments need from the application, in order; `None` for an argument that needs none. The macro leaves the first argument out, which
+    /// never needs any.
     pub requires: &'static [Option<Requirement>],
     /// The properties that follow from its arguments and its return type.
     pub shape: Shape,
