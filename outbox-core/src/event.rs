@@ -1,12 +1,14 @@
 //! Domain events: Rust values with names that survive renaming the type.
 //!
 //! Invariant: every name that is stored or sent is written in the source of the event, never derived from a Rust
-//! identifier. Not here: how an event is stored, see [`crate::message`], and sent, see [`crate::codec`].
+//! identifier. Not here: how an event is stored, see [`crate::message`], and sent, see [`crate::codec`]; formats of payloads, see [`crate::payload`].
 
 use std::fmt;
 
 use serde::Serialize;
 use uuid::Uuid;
+
+use crate::payload::{self, CodecError, Payload};
 
 /// A fact of the business domain that other services need to learn of.
 ///
@@ -49,6 +51,9 @@ use uuid::Uuid;
 ///         None
 ///     }
 /// }
+/// impl outbox_core::payload::EventCodec for OrderPlaced {
+///     type Codec = outbox_core::payload::Json;
+/// }
 /// ```
 ///
 /// plus an entry in the [`Catalogue`](crate::Catalogue).
@@ -64,10 +69,11 @@ use uuid::Uuid;
 /// | `dedup_key` | field | optional, any type with `Display`: for 7 days (`RelayConfig::dedup_key_retention`), whatever becomes of the message, a second one with this key is refused, whatever its event type; so make the event's name part of the key |
 /// | `subject = "…"` | struct or variant | optional: a fixed subject instead of the default one |
 /// | `unsequenced` | type or variant | optional: no sequence number and no order, and a cheaper write |
+/// | `codec = Cbor` | type | optional: the format of the payload, a [`Codec`](crate::payload::Codec); default [`Json`](crate::payload::Json) |
 /// | `crate = path` | type | where `outbox_core` is, if the crate depends neither on it nor on `outbox` |
 ///
 /// On an enum each variant is one event: `aggregate` stands on the enum, `name` on the variants. The payload is serde's
-/// output for the value, so choose an enum representation that you mean to keep. A handler of an enum gets all its
+/// output for the value (unless the codec is one of your own), so choose an enum representation that you mean to keep. A handler of an enum gets all its
 /// variants.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
@@ -86,6 +92,16 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
 
     /// A business key that must not be recorded twice, if the event has one.
     fn dedup_key(&self) -> Option<String>;
+
+    /// The payload. Default: JSON. The derive writes another one for the key `codec`, with the codec that it gives to
+    /// [`EventCodec`](crate::payload::EventCodec).
+    ///
+    /// # Errors
+    ///
+    /// The codec's, if it cannot write the value.
+    fn encode(&self) -> Result<Payload, CodecError> {
+        payload::json(self)
+    }
 }
 
 /// The static facts about one event type.
@@ -109,7 +125,64 @@ pub struct EventDescriptor {
     pub line: u32,
 }
 
+/// Stands for any name in a descriptor that selects messages.
+const ANY: &str = "*";
+
+/// Besides the facts of an event type, a descriptor can select messages of which the program has no Rust type: for handlers
+/// that take them undecoded. Such a descriptor has version 0 and stands for every version.
 impl EventDescriptor {
+    /// Selects every message on the stream.
+    pub const EVERYTHING: Self = Self::of_type(ANY, ANY);
+
+    /// Selects the messages of one event type, in any version.
+    #[must_use]
+    pub const fn of_type(aggregate: &'static str, name: &'static str) -> Self {
+        Self {
+            aggregate,
+            name,
+            version: 0,
+            subject: None,
+            sequenced: true,
+            rust_type: "",
+            file: "",
+            line: 0,
+        }
+    }
+
+    /// Selects the messages of all event types of an aggregate type.
+    #[must_use]
+    pub const fn of_aggregate(aggregate: &'static str) -> Self {
+        Self::of_type(aggregate, ANY)
+    }
+
+    /// Whether this selects messages, and describes no Rust type.
+    #[must_use]
+    pub const fn is_selection(&self) -> bool {
+        self.version == 0
+    }
+
+    /// Whether this selects every message on the stream.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.is_selection() && self.aggregate == ANY
+    }
+
+    /// Whether this selects the messages of all event types of an aggregate type.
+    #[must_use]
+    pub fn is_whole_aggregate(&self) -> bool {
+        self.is_selection() && self.name == ANY && self.aggregate != ANY
+    }
+
+    /// Whether messages of this event type are among those that this stands for.
+    #[must_use]
+    pub fn selects(&self, event_type: &str) -> bool {
+        let is = |known: &str, found: &str| known == found || (self.is_selection() && known == ANY);
+        self.is_everything()
+            || event_type
+                .split_once('.')
+                .is_some_and(|(aggregate, name)| is(self.aggregate, aggregate) && is(self.name, name))
+    }
+
     /// The event type as stored and sent: `aggregate.name`.
     #[must_use]
     pub fn event_type(&self) -> String {

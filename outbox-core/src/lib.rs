@@ -64,6 +64,7 @@ pub mod catalogue;
 pub mod event;
 pub mod headers;
 pub mod message;
+pub mod payload;
 
 pub mod codec;
 pub mod context;
@@ -99,6 +100,9 @@ pub use health::{Health, HealthCheck, LastAnswers};
 pub use message::{
     Aggregate, EventError, EventId, Events, IntoEvents, IntoMessage, Limits, Message, MessageId, NewMessage,
 };
+#[cfg(feature = "cbor")]
+pub use payload::Cbor;
+pub use payload::{Codec, EventCodec, Json, PayloadError};
 pub use publisher::{FailureClass, PublishError, Publisher, Receipt, StreamLog};
 pub use relay::{
     DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,

@@ -26,7 +26,9 @@ use crate::message::Message;
 /// * **At least once.** A delivery that is not acknowledged within `ack_wait` is delivered again, with a higher
 ///   [`Incoming::delivery_count`].
 /// * **Filtered.** Every message of a wanted event type arrives. With `whole_aggregates`, so does every message of the
-///   wanted aggregate types; those with a fixed subject arrive if they are among [`ConsumerSpec::siblings`]. Other
+///   wanted aggregate types; those with a fixed subject arrive if they are among [`ConsumerSpec::siblings`]. With a
+///   selection ([`EventDescriptor::is_selection`]), so does every message of its event type or aggregate type on default
+///   subjects, or every message of the stream; what is selected is asked for, as event types are. Other
 ///   messages may arrive too, because old servers cannot filter by several subjects. The inbox acknowledges and skips
 ///   messages that nobody has asked for.
 /// * **Several processes** may subscribe under one name; each delivery goes to one of them. They need not ask for the
@@ -120,7 +122,7 @@ pub enum StartAt {
 pub struct ConsumerSpec {
     /// Stable name; `[A-Za-z0-9_-]{1,64}`.
     pub name: String,
-    /// The event types that the consumer has handlers for.
+    /// The event types that the consumer has handlers for, and selections of further ones.
     pub events: Vec<&'static EventDescriptor>,
     /// Time after which an unacknowledged delivery is sent again.
     pub ack_wait: Duration,

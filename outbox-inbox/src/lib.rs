@@ -147,7 +147,8 @@ pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLet
 pub use handler::{
     BoxFuture, Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError,
     HandlerLimits, HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order,
-    Outbox, Registration, Reply, Requirement, Shape, StableKey, StateMap, Strategy, Tx,
+    Outbox, RawArgument, RawMessage, Registration, Reply, Requirement, Shape, StableKey, StateMap, Strategy,
+    Tx,
 };
 pub use hook::{DeadDelivery, Handled};
 pub use layer::{Middleware, Next};
@@ -170,6 +171,7 @@ pub use upcast::Upcasters;
 /// | key | values | without it | write it when |
 /// |---|---|---|---|
 /// | `consumer` | `"inventory"`: 1 to 64 of `A-Z a-z 0-9 - _` | refused | always. It is stored: another name is another consumer, which handles everything again |
+/// | `messages` | `["order.placed", "cart.*", "*"]`: event types, all of an aggregate type, everything | those of `Event<T>` | the handler takes messages undecoded ([`RawMessage`]); [`Router`] says which ones it gets beside other handlers. Not with strategy `key`, and `"*"` not with `sequence` |
 /// | `strategy` | see below | `message_id` | duplicates are to be recognised otherwise; [`Strategy`] says what each costs |
 /// | `on_duplicate` | `skip`, `result`, `reemit` | `skip` | a duplicate is to hand back the stored [`Reply`] (`result`) or publish the follow-up events again (`reemit`); strategies `message_id` and `key` only |
 /// | `order` | `aggregate`, `none`, `strict` | `aggregate` | messages need not wait for a failed one of their aggregate (`none`; not with `sequence`), or must wait for all before them (`strict`, one at a time) |
@@ -240,5 +242,5 @@ pub mod __private {
     pub use crate::handler::{BoxFuture, IntoOutcome, business_key, key_text};
     pub use inventory;
     pub use outbox_core::retry::Backoff;
-    pub use outbox_core::{DomainEvent, Message};
+    pub use outbox_core::{DomainEvent, EventDescriptor, Message};
 }

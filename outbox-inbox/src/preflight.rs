@@ -4,6 +4,8 @@
 //! exist and what they need, see [`crate::router`]; the configuration alone, see [`crate::config`]; streams of policy `WorkQueue` or `Interest`, which the
 //! subscriber refuses when it subscribes.
 
+mod raw;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -34,6 +36,7 @@ pub(crate) fn options(handlers: &[Registration]) -> Vec<Problem> {
         problems.extend(of_one(handler));
     }
     problems.extend(mixed_sequences(handlers));
+    problems.extend(raw::problems(handlers));
     problems
 }
 
@@ -122,6 +125,18 @@ fn mixed_sequences(handlers: &[Registration]) -> Vec<Problem> {
                 Strategy::Sequence { .. } => sequence.get_or_insert(handler),
                 _ => other.get_or_insert(handler),
             };
+        }
+    }
+    // What takes everything takes part in every aggregate.
+    for handler in handlers
+        .iter()
+        .filter(|handler| handler.events.iter().any(|event| event.is_everything()))
+    {
+        for ((consumer, _), (_, other)) in &mut by_aggregate {
+            if *consumer == handler.consumer && !matches!(handler.options.strategy, Strategy::Sequence { .. })
+            {
+                other.get_or_insert(handler);
+            }
         }
     }
     by_aggregate

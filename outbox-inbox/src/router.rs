@@ -15,6 +15,11 @@ const CONSUMER_BYTES_MAX: usize = 64;
 
 /// A set of handlers.
 ///
+/// Within one consumer a message has one handler: that of its event type and version (also after an upcast); or else, if no handler takes its event type in any
+/// version, the one with the narrowest of the keys `messages` that select it: `"order.placed"` before `"order.*"` before `"*"`. So a version that only another
+/// process handles goes back to the broker also beside `messages = ["*"]`. Handlers of several consumers do not know of each other: each consumer gets each
+/// message.
+///
 /// ```standalone_crate
 /// # use outbox_core::DomainEvent;
 /// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
@@ -126,7 +131,7 @@ impl Router {
             if !is_consumer_name(handler.consumer) {
                 problems.push(Problem::ConsumerName { handler: *handler });
             }
-            for event in handler.events {
+            for event in handler.events.iter().filter(|event| !event.is_selection()) {
                 let key = (handler.consumer, event.event_type(), event.version);
                 if let Some(first) = by_event.insert(key, handler) {
                     // Reported in source order, which does not depend on the linker.

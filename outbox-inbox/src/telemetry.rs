@@ -45,6 +45,9 @@ pub(crate) const UNKNOWN_VERSION: &str = "unknown_version";
 /// Event type label for messages that no consumer has asked for. Their own type would be unbounded, because any publisher can choose it.
 pub(crate) const NOT_ASKED_FOR: &str = "not_asked_for";
 
+/// Event type label for messages that a handler takes undecoded by a wildcard (`messages = ["order.*"]`).
+pub(crate) const UNDECODED: &str = "undecoded";
+
 /// How one run of a handler ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ran {

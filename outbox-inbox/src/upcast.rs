@@ -11,21 +11,26 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use outbox_core::message::JSON;
+use outbox_core::payload::{from_serde, is_serde, json_reason};
 use outbox_core::{DomainEvent, Message};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::handler::{HandlerError, Registration, is_json, json_reason};
+use crate::handler::{HandlerError, Registration};
 use crate::start::Problem;
 
 type BoxError = Box<dyn Error + Send + Sync>;
-type Apply = dyn Fn(&[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
+/// Takes a payload with its content type, and returns JSON.
+type Apply = dyn Fn(&str, &[u8]) -> Result<Vec<u8>, HandlerError> + Send + Sync;
 
 /// Conversion steps from version n of an event type to version n + 1. Give them to [`Inbox::with_upcasters`](crate::Inbox::with_upcasters).
 ///
 /// If a consumer has no handler for the version of a message, the steps convert the message to the lowest later version that has one. Handlers then
-/// see one version; the message on the stream and a dead letter keep the old one. A missing, duplicate or unused step is an error at the start.
+/// see one version; the message on the stream and a dead letter keep the old one. The steps go through serde: they read JSON, and CBOR with the feature `cbor`,
+/// and the handler is given JSON, which both codecs read. A payload of another codec cannot be upcast: its message becomes a dead letter, unless an old version
+/// has a handler of its own. A missing, duplicate or unused step is an error at the start.
 ///
 /// ```
 /// use outbox_core::DomainEvent;
@@ -151,9 +156,9 @@ impl Upcasters {
                 "payload of `{name}` version {from} cannot be {what}: {reason}"
             ))
         };
-        let apply = move |payload: &[u8]| {
-            let old = serde_json::from_slice(payload)
-                .map_err(|error| failed("read by its upcaster", json_reason(&error)))?;
+        let apply = move |content_type: &str, payload: &[u8]| {
+            let old =
+                from_serde(content_type, payload).map_err(|reason| failed("read by its upcaster", reason))?;
             // Indexing JSON of an unexpected shape panics. No value of the step is used after a panic.
             let new = catch_unwind(AssertUnwindSafe(|| convert(old)))
                 .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
@@ -256,10 +261,11 @@ impl Upcasters {
     /// Converts a message to a later version that [`Self::reaches`] returned. Errors are fatal; keep the original for the dead letter.
     pub(crate) fn apply(&self, message: &Message, to: u32) -> Result<Message, HandlerError> {
         let mut upcast = message.clone();
-        if upcast.event_version < to && !is_json(&message.content_type) {
+        if upcast.event_version < to && !is_serde(&message.content_type) {
             return Err(HandlerError::fatal(format!(
-                "payload of `{}` version {} cannot be upcast: its content type is not JSON",
-                message.event_type, message.event_version
+                "payload of `{}` version {} cannot be upcast: its content type is `{}`, and upcasters read JSON (and CBOR with the feature `cbor`); handle this \
+                 version by a type of its own, or take `RawMessage`",
+                message.event_type, message.event_version, message.content_type
             )));
         }
         while upcast.event_version < to {
@@ -271,7 +277,8 @@ impl Upcasters {
                         upcast.event_type, upcast.event_version
                     ))
                 })?;
-            upcast.payload = Bytes::from((step.apply)(&upcast.payload)?);
+            upcast.payload = Bytes::from((step.apply)(&upcast.content_type, &upcast.payload)?);
+            JSON.clone_into(&mut upcast.content_type);
             upcast.event_version += 1;
         }
         Ok(upcast)

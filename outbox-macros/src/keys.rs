@@ -8,7 +8,8 @@ use std::mem;
 use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::{ParseStream, Parser};
-use syn::{LitInt, LitStr, Path};
+use syn::punctuated::Punctuated;
+use syn::{LitInt, LitStr, Path, Token};
 
 use crate::diagnostics::Diagnostics;
 
@@ -134,6 +135,12 @@ impl Written<'_> {
         self.value(slot, "a string literal", "\"…\"", syn::parse2);
     }
 
+    /// Reads `key = ["…", "…"]`, with at least one string.
+    pub(crate) fn strings(self, slot: &mut Slot<Vec<LitStr>>) {
+        let kind = "string literals in brackets, at least one";
+        self.value(slot, kind, "[\"…\"]", |tokens| parse_strings.parse2(tokens));
+    }
+
     /// Reads `key = 1`.
     pub(crate) fn integer(self, slot: &mut Slot<LitInt>) {
         self.value(slot, "a whole number without quotes", "1", syn::parse2);
@@ -241,6 +248,16 @@ impl Written<'_> {
             .error(&self.key, wrong, format!("keep one; {}", legal_keys(self.legal)));
         None
     }
+}
+
+fn parse_strings(input: ParseStream<'_>) -> syn::Result<Vec<LitStr>> {
+    let inside;
+    syn::bracketed!(inside in input);
+    let strings = Punctuated::<LitStr, Token![,]>::parse_terminated(&inside)?;
+    if strings.is_empty() {
+        return Err(input.error("no strings"));
+    }
+    Ok(strings.into_iter().collect())
 }
 
 fn parse_word(input: ParseStream<'_>) -> syn::Result<Word> {

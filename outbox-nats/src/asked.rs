@@ -75,7 +75,8 @@ impl Asked {
             || self.0.contains(event_type)
             || is_coded(event_type)
             || is_coded(subject)
-            || self.0.iter().any(|item| covers(item, subject))
+            // A filter names subjects; `order.*` is also a selection of event types.
+            || self.0.iter().any(|item| covers(item, subject) || covers(item, event_type))
     }
 
     /// Whether the list was too long to be written.
@@ -196,6 +197,21 @@ mod tests {
         assert!(!asked.names("order.cancelled", "events.order.7.cancelled"));
         assert!(!asked.names("cart.added", "events.cart.7.added"));
         assert_eq!(Asked::of(None, [">".to_owned()]), Asked::default());
+    }
+
+    #[test]
+    fn a_selection_of_event_types_is_asked_for_on_every_subject() {
+        let described = asked(&["order.*"]).describe(None);
+        let read = Asked::of(Some(&described), []);
+        for subject in ["events.order.7.placed", "events.order.7", "legacy.orders"] {
+            assert!(read.names("order.placed", subject), "{subject}");
+            assert!(!read.names("cart.added", subject), "{subject}");
+        }
+        assert!(asked(&["*.*"]).names("cart.added", "events.cart.7"));
+        // One event type does not ask for all of its aggregate type.
+        assert!(!asked(&["order.placed"]).names("order.*", "events.order.*.*"));
+        let codes = many(CODES_MAX - 5).with(["order.*".to_owned()]).describe(None);
+        assert!(Asked::of(Some(&codes), []).names("order.placed", "events.order.7"));
     }
 
     #[test]

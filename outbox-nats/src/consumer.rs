@@ -307,7 +307,8 @@ impl Durable {
     fn is_filtered_exactly(&self, seen: &pull::Config) -> bool {
         let filters = filters_of_pull(seen);
         let mut events = self.spec.events.iter();
-        events.all(|event| filters.contains(&self.prefix.filter(event)))
+        // The filter of a whole aggregate type may be there for counting only.
+        events.all(|event| !event.is_selection() && filters.contains(&self.prefix.filter(event)))
     }
 
     /// Settings that an existing consumer must have, each with the value seen and the value needed.

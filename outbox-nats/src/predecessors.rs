@@ -98,7 +98,11 @@ impl Predecessors {
             return None;
         }
         let fenced = format!("{}.{aggregate}.{id}", self.prefix);
-        let of_type = |name: &&str| format!("{fenced}.{}", encode_token(name));
+        let of_type = |name: &&str| match *name {
+            // A selection of all event types, also of those that this program does not know.
+            "*" => format!("{fenced}.*"),
+            name => format!("{fenced}.{}", encode_token(name)),
+        };
         let mut subjects: Vec<_> = self.events.get(&*aggregate_type)?.iter().map(of_type).collect();
         subjects.push(fenced);
         Some(subjects)

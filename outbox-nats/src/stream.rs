@@ -214,9 +214,10 @@ impl EventStream {
         event: &EventDescriptor,
         whole_aggregates: bool,
     ) -> impl Iterator<Item = String> {
-        let fenced = self.fenced.then(|| self.prefix.fenced_filter(event)).flatten();
+        let fenced = self.fenced && !event.is_everything();
+        let fenced = fenced.then(|| self.prefix.fenced_filter(event)).flatten();
         let filter = match event.subject {
-            None if whole_aggregates => self.prefix.aggregate_filter(event),
+            None if whole_aggregates && !event.is_everything() => self.prefix.aggregate_filter(event),
             _ => self.prefix.filter(event),
         };
         std::iter::once(filter).chain(fenced)

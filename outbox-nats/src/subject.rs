@@ -147,8 +147,16 @@ impl SubjectPrefix {
     }
 
     /// The filter that selects all messages of an event type: `<prefix>.<aggregate>.*.<event name>`, or the fixed subject.
+    ///
+    /// Of a selection ([`EventDescriptor::is_selection`]): that of its event type; [`Self::aggregate_filter`]; or `>`, the whole stream.
     #[must_use]
     pub fn filter(&self, event: &EventDescriptor) -> String {
+        if event.is_everything() {
+            return ">".to_owned();
+        }
+        if event.is_whole_aggregate() {
+            return self.aggregate_filter(event);
+        }
         event.subject.map_or_else(
             || {
                 format!(

@@ -161,7 +161,8 @@ impl JetStreamSubscriber {
             });
         }
         for (event, filter) in self.filters(consumer) {
-            if !captures(&config.subjects, &filter) {
+            // All that the stream has is everything.
+            if !event.is_everything() && !captures(&config.subjects, &filter) {
                 let why = match consumer.siblings.contains(&event) {
                     true => {
                         " (it is counted by strategy `sequence`; an event that goes elsewhere must be `unsequenced`)"

@@ -2,10 +2,10 @@
 //!
 //! Not for production: each function reads the whole outbox, published messages included.
 
+use outbox_core::payload::{Decode, EventCodec};
 use outbox_core::testing::decode_event;
-use outbox_core::{DomainEvent, Message, StoreError};
+use outbox_core::{Message, StoreError};
 use sea_orm::DatabaseConnection;
-use serde::de::DeserializeOwned;
 
 use crate::SqlStore;
 use crate::names::TableNames;
@@ -45,9 +45,10 @@ pub async fn recorded_in(db: &DatabaseConnection, names: &TableNames) -> Result<
 /// # Errors
 ///
 /// As [`recorded`], and [`StoreError::Corrupt`] if a payload cannot be decoded as the event type.
-pub async fn recorded_events<E: DomainEvent + DeserializeOwned>(
-    db: &DatabaseConnection,
-) -> Result<Vec<E>, StoreError> {
+pub async fn recorded_events<E: EventCodec>(db: &DatabaseConnection) -> Result<Vec<E>, StoreError>
+where
+    E::Codec: Decode<E>,
+{
     recorded_events_in(db, &TableNames::default()).await
 }
 
@@ -56,10 +57,13 @@ pub async fn recorded_events<E: DomainEvent + DeserializeOwned>(
 /// # Errors
 ///
 /// As [`recorded_events`].
-pub async fn recorded_events_in<E: DomainEvent + DeserializeOwned>(
+pub async fn recorded_events_in<E: EventCodec>(
     db: &DatabaseConnection,
     names: &TableNames,
-) -> Result<Vec<E>, StoreError> {
+) -> Result<Vec<E>, StoreError>
+where
+    E::Codec: Decode<E>,
+{
     let is_wanted = |message: &Message| {
         E::DESCRIPTORS.iter().any(|wanted| {
             wanted.event_type() == message.event_type && wanted.version == message.event_version

@@ -120,6 +120,11 @@ fn example_05_testing_your_service() {
 }
 
 #[test]
+fn example_22_formats_and_audit() {
+    check("22_formats_and_audit", &[]);
+}
+
+#[test]
 fn example_06_sequence() {
     check("06_sequence", &[]);
 }

@@ -1,18 +1,19 @@
 //! Why an event cannot be recorded.
 
 use crate::headers::HeaderError;
+use crate::payload::CodecError;
 
 /// Why an event cannot be recorded. Nothing has been written. Rolling the transaction back is up to the caller.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
-    /// Serde refused the value.
-    #[error("event `{event_type}` cannot be encoded as JSON")]
+    /// The event's codec refused the value.
+    #[error("event `{event_type}` cannot be encoded")]
     Encode {
         /// The event type.
         event_type: String,
-        /// Serde's reason.
-        source: serde_json::Error,
+        /// The codec's reason; serde's for JSON.
+        source: CodecError,
     },
     /// An aggregate type or event name does not match the pattern; the derive refuses such names at compile time.
     #[error("{what} `{name}` is malformed; use `[a-z][a-z0-9_-]*`, at most 64 bytes")]

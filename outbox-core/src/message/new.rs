@@ -21,6 +21,7 @@ pub struct NewMessage {
     event_version: u32,
     subject: Option<String>,
     sequenced: bool,
+    content_type: &'static str,
     payload: Vec<u8>,
     headers: Headers,
     dedup_key: Option<String>,
@@ -28,15 +29,15 @@ pub struct NewMessage {
 }
 
 impl NewMessage {
-    /// Encodes an event as JSON, gives it a fresh id, and copies the ids of the ambient [`MessageContext`] into its
+    /// Encodes an event with its codec (default: JSON), gives it a fresh id, and copies the ids of the ambient [`MessageContext`] into its
     /// headers.
     ///
     /// # Errors
     ///
-    /// [`EventError::Encode`] if serde refuses the value, [`EventError::Header`] if the context holds a line break or NUL.
+    /// [`EventError::Encode`] if the codec refuses the value, [`EventError::Header`] if the context holds a line break or NUL.
     pub fn from_event<E: DomainEvent>(event: &E) -> Result<Self, EventError> {
         let descriptor = event.descriptor();
-        let payload = serde_json::to_vec(event).map_err(|source| EventError::Encode {
+        let payload = event.encode().map_err(|source| EventError::Encode {
             event_type: descriptor.event_type(),
             source,
         })?;
@@ -49,7 +50,8 @@ impl NewMessage {
             event_version: descriptor.version,
             subject: descriptor.subject.map(str::to_owned),
             sequenced: descriptor.sequenced,
-            payload,
+            content_type: payload.content_type,
+            payload: payload.bytes,
             headers,
             dedup_key: event.dedup_key(),
             available_at: None,
@@ -91,6 +93,9 @@ impl NewMessage {
         if let Some(key) = &self.dedup_key {
             check_key("deduplication key", &self.event_type(), key)?;
         }
+        if self.content_type != JSON {
+            check_key("content type", &self.event_type(), self.content_type)?;
+        }
         if let Some(subject) = &self.subject {
             check_subject(subject)?;
         }
@@ -124,7 +129,7 @@ impl NewMessage {
             sequence,
             event_version: self.event_version,
             subject: self.subject,
-            content_type: JSON.to_owned(),
+            content_type: self.content_type.to_owned(),
             payload: self.payload.into(),
             headers: self.headers,
             created_at,
@@ -169,8 +174,8 @@ impl NewMessage {
 
     /// Content type of [`Self::payload`].
     #[must_use]
-    pub fn content_type(&self) -> &str {
-        JSON
+    pub fn content_type(&self) -> &'static str {
+        self.content_type
     }
 
     /// The encoded event.
@@ -264,6 +269,7 @@ mod tests {
             event_version: 1,
             subject: None,
             sequenced: true,
+            content_type: JSON,
             payload: b"{}".to_vec(),
             headers: Headers::default(),
             dedup_key: None,
@@ -292,6 +298,25 @@ mod tests {
                 ),
                 "{id:?}"
             );
+        }
+    }
+
+    #[test]
+    fn impossible_content_types_are_refused() {
+        for content_type in ["", "image/\0", &*"x".repeat(256).leak()] {
+            let message = NewMessage {
+                content_type,
+                ..message("order", "1")
+            };
+            let error = message.check(&Limits::default()).unwrap_err();
+            let is_about = matches!(
+                error,
+                EventError::Key {
+                    what: "content type",
+                    ..
+                }
+            );
+            assert!(is_about, "{error}");
         }
     }
 

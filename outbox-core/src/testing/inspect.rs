@@ -5,17 +5,20 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde::de::DeserializeOwned;
-
 use crate::event::{DomainEvent, EventDescriptor};
 use crate::message::{Aggregate, Message, MessageId};
+use crate::payload::{self, Decode, EventCodec, PayloadError};
 
 /// Decodes the event of a message.
 ///
 /// # Errors
 ///
 /// [`DecodeEventError`] if the message is of another type or version, or its payload does not fit.
-pub fn decode_event<E: DomainEvent + DeserializeOwned>(message: &Message) -> Result<E, DecodeEventError> {
+pub fn decode_event<E>(message: &Message) -> Result<E, DecodeEventError>
+where
+    E: EventCodec,
+    E::Codec: Decode<E>,
+{
     let known: Vec<&EventDescriptor> = E::DESCRIPTORS
         .iter()
         .filter(|descriptor| descriptor.event_type() == message.event_type)
@@ -37,7 +40,7 @@ pub fn decode_event<E: DomainEvent + DeserializeOwned>(message: &Message) -> Res
             found: message.event_version,
         });
     }
-    serde_json::from_slice(&message.payload).map_err(DecodeEventError::Payload)
+    payload::decode(message).map_err(DecodeEventError::Payload)
 }
 
 /// Whether the message's event type is one of `E`'s, in any version.
@@ -69,7 +72,7 @@ pub enum DecodeEventError {
     },
     /// The payload does not fit the Rust type.
     #[error("payload does not fit the Rust type")]
-    Payload(#[source] serde_json::Error),
+    Payload(#[source] PayloadError),
 }
 
 /// Checks the order of each aggregate's messages: apart from copies, their sequences are 1, 2, 3 … without gaps.

@@ -7,6 +7,8 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use outbox_core::payload::json_reason;
+
 use super::values::without_values;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -161,69 +163,6 @@ fn of_one(error: &(dyn Error + 'static)) -> String {
         .downcast_ref::<serde_json::Error>()
         .map_or_else(|| without_values(error.to_string()), json_reason)
 }
-
-/// What is wrong with JSON, and where, without the values in it: `invalid type: string, expected u64, at line 1 column 12`. They may be
-/// personal data, and errors go into logs and tables.
-pub(crate) fn json_reason(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    if error.classify() != serde_json::error::Category::Data {
-        // Fixed texts.
-        return text;
-    }
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let (text, place) = match text.strip_suffix(&place) {
-        Some(text) => (text, place.as_str()),
-        None => (text.as_str(), ""),
-    };
-    // The type's own names; everything else may quote.
-    let reason = if text.starts_with("missing field `") || text.starts_with("duplicate field `") {
-        text.to_owned()
-    } else {
-        let what = WRONG.iter().find(|what| text.starts_with(**what));
-        let found = text
-            .split_once(": ")
-            .and_then(|(_, found)| FOUND.iter().find(|kind| found.starts_with(**kind)));
-        // The last one: what is expected comes from the type and stands at the end, after whatever is quoted.
-        let expected = text.rsplit_once(", expected ").filter(|_| {
-            !text.ends_with(", there are no variants") && !text.ends_with(", there are no fields")
-        });
-        match (what, expected) {
-            // Of a type or value that serde_json does not name so, the text is somebody else's.
-            (Some(what), Some((_, expected))) if found.is_some() || !is_of_value(what) => {
-                let found = found.map(|found| format!(": {found}")).unwrap_or_default();
-                format!("{what}{found}, expected {expected}")
-            }
-            (Some(what), _) => (*what).to_owned(),
-            (None, _) => "a value was refused by its type".to_owned(),
-        }
-    };
-    format!("{reason},{place}").trim_end_matches(',').to_owned()
-}
-
-/// What serde says is wrong.
-const WRONG: &[&str] = &[
-    "invalid type",
-    "invalid value",
-    "invalid length",
-    "unknown variant",
-    "unknown field",
-];
-
-fn is_of_value(what: &str) -> bool {
-    matches!(what, "invalid type" | "invalid value")
-}
-
-/// What serde calls the kinds of values that it did not expect.
-const FOUND: &[&str] = &[
-    "string",
-    "integer",
-    "floating point",
-    "boolean",
-    "number",
-    "null",
-    "map",
-    "sequence",
-];
 
 #[cfg(test)]
 mod tests {

@@ -8,14 +8,13 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use outbox_core::message::JSON;
-use outbox_core::{Aggregate, DomainEvent, EventId, Headers, Message, MessageContext, MessageId};
-use serde::de::DeserializeOwned;
+use outbox_core::payload::{self, Decode, EventCodec};
+use outbox_core::{Aggregate, EventDescriptor, EventId, Headers, Message, MessageContext, MessageId};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::context::HandlerContext;
-use super::error::{HandlerError, json_reason};
+use super::error::HandlerError;
 use super::registration::Requirement;
 
 /// A value that a handler can take as an argument.
@@ -24,7 +23,7 @@ use super::registration::Requirement;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a handler",
     label = "not an extractor",
-    note = "use `Event<T>`, `Tx<'_>`, `Outbox<'_>`, `HandlerState<T>`, `Metadata` or `StableKey`, or implement `FromContext` for `{Self}`"
+    note = "use `Event<T>`, `Tx<'_>`, `Outbox<'_>`, `HandlerState<T>`, `Metadata`, `RawMessage` or `StableKey`, or implement `FromContext` for `{Self}`"
 )]
 pub trait FromContext<'a>: Sized {
     /// What the application must provide; checked at the start.
@@ -41,73 +40,86 @@ pub trait FromContext<'a>: Sized {
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError>;
 }
 
-/// The first argument of every handler: it says which events are handled. Implemented for [`Event`] and `Vec<Event<T>>` only.
+/// The first argument of a handler of events: it says which events are handled. Implemented for [`Event`] and `Vec<Event<T>>` only. Handlers of undecoded
+/// messages take a [`RawArgument`](crate::RawArgument).
 #[diagnostic::on_unimplemented(
     message = "the first argument of a handler must be `Event<T>` or `Vec<Event<T>>`",
     label = "`{Self}` is not `Event<T>`",
-    note = "write `event: Event<MyEvent>` with a type that derives `DomainEvent` and `Deserialize`"
+    note = "write `event: Event<MyEvent>` with a type that derives `DomainEvent` and `Deserialize`",
+    note = "to take messages undecoded, write `message: RawMessage` and add the key `messages = [\"order.*\"]`"
 )]
-pub trait EventArgument {
+pub trait EventArgument: Sized {
     /// The event type.
-    type Event: DomainEvent;
+    type Event: EventCodec;
+    /// The events it stands for.
+    const EVENTS: &'static [EventDescriptor];
     /// Whether the handler takes several messages in one run.
     const SEVERAL: bool = false;
+
+    /// Decodes the messages.
+    ///
+    /// # Errors
+    ///
+    /// Fatal, if a payload cannot be decoded.
+    fn take(context: &HandlerContext<'_>) -> Result<Self, HandlerError>;
 }
 
 /// The event. A payload that cannot be decoded as `T` becomes a dead letter without running the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<T>(pub T);
 
-impl<T: DomainEvent> EventArgument for Event<T> {
+impl<T: EventCodec> EventArgument for Event<T>
+where
+    T::Codec: Decode<T>,
+{
     type Event = T;
-}
+    const EVENTS: &'static [EventDescriptor] = T::DESCRIPTORS;
 
-impl<T: DomainEvent> EventArgument for Vec<Event<T>> {
-    type Event = T;
-    const SEVERAL: bool = true;
-}
-
-// Not bounded by `DomainEvent`: that an event lacks its derive is `EventArgument`'s to say, once.
-impl<'a, T: DeserializeOwned> FromContext<'a> for Event<T> {
-    fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
+    fn take(context: &HandlerContext<'_>) -> Result<Self, HandlerError> {
         Self::decode(context.message())
     }
 }
 
 /// The events of a batch, in the order of the stream within each aggregate. If one cannot be decoded, the messages are handled one by
 /// one, and that one becomes a dead letter.
-impl<'a, T: DeserializeOwned> FromContext<'a> for Vec<Event<T>> {
+impl<T: EventCodec> EventArgument for Vec<Event<T>>
+where
+    T::Codec: Decode<T>,
+{
+    type Event = T;
+    const EVENTS: &'static [EventDescriptor] = T::DESCRIPTORS;
+    const SEVERAL: bool = true;
+
+    fn take(context: &HandlerContext<'_>) -> Result<Self, HandlerError> {
+        context.messages().map(Event::decode).collect()
+    }
+}
+
+impl<'a, T: EventCodec> FromContext<'a> for Event<T>
+where
+    T::Codec: Decode<T>,
+{
+    fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
+        Self::decode(context.message())
+    }
+}
+
+impl<'a, T: EventCodec> FromContext<'a> for Vec<Event<T>>
+where
+    T::Codec: Decode<T>,
+{
     fn from_context(context: &HandlerContext<'a>) -> Result<Self, HandlerError> {
         context.messages().map(Event::decode).collect()
     }
 }
 
-impl<T: DeserializeOwned> Event<T> {
+impl<T: EventCodec> Event<T>
+where
+    T::Codec: Decode<T>,
+{
     pub(super) fn decode(message: &Message) -> Result<Self, HandlerError> {
-        if !is_json(&message.content_type) {
-            return Err(HandlerError::fatal(PayloadError::ContentType {
-                found: message.content_type.clone(),
-            }));
-        }
-        serde_json::from_slice(&message.payload)
-            .map(Self)
-            .map_err(|source| {
-                HandlerError::fatal(PayloadError::Decode {
-                    event_type: message.event_type.clone(),
-                    version: message.event_version,
-                    rust_type: type_name::<T>(),
-                    reason: json_reason(&source),
-                })
-            })
+        payload::decode(message).map(Self).map_err(HandlerError::fatal)
     }
-}
-
-/// Media types are case-insensitive and may carry parameters.
-pub(crate) fn is_json(content_type: &str) -> bool {
-    content_type
-        .split(';')
-        .next()
-        .is_some_and(|media| media.trim().eq_ignore_ascii_case(JSON))
 }
 
 impl<T> Deref for Event<T> {
@@ -116,20 +128,6 @@ impl<T> Deref for Event<T> {
     fn deref(&self) -> &T {
         &self.0
     }
-}
-
-#[derive(Debug, thiserror::Error)]
-enum PayloadError {
-    #[error("content type is `{found}`, expected `{JSON}`")]
-    ContentType { found: String },
-    // Not serde's error as a source: it quotes the payload, and whoever logs the causes would log that.
-    #[error("payload of `{event_type}` version {version} cannot be decoded as `{rust_type}`: {reason}")]
-    Decode {
-        event_type: String,
-        version: u32,
-        rust_type: &'static str,
-        reason: String,
-    },
 }
 
 /// A value that the application provided with [`Inbox::with_state`](crate::Inbox::with_state). A missing one is an error at the start.
@@ -348,24 +346,5 @@ mod tests {
         assert_ne!(key, StableKey::new("shipping", id));
         assert_ne!(key.step("charge"), key.step("receipt"));
         assert_eq!(key.to_string(), "f7301ed0-ef86-5b94-8d60-4be7e3bb8f18");
-    }
-
-    #[test]
-    fn media_types_are_compared_as_such() {
-        for json in [
-            "application/json",
-            "Application/JSON",
-            "application/json; charset=utf-8",
-        ] {
-            assert!(is_json(json), "{json}");
-        }
-        for other in [
-            "",
-            "text/plain",
-            "application/jsonx",
-            "application/cloudevents+json",
-        ] {
-            assert!(!is_json(other), "{other}");
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::any::type_name;
 use std::fmt::Display;
 
 use outbox_core::Message;
-use serde::de::DeserializeOwned;
+use outbox_core::payload::{Decode, EventCodec};
 
 use super::error::HandlerError;
 use super::extract::Event;
@@ -20,10 +20,13 @@ const KEY_BYTES_MAX: usize = 1024;
 ///
 /// Fatal: a payload that is no `E`, an empty key, or one that is too long.
 #[doc(hidden)]
-pub fn business_key<E: DeserializeOwned>(
+pub fn business_key<E: EventCodec>(
     message: &Message,
     key: impl FnOnce(&E) -> String,
-) -> Result<String, HandlerError> {
+) -> Result<String, HandlerError>
+where
+    E::Codec: Decode<E>,
+{
     let Event(event) = Event::decode(message)?;
     let key = key(&event);
     if (1..=KEY_BYTES_MAX).contains(&key.len()) {

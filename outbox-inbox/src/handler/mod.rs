@@ -10,6 +10,7 @@ mod extract;
 mod key;
 mod limits;
 mod options;
+mod raw;
 mod recorded;
 mod registration;
 mod transaction;
@@ -21,6 +22,7 @@ pub use error::HandlerError;
 pub use extract::{Event, EventArgument, FromContext, HandlerState, Metadata, StableKey};
 pub use limits::HandlerLimits;
 pub use options::{HandlerOptions, KeyOf, OnDuplicate, Order, Strategy};
+pub use raw::{RawArgument, RawMessage};
 pub use registration::{Handler, Invoke, Registration, Requirement, Shape};
 pub use transaction::{Outbox, Tx};
 
@@ -30,8 +32,7 @@ pub use effect::IntoOutcome;
 pub use key::{business_key, key_text};
 pub use registration::BoxFuture;
 
-pub(crate) use error::{describe, json_reason};
-pub(crate) use extract::is_json;
+pub(crate) use error::describe;
 pub(crate) use recorded::Recorded;
 pub(crate) use registration::RecordsEvents;
 pub(crate) use values::without_values;

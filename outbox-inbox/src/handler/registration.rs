@@ -8,12 +8,13 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use outbox_core::EventDescriptor;
+use outbox_core::{EventDescriptor, Message};
 
 use super::context::HandlerContext;
 use super::effect::Effect;
 use super::error::HandlerError;
 use super::options::HandlerOptions;
+use crate::telemetry;
 
 /// A boxed future that may borrow.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -71,13 +72,15 @@ pub struct Registration {
     pub consumer: &'static str,
     /// Path of the function, for error messages only; never stored.
     pub handler: &'static str,
-    /// The events it handles: one for a struct, one per variant for an enum.
+    /// The events it handles: one for a struct, one per variant for an enum. With the key `messages`, the selections in it
+    /// ([`EventDescriptor::is_selection`]).
     pub events: &'static [EventDescriptor],
     /// Source file, for error messages only.
     pub file: &'static str,
     /// Line in [`Self::file`].
     pub line: u32,
-    /// The state that its arguments need from the application, in order; `None` for an argument that needs none.
+    /// The state that its arguments need from the application, in order; `None` for an argument that needs none. The macro leaves the first argument out, which
+    /// never needs any.
     pub requires: &'static [Option<Requirement>],
     /// The properties that follow from its arguments and its return type.
     pub shape: Shape,
@@ -110,6 +113,15 @@ impl Registration {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         (self.consumer, self.handler, self.file, self.line)
             == (other.consumer, other.handler, other.file, other.line)
+    }
+
+    /// The event type of a message, for metrics. Of what was selected by a wildcard, any sender can choose the event type, so one word stands for all.
+    pub(crate) fn label<'a>(&self, message: &'a Message) -> &'a str {
+        let mut events = self.events.iter();
+        match events.any(|event| event.is_everything() || event.is_whole_aggregate()) {
+            true => telemetry::UNDECODED,
+            false => &message.event_type,
+        }
     }
 
     /// Whether the handler takes an [`Outbox`](crate::Outbox) or returns events. Its signature does not show whether it records through its [`Tx`](crate::Tx).

@@ -150,7 +150,7 @@ impl Call<'_> {
             Err(RunOutcome::Deferred { .. }) => Ran::Deferred,
             Err(_) => Ran::Failed,
         };
-        telemetry::ran(consumer.name, &messages[0].event_type, ran, started.elapsed());
+        telemetry::ran(consumer.name, handler.label(&messages[0]), ran, started.elapsed());
         outcome
     }
 }

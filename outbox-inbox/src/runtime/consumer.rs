@@ -100,6 +100,8 @@ pub(crate) struct Consumer {
     pub(super) vitals: Arc<ConsumerVitals>,
     /// By event type and version.
     handlers: HashMap<String, BTreeMap<u32, Arc<Registration>>>,
+    /// Handlers of undecoded messages, those with the narrowest selection first.
+    raw: Vec<(&'static EventDescriptor, Arc<Registration>)>,
     /// By the handler's name.
     health: HashMap<&'static str, Arc<HandlerHealth>>,
     events: Vec<&'static EventDescriptor>,
@@ -136,6 +138,7 @@ impl Consumer {
             shared,
             vitals: Arc::new(ConsumerVitals::new(name)),
             handlers: HashMap::new(),
+            raw: Vec::new(),
             health: HashMap::new(),
             events: Vec::new(),
             siblings: Vec::new(),
@@ -161,14 +164,21 @@ impl Consumer {
                 matches!(options.strategy, Strategy::Sequence { gap } if gap != Some(Duration::ZERO));
             consumer.numbered |= matches!(options.strategy, Strategy::Sequence { .. });
             for event in handler.events {
+                consumer.events.push(event);
+                if event.is_selection() {
+                    consumer.raw.push((event, handler.clone()));
+                    continue;
+                }
                 consumer
                     .handlers
                     .entry(event.event_type())
                     .or_default()
                     .insert(event.version, handler.clone());
-                consumer.events.push(event);
             }
         }
+        consumer
+            .raw
+            .sort_by_key(|(event, _)| (event.is_everything(), event.is_whole_aggregate()));
         // Contradictions among them have been reported at the start.
         let linked = Catalogue::linked().unwrap_or_default();
         consumer.know(&linked.iter().collect::<Vec<_>>());
@@ -177,7 +187,24 @@ impl Consumer {
 
     /// Learns the event types of this program.
     fn know(&mut self, linked: &[&'static EventDescriptor]) {
-        for event in linked.iter().chain(&self.events) {
+        // Selected event types on fixed subjects, which a selection itself does not name. That of everything needs no names.
+        let is_selected = |event: &EventDescriptor| {
+            let selections = self.raw.iter().map(|(selection, _)| selection);
+            let mut selections = selections.filter(|selection| !selection.is_everything());
+            event.subject.is_some() && selections.any(|selection| selection.selects(&event.event_type()))
+        };
+        let selected: Vec<_> = linked
+            .iter()
+            .copied()
+            .filter(|event| is_selected(event))
+            .collect();
+        for event in selected {
+            if !self.events.contains(&event) {
+                self.events.push(event);
+            }
+        }
+        let own = self.events.iter().filter(|event| !event.is_selection());
+        for event in linked.iter().chain(own) {
             let known = self.fixed_subjects.entry(event.event_type()).or_default();
             known.extend(event.subject);
         }
@@ -303,7 +330,7 @@ impl Consumer {
 
     fn route(&self, message: &Message) -> Route {
         let Some(versions) = self.handlers.get(&message.event_type) else {
-            return Route::NotWanted;
+            return self.raw_route(message);
         };
         if let Some(handler) = versions.get(&message.event_version) {
             return Route::Handler {
@@ -322,6 +349,16 @@ impl Consumer {
             },
             None => Route::UnknownVersion,
         }
+    }
+
+    /// The route of a message whose event type no handler takes decoded.
+    fn raw_route(&self, message: &Message) -> Route {
+        let mut raw = self.raw.iter();
+        let found = raw.find(|(event, _)| event.selects(&message.event_type));
+        found.map_or(Route::NotWanted, |(_, handler)| Route::Handler {
+            handler: handler.clone(),
+            upcast_to: None,
+        })
     }
 
     /// Whether the broker may be asked where aggregates begin.

@@ -331,6 +331,7 @@ fn report(consumer: &Consumer, routed: &RoutedMessage, handling: Handling) {
         (Err(_), _) => telemetry::UNREADABLE,
         (_, Route::UnknownVersion) => telemetry::UNKNOWN_VERSION,
         (_, Route::NotWanted) => telemetry::NOT_ASKED_FOR,
+        (Ok(message), Route::Handler { handler, .. }) => handler.label(message),
         (Ok(message), _) => &message.event_type,
     };
     match handling {

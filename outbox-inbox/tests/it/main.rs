@@ -33,6 +33,7 @@ mod panics;
 mod panics_elsewhere;
 mod pausing;
 mod pausing_at_the_broker;
+mod raw;
 mod retried_dead_letters;
 mod rights;
 mod runtime;

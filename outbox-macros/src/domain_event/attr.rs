@@ -24,6 +24,7 @@ pub(super) struct Keys {
     pub(super) version: Slot<LitInt>,
     pub(super) subject: Slot<LitStr>,
     pub(super) unsequenced: Slot<Ident>,
+    pub(super) codec: Slot<Path>,
     pub(super) crate_path: Slot<Path>,
     pub(super) aggregate_id: Slot<Ident>,
     pub(super) dedup_key: Slot<Ident>,
@@ -32,8 +33,16 @@ pub(super) struct Keys {
 impl Place {
     const fn legal(self) -> &'static [&'static str] {
         match self {
-            Place::Struct => &["aggregate", "name", "version", "subject", "unsequenced", "crate"],
-            Place::Enum => &["aggregate", "version", "unsequenced", "crate"],
+            Place::Struct => &[
+                "aggregate",
+                "name",
+                "version",
+                "subject",
+                "unsequenced",
+                "codec",
+                "crate",
+            ],
+            Place::Enum => &["aggregate", "version", "unsequenced", "codec", "crate"],
             Place::Variant => &["name", "version", "subject", "unsequenced", "aggregate"],
             Place::StructField | Place::VariantField => &["aggregate_id", "dedup_key"],
         }
@@ -104,6 +113,7 @@ impl Keys {
             "version" if here => written.integer(&mut self.version),
             "subject" if here => written.string(&mut self.subject),
             "unsequenced" if here => written.flag(&mut self.unsequenced),
+            "codec" if here => written.path(&mut self.codec),
             "crate" if here => written.path(&mut self.crate_path),
             "aggregate_id" if here => written.flag(&mut self.aggregate_id),
             "dedup_key" if here => written.flag(&mut self.dedup_key),
@@ -112,6 +122,7 @@ impl Keys {
             "version" => misplaced(written, &mut self.version, place),
             "subject" => misplaced(written, &mut self.subject, place),
             "unsequenced" => misplaced(written, &mut self.unsequenced, place),
+            "codec" => misplaced(written, &mut self.codec, place),
             "crate" => misplaced(written, &mut self.crate_path, place),
             "aggregate_id" => misplaced(written, &mut self.aggregate_id, place),
             "dedup_key" => misplaced(written, &mut self.dedup_key, place),
@@ -144,6 +155,7 @@ fn misplaced<T>(written: Written<'_>, slot: &mut Slot<T>, place: Place) {
     let example = match key.as_str() {
         "aggregate" | "name" | "subject" => format!("{key} = \"…\""),
         "version" => format!("{key} = 1"),
+        "codec" => format!("{key} = Cbor"),
         "crate" => format!("{key} = ::some::path"),
         _ => key,
     };

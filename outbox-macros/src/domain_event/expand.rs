@@ -45,6 +45,7 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
             None => quote!(::core::option::Option::None),
         },
     );
+    let (encode, codec) = codec(event_type);
     // Deprecated event types are still derived, because old messages still arrive.
     quote! {
         #[automatically_derived]
@@ -60,6 +61,12 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
             fn dedup_key(&self) -> ::core::option::Option<::std::string::String> {
                 #dedup_key
             }
+            #encode
+        }
+        #[automatically_derived]
+        #[allow(deprecated)]
+        impl #crate_path::payload::EventCodec for #ident {
+            type Codec = #codec;
         }
         #[allow(deprecated)]
         const _: () = {
@@ -70,6 +77,23 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
             }
         };
     }
+}
+
+/// The method `encode`, unless it is the default, and the codec. If the codec cannot write the event, the compiler underlines the codec.
+fn codec(event_type: &EventType) -> (Option<TokenStream>, TokenStream) {
+    let crate_path = &event_type.crate_path;
+    let Some(codec) = &event_type.codec else {
+        return (None, quote!(#crate_path::payload::Json));
+    };
+    let call = quote_spanned!(codec.span()=> #crate_path::payload::with::<#codec, Self>(self));
+    let encode = quote! {
+        fn encode(
+            &self,
+        ) -> ::core::result::Result<#crate_path::payload::Payload, #crate_path::payload::CodecError> {
+            #call
+        }
+    };
+    (Some(encode), quote!(#codec))
 }
 
 fn descriptor(event: &Event, event_type: &EventType) -> TokenStream {

@@ -34,5 +34,10 @@ pub(super) fn fallback(declaration: &Declaration) -> TokenStream {
                 ::core::unreachable!()
             }
         }
+        #[automatically_derived]
+        #[allow(deprecated)]
+        impl #crate_path::payload::EventCodec for #ident {
+            type Codec = #crate_path::payload::Json;
+        }
     }
 }

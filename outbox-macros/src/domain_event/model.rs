@@ -37,6 +37,8 @@ pub(super) struct FieldDeclaration {
 pub(super) struct EventType {
     pub(super) ident: Ident,
     pub(super) crate_path: Path,
+    /// The codec that was written; JSON without one.
+    pub(super) codec: Option<Path>,
     pub(super) is_enum: bool,
     /// One event for a struct, one per variant for an enum, in source order.
     pub(super) events: Vec<Event>,

@@ -33,6 +33,7 @@ pub(super) fn validate(declaration: &Declaration, diagnostics: &Diagnostics) -> 
     Some(EventType {
         ident: declaration.ident.clone(),
         crate_path: declaration.crate_path(),
+        codec: declaration.keys.codec.as_ref().given().cloned(),
         is_enum: matches!(declaration.body, Body::Enum(_)),
         events: events.into_iter().collect::<Option<_>>()?,
     })

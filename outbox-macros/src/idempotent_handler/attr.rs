@@ -8,6 +8,7 @@ use crate::keys::{self, Slot, Word};
 
 const LEGAL: &[&str] = &[
     "consumer",
+    "messages",
     "strategy",
     "on_duplicate",
     "order",
@@ -32,6 +33,7 @@ const ORDERS: &[&str] = &["aggregate", "none", "strict"];
 #[derive(Default)]
 pub(super) struct Keys {
     pub(super) consumer: Slot<LitStr>,
+    pub(super) messages: Slot<Vec<LitStr>>,
     pub(super) strategy: Slot<Word>,
     pub(super) on_duplicate: Slot<Word>,
     pub(super) order: Slot<Word>,
@@ -49,6 +51,7 @@ impl Keys {
         let all_keys = keys::read(arguments, LEGAL, diagnostics, |written| {
             match written.key.to_string().as_str() {
                 "consumer" => written.string(&mut keys.consumer),
+                "messages" => written.strings(&mut keys.messages),
                 "strategy" => written.word(&mut keys.strategy, STRATEGIES),
                 "on_duplicate" => written.word(&mut keys.on_duplicate, ON_DUPLICATE),
                 "order" => written.word(&mut keys.order, ORDERS),

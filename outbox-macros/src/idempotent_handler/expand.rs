@@ -11,7 +11,7 @@ use syn::Path;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 
-use super::model::{BusinessKey, Handler, Options, Strategy};
+use super::model::{BusinessKey, Handler, Options, Pattern, Strategy};
 
 /// Expands a checked handler. The output does not contain the function itself.
 pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
@@ -27,16 +27,21 @@ pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
     } = handler;
     let name = ident.unraw().to_string();
     let line = quote_spanned!(ident.span()=> ::core::line!());
-    let events = quote_spanned! {event.span()=>
-        <<#event as #crate_path::EventArgument>::Event as #crate_path::__private::DomainEvent>::DESCRIPTORS
+    let argument = argument(handler);
+    let events = match &handler.messages {
+        None => quote_spanned!(event.span()=> <#event as #crate_path::EventArgument>::EVENTS),
+        Some(patterns) => {
+            let patterns = patterns.iter().map(|pattern| selected(pattern, crate_path));
+            quote!(&[#(#patterns),*])
+        }
     };
-    let requires = arguments
-        .iter()
-        .map(|ty| quote_spanned!(ty.span()=> <#ty as #crate_path::FromContext<'_>>::REQUIRES));
-    let transactional = arguments
-        .iter()
-        .map(|ty| quote_spanned!(ty.span()=> <#ty as #crate_path::FromContext<'_>>::TRANSACTIONAL));
-    let several = quote_spanned!(event.span()=> <#event as #crate_path::EventArgument>::SEVERAL);
+    // The first argument needs nothing but the message.
+    let others = || arguments.iter().skip(1);
+    let requires =
+        others().map(|ty| quote_spanned!(ty.span()=> <#ty as #crate_path::FromContext<'_>>::REQUIRES));
+    let transactional =
+        others().map(|ty| quote_spanned!(ty.span()=> <#ty as #crate_path::FromContext<'_>>::TRANSACTIONAL));
+    let several = quote_spanned!(event.span()=> <#event as #argument>::SEVERAL);
     let (first, _) = ends(handler.output);
     let outcome = handler.output;
     let of_outcome = |name: &str| {
@@ -66,7 +71,7 @@ pub(super) fn expand(handler: &Handler<'_>) -> TokenStream {
                     requires: &[#(#requires),*],
                     shape: #crate_path::Shape {
                         several: #several,
-                        transactional: #(#transactional)||*,
+                        transactional: false #(|| #transactional)*,
                         replies: #replies,
                         emits: #emits,
                     },
@@ -96,11 +101,19 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
     let values: Vec<Ident> = (0..arguments.len())
         .map(|index| format_ident!("__a{index}", span = Span::mixed_site()))
         .collect();
-    let extractions = arguments.iter().zip(&values).map(|(ty, value)| {
-        quote_spanned! {ty.span()=>
-            let #value = <#ty as #crate_path::FromContext<'_>>::from_context(&#context)?;
-        }
-    });
+    let argument = argument(handler);
+    let extractions = arguments
+        .iter()
+        .zip(&values)
+        .enumerate()
+        .map(|(index, (ty, value))| {
+            if index == 0 {
+                return quote_spanned!(ty.span()=> let #value = <#ty as #argument>::take(&#context)?;);
+            }
+            quote_spanned! {ty.span()=>
+                let #value = <#ty as #crate_path::FromContext<'_>>::from_context(&#context)?;
+            }
+        });
     let outcome = {
         let (first, last) = ends(output);
         let mut function = (*ident).clone();
@@ -123,6 +136,25 @@ fn invoke(handler: &Handler<'_>) -> TokenStream {
         ) -> #crate_path::__private::BoxFuture<'a, ::core::result::Result<#crate_path::Effect, #crate_path::HandlerError>> {
             #future
         }
+    }
+}
+
+/// The trait of the first argument.
+fn argument(handler: &Handler<'_>) -> TokenStream {
+    let (event, crate_path) = (handler.event, &handler.crate_path);
+    match handler.messages {
+        None => quote_spanned!(event.span()=> #crate_path::EventArgument),
+        Some(_) => quote_spanned!(event.span()=> #crate_path::RawArgument),
+    }
+}
+
+/// The descriptor of the messages that a pattern selects.
+fn selected(pattern: &Pattern, crate_path: &Path) -> TokenStream {
+    let descriptor = quote!(#crate_path::__private::EventDescriptor);
+    match pattern {
+        Pattern::EventType { aggregate, name } => quote!(#descriptor::of_type(#aggregate, #name)),
+        Pattern::Aggregate(aggregate) => quote!(#descriptor::of_aggregate(#aggregate)),
+        Pattern::Everything => quote!(#descriptor::EVERYTHING),
     }
 }
 

@@ -3,6 +3,7 @@
 mod attr;
 mod expand;
 mod fallback;
+mod messages;
 mod model;
 mod options;
 mod validate;

@@ -31,6 +31,8 @@ pub(super) struct Handler<'a> {
     pub(super) conditions: Vec<&'a Attribute>,
     pub(super) consumer: &'a LitStr,
     pub(super) crate_path: Path,
+    /// The messages that it takes undecoded, instead of those of an event.
+    pub(super) messages: Option<Vec<Pattern>>,
     /// The type of the event, the first argument.
     pub(super) event: &'a Type,
     /// The types of all arguments, including the event.
@@ -52,6 +54,17 @@ pub(super) struct Options<'a> {
     /// Shortest and longest delay.
     pub(super) backoff: Option<(Duration, Duration)>,
     pub(super) timeout: Option<Duration>,
+}
+
+/// Messages that a handler takes whatever their Rust types.
+#[derive(Debug, PartialEq)]
+pub(super) enum Pattern {
+    /// `order.placed`, in any version.
+    EventType { aggregate: String, name: String },
+    /// `order.*`
+    Aggregate(String),
+    /// `*`
+    Everything,
 }
 
 /// How duplicates are recognised.

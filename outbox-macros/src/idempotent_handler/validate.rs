@@ -6,7 +6,7 @@ use quote::ToTokens;
 use syn::{FnArg, PatType, ReturnType, Safety, Signature, Type};
 
 use super::model::{Declaration, Handler};
-use super::options;
+use super::{messages, options};
 use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
@@ -35,12 +35,14 @@ pub(super) fn validate<'a>(declaration: &'a Declaration, diagnostics: &Diagnosti
     let arguments = arguments(signature, diagnostics);
     let output = output(signature, diagnostics);
     let options = options::options(declaration, diagnostics);
+    let messages = messages::messages(keys, diagnostics);
     Some(Handler {
         ident: &signature.ident,
         visibility: &function.visibility,
         conditions: function.conditions(),
         consumer: keys.consumer.as_ref().given()?,
         crate_path: declaration.crate_path(),
+        messages,
         event: *arguments.first()?,
         arguments,
         output: output?,

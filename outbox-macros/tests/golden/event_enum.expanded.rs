@@ -81,6 +81,11 @@ impl ::outbox_core::DomainEvent for OrderEvent {
         }
     }
 }
+#[automatically_derived]
+#[allow(deprecated)]
+impl ::outbox_core::payload::EventCodec for OrderEvent {
+    type Codec = ::outbox_core::payload::Json;
+}
 #[allow(deprecated)]
 const _: () = {
     ::outbox_core::__private::inventory::submit! {

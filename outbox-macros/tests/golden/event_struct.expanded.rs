@@ -25,6 +25,11 @@ impl ::outbox_core::DomainEvent for OrderPlaced {
         )
     }
 }
+#[automatically_derived]
+#[allow(deprecated)]
+impl ::outbox_core::payload::EventCodec for OrderPlaced {
+    type Codec = ::outbox_core::payload::Json;
+}
 #[allow(deprecated)]
 const _: () = {
     ::outbox_core::__private::inventory::submit! {

@@ -12,6 +12,11 @@ impl ::outbox_core::DomainEvent for OrderPlaced {
         ::core::unreachable!()
     }
 }
+#[automatically_derived]
+#[allow(deprecated)]
+impl ::outbox_core::payload::EventCodec for OrderPlaced {
+    type Codec = ::outbox_core::payload::Json;
+}
 ::core::compile_error! {
     "`name` contains a dot, and dots separate the tokens of a subject\nnote: use `-` or `_`, for example `name = \"order_placed\"`"
 }

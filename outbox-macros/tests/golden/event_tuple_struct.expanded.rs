@@ -23,6 +23,11 @@ impl ::my_service::outbox::DomainEvent for Closed {
         ::core::option::Option::None
     }
 }
+#[automatically_derived]
+#[allow(deprecated)]
+impl ::outbox_core::payload::EventCodec for Closed {
+    type Codec = ::outbox_core::payload::Json;
+}
 #[allow(deprecated)]
 const _: () = {
     ::my_service::outbox::__private::inventory::submit! {

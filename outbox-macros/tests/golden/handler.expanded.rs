@@ -16,21 +16,16 @@ const _: () = {
         const REGISTRATION: ::outbox_inbox::Registration = ::outbox_inbox::Registration {
             consumer: "inventory",
             handler: ::core::concat!(::core::module_path!(), "::", "reserve_stock"),
-            events: <<Event<
-                OrderPlaced,
-            > as ::outbox_inbox::EventArgument>::Event as ::outbox_inbox::__private::DomainEvent>::DESCRIPTORS,
+            events: <Event<OrderPlaced> as ::outbox_inbox::EventArgument>::EVENTS,
             file: ::core::file!(),
             line: ::core::line!(),
             requires: &[
-                <Event<OrderPlaced> as ::outbox_inbox::FromContext<'_>>::REQUIRES,
                 <Tx<'_> as ::outbox_inbox::FromContext<'_>>::REQUIRES,
                 <Outbox<'_> as ::outbox_inbox::FromContext<'_>>::REQUIRES,
             ],
             shape: ::outbox_inbox::Shape {
                 several: <Event<OrderPlaced> as ::outbox_inbox::EventArgument>::SEVERAL,
-                transactional: <Event<
-                    OrderPlaced,
-                > as ::outbox_inbox::FromContext<'_>>::TRANSACTIONAL
+                transactional: false
                     || <Tx<'_> as ::outbox_inbox::FromContext<'_>>::TRANSACTIONAL
                     || <Outbox<'_> as ::outbox_inbox::FromContext<'_>>::TRANSACTIONAL,
                 replies: <Result<
@@ -55,7 +50,7 @@ const _: () = {
         ::std::boxed::Box::pin(async move {
             let __a0 = <Event<
                 OrderPlaced,
-            > as ::outbox_inbox::FromContext<'_>>::from_context(&__context)?;
+            > as ::outbox_inbox::EventArgument>::take(&__context)?;
             let __a1 = <Tx<
                 '_,
             > as ::outbox_inbox::FromContext<'_>>::from_context(&__context)?;

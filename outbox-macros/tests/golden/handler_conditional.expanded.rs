@@ -14,21 +14,15 @@ const _: () = {
         const REGISTRATION: ::my_service::inbox::Registration = ::my_service::inbox::Registration {
             consumer: "mail",
             handler: ::core::concat!(::core::module_path!(), "::", "move"),
-            events: <<Event<
-                OrderPlaced,
-            > as ::my_service::inbox::EventArgument>::Event as ::my_service::inbox::__private::DomainEvent>::DESCRIPTORS,
+            events: <Event<OrderPlaced> as ::my_service::inbox::EventArgument>::EVENTS,
             file: ::core::file!(),
             line: ::core::line!(),
-            requires: &[
-                <Event<OrderPlaced> as ::my_service::inbox::FromContext<'_>>::REQUIRES,
-            ],
+            requires: &[],
             shape: ::my_service::inbox::Shape {
                 several: <Event<
                     OrderPlaced,
                 > as ::my_service::inbox::EventArgument>::SEVERAL,
-                transactional: <Event<
-                    OrderPlaced,
-                > as ::my_service::inbox::FromContext<'_>>::TRANSACTIONAL,
+                transactional: false,
                 replies: <Result<
                     (),
                     MailError,
@@ -54,7 +48,7 @@ const _: () = {
         ::std::boxed::Box::pin(async move {
             let __a0 = <Event<
                 OrderPlaced,
-            > as ::my_service::inbox::FromContext<'_>>::from_context(&__context)?;
+            > as ::my_service::inbox::EventArgument>::take(&__context)?;
             <Result<
                 (),
                 MailError,

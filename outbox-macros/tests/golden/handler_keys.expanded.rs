@@ -10,19 +10,13 @@ const _: () = {
         const REGISTRATION: ::outbox_inbox::Registration = ::outbox_inbox::Registration {
             consumer: "billing",
             handler: ::core::concat!(::core::module_path!(), "::", "charge"),
-            events: <<Event<
-                OrderPlaced,
-            > as ::outbox_inbox::EventArgument>::Event as ::outbox_inbox::__private::DomainEvent>::DESCRIPTORS,
+            events: <Event<OrderPlaced> as ::outbox_inbox::EventArgument>::EVENTS,
             file: ::core::file!(),
             line: ::core::line!(),
-            requires: &[
-                <Event<OrderPlaced> as ::outbox_inbox::FromContext<'_>>::REQUIRES,
-            ],
+            requires: &[],
             shape: ::outbox_inbox::Shape {
                 several: <Event<OrderPlaced> as ::outbox_inbox::EventArgument>::SEVERAL,
-                transactional: <Event<
-                    OrderPlaced,
-                > as ::outbox_inbox::FromContext<'_>>::TRANSACTIONAL,
+                transactional: false,
                 replies: <Result<
                     Reply<Receipt>,
                     HandlerError,
@@ -47,7 +41,7 @@ const _: () = {
         ::std::boxed::Box::pin(async move {
             let __a0 = <Event<
                 OrderPlaced,
-            > as ::outbox_inbox::FromContext<'_>>::from_context(&__context)?;
+            > as ::outbox_inbox::EventArgument>::take(&__context)?;
             <Result<
                 Reply<Receipt>,
                 HandlerError,
@@ -82,19 +76,13 @@ const _: () = {
         const REGISTRATION: ::outbox_inbox::Registration = ::outbox_inbox::Registration {
             consumer: "shipping",
             handler: ::core::concat!(::core::module_path!(), "::", "ship"),
-            events: <<Event<
-                OrderPlaced,
-            > as ::outbox_inbox::EventArgument>::Event as ::outbox_inbox::__private::DomainEvent>::DESCRIPTORS,
+            events: <Event<OrderPlaced> as ::outbox_inbox::EventArgument>::EVENTS,
             file: ::core::file!(),
             line: ::core::line!(),
-            requires: &[
-                <Event<OrderPlaced> as ::outbox_inbox::FromContext<'_>>::REQUIRES,
-            ],
+            requires: &[],
             shape: ::outbox_inbox::Shape {
                 several: <Event<OrderPlaced> as ::outbox_inbox::EventArgument>::SEVERAL,
-                transactional: <Event<
-                    OrderPlaced,
-                > as ::outbox_inbox::FromContext<'_>>::TRANSACTIONAL,
+                transactional: false,
                 replies: <Result<
                     (),
                     HandlerError,
@@ -118,7 +106,7 @@ const _: () = {
         ::std::boxed::Box::pin(async move {
             let __a0 = <Event<
                 OrderPlaced,
-            > as ::outbox_inbox::FromContext<'_>>::from_context(&__context)?;
+            > as ::outbox_inbox::EventArgument>::take(&__context)?;
             <Result<
                 (),
                 HandlerError,
@@ -151,19 +139,13 @@ const _: () = {
         const REGISTRATION: ::outbox_inbox::Registration = ::outbox_inbox::Registration {
             consumer: "inventory",
             handler: ::core::concat!(::core::module_path!(), "::", "reserve_stock"),
-            events: <<Event<
-                OrderPlaced,
-            > as ::outbox_inbox::EventArgument>::Event as ::outbox_inbox::__private::DomainEvent>::DESCRIPTORS,
+            events: <Event<OrderPlaced> as ::outbox_inbox::EventArgument>::EVENTS,
             file: ::core::file!(),
             line: ::core::line!(),
-            requires: &[
-                <Event<OrderPlaced> as ::outbox_inbox::FromContext<'_>>::REQUIRES,
-            ],
+            requires: &[],
             shape: ::outbox_inbox::Shape {
                 several: <Event<OrderPlaced> as ::outbox_inbox::EventArgument>::SEVERAL,
-                transactional: <Event<
-                    OrderPlaced,
-                > as ::outbox_inbox::FromContext<'_>>::TRANSACTIONAL,
+                transactional: false,
                 replies: <Result<
                     (),
                     HandlerError,
@@ -191,7 +173,7 @@ const _: () = {
         ::std::boxed::Box::pin(async move {
             let __a0 = <Event<
                 OrderPlaced,
-            > as ::outbox_inbox::FromContext<'_>>::from_context(&__context)?;
+            > as ::outbox_inbox::EventArgument>::take(&__context)?;
             <Result<
                 (),
                 HandlerError,

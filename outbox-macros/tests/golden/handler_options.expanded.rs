@@ -10,21 +10,15 @@ const _: () = {
         const REGISTRATION: ::outbox_inbox::Registration = ::outbox_inbox::Registration {
             consumer: "inventory",
             handler: ::core::concat!(::core::module_path!(), "::", "reserve_stock"),
-            events: <<Vec<
-                Event<OrderPlaced>,
-            > as ::outbox_inbox::EventArgument>::Event as ::outbox_inbox::__private::DomainEvent>::DESCRIPTORS,
+            events: <Vec<Event<OrderPlaced>> as ::outbox_inbox::EventArgument>::EVENTS,
             file: ::core::file!(),
             line: ::core::line!(),
-            requires: &[
-                <Vec<Event<OrderPlaced>> as ::outbox_inbox::FromContext<'_>>::REQUIRES,
-            ],
+            requires: &[],
             shape: ::outbox_inbox::Shape {
                 several: <Vec<
                     Event<OrderPlaced>,
                 > as ::outbox_inbox::EventArgument>::SEVERAL,
-                transactional: <Vec<
-                    Event<OrderPlaced>,
-                > as ::outbox_inbox::FromContext<'_>>::TRANSACTIONAL,
+                transactional: false,
                 replies: <Result<
                     (),
                     HandlerError,
@@ -61,7 +55,7 @@ const _: () = {
         ::std::boxed::Box::pin(async move {
             let __a0 = <Vec<
                 Event<OrderPlaced>,
-            > as ::outbox_inbox::FromContext<'_>>::from_context(&__context)?;
+            > as ::outbox_inbox::EventArgument>::take(&__context)?;
             <Result<
                 (),
                 HandlerError,

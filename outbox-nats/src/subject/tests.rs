@@ -374,3 +374,17 @@ fn shards_are_few_and_used_evenly() {
         "{counts:?}"
     );
 }
+
+#[test]
+fn selections_are_filters_of_every_layout() {
+    let prefix = SubjectPrefix::new("shop.events").unwrap();
+    let orders = EventDescriptor::of_aggregate("order");
+    assert_eq!(prefix.filter(&orders), "shop.events.order.*.*");
+    assert_eq!(
+        prefix.fenced_filter(&orders).as_deref(),
+        Some("shop.events.order.*")
+    );
+    let placed = EventDescriptor::of_type("order", "placed");
+    assert_eq!(prefix.filter(&placed), "shop.events.order.*.placed");
+    assert_eq!(prefix.filter(&EventDescriptor::EVERYTHING), ">");
+}

@@ -111,6 +111,10 @@ impl DomainEvent for Probe {
     }
 }
 
+impl crate::payload::EventCodec for Probe {
+    type Codec = crate::payload::Json;
+}
+
 /// Descriptor of `probe.noted`.
 pub const NOTED: &EventDescriptor = &Probe::DESCRIPTORS[0];
 

@@ -8,13 +8,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::state::Entry;
+use crate::event::EventDescriptor;
 
 /// The durable state of a consumer.
 #[derive(Debug)]
 pub(super) struct Consumer {
     pub(super) generation: u64,
     pub(super) deliveries: u64,
-    /// Event types that any subscription under the consumer's name has asked for.
+    /// Event types, and selections such as `order.*`, that any subscription under the consumer's name has asked for.
     pub(super) event_types: HashSet<String>,
     /// Prefixes of further wanted event types, such as `order.`.
     pub(super) aggregates: HashSet<String>,
@@ -37,10 +38,22 @@ pub(super) struct Unacked {
 }
 
 impl Consumer {
+    /// Whether any subscription has asked for an event type, by its name or by a selection that has it.
+    pub(super) fn asks_for(&self, event_type: &str) -> bool {
+        let aggregate = event_type
+            .split_once('.')
+            .map(|(aggregate, _)| format!("{aggregate}.*"));
+        self.event_types.contains(event_type)
+            || aggregate.is_some_and(|aggregate| self.event_types.contains(&aggregate))
+            || self
+                .event_types
+                .contains(&EventDescriptor::EVERYTHING.event_type())
+    }
+
     fn wants(&self, entry: &Entry) -> bool {
         entry.event_type.as_ref().is_none_or(|event_type| {
             let whole = |aggregate: &String| event_type.starts_with(aggregate.as_str());
-            self.event_types.contains(event_type) || self.aggregates.iter().any(whole)
+            self.asks_for(event_type) || self.aggregates.iter().any(whole)
         })
     }
 

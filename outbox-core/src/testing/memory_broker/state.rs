@@ -323,7 +323,7 @@ impl State {
             .get(&stream_sequence)
             .and_then(|entry| entry.event_type.as_ref());
         match (self.consumers.get(name), event_type) {
-            (Some(consumer), Some(event_type)) => consumer.event_types.contains(event_type),
+            (Some(consumer), Some(event_type)) => consumer.asks_for(event_type),
             _ => true,
         }
     }

@@ -13,15 +13,14 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use self::state::State;
 use super::faults::take_one;
 use super::inspect;
-use crate::event::DomainEvent;
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
+use crate::payload::{Decode, EventCodec};
 use crate::store::{
     Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, MessageStatus, OutboxAdmin,
     OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
@@ -127,7 +126,10 @@ impl MemoryStore {
     /// If a message of one of `E`'s event types cannot be read as `E`: the test has then found a mistake in `E`'s serde
     /// attributes.
     #[must_use]
-    pub fn recorded<E: DomainEvent + DeserializeOwned>(&self) -> Vec<E> {
+    pub fn recorded<E: EventCodec>(&self) -> Vec<E>
+    where
+        E::Codec: Decode<E>,
+    {
         self.lock()
             .rows
             .values()

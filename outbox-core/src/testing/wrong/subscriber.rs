@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
-use crate::event::DomainEvent;
+use crate::event::{DomainEvent, EventDescriptor};
 use crate::message::Message;
 use crate::subscriber::{
     ConsumerSpec, Delivery, Incoming, StartAt, StreamFacts, Subscriber, SubscriberError, Subscription,
@@ -75,6 +75,10 @@ pub enum SubscriberMistake {
     FindsPredecessorsEverywhere,
     /// Does not ask the broker for messages with a fixed subject that only count.
     ForgetsSiblings,
+    /// Does not understand selections of aggregate types.
+    IgnoresSelections,
+    /// Selects the aggregate type of the probe instead of everything.
+    NarrowsEverything,
     /// Takes every message for one that belongs where it came.
     BelievesHeaders,
     /// Takes every message for a foreign one.
@@ -120,6 +124,12 @@ impl Subscriber for WrongSubscriber {
             SubscriberMistake::DoesNotShare => spec.name = format!("{}-{number}", spec.name),
             SubscriberMistake::SharesAcrossNames => spec.name = "everybody".to_owned(),
             SubscriberMistake::HoardsOtherTypes => spec.events = Probe::DESCRIPTORS.iter().collect(),
+            SubscriberMistake::IgnoresSelections => spec.events.retain(|event| !event.is_selection()),
+            SubscriberMistake::NarrowsEverything => {
+                for event in spec.events.iter_mut().filter(|event| event.is_everything()) {
+                    *event = const { &EventDescriptor::of_aggregate("probe") };
+                }
+            }
             SubscriberMistake::OneAtATime => spec.in_flight_max = 1,
             SubscriberMistake::IgnoresInFlightMax => spec.in_flight_max = usize::MAX,
             _ => {}

@@ -5,6 +5,7 @@
 
 mod deploys;
 mod facts;
+mod selections;
 mod starts;
 mod subjects;
 
@@ -27,6 +28,10 @@ pub use deploys::{
     what_another_version_asked_for_is_known, what_nobody_asked_for_is_known,
 };
 pub use facts::facts_tell_what_is_on_the_stream;
+pub use selections::{
+    a_selected_aggregate_type_arrives_whole, everything_arrives_if_it_is_selected,
+    what_a_selection_asked_for_is_known,
+};
 pub use starts::{
     a_consumer_that_exists_keeps_its_place, a_new_consumer_starts_where_it_asks_to,
     what_came_before_the_start_is_no_predecessor,
@@ -461,6 +466,9 @@ macro_rules! subscriber_conformance {
             a_consumer_that_exists_keeps_its_place,
             what_came_before_the_start_is_no_predecessor,
             siblings_with_a_fixed_subject_arrive,
+            a_selected_aggregate_type_arrives_whole,
+            everything_arrives_if_it_is_selected,
+            what_a_selection_asked_for_is_known,
             a_message_belongs_on_its_own_subjects_only,
             facts_tell_what_is_on_the_stream,
         ]);

@@ -17,7 +17,7 @@ fn exported<F: SubscriberFixture>(fixture: &F) -> (&'static EventDescriptor, &'s
     (Box::leak(Box::new(descriptor)), subject)
 }
 
-async fn publish_exported<F: SubscriberFixture>(fixture: &F, sequence: u64) -> Message {
+pub(super) async fn publish_exported<F: SubscriberFixture>(fixture: &F, sequence: u64) -> Message {
     let (descriptor, subject) = exported(fixture);
     let exported = Message {
         subject: Some(subject.to_owned()),

@@ -1,0 +1,288 @@
+//! Payloads: how the value of an event becomes bytes, and bytes become a value again.
+//!
+//! Invariant: a message says by its content type how its payload is read, and nothing is decoded by a codec that does not read this content type. Not here:
+//! headers and the rest of the message, see [`crate::codec`].
+
+use std::any::type_name;
+use std::error::Error;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::event::DomainEvent;
+use crate::message::{JSON, Message};
+
+#[cfg(feature = "cbor")]
+mod cbor;
+mod reason;
+
+#[cfg(feature = "cbor")]
+pub use cbor::CBOR;
+#[doc(hidden)]
+pub use reason::json_reason;
+
+/// An error of a codec.
+pub type CodecError = Box<dyn Error + Send + Sync>;
+
+/// An encoded event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Payload {
+    /// The content type: a media type of 1 to 255 characters without NUL.
+    pub content_type: &'static str,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// A format of payloads. An event chooses one with `#[domain_event(codec = …)]`; without it, [`Json`].
+///
+/// A codec is a type that is never made. It implements [`Encode`] for the events that it can write, and [`Decode`] for those that handlers take.
+/// Implementations are called once per message, in the task that records or handles it, so they must not block.
+///
+/// ```
+/// use outbox_core::payload::{Codec, CodecError, Decode, Encode};
+/// use outbox_core::{DomainEvent, Message};
+///
+/// /// The bytes of a picture, as the camera made them. Everything else is in the message around them.
+/// struct Png;
+///
+/// impl Codec for Png {
+///     const CONTENT_TYPE: &'static str = "image/png";
+/// }
+///
+/// #[derive(DomainEvent, serde::Serialize)]
+/// #[domain_event(aggregate = "camera", name = "took-picture", codec = Png)]
+/// struct PictureTaken {
+///     #[domain_event(aggregate_id)]
+///     camera: String,
+///     bytes: Vec<u8>,
+/// }
+///
+/// impl Encode<PictureTaken> for Png {
+///     fn encode(event: &PictureTaken) -> Result<Vec<u8>, CodecError> {
+///         Ok(event.bytes.clone())
+///     }
+/// }
+///
+/// impl Decode<PictureTaken> for Png {
+///     fn decode(message: &Message) -> Result<PictureTaken, CodecError> {
+///         Ok(PictureTaken { camera: message.aggregate.id.clone(), bytes: message.payload.to_vec() })
+///     }
+/// }
+/// ```
+pub trait Codec {
+    /// The content type that messages carry: a media type of 1 to 255 characters without NUL. It is stored and sent, so it must not change.
+    const CONTENT_TYPE: &'static str;
+    /// Further content types that [`Decode`] understands, such as that of an earlier codec of the event.
+    const ALSO_READS: &'static [&'static str] = &[];
+}
+
+/// A codec that writes events of type `T`.
+#[diagnostic::on_unimplemented(
+    message = "codec `{Self}` cannot write `{T}`",
+    label = "does not implement `Encode<{T}>`",
+    note = "`Json` and `Cbor` write what derives `serde::Serialize`; for a codec of your own write `impl Encode<{T}> for {Self}`"
+)]
+pub trait Encode<T: ?Sized>: Codec {
+    /// Encodes an event.
+    ///
+    /// # Errors
+    ///
+    /// Whatever makes the value impossible to write. The save returns it, and nothing is recorded.
+    fn encode(event: &T) -> Result<Vec<u8>, CodecError>;
+}
+
+/// A codec that reads events of type `T`.
+#[diagnostic::on_unimplemented(
+    message = "codec `{Self}` cannot read `{T}`",
+    label = "does not implement `Decode<{T}>`",
+    note = "`Json` and `Cbor` read what derives `serde::Deserialize`; for a codec of your own write `impl Decode<{T}> for {Self}`"
+)]
+pub trait Decode<T>: Codec {
+    /// Decodes the payload of a message. Its content type is one that the codec names. The message is there for what the payload leaves out, such as the
+    /// aggregate's id.
+    ///
+    /// # Errors
+    ///
+    /// The payload is no `T`, and the message becomes a dead letter. The text goes into logs and tables: leave values of the payload out of it.
+    fn decode(message: &Message) -> Result<T, CodecError>;
+}
+
+/// An event whose codec is known. `#[derive(DomainEvent)]` implements it too. By hand it is one line, and only needed for events that handlers take:
+///
+/// ```
+/// # use outbox_core::{AggregateId, DomainEvent, EventDescriptor};
+/// # #[derive(serde::Serialize)]
+/// # struct OrderPlaced;
+/// # impl DomainEvent for OrderPlaced {
+/// #     const DESCRIPTORS: &'static [EventDescriptor] = &[];
+/// #     fn descriptor(&self) -> &'static EventDescriptor { &Self::DESCRIPTORS[0] }
+/// #     fn aggregate_id(&self) -> AggregateId { AggregateId::new("1") }
+/// #     fn dedup_key(&self) -> Option<String> { None }
+/// # }
+/// impl outbox_core::EventCodec for OrderPlaced {
+///     type Codec = outbox_core::Json;
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a domain event",
+    label = "this type has no `DomainEvent` implementation",
+    note = "add `#[derive(DomainEvent)]` and `#[domain_event(aggregate = \"…\", name = \"…\")]` to `{Self}`"
+)]
+pub trait EventCodec: DomainEvent + Sized {
+    /// The codec that [`DomainEvent::encode`] writes with.
+    type Codec: Codec;
+}
+
+/// JSON (`application/json`), by serde. With the feature `cbor` it also reads CBOR, so that consumers understand an event before and after its producer
+/// has changed the codec.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Json {}
+
+/// CBOR (`application/cbor`, RFC 8949), by serde (feature `cbor`). It also reads JSON, so that what was recorded before an event changed its codec is
+/// understood.
+#[cfg(feature = "cbor")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cbor {}
+
+impl Codec for Json {
+    const CONTENT_TYPE: &'static str = JSON;
+    #[cfg(feature = "cbor")]
+    const ALSO_READS: &'static [&'static str] = &[CBOR];
+}
+
+#[cfg(feature = "cbor")]
+impl Codec for Cbor {
+    const CONTENT_TYPE: &'static str = CBOR;
+    const ALSO_READS: &'static [&'static str] = &[JSON];
+}
+
+impl<T: Serialize + ?Sized> Encode<T> for Json {
+    fn encode(event: &T) -> Result<Vec<u8>, CodecError> {
+        Ok(serde_json::to_vec(event)?)
+    }
+}
+
+impl<T: DeserializeOwned> Decode<T> for Json {
+    fn decode(message: &Message) -> Result<T, CodecError> {
+        from_serde(&message.content_type, &message.payload).map_err(Into::into)
+    }
+}
+
+#[cfg(feature = "cbor")]
+impl<T: Serialize + ?Sized> Encode<T> for Cbor {
+    fn encode(event: &T) -> Result<Vec<u8>, CodecError> {
+        cbor::to_vec(event)
+    }
+}
+
+#[cfg(feature = "cbor")]
+impl<T: DeserializeOwned> Decode<T> for Cbor {
+    fn decode(message: &Message) -> Result<T, CodecError> {
+        from_serde(&message.content_type, &message.payload).map_err(Into::into)
+    }
+}
+
+/// Whether serde reads payloads of this content type: JSON, and CBOR with the feature `cbor`.
+#[doc(hidden)]
+#[must_use]
+pub fn is_serde(content_type: &str) -> bool {
+    #[cfg(feature = "cbor")]
+    if is_media_type(content_type, CBOR) {
+        return true;
+    }
+    is_media_type(content_type, JSON)
+}
+
+/// Reads a payload of which [`is_serde`] is true. The error is without values of the payload.
+#[doc(hidden)]
+pub fn from_serde<T: DeserializeOwned>(content_type: &str, payload: &[u8]) -> Result<T, String> {
+    #[cfg(feature = "cbor")]
+    if is_media_type(content_type, CBOR) {
+        return cbor::from_slice(payload);
+    }
+    let _ = content_type;
+    serde_json::from_slice(payload).map_err(|error| json_reason(&error))
+}
+
+/// Whether a content type is this media type. Media types are case-insensitive and may carry parameters.
+#[must_use]
+pub fn is_media_type(content_type: &str, media_type: &str) -> bool {
+    content_type
+        .split(';')
+        .next()
+        .is_some_and(|media| media.trim().eq_ignore_ascii_case(media_type))
+}
+
+/// Decodes the event of a message with the codec of its type. Neither the event type nor the version is looked at.
+///
+/// # Errors
+///
+/// [`PayloadError`]. Trying again does not help.
+pub fn decode<T: EventCodec>(message: &Message) -> Result<T, PayloadError>
+where
+    T::Codec: Decode<T>,
+{
+    let found = &message.content_type;
+    let reads = |media_type: &&str| is_media_type(found, media_type);
+    if !(reads(&T::Codec::CONTENT_TYPE) || T::Codec::ALSO_READS.iter().any(|media_type| reads(media_type))) {
+        return Err(PayloadError::ContentType {
+            found: found.clone(),
+            expected: T::Codec::CONTENT_TYPE,
+        });
+    }
+    T::Codec::decode(message).map_err(|source| PayloadError::Decode {
+        event_type: message.event_type.clone(),
+        version: message.event_version,
+        rust_type: type_name::<T>(),
+        reason: source.to_string(),
+    })
+}
+
+/// Why a payload is not the value that somebody asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PayloadError {
+    /// The codec of the type does not read this content type.
+    #[error(
+        "content type is `{found}`, expected `{expected}`; give the type the codec that its producer uses, `#[domain_event(codec = …)]`, or take `RawMessage`"
+    )]
+    ContentType {
+        /// The message's content type.
+        found: String,
+        /// The content type that the codec writes.
+        expected: &'static str,
+    },
+    /// The bytes do not fit the type.
+    // Not the codec's error as a source: serde's quote the payload, and whoever logs the causes would log that.
+    #[error("payload of `{event_type}` version {version} cannot be decoded as `{rust_type}`: {reason}")]
+    Decode {
+        /// The event type.
+        event_type: String,
+        /// Its version.
+        version: u32,
+        /// The type that was asked for.
+        rust_type: &'static str,
+        /// The codec's reason.
+        reason: String,
+    },
+}
+
+/// Encodes as [`Json`], for [`DomainEvent::encode`].
+pub(crate) fn json<E: DomainEvent + ?Sized>(event: &E) -> Result<Payload, CodecError> {
+    with::<Json, E>(event)
+}
+
+/// Encodes with a codec; the derive calls it.
+///
+/// # Errors
+///
+/// The codec's.
+pub fn with<C: Encode<E>, E: ?Sized>(event: &E) -> Result<Payload, CodecError> {
+    Ok(Payload {
+        content_type: C::CONTENT_TYPE,
+        bytes: C::encode(event)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Finds handlers of undecoded messages that would never run, or could not keep their strategy.
+
+use crate::handler::{Registration, Strategy};
+use crate::start::Problem;
+
+pub(super) fn problems(handlers: &[Registration]) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut wrong = |handler: &Registration, option, wrong: String| {
+        problems.push(Problem::Option {
+            handler: *handler,
+            option,
+            wrong,
+        });
+    };
+    for (index, handler) in handlers.iter().enumerate() {
+        for event in handler.events.iter().filter(|event| event.is_selection()) {
+            let event_type = event.event_type();
+            let earlier = handlers[..index]
+                .iter()
+                .filter(|other| other.events.contains(event));
+            let typed = handlers.iter().filter(|other| {
+                let mut events = other.events.iter();
+                events.any(|other| !other.is_selection() && other.event_type() == event_type)
+            });
+            let mut others = earlier.chain(typed);
+            if let Some(other) = others.find(|other| other.consumer == handler.consumer) {
+                wrong(
+                    handler,
+                    "`messages`",
+                    format!(
+                        "names `{event_type}`, which {other} of the same consumer takes; leave it to one of them, or give one of them another `consumer`"
+                    ),
+                );
+            }
+            if event.is_everything() && matches!(handler.options.strategy, Strategy::Sequence { .. }) {
+                wrong(
+                    handler,
+                    "`strategy = sequence`",
+                    "cannot work with `messages = [\"*\"]`: not every message on a stream has a number; name the aggregate types, or use another strategy".to_owned(),
+                );
+            }
+        }
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::EventDescriptor;
+
+    use super::*;
+    use crate::handler::{HandlerOptions, IntoEffect as _, Shape};
+
+    const PLACED: &[EventDescriptor] = &[EventDescriptor {
+        version: 1,
+        ..EventDescriptor::of_type("order", "placed")
+    }];
+    const RAW_PLACED: &[EventDescriptor] = &[EventDescriptor::of_type("order", "placed")];
+    const RAW_ORDERS: &[EventDescriptor] = &[EventDescriptor::of_aggregate("order")];
+    const EVERYTHING: &[EventDescriptor] = &[EventDescriptor::EVERYTHING];
+
+    fn handler(
+        consumer: &'static str,
+        name: &'static str,
+        events: &'static [EventDescriptor],
+    ) -> Registration {
+        Registration {
+            consumer,
+            handler: name,
+            events,
+            file: "book.rs",
+            line: 7,
+            requires: &[],
+            shape: Shape::default(),
+            options: HandlerOptions::new(),
+            invoke: |_| Box::pin(async { ().into_effect() }),
+        }
+    }
+
+    fn counting(handler: Registration) -> Registration {
+        Registration {
+            options: HandlerOptions::new().strategy(Strategy::Sequence { gap: None }),
+            ..handler
+        }
+    }
+
+    fn texts(handlers: &[Registration]) -> Vec<String> {
+        crate::preflight::options(handlers)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn narrower_and_wider_selections_stand_beside_each_other() {
+        let handlers = [
+            handler("audit", "placed", PLACED),
+            handler("audit", "orders", RAW_ORDERS),
+            handler("audit", "rest", EVERYTHING),
+            handler("other", "rest", EVERYTHING),
+        ];
+        assert_eq!(texts(&handlers), [""; 0]);
+    }
+
+    #[test]
+    fn a_selection_that_another_handler_of_the_consumer_has_is_refused() {
+        for (events, name) in [(RAW_ORDERS, "order.*"), (EVERYTHING, "*.*")] {
+            let found = texts(&[handler("audit", "one", events), handler("audit", "two", events)]);
+            let [text] = found.as_slice() else {
+                panic!("{found:?}")
+            };
+            let expected = format!(
+                "`messages` of handler `two` (book.rs:7) names `{name}`, which `one` (book.rs:7) of the same"
+            );
+            assert!(text.starts_with(&expected), "{text}");
+        }
+        let found = texts(&[
+            handler("audit", "raw", RAW_PLACED),
+            handler("audit", "typed", PLACED),
+        ]);
+        assert!(
+            found[0].contains("of handler `raw`") && found[0].contains("which `typed`"),
+            "{found:?}"
+        );
+        assert_eq!(found.len(), 1);
+    }
+
+    /// To a handler that counts, the messages that another one takes would be missing.
+    #[test]
+    fn everything_and_numbers_do_not_go_together() {
+        let found = texts(&[counting(handler("audit", "rest", EVERYTHING))]);
+        assert!(found[0].contains("name the aggregate types"), "{found:?}");
+        let found = texts(&[
+            counting(handler("audit", "placed", PLACED)),
+            handler("audit", "rest", EVERYTHING),
+        ]);
+        assert!(found[0].contains("mix strategies"), "{found:?}");
+        assert_eq!(
+            texts(&[counting(handler("audit", "orders", RAW_ORDERS))]),
+            [""; 0]
+        );
+    }
+}

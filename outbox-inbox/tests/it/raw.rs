@@ -1,0 +1,385 @@
+//! Handlers of undecoded messages, beside handlers of events.
+
+use outbox_core::payload::{Codec, CodecError, Decode, Encode};
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{DomainEvent, EventDescriptor, Message, Publisher as _};
+use outbox_inbox::testing::{Outcome, dead_letters};
+use outbox_inbox::{
+    Event, Handler as _, HandlerError, RawMessage, Router, Tx, UnknownVersion, idempotent_handler,
+};
+use sea_orm::{ConnectionTrait as _, Statement};
+use serde::{Deserialize, Serialize};
+
+use crate::on_every_backend;
+use crate::runtime::{spawn, within};
+use crate::support::{OrderBooked, OrderPlaced, Script, TestDb, book, message, placed, publish, quick};
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "cancelled")]
+struct OrderCancelled {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed", version = 2)]
+struct OrderPlacedV2 {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+/// The bytes of a label that a scanner has read, which are no text.
+#[derive(DomainEvent, Serialize)]
+#[domain_event(aggregate = "parcel", name = "scanned", codec = Label)]
+struct ParcelScanned {
+    #[domain_event(aggregate_id)]
+    parcel: u64,
+    label: Vec<u8>,
+}
+
+struct Label;
+
+impl Codec for Label {
+    const CONTENT_TYPE: &'static str = "application/x-label";
+}
+
+impl Encode<ParcelScanned> for Label {
+    fn encode(event: &ParcelScanned) -> Result<Vec<u8>, CodecError> {
+        Ok(event.label.clone())
+    }
+}
+
+impl Decode<ParcelScanned> for Label {
+    fn decode(message: &Message) -> Result<ParcelScanned, CodecError> {
+        if message.payload.is_empty() {
+            return Err("the label is empty".into());
+        }
+        Ok(ParcelScanned {
+            parcel: message.aggregate.id.parse()?,
+            label: message.payload.to_vec(),
+        })
+    }
+}
+
+const LABEL: &[u8] = &[0, 159, 146, 150, b'\n', 0xff];
+
+fn scanned(parcel: u64) -> ParcelScanned {
+    ParcelScanned {
+        parcel,
+        label: LABEL.to_vec(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// One row per run.
+async fn keep(tx: &Tx<'_>, handler: &str, message: &RawMessage) -> Result<(), HandlerError> {
+    let sql = format!(
+        "INSERT INTO kept (handler, event_id, event_type, content_type, payload) VALUES ('{handler}', '{}', '{}', '{}', '{}')",
+        message.event_id,
+        message.event_type,
+        message.content_type,
+        hex(&message.payload)
+    );
+    tx.execute_unprepared(&sql).await?;
+    Ok(())
+}
+
+#[idempotent_handler(consumer = "audit", messages = ["*"])]
+async fn keep_all(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
+    keep(&tx, "all", &message).await
+}
+
+#[idempotent_handler(consumer = "batches", messages = ["order.*", "parcel.scanned"], batch = 3)]
+async fn keep_together(messages: Vec<RawMessage>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    for message in &messages {
+        keep(&tx, "together", message).await?;
+    }
+    Ok(())
+}
+
+#[idempotent_handler(consumer = "counting", messages = ["order.*"], strategy = sequence)]
+async fn keep_in_order(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
+    keep(&tx, "in-order", &message).await
+}
+
+#[idempotent_handler(consumer = "books", messages = ["order.*"])]
+async fn keep_orders(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
+    keep(&tx, "orders", &message).await
+}
+
+#[idempotent_handler(consumer = "books", messages = ["order.cancelled"])]
+async fn keep_cancelled(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
+    keep(&tx, "cancelled", &message).await
+}
+
+#[idempotent_handler(consumer = "books", messages = ["*"])]
+async fn keep_rest(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
+    keep(&tx, "rest", &message).await
+}
+
+/// A raw message as a further argument, beside the event.
+#[idempotent_handler(consumer = "labels")]
+async fn store_label(
+    event: Event<ParcelScanned>,
+    message: RawMessage,
+    tx: Tx<'_>,
+) -> Result<(), HandlerError> {
+    let again: ParcelScanned = message.decode().map_err(HandlerError::fatal)?;
+    assert_eq!((event.parcel, event.label.as_slice()), (again.parcel, LABEL));
+    keep(&tx, "label", &message).await
+}
+
+async fn tables(test: &TestDb) {
+    test.execute(
+        "CREATE TABLE kept (handler VARCHAR(16), event_id VARCHAR(36), event_type VARCHAR(64), content_type VARCHAR(64), payload VARCHAR(2000))",
+    )
+    .await;
+}
+
+/// What a handler has kept, in the order of the rows' event types: event type, content type, payload in hexadecimal.
+async fn kept(test: &TestDb, handler: &str) -> Vec<(String, String, String)> {
+    let sql = format!(
+        "SELECT event_type, content_type, payload FROM kept WHERE handler = '{handler}' ORDER BY 1, 3"
+    );
+    let rows = test
+        .db
+        .query_all_raw(Statement::from_string(test.sql_backend(), sql))
+        .await
+        .unwrap();
+    let text = |row: &sea_orm::QueryResult, index| row.try_get_by_index::<String>(index).unwrap();
+    rows.iter()
+        .map(|row| (text(row, 0), text(row, 1), text(row, 2)))
+        .collect()
+}
+
+async fn kept_types(test: &TestDb, handler: &str) -> Vec<String> {
+    kept(test, handler)
+        .await
+        .into_iter()
+        .map(|(event_type, _, _)| event_type)
+        .collect()
+}
+
+/// Typed consumers handle what they know; the audit has every message, also of types, versions and formats that this program does not know.
+async fn an_audit_keeps_each_message_of_a_stream_once_beside_typed_consumers(test: TestDb) {
+    tables(&test).await;
+    let broker = MemoryBroker::new();
+    publish(&broker, &placed(1)).await;
+    publish(&broker, &OrderCancelled { order_id: 1 }).await;
+    publish(&broker, &OrderPlacedV2 { order_id: 2 }).await;
+    publish(&broker, &scanned(7)).await;
+    let unknown = Message {
+        event_type: "foreign.happened".to_owned(),
+        aggregate: outbox_core::Aggregate::new("foreign", "x"),
+        content_type: "application/protobuf".to_owned(),
+        ..message(&scanned(8))
+    };
+    broker.publisher().publish(&unknown).await.unwrap();
+    broker.duplicate_deliveries(usize::MAX);
+
+    let router = Router::new()
+        .handler::<keep_all>()
+        .handler::<book>()
+        .handler::<store_label>();
+    let inbox = test.inbox(&broker, router).with_state(Script::ok());
+    let report = inbox.drain().await.unwrap();
+    assert_eq!(
+        (report.handled, report.dead_letters),
+        (5 + 1 + 1, 1),
+        "{report:?}"
+    );
+
+    let json = "application/json";
+    let of = |event_type: &str, content_type: &str, payload: &[u8]| {
+        (event_type.to_owned(), content_type.to_owned(), hex(payload))
+    };
+    let expected = [
+        of("foreign.happened", "application/protobuf", LABEL),
+        of("order.cancelled", json, br#"{"order_id":1}"#),
+        of("order.placed", json, br#"{"order_id":1,"line":0}"#),
+        of("order.placed", json, br#"{"order_id":2}"#),
+        of("parcel.scanned", "application/x-label", LABEL),
+    ];
+    assert_eq!(kept(&test, "all").await, expected);
+    assert_eq!(
+        kept(&test, "label").await,
+        [of("parcel.scanned", "application/x-label", LABEL)]
+    );
+    assert_eq!(test.effects("books", 1).await, 1);
+    // The version that the typed consumer does not know.
+    assert_eq!(dead_letters(&test.db, "books").await.unwrap().len(), 1);
+    assert_eq!(dead_letters(&test.db, "audit").await.unwrap().len(), 0);
+}
+
+async fn within_one_consumer_the_narrowest_handler_gets_a_message(test: TestDb) {
+    tables(&test).await;
+    let broker = MemoryBroker::new();
+    publish(&broker, &placed(1)).await;
+    publish(&broker, &OrderCancelled { order_id: 1 }).await;
+    publish(&broker, &OrderBooked { order_id: 1 }).await;
+    publish(&broker, &scanned(7)).await;
+    // In the order that would be wrong if the first one that fits got it.
+    let router = Router::new()
+        .handler::<keep_rest>()
+        .handler::<keep_orders>()
+        .handler::<keep_cancelled>()
+        .handler::<book>();
+    let inbox = test.inbox(&broker, router).with_state(Script::ok());
+    assert_eq!(inbox.drain().await.unwrap().handled, 4);
+    assert_eq!(test.effects("books", 1).await, 1);
+    assert_eq!(kept_types(&test, "cancelled").await, ["order.cancelled"]);
+    assert_eq!(kept_types(&test, "orders").await, ["order.booked"]);
+    assert_eq!(kept_types(&test, "rest").await, ["parcel.scanned"]);
+}
+
+/// Of an event type that a handler takes, other versions belong to newer or older programs, which decode them.
+async fn a_wildcard_does_not_swallow_versions_that_another_process_handles(test: TestDb) {
+    tables(&test).await;
+    let broker = MemoryBroker::new();
+    publish(&broker, &OrderPlacedV2 { order_id: 2 }).await;
+    let router = Router::new().handler::<keep_rest>().handler::<book>();
+    let config = quick().unknown_version(UnknownVersion::Retry);
+    let inbox = test
+        .inbox(&broker, router)
+        .with_state(Script::ok())
+        .with_config(config);
+    let (shutdown, run) = spawn(inbox);
+    within(async {
+        while broker.deliveries("books") < 3 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert!(report.handled == 0 && report.sent_back > 0, "{report:?}");
+    assert_eq!(kept_types(&test, "rest").await, [""; 0]);
+}
+
+/// What a wildcard has selected in one version of a program is not skipped by a version without it.
+async fn what_a_wildcard_selected_goes_back_in_a_process_without_it(test: TestDb) {
+    tables(&test).await;
+    let broker = MemoryBroker::new();
+    let with = Router::new().handler::<keep_orders>().handler::<book>();
+    let without = Router::new().handler::<book>();
+    let start = |router: &Router| test.inbox(&broker, router.clone()).with_state(Script::ok());
+    assert_eq!(start(&with).drain().await.unwrap().handled, 0);
+
+    publish(&broker, &OrderCancelled { order_id: 1 }).await;
+    let (shutdown, run) = spawn(start(&without));
+    within(async {
+        while broker.deliveries("books") < 3 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert!(
+        report.handled == 0 && report.skipped == 0 && report.sent_back > 0,
+        "{report:?}"
+    );
+
+    assert_eq!(start(&with).drain().await.unwrap().handled, 1);
+    assert_eq!(kept_types(&test, "orders").await, ["order.cancelled"]);
+}
+
+async fn undecoded_messages_share_a_transaction_like_events(test: TestDb) {
+    tables(&test).await;
+    let broker = MemoryBroker::new();
+    for order_id in 1..=4 {
+        publish(&broker, &placed(order_id)).await;
+    }
+    publish(&broker, &scanned(7)).await;
+    broker.duplicate_deliveries(usize::MAX);
+    let inbox = test.inbox(&broker, Router::new().handler::<keep_together>());
+    assert_eq!(inbox.drain().await.unwrap().handled, 5);
+    assert_eq!(kept_types(&test, "together").await.len(), 5);
+}
+
+/// The numbers of an aggregate go over all its event types, so a selection of all of them misses none.
+async fn undecoded_messages_of_an_aggregate_are_counted_by_number(test: TestDb) {
+    tables(&test).await;
+    let broker = MemoryBroker::new();
+    let numbered = |sequence, message: Message| Message {
+        sequence: Some(sequence),
+        ..message
+    };
+    let messages = [
+        numbered(1, message(&placed(1))),
+        numbered(3, message(&OrderBooked { order_id: 1 })),
+        numbered(2, message(&OrderCancelled { order_id: 1 })),
+    ];
+    for message in &messages {
+        broker.publisher().publish(message).await.unwrap();
+    }
+    broker.duplicate_deliveries(usize::MAX);
+    let inbox = test.inbox(&broker, Router::new().handler::<keep_in_order>());
+    assert_eq!(inbox.drain().await.unwrap().handled, 3);
+    let types = kept_types(&test, "in-order").await;
+    assert_eq!(types, ["order.booked", "order.cancelled", "order.placed"]);
+}
+
+/// A handler of an event with a codec of its own, and what it cannot read.
+async fn an_event_is_decoded_by_its_codec_and_kept_if_that_fails(test: TestDb) {
+    tables(&test).await;
+    let harness = test.harness(&Script::ok());
+    let good = message(&scanned(7));
+    for outcome in [Outcome::Handled, Outcome::Duplicate] {
+        assert_eq!(
+            harness.deliver_message::<store_label>(&good).await.unwrap(),
+            outcome
+        );
+    }
+    let broken = Message {
+        payload: vec![].into(),
+        ..message(&scanned(8))
+    };
+    let json = Message {
+        content_type: "application/json".to_owned(),
+        ..message(&scanned(9))
+    };
+    for message in [broken, json] {
+        let outcome = harness.deliver_message::<store_label>(&message).await.unwrap();
+        assert_eq!(outcome, Outcome::DeadLettered);
+    }
+    let letters = dead_letters(&test.db, "labels").await.unwrap();
+    let errors: Vec<&str> = letters.iter().map(|letter| letter.error.as_str()).collect();
+    assert!(
+        errors.iter().any(|error| error.ends_with("the label is empty")),
+        "{errors:?}"
+    );
+    let expected = "content type is `application/json`, expected `application/x-label`";
+    assert!(
+        errors.iter().any(|error| error.starts_with(expected)),
+        "{errors:?}"
+    );
+    assert_eq!(kept_types(&test, "label").await.len(), 1);
+}
+
+#[test]
+fn the_registration_of_a_wildcard_has_selections_instead_of_events() {
+    let events =
+        |events: &[EventDescriptor]| events.iter().map(EventDescriptor::event_type).collect::<Vec<_>>();
+    let registration = keep_together::REGISTRATION;
+    assert_eq!(events(registration.events), ["order.*", "parcel.scanned"]);
+    assert!(registration.events.iter().all(EventDescriptor::is_selection) && registration.shape.several);
+    assert_eq!(keep_all::REGISTRATION.events, [EventDescriptor::EVERYTHING]);
+    assert_eq!(book::REGISTRATION.events, OrderPlaced::DESCRIPTORS);
+}
+
+on_every_backend!(
+    an_audit_keeps_each_message_of_a_stream_once_beside_typed_consumers,
+    within_one_consumer_the_narrowest_handler_gets_a_message,
+    a_wildcard_does_not_swallow_versions_that_another_process_handles,
+    what_a_wildcard_selected_goes_back_in_a_process_without_it,
+    undecoded_messages_share_a_transaction_like_events,
+    undecoded_messages_of_an_aggregate_are_counted_by_number,
+    an_event_is_decoded_by_its_codec_and_kept_if_that_fails,
+);
+
+#[cfg(feature = "cbor")]
+mod cbor;
