@@ -3,8 +3,10 @@
 //! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not
 //! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
 
+mod admin;
 mod deploys;
 mod facts;
+mod standing;
 mod starts;
 mod subjects;
 
@@ -21,12 +23,17 @@ use crate::event::EventDescriptor;
 use crate::message::Message;
 use crate::subscriber::{ConsumerSpec, Delivery, StartAt, Subscriber, SubscriberError, Subscription};
 
+pub use admin::{
+    a_copy_asks_for_the_same_and_starts_where_it_is_told, a_removed_consumer_is_gone,
+    what_is_foreseen_is_what_a_placed_consumer_gets,
+};
 pub use deploys::{
     a_stopped_subscription_is_sent_nothing, flushed_answers_have_arrived,
     predecessors_of_any_type_are_found_and_no_others, what_a_stopped_subscription_gives_back_comes_at_once,
     what_another_version_asked_for_is_known, what_nobody_asked_for_is_known,
 };
 pub use facts::facts_tell_what_is_on_the_stream;
+pub use standing::{a_standing_tells_what_waits, a_standing_tells_whether_somebody_receives};
 pub use starts::{
     a_consumer_that_exists_keeps_its_place, a_new_consumer_starts_where_it_asks_to,
     what_came_before_the_start_is_no_predecessor,
@@ -463,6 +470,8 @@ macro_rules! subscriber_conformance {
             siblings_with_a_fixed_subject_arrive,
             a_message_belongs_on_its_own_subjects_only,
             facts_tell_what_is_on_the_stream,
+            a_standing_tells_what_waits,
+            a_standing_tells_whether_somebody_receives,
         ]);
     };
 }
