@@ -69,6 +69,7 @@ pub mod payload;
 pub mod codec;
 pub mod context;
 
+pub mod consumer_admin;
 pub mod dead_letter;
 pub mod dedup;
 pub mod publisher;
@@ -90,6 +91,7 @@ mod setters;
 pub mod testing;
 
 pub use catalogue::{Catalogue, CatalogueError};
+pub use consumer_admin::{ConsumerAdmin, Foreseen};
 pub use context::MessageContext;
 pub use dead_letter::{DeadLetterCopy, DeadLetterSink};
 pub use dedup::{ClaimToken, DedupKey, DedupStore, DedupStoreError, StoreClaim};
@@ -113,8 +115,8 @@ pub use store::{
     StoredMessage, Verdict, WaitingRequest,
 };
 pub use subscriber::{
-    ConsumerSpec, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber, SubscriberError,
-    Subscription,
+    ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,
+    SubscriberError, Subscription,
 };
 
 /// Describes a Rust type as a domain event; [`DomainEvent`] lists the keys and the generated code.

@@ -56,6 +56,17 @@ pub trait Subscriber: Send + Sync + 'static {
     /// * **On `Err`.** As for [`Self::subscribe`].
     fn facts(&self) -> impl Future<Output = Result<StreamFacts, SubscriberError>> + Send;
 
+    /// Says where a consumer stands on the stream; `None` if there is no consumer of this name. Changes nothing, needs no
+    /// subscription, and may be asked by any process.
+    ///
+    /// * **Consistent.** The counts are those of one moment between the call and its answer. The age is asked for after
+    ///   them.
+    /// * **On `Err`.** As for [`Self::subscribe`].
+    fn standing(
+        &self,
+        consumer: &str,
+    ) -> impl Future<Output = Result<Option<ConsumerStanding>, SubscriberError>> + Send;
+
     /// Whether a message belongs on the subject that it came on. A broker grants publishing by subject, and any sender
     /// writes into the headers whatever it likes: a message whose headers name another event than its subject may come
     /// from somebody who has no right to publish that event.
@@ -68,6 +79,24 @@ pub trait Subscriber: Send + Sync + 'static {
     ///   message that the program does not know at all is foreign only on the default subjects of other aggregate types.
     /// * **Pure.** It asks nobody, and does not block.
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool;
+}
+
+/// Where a consumer stands on its stream, as the broker reports it.
+///
+/// Brokers that cannot filter by several subjects count messages of other event types too, until the inbox has skipped them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerStanding {
+    /// Messages that were not delivered yet.
+    pub undelivered: u64,
+    /// Messages that were delivered and not acknowledged: in the memory of processes, failed, or waiting for a failed one.
+    pub unacknowledged: u64,
+    /// How long the oldest of both has been on the stream; `None` if nothing waits, or the broker does not say.
+    pub oldest_age: Option<Duration>,
+    /// Every message up to this stream sequence is acknowledged, or is none of this consumer's. Above it there may be
+    /// acknowledged ones too.
+    pub floor: u64,
+    /// Whether a process asks for messages at this moment.
+    pub is_receiving: bool,
 }
 
 /// The properties of a stream, as its broker reports them.

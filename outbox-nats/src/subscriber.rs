@@ -4,6 +4,7 @@
 //! that does not capture an event, a filter that an old server ignored. Not here: the settings of the consumer, see `consumer`; its deliveries, see
 //! `subscription`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
@@ -11,12 +12,14 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
 use outbox_core::{
-    ConsumerSpec, EventDescriptor, Message, StartAt, StreamFacts, StreamPolicy, Subscriber, SubscriberError,
+    ConsumerSpec, ConsumerStanding, EventDescriptor, Message, StartAt, StreamFacts, StreamPolicy, Subscriber,
+    SubscriberError,
 };
 
 use crate::consumer::{self, Durable};
 use crate::failure::{configuration, interrupted};
 use crate::log;
+use crate::operate::{self, MayRead};
 use crate::oracle::Oracle;
 use crate::outcome::is_temporary;
 use crate::provision::REQUEST_TIMEOUT;
@@ -82,6 +85,7 @@ pub struct JetStreamSubscriber {
     context: Context,
     stream: EventStream,
     config: SubscriberConfig,
+    may_read: Arc<MayRead>,
 }
 
 impl EventStream {
@@ -96,6 +100,7 @@ impl EventStream {
             context,
             stream: self.clone(),
             config: SubscriberConfig::default(),
+            may_read: Arc::default(),
         }
     }
 }
@@ -127,7 +132,7 @@ impl JetStreamSubscriber {
     }
 
     /// Reads the stream.
-    async fn read_stream(&self) -> Result<Stream, SubscriberError> {
+    pub(crate) async fn read_stream(&self) -> Result<Stream, SubscriberError> {
         let EventStream { name, prefix, .. } = &self.stream;
         self.context.get_stream(name).await.map_err(|error| match error.kind() {
             GetStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NOT_FOUND => {
@@ -244,6 +249,14 @@ impl Subscriber for JetStreamSubscriber {
             last_stream_sequence: state.last_sequence,
             messages: state.messages,
         })
+    }
+
+    /// Two requests of at most 5 s each, and one of at most 1 s for each filter, all at once. The age is not told by servers before 2.10, where the question may take
+    /// long, and without the permission `$JS.API.STREAM.MSG.GET.<stream>`.
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        let stream = self.read_stream().await?;
+        let says_oldest = self.client.is_server_compatible(2, 10, 0);
+        operate::standing(&stream, consumer, says_oldest, &self.may_read).await
     }
 
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {

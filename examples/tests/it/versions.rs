@@ -12,8 +12,8 @@ use futures_util::future::join_all;
 use outbox_core::retry::Backoff;
 use outbox_core::testing::{MemoryDedupStore, backend_url};
 use outbox_core::{
-    ConsumerSpec, DomainEvent, EventDescriptor, Message, NewMessage, Publisher as _, StreamFacts, Subscriber,
-    SubscriberError,
+    ConsumerSpec, ConsumerStanding, DomainEvent, EventDescriptor, Message, NewMessage, Publisher as _,
+    StreamFacts, Subscriber, SubscriberError,
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -213,6 +213,10 @@ impl Subscriber for Announced {
 
     async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         self.subscriber.facts().await
+    }
+
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        self.subscriber.standing(consumer).await
     }
 
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {

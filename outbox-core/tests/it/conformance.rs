@@ -40,6 +40,10 @@ mod memory_subscriber {
         #[tokio::test(start_paused = true)]
         Some(MemorySubscriberFixture::new())
     );
+    outbox_core::consumer_admin_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemorySubscriberFixture::new())
+    );
 }
 
 mod memory_stream_log {
@@ -301,6 +305,16 @@ mod wrong_subscribers {
         believes_headers: BelievesHeaders => a_message_belongs_on_its_own_subjects_only,
         believes_nothing: BelievesNothing => a_message_belongs_on_its_own_subjects_only,
         remembers_facts: RemembersFacts => facts_tell_what_is_on_the_stream,
+        sees_nothing_waiting: SeesNothingWaiting => a_standing_tells_what_waits,
+        counts_delivered_ones: CountsDeliveredOnes => a_standing_tells_what_waits,
+        tells_the_youngest: TellsTheYoungest => a_standing_tells_what_waits,
+        sees_nobody: SeesNobody => a_standing_tells_whether_somebody_receives,
+        foresees_everything: ForeseesEverything => what_is_foreseen_is_what_a_placed_consumer_gets,
+        places_nothing: PlacesNothing => what_is_foreseen_is_what_a_placed_consumer_gets,
+        places_at_the_beginning: PlacesAtTheBeginning => what_is_foreseen_is_what_a_placed_consumer_gets,
+        copies_from_the_beginning: CopiesFromTheBeginning => a_copy_asks_for_the_same_and_starts_where_it_is_told,
+        overwrites_copies: OverwritesCopies => a_copy_asks_for_the_same_and_starts_where_it_is_told,
+        removes_nothing: RemovesNothing => a_removed_consumer_is_gone,
     ]);
 }
 
@@ -337,6 +351,8 @@ const SUITES: &[&str] = &[
     include_str!("../../src/testing/conformance/subscriber/deploys.rs"),
     include_str!("../../src/testing/conformance/subscriber/selections.rs"),
     include_str!("../../src/testing/conformance/subscriber/subjects.rs"),
+    include_str!("../../src/testing/conformance/subscriber/standing.rs"),
+    include_str!("../../src/testing/conformance/subscriber/admin.rs"),
     include_str!("../../src/testing/conformance/stream_log.rs"),
     include_str!("../../src/testing/conformance/store/mod.rs"),
     include_str!("../../src/testing/conformance/store/admin.rs"),

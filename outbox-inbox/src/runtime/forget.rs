@@ -43,7 +43,7 @@ mod tests {
     use std::time::Duration;
 
     use outbox_core::testing::{MemoryBroker, MemorySubscriber};
-    use outbox_core::{ConsumerSpec, Message, StreamFacts, SubscriberError};
+    use outbox_core::{ConsumerSpec, ConsumerStanding, Message, StreamFacts, SubscriberError};
 
     use super::*;
     use crate::handler::{HandlerOptions, IntoEffect as _, Shape};
@@ -65,6 +65,10 @@ mod tests {
                 context: "not yet".to_owned(),
                 source: None,
             })
+        }
+
+        async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+            self.0.standing(consumer).await
         }
 
         fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {

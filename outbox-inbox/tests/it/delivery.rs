@@ -7,8 +7,8 @@ use std::time::Duration;
 use outbox_core::retry::Backoff;
 use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
 use outbox_core::{
-    ConsumerSpec, DomainEvent as _, Message, NewMessage, StreamFacts, Subscriber, SubscriberError,
-    Subscription,
+    ConsumerSpec, ConsumerStanding, DomainEvent as _, Message, NewMessage, StreamFacts, Subscriber,
+    SubscriberError, Subscription,
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -444,6 +444,10 @@ impl Subscriber for Silent {
 
     async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         self.subscriber.facts().await
+    }
+
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        self.subscriber.standing(consumer).await
     }
 
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {

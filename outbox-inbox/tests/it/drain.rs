@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
-use outbox_core::{ConsumerSpec, Message, StreamFacts, Subscriber, SubscriberError, Subscription};
+use outbox_core::{
+    ConsumerSpec, ConsumerStanding, Message, StreamFacts, Subscriber, SubscriberError, Subscription,
+};
 use outbox_inbox::{Inbox, Router};
 
 use crate::runtime::within;
@@ -34,6 +36,10 @@ impl Subscriber for Reticent {
 
     async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         self.subscriber.facts().await
+    }
+
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        self.subscriber.standing(consumer).await
     }
 
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::{MemoryBroker, MemorySubscriber};
 use outbox_core::{
-    ConsumerSpec, DeadLetterCopy, DeadLetterSink, DomainEvent, Message, PublishError, StreamFacts,
-    Subscriber, SubscriberError,
+    ConsumerSpec, ConsumerStanding, DeadLetterCopy, DeadLetterSink, DomainEvent, Message, PublishError,
+    StreamFacts, Subscriber, SubscriberError,
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -336,6 +336,10 @@ impl Subscriber for Flawed {
 
     async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         self.0.facts().await
+    }
+
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        self.0.standing(consumer).await
     }
 
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {

@@ -177,10 +177,18 @@ mod subscriber_on_current {
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_URL").await
     );
+    outbox_core::consumer_admin_conformance!(
+        #[tokio::test]
+        super::Fixture::new("OUTBOX_TEST_NATS_URL").await
+    );
 }
 
 mod subscriber_on_old {
     outbox_core::subscriber_conformance!(
+        #[tokio::test]
+        super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
+    );
+    outbox_core::consumer_admin_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
     );

@@ -27,6 +27,7 @@ mod hints;
 mod keys;
 mod log;
 mod old_store;
+mod operating;
 mod outage;
 mod permissions;
 mod preflight;

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use outbox_core::dedup::{DedupKey, DedupStore as _, StoreClaim};
 use outbox_core::{
-    Delivery as _, MessageId, Publisher as _, StreamLog as _, Subscriber as _, Subscription as _,
+    ConsumerAdmin as _, Delivery as _, MessageId, Publisher as _, StartAt, StreamLog as _, Subscriber as _,
+    Subscription as _,
 };
 use outbox_nats::async_nats::{Client, Event, ServerError};
 use outbox_nats::{
@@ -71,6 +72,7 @@ impl Users {
             user("strong", &["a relay", "strong mode", "a reader"]),
             user("consumer", &["a consumer"]),
             user("creator", &["a consumer", "the same"]),
+            user("operator", &["an operator who moves consumers"]),
             user("bucket", &["a deduplication bucket"]),
         ];
         let config = folder.path().join("nats.conf");
@@ -148,6 +150,19 @@ async fn consume(nats: &Nats, provisioning: Provisioning) {
     answered(async || subscription.flush().await).await;
 }
 
+async fn move_consumer(nats: &Nats) {
+    let operator = nats.subscriber();
+    let standing = answered(async || operator.standing("billing").await).await;
+    assert!(standing.is_some());
+    let foreseen = answered(async || operator.foresee("billing", StartAt::Beginning).await).await;
+    answered(async || operator.place("billing", foreseen.stream_sequence).await).await;
+    // Its oldest message is asked for now.
+    let standing = answered(async || operator.standing("billing").await).await;
+    assert!(standing.is_some_and(|standing| standing.undelivered > 0));
+    answered(async || operator.copy("billing", "invoicing", 1).await).await;
+    answered(async || operator.remove("invoicing").await).await;
+}
+
 async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
     let Some(users) = Users::start(variable).await else {
         return;
@@ -190,6 +205,8 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
     let (publisher, placed) = (admin.publisher(), message(&PLACED, "2", 1));
     answered(async || publisher.publish(&placed).await).await;
     consume(&users.nats("consumer").await, Provisioning::VerifyOnly).await;
+
+    move_consumer(&users.nats("operator").await).await;
 
     KvDedupStore::open(admin.client.clone(), &DedupBucketSpec::default())
         .await

@@ -28,6 +28,8 @@ pub(super) struct Consumer {
     pub(super) unacked: BTreeMap<u64, Unacked>,
     /// Planned copies, delivered at once, whether acknowledged or not: stream sequence and delivery count.
     pub(super) copies: VecDeque<(u64, u64)>,
+    /// Subscriptions that wait for a message at this moment.
+    pub(super) waiting: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -73,9 +75,37 @@ impl Consumer {
 
     /// Stream sequences of wanted entries behind the cursor.
     fn coming(&self, log: &BTreeMap<u64, Entry>) -> impl Iterator<Item = u64> {
-        log.range(self.cursor + 1..)
+        self.wanted_from(log, self.cursor + 1)
+    }
+
+    /// Stream sequences of wanted entries from one on.
+    pub(super) fn wanted_from(&self, log: &BTreeMap<u64, Entry>, from: u64) -> impl Iterator<Item = u64> {
+        log.range(from..)
             .filter(|(_, entry)| self.wants(entry))
             .map(|(stream_sequence, _)| *stream_sequence)
+    }
+
+    /// The oldest entry that is not acknowledged, delivered or not.
+    pub(super) fn oldest(&self, log: &BTreeMap<u64, Entry>) -> Option<u64> {
+        let unacked = self.unacked.keys().next().copied();
+        unacked.into_iter().chain(self.coming(log).next()).min()
+    }
+
+    /// A consumer that asks for the same, and has been given nothing.
+    pub(super) fn anew(&self, generation: u64, start: u64) -> Self {
+        Self {
+            generation,
+            deliveries: 0,
+            event_types: self.event_types.clone(),
+            aggregates: self.aggregates.clone(),
+            in_flight_max: self.in_flight_max,
+            ack_wait: self.ack_wait,
+            start,
+            cursor: start - 1,
+            unacked: BTreeMap::new(),
+            copies: VecDeque::new(),
+            waiting: 0,
+        }
     }
 
     pub(super) fn backlog(&self, log: &BTreeMap<u64, Entry>) -> u64 {

@@ -17,7 +17,7 @@ use super::{DedupWindow, LogEntry};
 use crate::codec;
 use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, Receipt};
-use crate::subscriber::{ConsumerSpec, Incoming, StartAt, StreamFacts, StreamPolicy};
+use crate::subscriber::{ConsumerSpec, ConsumerStanding, Incoming, StartAt, StreamFacts, StreamPolicy};
 
 /// CloudEvents source of all messages that this broker stores.
 const SOURCE: &str = "memory";
@@ -279,12 +279,13 @@ impl State {
             cursor: start - 1,
             unacked: BTreeMap::new(),
             copies: VecDeque::new(),
+            waiting: 0,
         };
         self.consumers.insert(spec.name.clone(), consumer);
         self.generations
     }
 
-    fn start(&self, start_at: StartAt) -> u64 {
+    pub(super) fn start(&self, start_at: StartAt) -> u64 {
         let since = match start_at {
             StartAt::Beginning => return 1,
             StartAt::New => None,
@@ -307,8 +308,56 @@ impl State {
         }
     }
 
-    pub(super) fn delete_consumer(&mut self, name: &str) {
-        self.consumers.remove(name);
+    pub(super) fn delete_consumer(&mut self, name: &str) -> bool {
+        self.consumers.remove(name).is_some()
+    }
+
+    /// How many messages a consumer would be given from a stream sequence on; `None` if there is no such consumer.
+    pub(super) fn wanted_from(&self, name: &str, stream_sequence: u64) -> Option<u64> {
+        let consumer = self.consumers.get(name)?;
+        Some(consumer.wanted_from(&self.log, stream_sequence).count() as u64)
+    }
+
+    pub(super) fn standing(&self, name: &str) -> Option<ConsumerStanding> {
+        let consumer = self.consumers.get(name)?;
+        let oldest = consumer.oldest(&self.log);
+        let unacknowledged = consumer.unacked.len() as u64;
+        Some(ConsumerStanding {
+            undelivered: consumer.backlog(&self.log) - unacknowledged,
+            unacknowledged,
+            oldest_age: oldest
+                .and_then(|oldest| self.log.get(&oldest))
+                .map(|entry| (self.now() - entry.stored_at).try_into().unwrap_or_default()),
+            floor: consumer
+                .unacked
+                .keys()
+                .next()
+                .map_or(consumer.cursor, |first| first - 1),
+            is_receiving: consumer.waiting > 0,
+        })
+    }
+
+    /// Puts a consumer under a name, asking for what the one of another name asks for. Returns whether there is such a one.
+    pub(super) fn put_consumer(&mut self, of: &str, name: &str, stream_sequence: u64) -> bool {
+        let Some(asks) = self.consumers.get(of) else {
+            return false;
+        };
+        self.generations += 1;
+        let consumer = asks.anew(self.generations, stream_sequence.max(1));
+        self.consumers.insert(name.to_owned(), consumer);
+        true
+    }
+
+    /// Takes note that a subscription of this generation begins or ends to wait for messages.
+    pub(super) fn waits(&mut self, name: &str, generation: u64, begins: bool) {
+        let consumer = self.consumers.get_mut(name);
+        if let Some(consumer) = consumer.filter(|consumer| consumer.generation == generation) {
+            consumer.waiting = if begins {
+                consumer.waiting + 1
+            } else {
+                consumer.waiting.saturating_sub(1)
+            };
+        }
     }
 
     pub(super) fn consumer(&self, name: &str) -> Option<&Consumer> {

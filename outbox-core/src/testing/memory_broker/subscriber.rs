@@ -10,9 +10,11 @@ use tokio::time::{sleep, sleep_until};
 
 use super::MemoryBroker;
 use super::state::{DEFAULT_SUBJECTS, Next, default_subject};
+use crate::consumer_admin::{ConsumerAdmin, Foreseen};
 use crate::message::Message;
 use crate::subscriber::{
-    ConsumerSpec, Delivery, Incoming, StreamFacts, Subscriber, SubscriberError, Subscription,
+    ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, Subscriber, SubscriberError,
+    Subscription,
 };
 
 /// How long a call waits for a broker that is down.
@@ -64,6 +66,11 @@ impl Subscriber for MemorySubscriber {
         Ok(self.broker.lock().facts())
     }
 
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        self.broker.until_up().await?;
+        Ok(self.broker.lock().standing(consumer))
+    }
+
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
         let own_type = format!("{}.{}", message.aggregate.aggregate_type, message.event_name());
         let is_default = subject == default_subject(message) && message.event_type == own_type;
@@ -71,6 +78,57 @@ impl Subscriber for MemorySubscriber {
             fixed.contains(&subject)
         });
         is_default || is_fixed
+    }
+}
+
+impl ConsumerAdmin for MemorySubscriber {
+    async fn foresee(&self, consumer: &str, start_at: StartAt) -> Result<Foreseen, SubscriberError> {
+        self.broker.until_up().await?;
+        let state = self.broker.lock();
+        let stream_sequence = state.start(start_at);
+        match state.wanted_from(consumer, stream_sequence) {
+            Some(messages) => Ok(Foreseen {
+                stream_sequence,
+                messages,
+            }),
+            None => Err(missing(consumer)),
+        }
+    }
+
+    async fn place(&self, consumer: &str, stream_sequence: u64) -> Result<(), SubscriberError> {
+        self.broker.until_up().await?;
+        let is_placed = self
+            .broker
+            .lock()
+            .put_consumer(consumer, consumer, stream_sequence);
+        self.broker.notify();
+        if is_placed { Ok(()) } else { Err(missing(consumer)) }
+    }
+
+    async fn copy(&self, of: &str, consumer: &str, stream_sequence: u64) -> Result<bool, SubscriberError> {
+        self.broker.until_up().await?;
+        let mut state = self.broker.lock();
+        if state.consumer(consumer).is_some() {
+            return Ok(false);
+        }
+        if state.put_consumer(of, consumer, stream_sequence) {
+            return Ok(true);
+        }
+        Err(missing(of))
+    }
+
+    async fn remove(&self, consumer: &str) -> Result<bool, SubscriberError> {
+        self.broker.until_up().await?;
+        let is_removed = self.broker.lock().delete_consumer(consumer);
+        self.broker.notify();
+        Ok(is_removed)
+    }
+}
+
+fn missing(consumer: &str) -> SubscriberError {
+    SubscriberError::Configuration {
+        context: format!("consumer `{consumer}` does not exist"),
+        source: None,
     }
 }
 
@@ -170,10 +228,41 @@ impl MemorySubscription {
     }
 }
 
+/// Tells the broker that a subscription waits, until it is dropped.
+struct Waiting {
+    broker: MemoryBroker,
+    consumer: String,
+    generation: u64,
+}
+
+impl Waiting {
+    fn new(subscription: &MemorySubscription) -> Self {
+        let MemorySubscription {
+            broker,
+            consumer,
+            generation,
+            ..
+        } = subscription;
+        broker.lock().waits(consumer, *generation, true);
+        Self {
+            broker: broker.clone(),
+            consumer: consumer.clone(),
+            generation: *generation,
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.broker.lock().waits(&self.consumer, self.generation, false);
+    }
+}
+
 impl Subscription for MemorySubscription {
     type Delivery = MemoryDelivery;
 
     async fn next(&mut self) -> Result<MemoryDelivery, SubscriberError> {
+        let _waiting = Waiting::new(self);
         loop {
             self.broker.until_up().await?;
             let shared = self.broker.shared.clone();

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
+use crate::consumer_admin::{ConsumerAdmin, Foreseen};
 use crate::event::{DomainEvent, EventDescriptor};
 use crate::message::Message;
 use crate::subscriber::{
-    ConsumerSpec, Delivery, Incoming, StartAt, StreamFacts, Subscriber, SubscriberError, Subscription,
+    ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, Subscriber, SubscriberError,
+    Subscription,
 };
 use crate::testing::conformance::probe::Probe;
 use crate::testing::{MemoryDelivery, MemorySubscriber, MemorySubscription};
@@ -83,6 +85,26 @@ pub enum SubscriberMistake {
     BelievesHeaders,
     /// Takes every message for a foreign one.
     BelievesNothing,
+    /// Says of every consumer that nothing waits for it.
+    SeesNothingWaiting,
+    /// Counts what was delivered as if it were not.
+    CountsDeliveredOnes,
+    /// Tells the age of the youngest message that waits.
+    TellsTheYoungest,
+    /// Says that nobody receives.
+    SeesNobody,
+    /// Looks ahead from the beginning, whatever it is asked.
+    ForeseesEverything,
+    /// Leaves a consumer where it was.
+    PlacesNothing,
+    /// Places a consumer at the beginning.
+    PlacesAtTheBeginning,
+    /// Makes every copy at the beginning.
+    CopiesFromTheBeginning,
+    /// Makes a copy of a consumer although there is one of that name.
+    OverwritesCopies,
+    /// Removes nothing.
+    RemovesNothing,
 }
 
 /// A subscriber with one mistake.
@@ -161,11 +183,65 @@ impl Subscriber for WrongSubscriber {
         self.inner.facts().await
     }
 
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        let Some(mut standing) = self.inner.standing(consumer).await? else {
+            return Ok(None);
+        };
+        match self.mistake {
+            SubscriberMistake::SeesNothingWaiting => {
+                (standing.undelivered, standing.unacknowledged) = (0, 0);
+            }
+            SubscriberMistake::CountsDeliveredOnes => standing.undelivered += standing.unacknowledged,
+            SubscriberMistake::TellsTheYoungest => {
+                standing.oldest_age = standing.oldest_age.map(|_| Duration::ZERO);
+            }
+            SubscriberMistake::SeesNobody => standing.is_receiving = false,
+            _ => {}
+        }
+        Ok(Some(standing))
+    }
+
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
         match self.mistake {
             SubscriberMistake::BelievesHeaders => true,
             SubscriberMistake::BelievesNothing => false,
             _ => self.inner.belongs(message, subject, fixed),
+        }
+    }
+}
+
+impl ConsumerAdmin for WrongSubscriber {
+    async fn foresee(&self, consumer: &str, start_at: StartAt) -> Result<Foreseen, SubscriberError> {
+        let start_at = match self.mistake {
+            SubscriberMistake::ForeseesEverything => StartAt::Beginning,
+            _ => start_at,
+        };
+        self.inner.foresee(consumer, start_at).await
+    }
+
+    async fn place(&self, consumer: &str, stream_sequence: u64) -> Result<(), SubscriberError> {
+        match self.mistake {
+            SubscriberMistake::PlacesNothing => Ok(()),
+            SubscriberMistake::PlacesAtTheBeginning => self.inner.place(consumer, 1).await,
+            _ => self.inner.place(consumer, stream_sequence).await,
+        }
+    }
+
+    async fn copy(&self, of: &str, consumer: &str, stream_sequence: u64) -> Result<bool, SubscriberError> {
+        match self.mistake {
+            SubscriberMistake::CopiesFromTheBeginning => self.inner.copy(of, consumer, 1).await,
+            SubscriberMistake::OverwritesCopies => {
+                self.inner.remove(consumer).await?;
+                self.inner.copy(of, consumer, stream_sequence).await
+            }
+            _ => self.inner.copy(of, consumer, stream_sequence).await,
+        }
+    }
+
+    async fn remove(&self, consumer: &str) -> Result<bool, SubscriberError> {
+        match self.mistake {
+            SubscriberMistake::RemovesNothing => Ok(true),
+            _ => self.inner.remove(consumer).await,
         }
     }
 }

@@ -3,9 +3,11 @@
 //! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not
 //! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
 
+mod admin;
 mod deploys;
 mod facts;
 mod selections;
+mod standing;
 mod starts;
 mod subjects;
 
@@ -22,6 +24,10 @@ use crate::event::EventDescriptor;
 use crate::message::Message;
 use crate::subscriber::{ConsumerSpec, Delivery, StartAt, Subscriber, SubscriberError, Subscription};
 
+pub use admin::{
+    a_copy_asks_for_the_same_and_starts_where_it_is_told, a_removed_consumer_is_gone,
+    what_is_foreseen_is_what_a_placed_consumer_gets,
+};
 pub use deploys::{
     a_stopped_subscription_is_sent_nothing, flushed_answers_have_arrived,
     predecessors_of_any_type_are_found_and_no_others, what_a_stopped_subscription_gives_back_comes_at_once,
@@ -32,6 +38,7 @@ pub use selections::{
     a_selected_aggregate_type_arrives_whole, everything_arrives_if_it_is_selected,
     what_a_selection_asked_for_is_known,
 };
+pub use standing::{a_standing_tells_what_waits, a_standing_tells_whether_somebody_receives};
 pub use starts::{
     a_consumer_that_exists_keeps_its_place, a_new_consumer_starts_where_it_asks_to,
     what_came_before_the_start_is_no_predecessor,
@@ -471,6 +478,8 @@ macro_rules! subscriber_conformance {
             what_a_selection_asked_for_is_known,
             a_message_belongs_on_its_own_subjects_only,
             facts_tell_what_is_on_the_stream,
+            a_standing_tells_what_waits,
+            a_standing_tells_whether_somebody_receives,
         ]);
     };
 }

@@ -10,7 +10,7 @@ use crate::subscriber::{ConsumerSpec, Delivery, StartAt, Subscription};
 use crate::testing::conformance::probe::NOTED;
 
 /// Longer than the clocks of a machine differ.
-const APART: Duration = Duration::from_millis(100);
+pub(super) const APART: Duration = Duration::from_millis(100);
 
 /// No test lasts so long.
 const TO_COME: Duration = Duration::from_secs(3600);
