@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod end_to_end;
-mod monitoring;
 mod jetstream;
+mod monitoring;
 mod one_dependency;
 mod runner;
 mod tables;
