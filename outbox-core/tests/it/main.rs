@@ -13,3 +13,4 @@ mod memory_broker;
 mod memory_random;
 mod relay;
 mod ui;
+mod wire_format;
