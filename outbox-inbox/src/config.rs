@@ -111,6 +111,12 @@ pub struct InboxConfig {
     /// How often the inbox deletes rows that have expired, on average; `None` for never, if something else calls [`purge`](crate::purge). 1 s to 1 day, default
     /// 10 min.
     pub purge_every: Option<Duration>,
+    /// How long open dead letters are kept: after that the inbox deletes those of its consumers, and with them the only copy of their bytes outside the stream. Those that are to be
+    /// tried again stay. It looks every `purge_every`; without that it deletes none. 1 day to 10 years, default `None`: for ever, until somebody decides.
+    pub dead_letter_retention: Option<Duration>,
+    /// How often a process looks how far its consumers are behind, for the gauges of [`Consumers::watch`](crate::Consumers::watch); `None` for never. Each look costs
+    /// two or three requests to the broker and a statement for each consumer. Only with the feature `metrics`. 1 s to 1 day, default 15 s.
+    pub watch_every: Option<Duration>,
     /// How long a shutdown waits for running handlers. Then the inbox cancels them and gives their messages back. Default 10 s.
     pub shutdown_timeout: Duration,
     /// A subscription that is away for this long is reported as stuck by [`Inbox::health`](crate::Inbox::health), and so is a database that cannot be reached at the start or
@@ -138,6 +144,8 @@ impl Default for InboxConfig {
             unknown_event: UnknownEvent::Retry,
             retention: Duration::from_secs(15 * 24 * 3600),
             purge_every: Some(Duration::from_secs(600)),
+            dead_letter_retention: None,
+            watch_every: Some(Duration::from_secs(15)),
             shutdown_timeout: Duration::from_secs(10),
             stuck_after: Duration::from_secs(300),
         }
@@ -160,6 +168,8 @@ impl InboxConfig {
         unknown_event: UnknownEvent,
         retention: Duration,
         purge_every: Option<Duration>,
+        dead_letter_retention: Option<Duration>,
+        watch_every: Option<Duration>,
         shutdown_timeout: Duration,
         stuck_after: Duration,
     }
@@ -224,11 +234,25 @@ impl InboxConfig {
                 ));
             }
         }
-        if let Some(every) = self.purge_every.filter(|every| !SECOND_TO_DAY.contains(every)) {
+        for (name, every) in [
+            ("purge_every", self.purge_every),
+            ("watch_every", self.watch_every),
+        ] {
+            if let Some(every) = every.filter(|every| !SECOND_TO_DAY.contains(every)) {
+                problems.push(format!(
+                    "{name} is {every:?}; use {:?} to {:?}, or `None`",
+                    SECOND_TO_DAY.start(),
+                    SECOND_TO_DAY.end()
+                ));
+            }
+        }
+        let day = *SECOND_TO_DAY.end();
+        if let Some(kept) = self.dead_letter_retention
+            && !(day..=*RETENTION.end()).contains(&kept)
+        {
             problems.push(format!(
-                "purge_every is {every:?}; use {:?} to {:?}, or `None`",
-                SECOND_TO_DAY.start(),
-                SECOND_TO_DAY.end()
+                "dead_letter_retention is {kept:?}; use {day:?} to {:?}, or `None`",
+                RETENTION.end()
             ));
         }
         if self.handler_timeout.is_zero() || self.handler_timeout >= self.ack_wait {
@@ -268,6 +292,8 @@ mod tests {
             .backoff(Backoff { min: zero, max: zero })
             .retention(zero)
             .purge_every(Some(zero))
+            .watch_every(Some(zero))
+            .dead_letter_retention(Some(zero))
             .stuck_after(zero);
         let text = config.problems();
         for setting in [
@@ -281,6 +307,8 @@ mod tests {
             "backoff",
             "retention",
             "purge_every",
+            "watch_every",
+            "dead_letter_retention",
             "stuck_after",
         ] {
             let start = format!("{setting} is ");

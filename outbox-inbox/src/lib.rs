@@ -99,6 +99,8 @@
 //! | to delete what has expired | [`InboxConfig::purge_every`](InboxConfig#structfield.purge_every), [`purge`] |
 //! | to handle older versions of an event | [`Upcasters`] |
 //! | to look at dead letters, and try them again | [`DeadLetters`] |
+//! | to see how far a consumer is behind, replay it, give it another name | [`Consumers`] |
+//! | to pause a consumer | [`PausedConsumers`] |
 //! | metrics and traces | [`telemetry`] (feature `metrics`) |
 //! | the same for HTTP requests | `http` (feature `http`) |
 //! | to test a handler | `testing::Harness` (feature `testing`) |
@@ -119,6 +121,7 @@ mod dead_letter;
 mod dedup;
 mod hook;
 mod layer;
+mod operate;
 mod panics;
 mod pauses;
 #[cfg(feature = "redis")]
@@ -154,6 +157,10 @@ pub use hook::{DeadDelivery, Handled};
 pub use layer::{Middleware, Next};
 #[cfg(feature = "migration")]
 pub use migration::migrate;
+pub use operate::{
+    ConsumerLag, Consumers, ConsumersError, Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan,
+    Replayed, Unremembered,
+};
 pub use outbox_core::StartAt;
 pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 pub use pauses::{PausedConsumer, PausedConsumers};

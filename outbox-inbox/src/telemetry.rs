@@ -32,6 +32,10 @@ outbox_core::__metrics! {
     IN_FLIGHT = "inbox_in_flight", "gauge", ["consumer"], "deliveries in memory of this process, waiting and blocked ones included";
     BLOCKED = "inbox_blocked", "gauge", ["consumer"], "of those, deliveries that wait for a failed or missing message before them";
     PAUSED = "inbox_paused", "gauge", ["consumer"], "1 while somebody has paused the consumer, otherwise 0";
+    UNDELIVERED = "inbox_undelivered", "gauge", ["consumer"], "messages on the stream that were not delivered to the consumer yet; NaN: not known";
+    UNACKNOWLEDGED = "inbox_unacknowledged", "gauge", ["consumer"], "messages that were delivered to any process and not acknowledged; NaN: not known";
+    OLDEST_AGE = "inbox_oldest_age_seconds", "gauge", ["consumer"], "how long the oldest of both has been on the stream, 0 if there is none; NaN: not known";
+    DEAD_LETTERS_KEPT = "inbox_dead_letters", "gauge", ["consumer"], "dead letters of the consumer, open or to be tried again, counted to 10,000; NaN: not known";
     LIMITED = "inbox_limited", "gauge", ["consumer"], "jobs in memory of this process that wait for the limits of their handler; a batch is one";
     HANDLER = "inbox_handler_seconds", "histogram", ["consumer", "event_type", "outcome"], "one run of a handler; outcome `handled`, `failed`, `interrupted` (trouble of the database, uses no attempt), `deferred` (the handler said *not yet*, uses no attempt) or `stopped` (shutdown)";
     LAG = "inbox_lag_seconds", "histogram", ["consumer", "event_type"], "from recording a message to the commit of its effect, by the clocks of both sides";
@@ -72,6 +76,16 @@ impl Ran {
             Self::Stopped => "stopped",
         }
     }
+}
+
+/// What a look at a consumer found; `None` is what is not known.
+#[derive(Debug, Clone, Default)]
+#[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only metrics read it"))]
+pub(crate) struct Watched {
+    pub(crate) undelivered: Option<u64>,
+    pub(crate) unacknowledged: Option<u64>,
+    pub(crate) oldest_age: Option<Duration>,
+    pub(crate) dead_letters: Option<u64>,
 }
 
 /// Why deliveries went back to the broker unhandled.
@@ -131,8 +145,9 @@ pub(crate) fn lag(message: &Message) -> Duration {
 #[cfg(feature = "metrics")]
 mod facade {
     use super::{
-        BLOCKED, DEAD_LETTERS, DEFERRED, DUPLICATES, Duration, GAPS, HANDLED, HANDLER, IN_FLIGHT, LAG,
-        LIMITED, PAUSED, POSTPONED, RECEIVED, RETRIES, RETURNED, Ran, Returned, SENT_BACK, SKIPPED,
+        BLOCKED, DEAD_LETTERS, DEAD_LETTERS_KEPT, DEFERRED, DUPLICATES, Duration, GAPS, HANDLED, HANDLER,
+        IN_FLIGHT, LAG, LIMITED, OLDEST_AGE, PAUSED, POSTPONED, RECEIVED, RETRIES, RETURNED, Ran, Returned,
+        SENT_BACK, SKIPPED, UNACKNOWLEDGED, UNDELIVERED, Watched,
     };
 
     fn count(name: &'static str, consumer: &'static str, event_type: &str) {
@@ -220,6 +235,20 @@ mod facade {
         gauge(PAUSED, consumer, usize::from(is_paused));
     }
 
+    /// Sets what a look at a consumer found.
+    #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
+    pub(crate) fn watched(consumer: &str, watched: &Watched) {
+        let number = |number: Option<u64>| number.map(|number| number as f64);
+        for (name, value) in [
+            (UNDELIVERED, number(watched.undelivered)),
+            (UNACKNOWLEDGED, number(watched.unacknowledged)),
+            (OLDEST_AGE, watched.oldest_age.map(|age| age.as_secs_f64())),
+            (DEAD_LETTERS_KEPT, number(watched.dead_letters)),
+        ] {
+            metrics::gauge!(name, "consumer" => consumer.to_owned()).set(value.unwrap_or(f64::NAN));
+        }
+    }
+
     /// Sets the number of jobs that wait for the limits of their handlers.
     pub(crate) fn limited(consumer: &'static str, waiting: usize) {
         gauge(LIMITED, consumer, waiting);
@@ -228,7 +257,7 @@ mod facade {
 
 #[cfg(not(feature = "metrics"))]
 mod facade {
-    use super::{Duration, Ran, Returned};
+    use super::{Duration, Ran, Returned, Watched};
 
     pub(crate) fn received(_: &'static str) {}
     pub(crate) fn handled(_: &'static str, _: &str, _: Duration) {}
@@ -245,6 +274,7 @@ mod facade {
     pub(crate) fn in_memory(_: &'static str, _: usize, _: usize) {}
     pub(crate) fn limited(_: &'static str, _: usize) {}
     pub(crate) fn paused(_: &'static str, _: bool) {}
+    pub(crate) fn watched(_: &str, _: &Watched) {}
 }
 
 pub(crate) use facade::*;
@@ -291,6 +321,13 @@ mod tests {
             in_memory("books", 7, 2);
             limited("books", 4);
             paused("books", true);
+            let watched_ones = Watched {
+                undelivered: Some(9),
+                unacknowledged: Some(3),
+                oldest_age: Some(Duration::from_millis(2500)),
+                dead_letters: Some(1),
+            };
+            watched("books", &watched_ones);
         });
         let mut seen = Vec::new();
         for (key, unit, description, value) in snapshotter.snapshot().into_vec() {
@@ -313,6 +350,7 @@ mod tests {
         let seen: Vec<_> = seen.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let expected = [
             ("inbox_blocked books", 2.0),
+            ("inbox_dead_letters books", 1.0),
             ("inbox_dead_letters_total books unknown_version", 1.0),
             ("inbox_dead_letters_total books unreadable", 1.0),
             ("inbox_deferred_total books order.placed", 1.0),
@@ -327,6 +365,7 @@ mod tests {
             ("inbox_in_flight books", 7.0),
             ("inbox_lag_seconds books order.placed", 1.5),
             ("inbox_limited books", 4.0),
+            ("inbox_oldest_age_seconds books", 2.5),
             ("inbox_paused books", 1.0),
             ("inbox_postponed_total books order.placed", 1.0),
             ("inbox_received_total books", 1.0),
@@ -335,6 +374,8 @@ mod tests {
             ("inbox_returned_total books shutdown", 3.0),
             ("inbox_sent_back_total books order.cancelled", 1.0),
             ("inbox_skipped_total books not_asked_for", 1.0),
+            ("inbox_unacknowledged books", 3.0),
+            ("inbox_undelivered books", 9.0),
         ];
         assert_eq!(seen, expected);
     }

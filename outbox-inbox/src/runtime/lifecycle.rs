@@ -24,8 +24,11 @@ use super::pauses;
 use super::report::InboxReport;
 use crate::config::InboxConfig;
 use crate::database::{Database, Trouble, missing_feature, trouble};
+use crate::dead_letter::DeadLetters;
 use crate::dedup::sql::InboxSql;
 use crate::handler::{Registration, describe};
+use crate::operate::expiry;
+use crate::operate::watch::Watch;
 use crate::panics::guard_async;
 use crate::preflight;
 use crate::retention;
@@ -100,6 +103,18 @@ impl<S: Subscriber> Inbox<S> {
             consumers.clone(),
             stop.soft.clone(),
         ));
+        if let (Some(kept), Some(every)) = (self.config.dead_letter_retention, self.config.purge_every) {
+            let names = consumers.iter().map(|consumer| consumer.name.to_owned());
+            let letters = DeadLetters::new(self.db.clone()).with_names(self.names.clone());
+            let soft = stop.soft.clone();
+            tasks.spawn(expiry::run(letters, names.collect(), kept, every, soft));
+        }
+        if let Some(every) = self.config.watch_every.filter(|_| cfg!(feature = "metrics")) {
+            let names = consumers.iter().map(|consumer| consumer.name.to_owned());
+            let watch = Watch::new(self.db.clone(), shared.sql.clone(), names.collect());
+            let (subscriber, soft) = (self.subscriber.clone(), stop.soft.clone());
+            tasks.spawn(async move { watch.run(&*subscriber, every, soft).await });
+        }
         let vitals = consumers.iter().map(|consumer| consumer.vitals.clone());
         self.health.running(vitals);
 
@@ -376,12 +391,16 @@ impl<S: Subscriber> Inbox<S> {
         Ok((database, problems))
     }
 
-    /// Subscribes once. What heals is left to the receiving loop, what does not is an error here.
+    /// Subscribes once. What heals is left to the receiving loop, what does not is an error here. A paused consumer does not subscribe: that would make one anew
+    /// which an operator is moving ([`crate::operate`]).
     async fn subscribe(
         &self,
         consumer: &Consumer,
         stop: &Stop,
     ) -> Result<Option<S::Subscription>, InboxError> {
+        if *consumer.paused.borrow() {
+            return Ok(None);
+        }
         match stop
             .soft
             .run_until_cancelled(self.subscriber.subscribe(&consumer.spec()))

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
-use outbox_core::{ConsumerSpec, Message, StreamFacts, Subscriber, SubscriberError, Subscription};
+use outbox_core::{ConsumerSpec, ConsumerStanding, Message, StreamFacts, Subscriber, SubscriberError, Subscription};
 use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, PausedConsumers, Router, idempotent_handler};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +51,10 @@ impl Subscriber for Watched {
 
     async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
         self.subscriber.facts().await
+    }
+
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        self.subscriber.standing(consumer).await
     }
 
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {

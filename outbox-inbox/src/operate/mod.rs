@@ -1,0 +1,161 @@
+//! Consumers as operators see and move them: how far they are behind, replays, new names.
+//!
+//! Invariants: everything that forgets or moves says before what it would do, and refuses while it can see that processes of the consumer run. Not here: what a
+//! broker keeps of a consumer ([`outbox_core::ConsumerAdmin`]), pauses ([`crate::pauses`]), dead letters ([`crate::dead_letter`]).
+
+pub(crate) mod expiry;
+mod plan;
+mod quiet;
+mod rename;
+mod replay;
+mod rows;
+pub(crate) mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::{ConsumerStanding, Subscriber, SubscriberError};
+use outbox_sea_orm::TableNames;
+use sea_orm::{DatabaseConnection, DbErr};
+use tokio_util::sync::CancellationToken;
+
+use crate::dedup::sql::InboxSql;
+use crate::router::Router;
+
+pub use plan::{Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan, Replayed, Unremembered};
+
+/// The consumers of a database and a stream. Operators look at them and move them here.
+///
+/// Works in any process that reaches both, with inboxes running or not. Looking ([`Self::lag`], the plans) changes nothing.
+///
+/// ```
+/// use outbox_core::testing::MemoryBroker;
+/// use outbox_inbox::{Consumers, ConsumersError, Memory, PausedConsumers, StartAt};
+///
+/// async fn replay_a_day(db: sea_orm::DatabaseConnection, broker: MemoryBroker, day: time::OffsetDateTime) -> Result<(), ConsumersError> {
+///     let consumers = Consumers::new(db.clone(), broker.subscriber());
+///     println!("{:?}", consumers.lag("search").await?);
+///     PausedConsumers::new(db.clone()).pause("search", "the index was lost").await?;
+///     let plan = consumers.plan_replay("search", StartAt::Time(day), Memory::Forget).await?;
+///     println!("{plan}"); // What comes again, what is forgotten, what stands in the way.
+///     consumers.replay(&plan).await?;
+///     PausedConsumers::new(db).resume("search").await?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Consumers<S> {
+    db: DatabaseConnection,
+    subscriber: Arc<S>,
+    names: TableNames,
+    router: Router,
+}
+
+/// How far a consumer is behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConsumerLag {
+    /// Where it stands on the stream; `None` if the broker has no consumer of this name.
+    pub on_stream: Option<ConsumerStanding>,
+    /// Dead letters about which nobody has decided; counted to 10,000.
+    pub dead_letters_open: u64,
+    /// Dead letters that are to be tried again; counted to 10,000 together with the open ones.
+    pub dead_letters_marked: u64,
+    /// Why it is paused; `None` if it is not.
+    pub paused: Option<String>,
+}
+
+/// Why a consumer could not be looked at or moved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConsumersError {
+    /// The database's error. Call again.
+    #[error(transparent)]
+    Database(#[from] DbErr),
+    /// The broker's error. After [`SubscriberError::Interrupted`], call again.
+    #[error(transparent)]
+    Subscriber(#[from] SubscriberError),
+    /// No consumer can have this name.
+    #[error("`{}` is no name of a consumer: 1 to 64 characters of `[A-Za-z0-9_-]`", .0.escape_debug())]
+    Name(String),
+    /// The broker has no consumer of this name.
+    #[error("consumer `{0}` does not exist on the broker")]
+    Unknown(String),
+    /// Something stands in the way. Nothing was moved.
+    #[error("{}", plan::sentences(.0))]
+    Refused(Vec<Obstacle>),
+}
+
+impl<S: Subscriber> Consumers<S> {
+    /// The consumers in the tables with the default names, with the handlers that are linked into this program ([`Router::registered`]).
+    pub fn new(db: DatabaseConnection, subscriber: S) -> Self {
+        Self {
+            db,
+            subscriber: Arc::new(subscriber),
+            names: TableNames::default(),
+            router: Router::registered(),
+        }
+    }
+
+    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+    #[must_use]
+    pub fn with_names(mut self, names: TableNames) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Sets the handlers by which plans know the strategies of consumers. Default: those that are linked into this program.
+    #[must_use]
+    pub fn with_router(mut self, router: Router) -> Self {
+        self.router = router;
+        self
+    }
+
+    /// Says how far a consumer is behind, also while it stands still: paused, stuck, or without a process.
+    ///
+    /// # Errors
+    ///
+    /// The broker's or the database's error; [`ConsumersError::Name`].
+    pub async fn lag(&self, consumer: &str) -> Result<ConsumerLag, ConsumersError> {
+        check_name(consumer)?;
+        let inbox = self.sql();
+        let on_stream = self.subscriber.standing(consumer).await?;
+        let (dead_letters_open, dead_letters_marked) = rows::letters(&self.db, &inbox, consumer).await?;
+        let pause = rows::pause(&self.db, &inbox, consumer).await?;
+        Ok(ConsumerLag {
+            on_stream,
+            dead_letters_open,
+            dead_letters_marked,
+            paused: pause.map(|pause| pause.reason),
+        })
+    }
+
+    /// Keeps the gauges of these consumers current until `stop` (feature `metrics`), whether or not any process handles their messages: `inbox_undelivered`,
+    /// `inbox_unacknowledged`, `inbox_oldest_age_seconds` and `inbox_dead_letters`. An inbox does the same for its own consumers
+    /// ([`InboxConfig::watch_every`](crate::InboxConfig#structfield.watch_every)).
+    ///
+    /// It looks every `every`, at once for the first time. A gauge whose value is not known is NaN: while broker or database do not answer, and from the end
+    /// of this call on, also if its future is dropped.
+    pub async fn watch(
+        &self,
+        consumers: impl IntoIterator<Item = impl Into<String>>,
+        every: Duration,
+        stop: CancellationToken,
+    ) {
+        let consumers = consumers.into_iter().map(Into::into).collect();
+        let watch = watch::Watch::new(self.db.clone(), self.sql(), consumers);
+        watch.run(&*self.subscriber, every, stop).await;
+    }
+
+    fn sql(&self) -> InboxSql {
+        InboxSql::new(self.db.get_database_backend(), &self.names, Duration::ZERO)
+    }
+}
+
+fn check_name(consumer: &str) -> Result<(), ConsumersError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if consumer.is_empty() || consumer.len() > 64 || !consumer.bytes().all(is_plain) {
+        return Err(ConsumersError::Name(consumer.to_owned()));
+    }
+    Ok(())
+}

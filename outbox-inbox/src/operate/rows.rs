@@ -1,0 +1,362 @@
+//! The rows of a consumer in all tables: counted, forgotten, and put under another name.
+//!
+//! Invariant: what forgets or moves rows is one transaction, which sees every row that a handler has committed, and waits for those whose transactions run. Not
+//! here: when it may be done, see [`super::quiet`].
+
+use outbox_core::Incoming;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::plan::{MemoryRows, Renamed, Replayed};
+use crate::database::{Database, roll_back};
+use crate::dead_letter::{id_of_foreign, id_of_message};
+use crate::dedup::sql::{DEAD, InboxSql};
+
+/// Dead letters that are counted.
+const LETTERS_MAX: u32 = 10_000;
+
+/// Dead letters in memory while they are renamed. Only those that are no messages are read with their payload.
+const LETTERS_AT_A_TIME: u32 = 100;
+
+/// Time after which every process of a paused consumer has noticed.
+const NOTICED: u32 = 2;
+
+/// The pause of a consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pause {
+    pub(super) reason: String,
+    /// Whether all processes have noticed.
+    pub(super) is_noticed: bool,
+}
+
+/// Primary key.
+pub(super) async fn pause(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    consumer: &str,
+) -> Result<Option<Pause>, DbErr> {
+    let now = inbox.now();
+    let noticed = match inbox.backend() {
+        DbBackend::Postgres => format!("paused_at <= {now} - {NOTICED} * interval '1 second'"),
+        DbBackend::MySql => format!("paused_at <= TIMESTAMPADD(SECOND, -{NOTICED}, {now})"),
+        _ => format!("paused_at <= {now} - {NOTICED} * 1000000"),
+    };
+    let mut sql = inbox.sql(format!(
+        "SELECT reason, CASE WHEN {noticed} THEN 1 ELSE 0 END AS is_noticed FROM {} WHERE consumer = ",
+        inbox.pauses()
+    ));
+    sql.bind(inbox.key(consumer));
+    let row = db.query_one_raw(sql.statement()).await?;
+    row.map(|row| {
+        Ok(Pause {
+            reason: row.try_get("", "reason")?,
+            is_noticed: row.try_get::<i32>("", "is_noticed")? == 1,
+        })
+    })
+    .transpose()
+}
+
+/// Open and marked dead letters. Index on (consumer, created_at), at most so many rows.
+pub(super) async fn letters(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    consumer: &str,
+) -> Result<(u64, u64), DbErr> {
+    let mut sql = inbox.sql(format!(
+        "SELECT status, count(*) AS letters FROM (SELECT status FROM {} WHERE consumer = ",
+        inbox.dead_letters()
+    ));
+    sql.bind(inbox.key(consumer))
+        .push(&format!(" LIMIT {LETTERS_MAX}) AS first_ones GROUP BY status"));
+    let (mut open, mut marked) = (0, 0);
+    for row in db.query_all_raw(sql.statement()).await? {
+        let letters = count(&row, "letters")?;
+        match row.try_get::<i16>("", "status")? {
+            0 => open = letters,
+            _ => marked += letters,
+        }
+    }
+    Ok((open, marked))
+}
+
+fn count(row: &QueryResult, column: &str) -> Result<u64, DbErr> {
+    Ok(u64::try_from(row.try_get::<i64>("", column)?).unwrap_or_default())
+}
+
+/// Counts what the inbox remembers: the range of the consumer in each primary key, and in the index of dead letters.
+pub(super) async fn memory(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    consumer: &str,
+) -> Result<MemoryRows, DbErr> {
+    let micros = match inbox.backend() {
+        DbBackend::Postgres => "(extract(epoch FROM min(processed_at)) * 1000000)::int8",
+        DbBackend::MySql => "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', min(processed_at))",
+        _ => "min(processed_at)",
+    };
+    let mut sql = inbox.sql(format!(
+        "SELECT status, count(*) AS messages, {micros} AS first_micros FROM {} WHERE consumer = ",
+        inbox.messages()
+    ));
+    sql.bind(inbox.key(consumer)).push(" GROUP BY status");
+    let mut rows = MemoryRows::default();
+    for row in db.query_all_raw(sql.statement()).await? {
+        let messages = count(&row, "messages")?;
+        match row.try_get::<i16>("", "status")? {
+            0 => rows.failed = messages,
+            1 => {
+                rows.handled = messages;
+                let nanos = i128::from(row.try_get::<i64>("", "first_micros")?) * 1000;
+                let since = OffsetDateTime::from_unix_timestamp_nanos(nanos);
+                rows.since = Some(since.map_err(|error| DbErr::Type(error.to_string()))?);
+            }
+            _ => rows.dead = messages,
+        }
+    }
+    rows.sequences = of_table(db, inbox, inbox.sequences(), consumer, "").await?;
+    rows.dead_letters = of_table(db, inbox, inbox.dead_letters(), consumer, "").await?;
+    Ok(rows)
+}
+
+/// Dead letters whose messages have this stream sequence or a later one.
+pub(super) async fn letters_from(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    consumer: &str,
+    stream_sequence: u64,
+) -> Result<u64, DbErr> {
+    let behind = format!(" AND stream_sequence >= {}", stream_sequence.cast_signed());
+    of_table(db, inbox, inbox.dead_letters(), consumer, &behind).await
+}
+
+async fn of_table<C: ConnectionTrait>(
+    db: &C,
+    inbox: &InboxSql,
+    table: &str,
+    consumer: &str,
+    and: &str,
+) -> Result<u64, DbErr> {
+    let mut sql = inbox.sql(format!(
+        "SELECT count(*) AS entries FROM {table} WHERE consumer = "
+    ));
+    sql.bind(inbox.key(consumer)).push(and);
+    let row = db.query_one_raw(sql.statement()).await?;
+    row.map_or(Ok(0), |row| count(&row, "entries"))
+}
+
+/// Forgets what a consumer remembers, but for dead letters, and for the dead rows of those that do not come again: their retry has to know that they took no
+/// effect. Primary keys; the dead letters by their index on (consumer, created_at).
+pub(super) async fn forget(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    consumer: &str,
+    stream_sequence: u64,
+) -> Result<Replayed, DbErr> {
+    let (db, inbox, consumer) = (db.clone(), inbox.clone(), consumer.to_owned());
+    // A dropped `begin` would poison the pool.
+    outbox_sea_orm::detached(async move {
+        let tx = Database::inspect(db).await?.begin().await?;
+        match forget_in(&tx, &inbox, &consumer, stream_sequence).await {
+            // A crash before this line forgets nothing.
+            Ok(forgotten) => tx.commit().await.map(|()| forgotten),
+            Err(error) => {
+                roll_back(tx).await;
+                Err(error)
+            }
+        }
+    })
+    .await
+}
+
+async fn forget_in(
+    tx: &DatabaseTransaction,
+    inbox: &InboxSql,
+    consumer: &str,
+    stream_sequence: u64,
+) -> Result<Replayed, DbErr> {
+    wait_for_handlers(tx, inbox, consumer).await?;
+    let mut sql = inbox.sql(format!("DELETE FROM {} WHERE consumer = ", inbox.messages()));
+    sql.bind(inbox.key(consumer));
+    sql.push(&format!(
+        " AND NOT (status = {DEAD} AND id IN (SELECT event_id FROM {} WHERE consumer = ",
+        inbox.dead_letters()
+    ));
+    sql.bind(inbox.key(consumer))
+        .push(" AND event_id IS NOT NULL AND stream_sequence < ")
+        .bind(stream_sequence.cast_signed())
+        .push("))");
+    let messages = tx.execute_raw(sql.statement()).await?.rows_affected();
+    let mut sql = inbox.sql(format!("DELETE FROM {} WHERE consumer = ", inbox.sequences()));
+    sql.bind(inbox.key(consumer));
+    let sequences = tx.execute_raw(sql.statement()).await?.rows_affected();
+    Ok(Replayed { messages, sequences })
+}
+
+/// Puts all rows of a consumer under another name, and writes down what became of the old one.
+pub(super) async fn rename(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    names: (&str, &str),
+    reason: &str,
+) -> Result<Renamed, DbErr> {
+    let (db, inbox, reason) = (db.clone(), inbox.clone(), reason.to_owned());
+    let (from, to) = (names.0.to_owned(), names.1.to_owned());
+    // A dropped `begin` would poison the pool.
+    outbox_sea_orm::detached(async move {
+        let tx = Database::inspect(db).await?.begin().await?;
+        match rename_in(&tx, &inbox, (&from, &to), &reason).await {
+            // A crash before this line moves nothing.
+            Ok(renamed) => tx.commit().await.map(|()| renamed),
+            Err(error) => {
+                roll_back(tx).await;
+                Err(error)
+            }
+        }
+    })
+    .await
+}
+
+async fn rename_in(
+    tx: &DatabaseTransaction,
+    inbox: &InboxSql,
+    (from, to): (&str, &str),
+    reason: &str,
+) -> Result<Renamed, DbErr> {
+    wait_for_handlers(tx, inbox, from).await?;
+    let mut moved = [0, 0];
+    for (moved, table) in moved.iter_mut().zip([inbox.messages(), inbox.sequences()]) {
+        // Primary key; a row that is there under the new name makes all of it fail.
+        let mut sql = inbox.sql(format!("UPDATE {table} SET consumer = "));
+        sql.bind(inbox.key(to))
+            .push(" WHERE consumer = ")
+            .bind(inbox.key(from));
+        *moved = tx.execute_raw(sql.statement()).await?.rows_affected();
+    }
+    let dead_letters = rename_letters(tx, inbox, from, to).await?;
+    let mut sql = inbox.sql(format!("UPDATE {} SET reason = ", inbox.pauses()));
+    sql.bind(reason).push(" WHERE consumer = ").bind(inbox.key(from));
+    tx.execute_raw(sql.statement()).await?;
+    Ok(Renamed {
+        messages: moved[0],
+        sequences: moved[1],
+        dead_letters,
+    })
+}
+
+/// The key of a dead letter contains the consumer's name, and a dead row is kept for as long as a letter with its key exists.
+async fn rename_letters(
+    tx: &DatabaseTransaction,
+    inbox: &InboxSql,
+    from: &str,
+    to: &str,
+) -> Result<u64, DbErr> {
+    let headers = match inbox.backend() {
+        DbBackend::Postgres => "headers::text",
+        _ => "headers",
+    };
+    let mut renamed = 0;
+    loop {
+        let mut sql = inbox.sql(format!(
+            "SELECT id, event_id, subject, stream_sequence, {headers} AS headers, CASE WHEN event_id IS NULL THEN payload END AS payload FROM {} WHERE consumer = ",
+            inbox.dead_letters()
+        ));
+        sql.bind(inbox.key(from))
+            .push(&format!(" LIMIT {LETTERS_AT_A_TIME}"));
+        let rows = tx.query_all_raw(sql.statement()).await?;
+        if rows.is_empty() {
+            return Ok(renamed);
+        }
+        for row in rows {
+            let id: Uuid = row.try_get("", "id")?;
+            // Primary key.
+            let mut sql = inbox.sql(format!("UPDATE {} SET id = ", inbox.dead_letters()));
+            sql.bind(id_under(&row, to)?)
+                .push(", consumer = ")
+                .bind(inbox.key(to))
+                .push(" WHERE id = ")
+                .bind(id);
+            tx.execute_raw(sql.statement()).await?;
+            renamed += 1;
+        }
+    }
+}
+
+fn id_under(row: &QueryResult, consumer: &str) -> Result<Uuid, DbErr> {
+    if let Some(event_id) = row.try_get::<Option<Uuid>>("", "event_id")? {
+        return Ok(id_of_message(consumer, event_id));
+    }
+    let headers: String = row.try_get("", "headers")?;
+    let incoming = Incoming {
+        subject: row.try_get("", "subject")?,
+        headers: serde_json::from_str(&headers).map_err(|error| DbErr::Json(error.to_string()))?,
+        payload: row
+            .try_get::<Option<Vec<u8>>>("", "payload")?
+            .unwrap_or_default()
+            .into(),
+        delivery_count: 1,
+        stream_sequence: row.try_get::<i64>("", "stream_sequence")?.cast_unsigned(),
+    };
+    id_of_foreign(consumer, &incoming)
+}
+
+/// On MySQL and MariaDB a statement that reads with locks waits for rows that were inserted and not committed; one that changes rows passes over them. SQLite has one
+/// writer. On PostgreSQL, [`running`] was asked before.
+async fn wait_for_handlers(tx: &DatabaseTransaction, inbox: &InboxSql, consumer: &str) -> Result<(), DbErr> {
+    if inbox.backend() == DbBackend::MySql {
+        for table in [inbox.messages(), inbox.sequences()] {
+            of_table(tx, inbox, table, consumer, " FOR UPDATE").await?;
+        }
+    }
+    Ok(())
+}
+
+/// The transactions that have written into the tables of the memory, of any consumer, and have not ended. Only PostgreSQL tells, and only there it matters: what
+/// they have inserted is not seen before they end.
+pub(super) async fn running(db: &DatabaseConnection, inbox: &InboxSql) -> Result<Vec<String>, DbErr> {
+    if inbox.backend() != DbBackend::Postgres {
+        return Ok(Vec::new());
+    }
+    let mut sql = inbox.sql(
+        "SELECT DISTINCT virtualtransaction AS running FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted \
+         AND pid <> pg_backend_pid() \
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND relation IN (",
+    );
+    sql.push("to_regclass(")
+        .bind(inbox.messages())
+        .push(")::oid, to_regclass(")
+        .bind(inbox.sequences())
+        .push(")::oid)");
+    let rows = db.query_all_raw(sql.statement()).await?;
+    rows.iter().map(|row| row.try_get("", "running")).collect()
+}
+
+/// Pauses a consumer for a move; false if it is paused. Primary key.
+pub(super) async fn pause_for(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    consumer: &str,
+    reason: &str,
+) -> Result<bool, DbErr> {
+    let mut sql = inbox.sql(format!(
+        "INSERT INTO {} (consumer, reason, paused_at) VALUES (",
+        inbox.pauses()
+    ));
+    sql.bind(inbox.key(consumer))
+        .push(", ")
+        .bind(reason)
+        .push(&format!(", {})", inbox.now()));
+    inbox.insert_once(db, sql).await
+}
+
+/// Ends the pause that a move has begun, and no other. Primary key.
+pub(super) async fn resume_from(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    consumer: &str,
+    reason: &str,
+) -> Result<(), DbErr> {
+    let mut sql = inbox.sql(format!("DELETE FROM {} WHERE consumer = ", inbox.pauses()));
+    sql.bind(inbox.key(consumer)).push(" AND reason = ").bind(reason);
+    db.execute_raw(sql.statement()).await.map(drop)
+}

@@ -1,0 +1,108 @@
+//! Keeps the gauges of consumers current, whether or not anything is delivered.
+//!
+//! Invariant: a gauge holds what the last look found, or NaN: never an old value after a look that failed, nor after the end of the watch. Not here: what a
+//! consumer's own process counts ([`crate::runtime`]).
+
+use std::time::Duration;
+
+use outbox_core::{ConsumerStanding, Subscriber};
+use sea_orm::DatabaseConnection;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::rows;
+use crate::dedup::sql::InboxSql;
+use crate::handler::describe;
+use crate::telemetry::{self, Watched};
+
+/// Longest wait for broker or database in one look.
+const LOOK_MAX: Duration = Duration::from_secs(10);
+
+/// Consumers that are watched. Dropping it makes their values unknown.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    db: DatabaseConnection,
+    sql: InboxSql,
+    consumers: Vec<String>,
+    /// Whether the last look failed: each outage is said once.
+    is_blind: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(db: DatabaseConnection, sql: InboxSql, consumers: Vec<String>) -> Self {
+        telemetry::describe();
+        Self {
+            db,
+            sql,
+            consumers,
+            is_blind: false,
+        }
+    }
+
+    /// Looks every so often, until the stop.
+    pub(crate) async fn run<S: Subscriber>(
+        mut self,
+        subscriber: &S,
+        every: Duration,
+        stop: CancellationToken,
+    ) {
+        let looking = async {
+            loop {
+                self.look(subscriber).await;
+                // Drawn anew each time, so that processes that start together do not look together.
+                sleep(every.mul_f64(0.9 + fastrand::f64() * 0.1)).await;
+            }
+        };
+        stop.run_until_cancelled(looking).await;
+    }
+
+    async fn look<S: Subscriber>(&mut self, subscriber: &S) {
+        let mut trouble = None;
+        for consumer in &self.consumers {
+            let standing = bounded(subscriber.standing(consumer)).await;
+            let letters = bounded(rows::letters(&self.db, &self.sql, consumer)).await;
+            let mut watched = Watched::default();
+            match standing {
+                Ok(standing) => on_stream(&mut watched, standing.as_ref()),
+                Err(error) => trouble = Some(error),
+            }
+            match letters {
+                Ok((open, marked)) => watched.dead_letters = Some(open + marked),
+                Err(error) => trouble = Some(error),
+            }
+            telemetry::watched(consumer, &watched);
+        }
+        if let Some(error) = &trouble
+            && !self.is_blind
+        {
+            tracing::warn!(error, "how far consumers are behind is not known");
+        }
+        self.is_blind = trouble.is_some();
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        for consumer in &self.consumers {
+            telemetry::watched(consumer, &Watched::default());
+        }
+    }
+}
+
+/// A consumer that the broker does not know has no values.
+fn on_stream(watched: &mut Watched, standing: Option<&ConsumerStanding>) {
+    let Some(standing) = standing else { return };
+    watched.undelivered = Some(standing.undelivered);
+    watched.unacknowledged = Some(standing.unacknowledged);
+    let nothing_waits = standing.undelivered == 0 && standing.unacknowledged == 0;
+    watched.oldest_age = standing.oldest_age.or(nothing_waits.then_some(Duration::ZERO));
+}
+
+async fn bounded<T, E: std::error::Error + 'static>(
+    look: impl Future<Output = Result<T, E>>,
+) -> Result<T, String> {
+    match timeout(LOOK_MAX, look).await {
+        Ok(looked) => looked.map_err(|error| describe(&error)),
+        Err(_) => Err(format!("no answer within {LOOK_MAX:?}")),
+    }
+}

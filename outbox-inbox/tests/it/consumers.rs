@@ -1,0 +1,149 @@
+//! How far consumers are behind, while they stand still as well.
+
+use outbox_core::testing::MemoryBroker;
+use outbox_inbox::{Consumers, ConsumersError, DeadLetterSelection, DeadLetters, PausedConsumers, Router};
+
+use crate::on_every_backend;
+use crate::runtime::within;
+use crate::support::{Script, Step, TestDb, book, placed, publish};
+
+async fn a_consumer_that_stands_still_tells_how_far_it_is_behind(test: TestDb) {
+    let broker = MemoryBroker::new();
+    let consumers = Consumers::new(test.db.clone(), broker.subscriber());
+    assert_eq!(consumers.lag("books").await.unwrap().on_stream, None);
+    publish(&broker, &placed(1)).await;
+    let inbox = test
+        .inbox(&broker, Router::new().handler::<book>())
+        .with_state(Script::new([Step::Fatal], Step::Ok));
+    within(inbox.drain()).await.unwrap();
+    let idle = consumers.lag("books").await.unwrap();
+    let on_stream = idle.on_stream.unwrap();
+    assert_eq!((on_stream.undelivered, on_stream.unacknowledged), (0, 0));
+    assert_eq!((on_stream.oldest_age, on_stream.is_receiving), (None, false));
+    assert_eq!((idle.dead_letters_open, idle.paused), (1, None));
+
+    PausedConsumers::new(test.db.clone())
+        .pause("books", "stocktaking")
+        .await
+        .unwrap();
+    for order_id in 2..=6 {
+        publish(&broker, &placed(order_id)).await;
+    }
+    let letters = DeadLetters::new(test.db.clone());
+    assert_eq!(letters.retry(&DeadLetterSelection::all()).await.unwrap(), 1);
+    let behind = consumers.lag("books").await.unwrap();
+    let on_stream = behind.on_stream.unwrap();
+    assert_eq!((on_stream.undelivered, on_stream.unacknowledged), (5, 0));
+    assert!(on_stream.oldest_age.is_some());
+    assert_eq!((behind.dead_letters_open, behind.dead_letters_marked), (0, 1));
+    assert_eq!(behind.paused.as_deref(), Some("stocktaking"));
+    let wrong = consumers.lag("no name").await.unwrap_err();
+    assert!(matches!(wrong, ConsumersError::Name(_)), "{wrong}");
+}
+
+on_every_backend!(a_consumer_that_stands_still_tells_how_far_it_is_behind);
+
+#[cfg(feature = "metrics")]
+mod gauges {
+    use std::collections::HashMap;
+    use std::time::Duration;
+
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::orders::eventually;
+    use crate::support::{Backend, quick};
+
+    /// Of consumer `books`. What is not known is `None`.
+    fn gauges(snapshotter: &Snapshotter) -> HashMap<String, Option<f64>> {
+        let mut gauges = HashMap::new();
+        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+            if let DebugValue::Gauge(value) = value {
+                let value = value.into_inner();
+                gauges.insert(key.key().name().to_owned(), (!value.is_nan()).then_some(value));
+            }
+        }
+        gauges
+    }
+
+    fn waiting(gauges: &HashMap<String, Option<f64>>) -> [Option<f64>; 3] {
+        ["inbox_undelivered", "inbox_unacknowledged", "inbox_dead_letters"]
+            .map(|name| gauges.get(name).copied().flatten())
+    }
+
+    /// Nothing is delivered: no process has a handler. On one thread, so that its recorder sees all metrics.
+    #[tokio::test]
+    async fn gauges_follow_a_consumer_without_a_process_and_end_with_their_watch() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let _guard = metrics::set_default_local_recorder(&recorder);
+        let test = TestDb::open(Backend::SqliteMemory, "gauges").await.unwrap();
+        let broker = MemoryBroker::new();
+        publish(&broker, &placed(1)).await;
+        let inbox = test
+            .inbox(&broker, Router::new().handler::<book>())
+            .with_config(quick().watch_every(None))
+            .with_state(Script::new([Step::Fatal], Step::Ok));
+        within(inbox.drain()).await.unwrap();
+        let consumers = Consumers::new(test.db.clone(), broker.subscriber());
+        let stop = CancellationToken::new();
+        let watch = consumers.watch(["books"], Duration::from_millis(10), stop.clone());
+        let looking = async {
+            let until = async |expected: [Option<f64>; 3]| {
+                eventually("the gauges", async || waiting(&gauges(&snapshotter)) == expected).await;
+            };
+            until([Some(0.0), Some(0.0), Some(1.0)]).await;
+            publish(&broker, &placed(2)).await;
+            publish(&broker, &placed(3)).await;
+            until([Some(2.0), Some(0.0), Some(1.0)]).await;
+            // What was known before is not known any more.
+            broker.set_down(true);
+            until([None, None, Some(1.0)]).await;
+            broker.set_down(false);
+            until([Some(2.0), Some(0.0), Some(1.0)]).await;
+            stop.cancel();
+        };
+        tokio::join!(watch, looking);
+        // One snapshot: each sets the gauges to zero.
+        let end = gauges(&snapshotter);
+        assert_eq!(
+            (waiting(&end), end["inbox_oldest_age_seconds"]),
+            ([None; 3], None)
+        );
+    }
+
+    /// The same by the consumer's own inbox, which is paused.
+    #[tokio::test]
+    async fn an_inbox_keeps_the_gauges_of_its_paused_consumers_current() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let _guard = metrics::set_default_local_recorder(&recorder);
+        let test = TestDb::open(Backend::SqliteMemory, "paused_gauges")
+            .await
+            .unwrap();
+        let broker = MemoryBroker::new();
+        let router = Router::new().handler::<book>();
+        let inbox = || test.inbox(&broker, router.clone()).with_state(Script::ok());
+        within(inbox().drain()).await.unwrap();
+        PausedConsumers::new(test.db.clone())
+            .pause("books", "stocktaking")
+            .await
+            .unwrap();
+        for order_id in 1..=3 {
+            publish(&broker, &placed(order_id)).await;
+        }
+        let stop = CancellationToken::new();
+        let (running, token) = (inbox(), stop.clone());
+        let run = async { running.run(token).await.unwrap() };
+        let looking = async {
+            eventually("the gauges", async || {
+                waiting(&gauges(&snapshotter)) == [Some(3.0), Some(0.0), Some(0.0)]
+            })
+            .await;
+            stop.cancel();
+        };
+        tokio::join!(run, looking);
+        assert_eq!(waiting(&gauges(&snapshotter)), [None; 3]);
+    }
+}

@@ -1,0 +1,171 @@
+//! Moves that break: at each act of the broker, before it is done and after.
+
+use std::sync::{Arc, Mutex};
+
+use outbox_core::testing::MemorySubscriber;
+use outbox_core::{
+    ConsumerAdmin, ConsumerSpec, ConsumerStanding, Foreseen, Message, StartAt, StreamFacts, Subscriber,
+    SubscriberError,
+};
+use outbox_inbox::{Consumers, ConsumersError, InboxReport, Memory, PausedConsumers};
+
+use super::shop::{Shop, after, before};
+use crate::on_every_backend;
+use crate::support::TestDb;
+
+/// Where the connection to the broker breaks: before an act reaches it, or before its answer comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Break {
+    Before(&'static str),
+    After(&'static str),
+}
+
+/// A connection that breaks once.
+#[derive(Clone)]
+struct Breaking {
+    inner: MemorySubscriber,
+    at: Arc<Mutex<Option<Break>>>,
+}
+
+impl Breaking {
+    fn breaks(&self, at: Break) -> Result<(), SubscriberError> {
+        let mut planned = self.at.lock().unwrap();
+        if *planned != Some(at) {
+            return Ok(());
+        }
+        *planned = None;
+        Err(SubscriberError::Interrupted {
+            context: format!("{at:?}"),
+            source: None,
+        })
+    }
+}
+
+impl Subscriber for Breaking {
+    type Subscription = <MemorySubscriber as Subscriber>::Subscription;
+
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<Self::Subscription, SubscriberError> {
+        self.inner.subscribe(consumer).await
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+        self.inner.facts().await
+    }
+
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        self.inner.standing(consumer).await
+    }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        self.inner.belongs(message, subject, fixed)
+    }
+}
+
+impl ConsumerAdmin for Breaking {
+    async fn foresee(&self, consumer: &str, start_at: StartAt) -> Result<Foreseen, SubscriberError> {
+        self.inner.foresee(consumer, start_at).await
+    }
+
+    async fn place(&self, consumer: &str, stream_sequence: u64) -> Result<(), SubscriberError> {
+        self.breaks(Break::Before("place"))?;
+        self.inner.place(consumer, stream_sequence).await?;
+        self.breaks(Break::After("place"))
+    }
+
+    async fn copy(&self, of: &str, consumer: &str, stream_sequence: u64) -> Result<bool, SubscriberError> {
+        self.breaks(Break::Before("copy"))?;
+        let made = self.inner.copy(of, consumer, stream_sequence).await?;
+        self.breaks(Break::After("copy"))?;
+        Ok(made)
+    }
+
+    async fn remove(&self, consumer: &str) -> Result<bool, SubscriberError> {
+        self.breaks(Break::Before("remove"))?;
+        let removed = self.inner.remove(consumer).await?;
+        self.breaks(Break::After("remove"))?;
+        Ok(removed)
+    }
+}
+
+async fn a_move_that_breaks_anywhere_goes_on_when_it_is_repeated(test: TestDb) {
+    let shop = Shop::new(test).await;
+    shop.drain(before::router()).await;
+    let (mut names, mut routers) = (["before", "after"], [before::router(), after::router()]);
+    for at in [
+        Break::Before("copy"),
+        Break::After("copy"),
+        Break::Before("remove"),
+        Break::After("remove"),
+    ] {
+        let [from, to] = names;
+        PausedConsumers::new(shop.test.db.clone())
+            .resume(from)
+            .await
+            .unwrap();
+        shop.pause(from).await;
+        let subscriber = Breaking {
+            inner: shop.broker.subscriber(),
+            at: Arc::new(Mutex::new(Some(at))),
+        };
+        let consumers = Consumers::new(shop.test.db.clone(), subscriber).with_router(before::router());
+        // Of the last round, when it went the other way.
+        PausedConsumers::new(shop.test.db.clone())
+            .resume(to)
+            .await
+            .unwrap();
+        let plan = consumers.plan_rename(from, to).await.unwrap();
+        let broken = consumers.rename(&plan).await.unwrap_err();
+        assert!(
+            matches!(broken, ConsumersError::Subscriber(_)),
+            "{at:?}: {broken}"
+        );
+        shop.publish_all_again().await;
+        for router in &routers {
+            let report = shop.drain(router.clone()).await;
+            assert_eq!(report, InboxReport::default(), "{at:?}: both names are paused");
+        }
+        let plan = consumers.plan_rename(from, to).await.unwrap();
+        assert!(plan.goes_on && plan.obstacles.is_empty(), "{at:?}: {plan}");
+        consumers.rename(&plan).await.unwrap();
+        let report = shop.drain(routers[1].clone()).await;
+        assert_eq!(
+            (report.handled, report.duplicates > 0),
+            (0, true),
+            "{at:?}: {report:?}"
+        );
+        names.reverse();
+        routers.reverse();
+    }
+    for at in [Break::Before("place"), Break::After("place")] {
+        let consumers = Consumers::new(
+            shop.test.db.clone(),
+            Breaking {
+                inner: shop.broker.subscriber(),
+                at: Arc::new(Mutex::new(Some(at))),
+            },
+        )
+        .with_router(before::router());
+        let pauses = PausedConsumers::new(shop.test.db.clone());
+        pauses.resume("before").await.unwrap();
+        shop.pause("before").await;
+        let plan = consumers.plan_replay("before", StartAt::Beginning, Memory::Forget);
+        let plan = plan.await.unwrap();
+        let before = shop.effects().await;
+        let broken = consumers.replay(&plan).await.unwrap_err();
+        assert!(
+            matches!(broken, ConsumersError::Subscriber(_)),
+            "{at:?}: {broken}"
+        );
+        // Somebody resumes it in spite of what is written: nothing takes effect twice.
+        pauses.resume("before").await.unwrap();
+        assert_eq!(shop.drain(before::router()).await.handled, 0, "{at:?}");
+        shop.pause("before").await;
+        consumers.replay(&plan).await.unwrap();
+        pauses.resume("before").await.unwrap();
+        shop.drain(before::router()).await;
+        let twice: Vec<_> = before.iter().map(|effects| effects + 1).collect();
+        assert_eq!(shop.effects().await, twice, "{at:?}");
+    }
+}
+
+on_every_backend!(a_move_that_breaks_anywhere_goes_on_when_it_is_repeated);
