@@ -95,6 +95,11 @@ impl Settings {
                 config.shutdown_timeout != inbox.shutdown_timeout,
             ),
             ("stuck_after", config.stuck_after != inbox.stuck_after),
+            (
+                "dead_letter_retention",
+                config.dead_letter_retention != inbox.dead_letter_retention,
+            ),
+            ("watch_every", config.watch_every != inbox.watch_every),
         ]
         .into_iter()
         .filter(|(_, differs)| *differs)

@@ -234,8 +234,8 @@ impl<S: Subscriber> Inbox<S> {
     /// # }
     /// ```
     ///
-    /// `purge_every`, `shutdown_timeout` and `stuck_after` hold for the inbox as a whole: to change them here is an error at the start, and so is an unknown consumer. A
-    /// consumer that does not run in this process means nothing. All processes of a consumer should have the same settings for it.
+    /// `dead_letter_retention`, `purge_every`, `shutdown_timeout`, `stuck_after` and `watch_every` hold for the inbox as a whole: to change them here is an
+    /// error at the start, and so is an unknown consumer. A consumer that does not run in this process means nothing. All processes of a consumer should have the same settings for it.
     #[must_use]
     pub fn with_consumer_config(
         mut self,

@@ -103,13 +103,14 @@ impl<S: Subscriber> Inbox<S> {
             consumers.clone(),
             stop.soft.clone(),
         ));
-        if let (Some(kept), Some(every)) = (self.config.dead_letter_retention, self.config.purge_every) {
+        let config = &self.settings.of_inbox;
+        if let (Some(kept), Some(every)) = (config.dead_letter_retention, config.purge_every) {
             let names = consumers.iter().map(|consumer| consumer.name.to_owned());
             let letters = DeadLetters::new(self.db.clone()).with_names(self.names.clone());
             let soft = stop.soft.clone();
             tasks.spawn(expiry::run(letters, names.collect(), kept, every, soft));
         }
-        if let Some(every) = self.config.watch_every.filter(|_| cfg!(feature = "metrics")) {
+        if let Some(every) = config.watch_every.filter(|_| cfg!(feature = "metrics")) {
             let names = consumers.iter().map(|consumer| consumer.name.to_owned());
             let watch = Watch::new(self.db.clone(), shared.sql.clone(), names.collect());
             let (subscriber, soft) = (self.subscriber.clone(), stop.soft.clone());
