@@ -74,6 +74,36 @@ fn example_04_axum_service() {
     for signal in [Signal::TERM, Signal::INT] {
         serve_until(signal, &url);
     }
+    // In one test, because the example's stream has a fixed name.
+    end_at_once(&url);
+}
+
+/// A request that never ends keeps the server waiting. The second signal ends it.
+fn end_at_once(nats_url: &str) {
+    let mut service = example("04_axum_service")
+        .env("NATS_URL", nats_url)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(service.stderr.take().unwrap()).lines();
+    let mut printed = BufReader::new(service.stdout.take().unwrap()).lines();
+    let listens = printed.next().expect("the service listens").unwrap();
+    let address = listens.strip_prefix("listening on http://").expect("an address");
+    let mut unfinished = TcpStream::connect(address).unwrap();
+    write!(unfinished, "POST /orders/chai/2 HTTP/1.1\r\n").unwrap();
+
+    kill_process(Pid::from_child(&service), Signal::INT).unwrap();
+    // Two signals at once are one.
+    let _ = log
+        .find(|line| line.as_ref().unwrap().contains("shutting down"))
+        .expect("the first signal is noticed");
+    kill_process(Pid::from_child(&service), Signal::INT).unwrap();
+    // The log is read to its end, so that the service can write it.
+    for line in log {
+        line.unwrap();
+    }
+    assert!(service.wait().unwrap().success());
 }
 
 fn serve_until(signal: Signal, nats_url: &str) {
