@@ -25,8 +25,8 @@ impl ::my_service::outbox::DomainEvent for Closed {
 }
 #[automatically_derived]
 #[allow(deprecated)]
-impl ::outbox_core::payload::EventCodec for Closed {
-    type Codec = ::outbox_core::payload::Json;
+impl ::my_service::outbox::payload::EventCodec for Closed {
+    type Codec = ::my_service::outbox::payload::Json;
 }
 #[allow(deprecated)]
 const _: () = {

@@ -68,8 +68,18 @@ async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) 
     false
 }
 
+/// Commits of other tests in this process wake the relay too, and after eight in vain the next are gathered for `poll_min`. So it has some tries.
 #[tokio::test(start_paused = true)]
 async fn a_commit_in_the_same_process_is_published_without_waiting_for_a_poll() {
+    let mut took = Vec::new();
+    while took.last().is_none_or(|took| *took >= Duration::from_secs(1)) {
+        assert!(took.len() < 5, "{took:?}");
+        took.push(from_commit_to_stream().await);
+    }
+}
+
+/// The time until a commit in this process is published by a relay that polls every 14 seconds.
+async fn from_commit_to_stream() -> Duration {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     let relay = Relay::new(store.clone(), broker.publisher()).with_config(
         quick()
@@ -82,15 +92,12 @@ async fn a_commit_in_the_same_process_is_published_without_waiting_for_a_poll() 
         let committed_at = Instant::now();
         credit(&store, 1, 1);
         store.until_drained().await;
-        assert!(
-            committed_at.elapsed() < Duration::from_secs(1),
-            "{:?}",
-            committed_at.elapsed()
-        );
         shutdown.cancel();
+        committed_at.elapsed()
     };
-    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), committed);
+    let (report, took) = tokio::join!(relay.run(shutdown.clone()), committed);
     assert_eq!(report.unwrap().published, 1);
+    took
 }
 
 /// A database sends all rows that were asked for, also those that no longer fit into memory.
