@@ -224,7 +224,7 @@ where
 {
     let found = &message.content_type;
     let reads = |media_type: &&str| is_media_type(found, media_type);
-    if !(reads(&T::Codec::CONTENT_TYPE) || T::Codec::ALSO_READS.iter().any(|media_type| reads(media_type))) {
+    if !(reads(&T::Codec::CONTENT_TYPE) || T::Codec::ALSO_READS.iter().any(reads)) {
         return Err(PayloadError::ContentType {
             found: found.clone(),
             expected: T::Codec::CONTENT_TYPE,

@@ -288,6 +288,43 @@ mod tests {
     use super::*;
 
     #[cfg(feature = "metrics")]
+    fn tell_of_everything() {
+        describe();
+        received("books");
+        handled("books", "order.placed", Duration::from_millis(1500));
+        duplicate("books", "order.placed");
+        retried("books", "order.placed");
+        deferred("books", "order.placed");
+        dead_letter("books", UNREADABLE);
+        dead_letter("books", UNKNOWN_VERSION);
+        skipped("books", NOT_ASKED_FOR);
+        sent_back("books", "order.cancelled");
+        postponed("books", "order.placed");
+        returned("books", Returned::Shutdown, 3);
+        returned("books", Returned::Room, 2);
+        gap("books", "order.placed");
+        for outcome in [
+            Ran::Handled,
+            Ran::Failed,
+            Ran::Interrupted,
+            Ran::Deferred,
+            Ran::Stopped,
+        ] {
+            ran("books", "order.placed", outcome, Duration::from_millis(20));
+        }
+        in_memory("books", 7, 2);
+        limited("books", 4);
+        paused("books", true);
+        let watched_ones = Watched {
+            undelivered: Some(9),
+            unacknowledged: Some(3),
+            oldest_age: Some(Duration::from_millis(2500)),
+            dead_letters: Some(1),
+        };
+        watched("books", &watched_ones);
+    }
+
+    #[cfg(feature = "metrics")]
     #[test]
     fn metrics_have_the_documented_names_and_labels() {
         use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -295,39 +332,7 @@ mod tests {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         metrics::with_local_recorder(&recorder, || {
-            describe();
-            received("books");
-            handled("books", "order.placed", Duration::from_millis(1500));
-            duplicate("books", "order.placed");
-            retried("books", "order.placed");
-            deferred("books", "order.placed");
-            dead_letter("books", UNREADABLE);
-            dead_letter("books", UNKNOWN_VERSION);
-            skipped("books", NOT_ASKED_FOR);
-            sent_back("books", "order.cancelled");
-            postponed("books", "order.placed");
-            returned("books", Returned::Shutdown, 3);
-            returned("books", Returned::Room, 2);
-            gap("books", "order.placed");
-            for outcome in [
-                Ran::Handled,
-                Ran::Failed,
-                Ran::Interrupted,
-                Ran::Deferred,
-                Ran::Stopped,
-            ] {
-                ran("books", "order.placed", outcome, Duration::from_millis(20));
-            }
-            in_memory("books", 7, 2);
-            limited("books", 4);
-            paused("books", true);
-            let watched_ones = Watched {
-                undelivered: Some(9),
-                unacknowledged: Some(3),
-                oldest_age: Some(Duration::from_millis(2500)),
-                dead_letters: Some(1),
-            };
-            watched("books", &watched_ones);
+            tell_of_everything();
         });
         let mut seen = Vec::new();
         for (key, unit, description, value) in snapshotter.snapshot().into_vec() {

@@ -173,7 +173,6 @@ where
         ));
     }
     look(&plain).await?;
-    drop(plain);
     tx.commit().await.map_err(exec_failed)?;
     // A crash before this line delays the messages by one poll.
     wake::notify();

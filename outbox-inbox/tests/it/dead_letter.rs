@@ -14,9 +14,9 @@ use crate::support::{Script, TestDb, book, message, placed, publish, quick, slow
 /// `order.placed` as a newer program writes it.
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed", version = 2)]
-struct OrderPlacedV2 {
+pub(crate) struct OrderPlacedV2 {
     #[domain_event(aggregate_id)]
-    order_id: u64,
+    pub(crate) order_id: u64,
 }
 
 /// An event type that the consumer does not handle.

@@ -10,20 +10,14 @@ use outbox_inbox::{
 use sea_orm::{ConnectionTrait as _, Statement};
 use serde::{Deserialize, Serialize};
 
+use crate::dead_letter::OrderPlacedV2;
 use crate::on_every_backend;
 use crate::runtime::{spawn, within};
 use crate::support::{OrderBooked, OrderPlaced, Script, TestDb, book, message, placed, publish, quick};
 
 #[derive(DomainEvent, Serialize, Deserialize)]
-#[domain_event(aggregate = "order", name = "cancelled")]
-struct OrderCancelled {
-    #[domain_event(aggregate_id)]
-    order_id: u64,
-}
-
-#[derive(DomainEvent, Serialize, Deserialize)]
-#[domain_event(aggregate = "order", name = "placed", version = 2)]
-struct OrderPlacedV2 {
+#[domain_event(aggregate = "order", name = "discarded")]
+struct OrderDiscarded {
     #[domain_event(aggregate_id)]
     order_id: u64,
 }
@@ -110,9 +104,9 @@ async fn keep_orders(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError
     keep(&tx, "orders", &message).await
 }
 
-#[idempotent_handler(consumer = "books", messages = ["order.cancelled"])]
-async fn keep_cancelled(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
-    keep(&tx, "cancelled", &message).await
+#[idempotent_handler(consumer = "books", messages = ["order.discarded"])]
+async fn keep_discarded(message: RawMessage, tx: Tx<'_>) -> Result<(), HandlerError> {
+    keep(&tx, "discarded", &message).await
 }
 
 #[idempotent_handler(consumer = "books", messages = ["*"])]
@@ -168,7 +162,7 @@ async fn an_audit_keeps_each_message_of_a_stream_once_beside_typed_consumers(tes
     tables(&test).await;
     let broker = MemoryBroker::new();
     publish(&broker, &placed(1)).await;
-    publish(&broker, &OrderCancelled { order_id: 1 }).await;
+    publish(&broker, &OrderDiscarded { order_id: 1 }).await;
     publish(&broker, &OrderPlacedV2 { order_id: 2 }).await;
     publish(&broker, &scanned(7)).await;
     let unknown = Message {
@@ -198,7 +192,7 @@ async fn an_audit_keeps_each_message_of_a_stream_once_beside_typed_consumers(tes
     };
     let expected = [
         of("foreign.happened", "application/protobuf", LABEL),
-        of("order.cancelled", json, br#"{"order_id":1}"#),
+        of("order.discarded", json, br#"{"order_id":1}"#),
         of("order.placed", json, br#"{"order_id":1,"line":0}"#),
         of("order.placed", json, br#"{"order_id":2}"#),
         of("parcel.scanned", "application/x-label", LABEL),
@@ -218,19 +212,19 @@ async fn within_one_consumer_the_narrowest_handler_gets_a_message(test: TestDb) 
     tables(&test).await;
     let broker = MemoryBroker::new();
     publish(&broker, &placed(1)).await;
-    publish(&broker, &OrderCancelled { order_id: 1 }).await;
+    publish(&broker, &OrderDiscarded { order_id: 1 }).await;
     publish(&broker, &OrderBooked { order_id: 1 }).await;
     publish(&broker, &scanned(7)).await;
     // In the order that would be wrong if the first one that fits got it.
     let router = Router::new()
         .handler::<keep_rest>()
         .handler::<keep_orders>()
-        .handler::<keep_cancelled>()
+        .handler::<keep_discarded>()
         .handler::<book>();
     let inbox = test.inbox(&broker, router).with_state(Script::ok());
     assert_eq!(inbox.drain().await.unwrap().handled, 4);
     assert_eq!(test.effects("books", 1).await, 1);
-    assert_eq!(kept_types(&test, "cancelled").await, ["order.cancelled"]);
+    assert_eq!(kept_types(&test, "discarded").await, ["order.discarded"]);
     assert_eq!(kept_types(&test, "orders").await, ["order.booked"]);
     assert_eq!(kept_types(&test, "rest").await, ["parcel.scanned"]);
 }
@@ -268,7 +262,7 @@ async fn what_a_wildcard_selected_goes_back_in_a_process_without_it(test: TestDb
     let start = |router: &Router| test.inbox(&broker, router.clone()).with_state(Script::ok());
     assert_eq!(start(&with).drain().await.unwrap().handled, 0);
 
-    publish(&broker, &OrderCancelled { order_id: 1 }).await;
+    publish(&broker, &OrderDiscarded { order_id: 1 }).await;
     let (shutdown, run) = spawn(start(&without));
     within(async {
         while broker.deliveries("books") < 3 {
@@ -284,7 +278,7 @@ async fn what_a_wildcard_selected_goes_back_in_a_process_without_it(test: TestDb
     );
 
     assert_eq!(start(&with).drain().await.unwrap().handled, 1);
-    assert_eq!(kept_types(&test, "orders").await, ["order.cancelled"]);
+    assert_eq!(kept_types(&test, "orders").await, ["order.discarded"]);
 }
 
 async fn undecoded_messages_share_a_transaction_like_events(test: TestDb) {
@@ -311,7 +305,7 @@ async fn undecoded_messages_of_an_aggregate_are_counted_by_number(test: TestDb) 
     let messages = [
         numbered(1, message(&placed(1))),
         numbered(3, message(&OrderBooked { order_id: 1 })),
-        numbered(2, message(&OrderCancelled { order_id: 1 })),
+        numbered(2, message(&OrderDiscarded { order_id: 1 })),
     ];
     for message in &messages {
         broker.publisher().publish(message).await.unwrap();
@@ -320,7 +314,7 @@ async fn undecoded_messages_of_an_aggregate_are_counted_by_number(test: TestDb) 
     let inbox = test.inbox(&broker, Router::new().handler::<keep_in_order>());
     assert_eq!(inbox.drain().await.unwrap().handled, 3);
     let types = kept_types(&test, "in-order").await;
-    assert_eq!(types, ["order.booked", "order.cancelled", "order.placed"]);
+    assert_eq!(types, ["order.booked", "order.discarded", "order.placed"]);
 }
 
 /// A handler of an event with a codec of its own, and what it cannot read.

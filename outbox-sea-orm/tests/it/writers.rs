@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::{FetchedRow, MessageContext, NewMessage, codec};
+use outbox_core::{FetchedRow, Message, MessageContext, NewMessage, codec};
 use outbox_sea_orm::migration;
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, TransactionTrait, Value};
 use time::{Duration, OffsetDateTime};
@@ -272,22 +272,25 @@ async fn the_same_event_becomes_the_same_message(test: TestDb) {
             rust.message.as_ref().unwrap().sequence.map(|number| number + 1),
             sql.message.as_ref().unwrap().sequence
         );
-        let message = sql.message.as_ref().unwrap();
-        let id = message.id.as_uuid();
-        assert_eq!(id.get_version_num(), 7, "{id}");
-        let (seconds, _) = id.get_timestamp().expect("an id with a time").to_unix();
-        let off =
-            message.created_at - OffsetDateTime::from_unix_timestamp(seconds.try_into().unwrap()).unwrap();
-        assert!(
-            off.abs() < Duration::HOUR,
-            "{id} is {off} away from the row's time"
-        );
+        id_has_the_time_of(sql.message.as_ref().unwrap());
     }
     let delays = format!(
         "SELECT count(*) FROM {} WHERE available_at IS NULL",
         test.messages()
     );
     assert_eq!(test.int(&delays).await, 6);
+}
+
+/// The id is a UUIDv7 of about the time at which the message was recorded.
+fn id_has_the_time_of(message: &Message) {
+    let id = message.id.as_uuid();
+    assert_eq!(id.get_version_num(), 7, "{id}");
+    let (seconds, _) = id.get_timestamp().expect("an id with a time").to_unix();
+    let off = message.created_at - OffsetDateTime::from_unix_timestamp(seconds.try_into().unwrap()).unwrap();
+    assert!(
+        off.abs() < Duration::HOUR,
+        "{id} is {off} away from the row's time"
+    );
 }
 
 /// Place and content of a row as a consumer receives it, without what differs between two records of one event.

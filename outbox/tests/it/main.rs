@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod end_to_end;
-mod jetstream;
 mod monitoring;
 mod one_dependency;
 mod runner;

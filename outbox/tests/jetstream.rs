@@ -1,4 +1,5 @@
 //! Consumers on a real JetStream: settings of their own, limits, pauses, and handlers that say *not yet*.
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
