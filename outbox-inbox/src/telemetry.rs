@@ -80,7 +80,6 @@ impl Ran {
 
 /// What a look at a consumer found; `None` is what is not known.
 #[derive(Debug, Clone, Default)]
-#[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "only metrics read it"))]
 pub(crate) struct Watched {
     pub(crate) undelivered: Option<u64>,
     pub(crate) unacknowledged: Option<u64>,

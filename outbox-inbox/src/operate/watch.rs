@@ -46,20 +46,22 @@ impl Watch {
         every: Duration,
         stop: CancellationToken,
     ) {
-        let looking = async {
-            loop {
-                self.look(subscriber).await;
-                // Drawn anew each time, so that processes that start together do not look together.
-                sleep(every.mul_f64(0.9 + fastrand::f64() * 0.1)).await;
-            }
-        };
-        stop.run_until_cancelled(looking).await;
+        while !stop.is_cancelled() {
+            self.look(subscriber, &stop).await;
+            // Drawn anew each time, so that processes that start together do not look together.
+            let pause = sleep(every.mul_f64(0.9 + fastrand::f64() * 0.1));
+            stop.run_until_cancelled(pause).await;
+        }
     }
 
-    async fn look<S: Subscriber>(&mut self, subscriber: &S) {
+    /// A stop ends the wait for the broker. A query is waited for, because one that is dropped costs its connection.
+    async fn look<S: Subscriber>(&mut self, subscriber: &S, stop: &CancellationToken) {
         let mut trouble = None;
         for consumer in &self.consumers {
-            let standing = bounded(subscriber.standing(consumer)).await;
+            let standing = bounded(subscriber.standing(consumer));
+            let Some(standing) = stop.run_until_cancelled(standing).await else {
+                return;
+            };
             let letters = bounded(rows::letters(&self.db, &self.sql, consumer)).await;
             let mut watched = Watched::default();
             match standing {
