@@ -61,8 +61,8 @@ pub(crate) const RETENTION: RangeInclusive<Duration> =
 pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
-/// Settings of an inbox. `InboxConfig::default()` is right for most services. Consumers can differ in them, but for `purge_every`, `shutdown_timeout` and
-/// `stuck_after`: [`Inbox::with_consumer_config`](crate::Inbox::with_consumer_config).
+/// Settings of an inbox. `InboxConfig::default()` is right for most services. Consumers can differ in them, but for `dead_letter_retention`,
+/// `purge_every`, `shutdown_timeout`, `stuck_after` and `watch_every`: [`Inbox::with_consumer_config`](crate::Inbox::with_consumer_config).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxConfig {

@@ -31,8 +31,8 @@ fn is_refused<T>(result: Result<T, SubscriberError>) -> bool {
     matches!(result, Err(SubscriberError::Configuration { .. }))
 }
 
-/// A consumer that is placed is given what was foreseen: from the beginning, from a time, or only what is new; acknowledged
-/// messages too. Placing it again changes nothing.
+/// A consumer that is placed is given the messages that were foreseen, acknowledged ones too. It may start at the
+/// beginning, at a time, or behind the last message. Placing it again changes nothing.
 pub async fn what_is_foreseen_is_what_a_placed_consumer_gets<F>(fixture: &F)
 where
     F: SubscriberFixture<Subscriber: ConsumerAdmin>,
