@@ -3,10 +3,9 @@
 //! Method: example 16 runs as a process, on a database of its own. What it waits for is a port that nobody listens on yet.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
-use outbox_core::testing::backend_url;
+use outbox_core::testing::{backend_url, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 use sea_orm::{
     ConnectionTrait as _, Database, DatabaseConnection, DatabaseTransaction, TransactionTrait as _,
@@ -14,12 +13,6 @@ use sea_orm::{
 use tempfile::TempDir;
 
 use crate::examples::example;
-
-/// A free port of the loopback interface.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
 
 /// A database of its own, because the example makes a schema with a fixed name.
 struct OwnDatabase {
@@ -207,8 +200,10 @@ async fn a_program_that_starts_before_its_servers_waits_and_a_second_ctrl_c_ends
     let lock = lock_stock(&db).await;
     let nats = OwnNats::start(&binary, nats_port);
     assert_eq!(service.prints(), "saved order 1\n");
-    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))";
-    while count(&lock, waiting).await == 0 {
+    // Not in the transaction of the lock: there PostgreSQL would show the sessions of the first look for ever.
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0";
+    while count(&db, waiting).await == 0 {
         tokio::task::yield_now().await;
     }
 

@@ -9,6 +9,7 @@
 
 mod compile_fail;
 mod environment;
+mod free_port;
 
 mod memory_broker;
 mod memory_dead_letters;
@@ -24,6 +25,7 @@ pub mod wrong;
 
 pub use compile_fail::{programs_that_do_not_compile, without_package};
 pub use environment::{backend_url, compiler_is_pinned, not_applicable};
+pub use free_port::free_port;
 pub use inspect::{DecodeEventError, check_order, decode_event};
 pub use ledger::{Ledger, Violation};
 pub use memory_broker::{

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::dedup::{DedupKey, DedupStore as _, StoreClaim};
+use outbox_core::testing::free_port;
 use outbox_core::{
     ConsumerAdmin as _, Delivery as _, MessageId, Publisher as _, StartAt, StreamLog as _, Subscriber as _,
     Subscription as _,
@@ -18,7 +19,7 @@ use outbox_nats::{
 };
 
 use crate::environment::{Nats, PLACED, SHIPPED, consumer, event_on, eventually, message, receive};
-use crate::private_server::{PrivateServer, binary_of, free_ports};
+use crate::private_server::{PrivateServer, binary_of};
 
 const PAGE: &str = include_str!("../../../docs/operations.md");
 
@@ -82,7 +83,7 @@ impl Users {
         )
         .unwrap();
         let arguments = ["-c", config.to_str().unwrap()];
-        let mut server = PrivateServer::stopped(binary_of(variable)?, free_ports(1)[0], &arguments);
+        let mut server = PrivateServer::stopped(binary_of(variable)?, free_port(), &arguments);
         server.restart().await;
         Some(Self {
             server,

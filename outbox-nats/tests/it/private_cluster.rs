@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use outbox_core::MessageId;
-use outbox_core::testing::backend_url;
+use outbox_core::testing::{backend_url, free_port};
 use outbox_nats::async_nats::jetstream::context::{Context, ContextBuilder};
 use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::{ProvisionError, connect, connect_options};
 use serde_json::{Value, json};
 
 use crate::environment::{Nats, PLACED, SHIPPED, eventually};
-use crate::private_server::{PrivateServer, free_ports};
+use crate::private_server::PrivateServer;
 
 const BINARY: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
 
@@ -27,7 +27,7 @@ impl PrivateCluster {
     /// Starts the nodes and waits until they can store a replicated stream. Skips the test if there is no binary.
     pub(crate) async fn start() -> Option<Self> {
         let binary = PathBuf::from(backend_url(BINARY)?);
-        let ports = free_ports(2 * NAMES.len());
+        let ports: Vec<u16> = std::iter::repeat_with(free_port).take(2 * NAMES.len()).collect();
         let (clients, routes) = ports.split_at(NAMES.len());
         let routes: Vec<String> = routes
             .iter()

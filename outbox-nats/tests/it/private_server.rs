@@ -1,11 +1,10 @@
 //! A nats-server for a single test, which may kill it.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use outbox_core::testing::backend_url;
+use outbox_core::testing::{backend_url, free_port};
 use tempfile::TempDir;
 
 use crate::environment::SOON;
@@ -24,7 +23,7 @@ pub(crate) struct PrivateServer {
 impl PrivateServer {
     /// Starts a server, or skips the test if there is no binary.
     pub(crate) async fn start(arguments: &[&str]) -> Option<Self> {
-        let mut server = Self::stopped(binary()?, free_ports(1)[0], arguments);
+        let mut server = Self::stopped(binary()?, free_port(), arguments);
         server.restart().await;
         Some(server)
     }
@@ -133,14 +132,6 @@ impl Drop for PrivateServer {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// Different ports that no program uses.
-pub(crate) fn free_ports(count: usize) -> Vec<u16> {
-    let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
-    let listeners: Vec<_> = std::iter::repeat_with(listen).take(count).collect();
-    let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
-    listeners.iter().map(port).collect()
 }
 
 /// The oldest version that is supported; without the variable the test is skipped as if a server were missing.

@@ -1,13 +1,12 @@
 //! Programs that start before their database, and logins that a server refuses.
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::MemoryBroker;
 use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::testing::{MemoryBroker, free_port};
 use outbox_core::{Relay, RelayError, StoreError};
 use outbox_sea_orm::{ConnectError, SaveError, SqlStore, connect};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
@@ -98,11 +97,6 @@ async fn a_database_that_is_away_is_named_with_the_reason() {
         );
         assert_eq!(text.matches("refused").count(), 1, "each cause once: {text}");
     }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// Passes connections on, as if a server began to listen.

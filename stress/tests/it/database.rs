@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::backend_url;
+use outbox_core::testing::{backend_url, free_port};
 use outbox_core::{DomainEvent, Relay, RelayConfig};
 use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, Tx, idempotent_handler};
 use outbox_nats::{EventStream, connect, connect_options};
@@ -235,12 +234,7 @@ fn prepare(name: &str) -> (TempDir, Option<u32>, u16) {
         String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
     });
     chown(folder.path(), user, None).unwrap();
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    (folder, user, port)
+    (folder, user, free_port())
 }
 
 /// Some servers refuse to run as root.
