@@ -14,6 +14,7 @@ mod services;
 mod simulate;
 mod test;
 mod tidy;
+mod unfinished;
 mod workspace;
 
 use std::io::Write as _;

@@ -8,12 +8,14 @@ use std::env;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::{ChildStdout, ExitCode, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
 use crate::failure::{Context, Failure, Result};
 use crate::process::{Manners, Process};
 use crate::services::{Availability, FOR_TESTS, Services};
+use crate::unfinished::Unfinished;
 use crate::workspace::{Workspace, cargo_command};
 
 /// Tests append one line, `name: reason`, for each skip.
@@ -131,11 +133,23 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
     let output = process
         .stdout()
         .ok_or_else(|| Failure::new("cargo test has no output"))?;
-    let mut totals = Totals::default();
+    let (mut totals, mut unfinished) = (Totals::default(), Unfinished::default());
     let mut stdout = std::io::stdout();
-    for line in BufReader::new(output).split(b'\n') {
-        let mut line = line.context(|| "cannot read the output of cargo test".to_owned())?;
-        totals.add(Totals::parse(&String::from_utf8_lossy(&line)).unwrap_or_default());
+    let lines = lines_of(output);
+    loop {
+        let line = match unfinished.patience() {
+            Some(patience) => lines.recv_timeout(patience),
+            None => lines.recv().map_err(RecvTimeoutError::from),
+        };
+        let mut line = match line {
+            Ok(line) => line.context(|| "cannot read the output of cargo test".to_owned())?,
+            Err(RecvTimeoutError::Disconnected) => break,
+            // The process ends with this function, and its children with it.
+            Err(RecvTimeoutError::Timeout) => return Err(Failure::new(unfinished.describe())),
+        };
+        let text = String::from_utf8_lossy(&line);
+        totals.add(Totals::parse(&text).unwrap_or_default());
+        unfinished.read(&text);
         line.push(b'\n');
         stdout
             .write_all(&line)
@@ -145,6 +159,19 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
         status: process.wait()?,
         totals,
     })
+}
+
+/// The lines of an output, read by a thread of their own, so that the wait for the next one can end.
+fn lines_of(output: ChildStdout) -> Receiver<std::io::Result<Vec<u8>>> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n') {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 /// The counts of the harnesses.
