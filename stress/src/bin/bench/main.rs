@@ -65,7 +65,13 @@ enum What {
     InboxChild(Place),
     /// One inbox that keeps order across processes, as a child process.
     #[command(hide = true)]
-    SequenceChild(Place),
+    SequenceChild {
+        #[command(flatten)]
+        place: Place,
+        /// Its handler waits for a while in each message.
+        #[arg(long)]
+        waiting: bool,
+    },
 }
 
 /// The groups to measure, and how.
@@ -149,7 +155,7 @@ fn main() -> ExitCode {
             }
             What::RelayChild(options) => relay::child(&options).await,
             What::InboxChild(place) => inbox::child(&place).await,
-            What::SequenceChild(place) => inbox::sequence_child(&place).await,
+            What::SequenceChild { place, waiting } => inbox::sequence_child(&place, waiting).await,
         }
     });
     match result {

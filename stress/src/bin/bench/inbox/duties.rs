@@ -2,6 +2,8 @@
 //!
 //! Invariant: each effect adds one to a balance, so that effects can be counted.
 
+use std::time::Duration;
+
 use outbox_inbox::{Event, HandlerError, Metadata, Tx, idempotent_handler};
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
@@ -15,6 +17,9 @@ pub(super) const ACCOUNTS: &str =
 /// Inserts an account for each aggregate.
 pub(super) const FILL_ACCOUNTS: &str =
     "INSERT INTO accounts SELECT 1000000 + n, 0 FROM generate_series(0, 999) n";
+
+/// The time that another service takes to answer.
+const ANSWER: Duration = Duration::from_millis(5);
 
 /// The effect of one message.
 pub(super) async fn credit<C: ConnectionTrait>(db: &C, account_id: i64) -> Result<(), DbErr> {
@@ -135,5 +140,16 @@ pub(super) async fn sequence_in_turn(
     about: Metadata,
     tx: Tx<'_>,
 ) -> Result<(), HandlerError> {
+    credit_in_turn(&tx, &event, &about).await
+}
+
+/// As [`sequence_in_turn`], and waits in each transaction, as for the answer of another service.
+#[idempotent_handler(consumer = "sequence_waiting", strategy = sequence)]
+pub(super) async fn sequence_waiting(
+    event: Event<Moved>,
+    about: Metadata,
+    tx: Tx<'_>,
+) -> Result<(), HandlerError> {
+    tokio::time::sleep(ANSWER).await;
     credit_in_turn(&tx, &event, &about).await
 }

@@ -1,5 +1,4 @@
-//! The cost of failing messages for the others, and of order across processes. Each is compared to the same work
-//! without it.
+//! The cost of failing messages for the others. Each figure is compared to the same work without failures.
 //!
 //! Invariant: failing messages have failed before the clock starts, and are retried while it runs. Where order is
 //! promised, a message out of turn never takes effect, so the count of effects reveals it.
@@ -9,19 +8,14 @@ use std::time::{Duration, Instant};
 use outbox_inbox::{Handler, InboxConfig, Router};
 use tokio::time::{sleep, timeout};
 
-use super::duties::{in_turn, mixed, picky, sequence_in_turn, stumbles, stumbling, wait_for_ever};
-use super::{PATIENCE, World};
-use crate::child::Child;
-use crate::figure::{Figure, Target};
+use super::duties::{in_turn, mixed, picky, stumbles, stumbling, wait_for_ever};
+use super::{HOT, PATIENCE, Rates, World, hot_world};
+use crate::figure::Figure;
 use crate::load::{AGGREGATES, Moved, Stuck, account_id};
 use crate::raw::{self, Messages, per_second};
 use crate::servers::{Servers, count};
 use crate::{Options, Result, check};
 
-/// Aggregates with many messages each.
-const HOT: u64 = 26;
-/// Messages of each hot aggregate, in measurements with several processes.
-const SHARED_LENGTH: u64 = 800;
 /// Large enough that no message is dead-lettered while the clock runs.
 const ATTEMPTS_MAX: u32 = 1_000_000;
 /// The interval between two counts of the failed messages.
@@ -34,19 +28,6 @@ struct Trouble {
     /// Number of failing messages that must have failed before the clock starts.
     first: u64,
     make: fn(&World, u64) -> Result<Messages>,
-}
-
-/// Rates of a figure and of its baseline, one element per run.
-#[derive(Debug, Default)]
-struct Rates {
-    values: Vec<f64>,
-    baselines: Vec<f64>,
-}
-
-impl Rates {
-    fn figure(&self, name: &'static str, at_least: f64) -> Figure {
-        Figure::against(name, "messages/s", &self.values, &self.baselines).target(Target::AtLeast(at_least))
-    }
 }
 
 /// Measures this group.
@@ -70,8 +51,8 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     };
     let picky = Router::new().handler::<picky>();
     let mixed = Router::new().handler::<mixed>().handler::<wait_for_ever>();
-    let mut rates: [Rates; 4] = Default::default();
-    let [beside_failing, beside_timeouts, hot, shared] = &mut rates;
+    let mut rates: [Rates; 3] = Default::default();
+    let [beside_failing, beside_timeouts, hot] = &mut rates;
     for run in 1..=options.runs() {
         eprintln!("failing: run {run} of {}", options.runs());
         let (router, rates) = (&picky, &mut *beside_failing);
@@ -88,14 +69,11 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
         let failures = failures(length);
         hot.values
             .push(in_order::<stumbling>(servers, length, failures).await?);
-        shared.baselines.push(processes(servers, 1).await?);
-        shared.values.push(processes(servers, 3).await?);
     }
     Ok(vec![
         beside_failing.figure("healthy_beside_failing", 0.8),
         beside_timeouts.figure("healthy_beside_timeouts", 0.8),
         hot.figure("hot_with_failures", 0.7),
-        shared.figure("sequence_three_processes", 1.0),
     ])
 }
 
@@ -158,14 +136,6 @@ async fn until_failed(world: &World, messages: u64) -> Result<()> {
         .map_err(|_| "not every message that fails did so in time")?
 }
 
-/// A world with this many messages of each hot aggregate on its stream.
-async fn hot_world(servers: &Servers, length: u64) -> Result<World> {
-    let mut world = World::empty(servers).await?;
-    let maker = Messages::of(&world.stream, 0..HOT, |id| Moved::new(id, 0))?;
-    world.fill(&maker, HOT * length).await?;
-    Ok(world)
-}
-
 /// The number of messages of the hot aggregates that fail once.
 fn failures(length: u64) -> u64 {
     let of = |aggregate| (1..=length).filter(move |number| stumbles(account_id(aggregate), *number));
@@ -185,28 +155,6 @@ async fn in_order<H: Handler>(servers: &Servers, length: u64, failures: u64) -> 
     let messages = world.messages;
     check("messages handled", report.handled, messages)?;
     check("failures", report.failed, failures)?;
-    world.remove(messages).await?;
-    Ok(per_second(messages, elapsed))
-}
-
-/// Messages per second of the hot aggregates, shared by this many processes, from the start of the processes to the
-/// last acknowledgement.
-async fn processes(servers: &Servers, processes: usize) -> Result<f64> {
-    let world = hot_world(servers, SHARED_LENGTH).await?;
-    let start = Instant::now();
-    let children = (0..processes)
-        .map(|_| Child::start("sequence-child", &world.schema, &world.stream, &[]))
-        .collect::<Result<Vec<_>>>()?;
-    world
-        .until_left(sequence_in_turn::REGISTRATION.consumer, 0)
-        .await?;
-    let elapsed = start.elapsed();
-    let mut handled = 0;
-    for child in children {
-        handled += child.stop().await?.messages;
-    }
-    let messages = world.messages;
-    check("messages handled", handled, messages)?;
     world.remove(messages).await?;
     Ok(per_second(messages, elapsed))
 }

@@ -3,6 +3,7 @@
 //! The driver publishes messages with the headers and payloads that a relay would send. Invariant: as for all figures,
 //! effects and messages are counted afterwards.
 
+mod across;
 mod consume;
 mod duties;
 mod failing;
@@ -18,12 +19,12 @@ use outbox_inbox::{Handler, Inbox, InboxConfig, InboxReport, Router};
 use tokio::time::{sleep, timeout};
 
 use crate::child::{Child, Place, serve};
-use crate::figure::Figure;
-use crate::load::AGGREGATES;
+use crate::figure::{Figure, Target};
+use crate::load::{AGGREGATES, Moved};
 use crate::raw::{self, Messages, per_second};
 use crate::servers::{Schema, Servers, Stream, count, pool, subscriber};
 use crate::{Options, Result, check};
-use duties::{ACCOUNTS, FILL_ACCOUNTS, one, sequence_in_turn};
+use duties::{ACCOUNTS, FILL_ACCOUNTS, one, sequence_in_turn, sequence_waiting};
 
 /// Figures that are measured together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -33,12 +34,33 @@ pub(crate) enum Group {
     Latency,
     Memory,
     Failing,
+    Across,
 }
 
 /// The longest wait until a consumer has handled everything.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(900);
 /// The interval between two looks at the messages that a consumer has left.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// Aggregates with many messages each.
+const HOT: u64 = 26;
+
+/// Rates of a figure and of its baseline, one element per run.
+#[derive(Debug, Default)]
+struct Rates {
+    values: Vec<f64>,
+    baselines: Vec<f64>,
+}
+
+impl Rates {
+    fn figure(&self, name: &'static str, at_least: impl Into<Option<f64>>) -> Figure {
+        let figure = Figure::against(name, "messages/s", &self.values, &self.baselines);
+        match at_least.into() {
+            Some(ratio) => figure.target(Target::AtLeast(ratio)),
+            None => figure,
+        }
+    }
+}
 
 /// Measures the wanted groups.
 pub(crate) async fn figures(
@@ -62,7 +84,18 @@ pub(crate) async fn figures(
     if is_wanted(Group::Failing) {
         figures.extend(failing::figures(servers, options).await?);
     }
+    if is_wanted(Group::Across) {
+        figures.extend(across::figures(servers, options).await?);
+    }
     Ok(figures)
+}
+
+/// A world with this many messages of each hot aggregate on its stream.
+async fn hot_world(servers: &Servers, length: u64) -> Result<World> {
+    let mut world = World::empty(servers).await?;
+    let maker = Messages::of(&world.stream, 0..HOT, |id| Moved::new(id, 0))?;
+    world.fill(&maker, HOT * length).await?;
+    Ok(world)
 }
 
 /// Tables for handlers, and a stream full of messages for them.
@@ -188,9 +221,14 @@ pub(crate) async fn child(place: &Place) -> Result<()> {
     serve_inbox::<one>(place, InboxConfig::default().concurrency).await
 }
 
-/// Runs one of several inboxes, each in its own child process. Its consumer is that of [`sequence_in_turn`].
-pub(crate) async fn sequence_child(place: &Place) -> Result<()> {
-    serve_inbox::<sequence_in_turn>(place, failing::connections()).await
+/// Runs one of several inboxes, each in its own child process. `waiting` says which handler it has.
+pub(crate) async fn sequence_child(place: &Place, waiting: bool) -> Result<()> {
+    let connections = failing::connections();
+    if waiting {
+        serve_inbox::<sequence_waiting>(place, connections).await
+    } else {
+        serve_inbox::<sequence_in_turn>(place, connections).await
+    }
 }
 
 async fn serve_inbox<H: Handler>(place: &Place, connections: usize) -> Result<()> {
