@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::payload::{self, CodecError, Payload};
+use crate::payload::{self, CodecError, Json, Payload};
 
 /// A fact of the business domain that other services need to learn of.
 ///
@@ -100,7 +100,7 @@ pub trait DomainEvent: Serialize + Send + Sync + 'static {
     ///
     /// The codec's, if it cannot write the value.
     fn encode(&self) -> Result<Payload, CodecError> {
-        payload::json(self)
+        payload::with::<Json, Self>(self)
     }
 }
 

@@ -9,15 +9,16 @@ use std::error::Error;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::event::DomainEvent;
 use crate::message::{JSON, Message};
 
 #[cfg(feature = "cbor")]
 mod cbor;
+mod event_codec;
 mod reason;
 
 #[cfg(feature = "cbor")]
 pub use cbor::CBOR;
+pub use event_codec::EventCodec;
 #[doc(hidden)]
 pub use reason::json_reason;
 
@@ -105,32 +106,6 @@ pub trait Decode<T>: Codec {
     ///
     /// The payload is no `T`, and the message becomes a dead letter. The text goes into logs and tables: leave values of the payload out of it.
     fn decode(message: &Message) -> Result<T, CodecError>;
-}
-
-/// An event whose codec is known. `#[derive(DomainEvent)]` implements it too. By hand it is one line, and only needed for events that handlers take:
-///
-/// ```
-/// # use outbox_core::{AggregateId, DomainEvent, EventDescriptor};
-/// # #[derive(serde::Serialize)]
-/// # struct OrderPlaced;
-/// # impl DomainEvent for OrderPlaced {
-/// #     const DESCRIPTORS: &'static [EventDescriptor] = &[];
-/// #     fn descriptor(&self) -> &'static EventDescriptor { &Self::DESCRIPTORS[0] }
-/// #     fn aggregate_id(&self) -> AggregateId { AggregateId::new("1") }
-/// #     fn dedup_key(&self) -> Option<String> { None }
-/// # }
-/// impl outbox_core::EventCodec for OrderPlaced {
-///     type Codec = outbox_core::Json;
-/// }
-/// ```
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a domain event",
-    label = "this type has no `DomainEvent` implementation",
-    note = "add `#[derive(DomainEvent)]` and `#[domain_event(aggregate = \"…\", name = \"…\")]` to `{Self}`"
-)]
-pub trait EventCodec: DomainEvent + Sized {
-    /// The codec that [`DomainEvent::encode`] writes with.
-    type Codec: Codec;
 }
 
 /// JSON (`application/json`), by serde. With the feature `cbor` it also reads CBOR, so that consumers understand an event before and after its producer
@@ -265,11 +240,6 @@ pub enum PayloadError {
         /// The codec's reason.
         reason: String,
     },
-}
-
-/// Encodes as [`Json`], for [`DomainEvent::encode`].
-pub(crate) fn json<E: DomainEvent + ?Sized>(event: &E) -> Result<Payload, CodecError> {
-    with::<Json, E>(event)
 }
 
 /// Encodes with a codec; the derive calls it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::state::Entry;
+use super::entry::Entry;
 use crate::event::EventDescriptor;
 
 /// The durable state of a consumer.

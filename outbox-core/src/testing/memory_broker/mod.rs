@@ -6,6 +6,7 @@
 //! [`MemoryBroker::lose_acks`].
 
 mod consumer;
+mod entry;
 mod faults;
 mod publisher;
 mod state;

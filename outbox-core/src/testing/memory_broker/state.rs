@@ -12,8 +12,9 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::super::faults::{Faults, take_one};
+use super::DedupWindow;
 use super::consumer::{Consumer, Unacked};
-use super::{DedupWindow, LogEntry};
+use super::entry::Entry;
 use crate::codec;
 use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, Receipt};
@@ -45,29 +46,6 @@ pub(in crate::testing) struct State {
     pub(super) latency: Duration,
     pub(super) prefetches: bool,
     pub(super) publishes: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct Entry {
-    stream_sequence: u64,
-    subject: String,
-    headers: Vec<(String, String)>,
-    payload: Bytes,
-    pub(super) event_type: Option<String>,
-    /// `None` if the entry is not a message of an outbox.
-    message_id: Option<MessageId>,
-    stored_at: OffsetDateTime,
-}
-
-impl Entry {
-    pub(super) fn decoded(&self) -> LogEntry {
-        LogEntry::decode(
-            self.stream_sequence,
-            self.subject.clone(),
-            &self.headers,
-            self.payload.clone(),
-        )
-    }
 }
 
 /// The answer to a subscription that asks for the next delivery.
