@@ -4,8 +4,6 @@
 
 use sea_orm::DbErr;
 
-use crate::kind::ErrorKind;
-
 /// Whether the database has refused a commit, so that nothing is stored: a constraint or trigger that is checked at the commit, a serialization
 /// failure, a deadlock, a conflict with another node of a Galera cluster. Otherwise the outcome of a commit that failed is unknown.
 ///
@@ -15,11 +13,6 @@ use crate::kind::ErrorKind;
 pub fn is_commit_refused(error: &DbErr) -> bool {
     // A transaction that this crate has refused to commit.
     matches!(error, DbErr::Custom(_)) || driver::is_commit_refused(error)
-}
-
-/// Whether the transaction has lost against a concurrent one, so that repeating all of it can succeed at once.
-pub(crate) fn is_conflict(error: &DbErr) -> bool {
-    ErrorKind::of(error) == ErrorKind::Conflict
 }
 
 /// Whether the database has undone the whole transaction: MySQL does, to end a deadlock.

@@ -3,10 +3,9 @@
 use outbox_core::EventError;
 use sea_orm::DbErr;
 
-use crate::cause::{is_conflict, is_table_missing};
+use crate::cause::is_table_missing;
 use crate::connect::is_out_of_reach;
-use crate::insert::InsertError;
-use crate::kind::ErrorKind;
+use crate::kind::{ErrorKind, is_conflict};
 
 /// Why events were not recorded. Roll the transaction back, which belongs to the caller.
 #[derive(Debug, thiserror::Error)]
@@ -109,24 +108,6 @@ impl RecordError {
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.kind() == ErrorKind::Conflict
-    }
-}
-
-impl From<InsertError> for RecordError {
-    fn from(error: InsertError) -> Self {
-        match error {
-            InsertError::TooLarge {
-                event_type,
-                size_bytes,
-                limit_bytes,
-            } => Self::TooLarge {
-                event_type,
-                size_bytes,
-                limit_bytes,
-            },
-            InsertError::DuplicateKey(source) => Self::DuplicateKey { source },
-            InsertError::Database(source) => Self::Database(source),
-        }
     }
 }
 

@@ -18,6 +18,7 @@ use crate::dialect::dedup::dedup_keys;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
 use crate::dialect::{Dialect, headers_json, mysql, sqlite, unsupported};
+use crate::error::RecordError;
 use crate::names::TableNames;
 use crate::row_bytes::{UNASKED_BYTES_MAX, packet_bytes_max};
 
@@ -64,6 +65,24 @@ impl InsertError {
         match error.sql_err() {
             Some(SqlErr::UniqueConstraintViolation(_)) => Self::DuplicateKey(error),
             _ => Self::Database(error),
+        }
+    }
+}
+
+impl From<InsertError> for RecordError {
+    fn from(error: InsertError) -> Self {
+        match error {
+            InsertError::TooLarge {
+                event_type,
+                size_bytes,
+                limit_bytes,
+            } => RecordError::TooLarge {
+                event_type,
+                size_bytes,
+                limit_bytes,
+            },
+            InsertError::DuplicateKey(source) => RecordError::DuplicateKey { source },
+            InsertError::Database(source) => RecordError::Database(source),
         }
     }
 }

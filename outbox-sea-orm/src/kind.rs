@@ -60,6 +60,11 @@ impl ErrorKind {
     }
 }
 
+/// Whether the transaction has lost against a concurrent one, so that repeating all of it can succeed at once.
+pub(crate) fn is_conflict(error: &DbErr) -> bool {
+    ErrorKind::of(error) == ErrorKind::Conflict
+}
+
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use driver::kind_of_driver;
 

@@ -88,12 +88,14 @@ mod save;
 mod session;
 mod transaction;
 
+mod begin;
 mod cause;
 mod detached;
 mod dialect;
 mod execute;
 mod in_use;
 mod insert;
+mod integrity;
 mod joined;
 mod kind;
 pub mod names;
@@ -103,6 +105,7 @@ mod sql;
     any(feature = "postgres", feature = "mysql", feature = "sqlite")
 ))]
 pub mod sqlx;
+mod transactional;
 
 #[cfg(feature = "migration")]
 pub mod migration;
@@ -125,14 +128,15 @@ pub use record::record;
 pub use repeat::{OpenTransaction, TransactionConfig};
 pub use save::{MakesEvents, SaveWithEvents};
 pub use store::SqlStore;
-pub use transaction::{OutboxConnection, OutboxTransaction, Transactional};
+pub use transaction::{OutboxConnection, OutboxTransaction};
+pub use transactional::Transactional;
 
 #[doc(hidden)]
 pub use connect::{connect_error, why_no_connection};
 #[doc(hidden)]
 pub use detached::detached;
 #[doc(hidden)]
-pub use joined::Integrity;
+pub use integrity::Integrity;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[doc(hidden)]
 pub use kind::kind_of_driver;

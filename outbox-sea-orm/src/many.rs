@@ -15,9 +15,10 @@ use sea_orm::{
 
 use self::chunks::Chunks;
 use self::rows::{Insert, keys, of_keys};
+use crate::begin::look;
 use crate::config::OutboxConfig;
 use crate::error::SaveError;
-use crate::execute::{Executor, Work, look};
+use crate::execute::{Executor, Work};
 use crate::record::record_events;
 
 /// A closure that makes the events of each row: see [`SaveManyWithEvents`]. Implemented for every such closure.

@@ -9,7 +9,7 @@ use crate::error::RecordError;
 use crate::in_use;
 use crate::insert::insert;
 use crate::joined::{Turn, close, is_undone_on_sqlite};
-use crate::transaction::Transactional;
+use crate::transactional::Transactional;
 
 /// Records events in an open transaction: they exist if and only if it commits.
 ///

@@ -14,9 +14,10 @@ use sea_orm::{AccessMode, DatabaseTransaction, DbErr, IsolationLevel, Transactio
 use crate::cause::is_commit_refused;
 use crate::config::OutboxConfig;
 use crate::error::SaveError;
-use crate::joined::Integrity;
+use crate::integrity::Integrity;
 use crate::kind::ErrorKind;
-use crate::transaction::{OutboxConnection, OutboxTransaction, Transactional};
+use crate::transaction::{OutboxConnection, OutboxTransaction};
+use crate::transactional::Transactional;
 
 /// How [`OutboxConnection::transaction_with`] begins its transactions, and how often it repeats them.
 #[derive(Debug, Clone)]

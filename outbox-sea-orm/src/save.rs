@@ -11,9 +11,10 @@ use sea_orm::{
     EntityTrait, IntoActiveModel, Iterable, PrimaryKeyToColumn,
 };
 
+use crate::begin::look;
 use crate::config::OutboxConfig;
 use crate::error::SaveError;
-use crate::execute::{Executor, Work, look};
+use crate::execute::{Executor, Work};
 use crate::record::record_events;
 use crate::row_bytes;
 

@@ -11,9 +11,10 @@ use sea_orm::{
     TransactionError, TransactionOptions, TransactionSession,
 };
 
-use crate::joined::Integrity;
+use crate::integrity::Integrity;
 use crate::repeat::OpenTransaction;
-use crate::transaction::{OutboxConnection, OutboxTransaction, Transactional};
+use crate::transaction::{OutboxConnection, OutboxTransaction};
+use crate::transactional::Transactional;
 
 /// The closure of SeaORM's own `transaction`.
 type Boxed<'c, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>;

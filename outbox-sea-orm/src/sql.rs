@@ -7,6 +7,15 @@ use sea_orm::{DbBackend, Statement, Value};
 /// Longest list that is padded. MySQL takes 65,535 values in a statement, and a relay has up to 55,000 rows in flight.
 const PADDED_MAX: usize = 32 * 1024;
 
+/// An array of values of one type, for PostgreSQL.
+#[cfg(feature = "postgres")]
+pub(crate) fn array<T: Into<Value>>(
+    kind: sea_orm::sea_query::ArrayType,
+    values: impl IntoIterator<Item = T>,
+) -> Value {
+    Value::Array(kind, Some(Box::new(values.into_iter().map(Into::into).collect())))
+}
+
 /// SQL text that grows together with its values.
 #[doc(hidden)]
 #[derive(Debug)]
@@ -72,7 +81,7 @@ impl Sql {
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             self.push(" = ANY(");
-            self.bind(crate::dialect::postgres::array(
+            self.bind(array(
                 sea_orm::sea_query::ArrayType::BigInt,
                 numbers.iter().copied(),
             ));

@@ -12,14 +12,14 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, ExecResult, QueryResult, Runtim
 use tokio::sync::Mutex;
 
 use self::sealed::Live;
+use crate::begin::look;
 use crate::cause::has_undone_transaction;
 use crate::config::OutboxConfig;
 use crate::error::RecordError;
-use crate::execute::look;
 use crate::joined::{close, is_undone_on_sqlite};
 use crate::record::record_events;
 use crate::sql::query;
-use crate::transaction::DEFAULT_CONFIG;
+use crate::transactional::DEFAULT_CONFIG;
 
 /// An open transaction of sqlx: a `sqlx::Transaction`, or the connection (`&mut PgConnection`) of one. With PostgreSQL, MySQL or MariaDB, and SQLite.
 ///

@@ -1,22 +1,21 @@
-//! The transactions in which events are recorded.
+//! A pool with settings of its own, and the transactions that it opens.
 //!
-//! Invariants: an event is only written inside a transaction, which the type system checks ([`Transactional`]). A transaction that this
-//! crate opens runs in a task of its own, so that a caller that goes away does not leave it half done, nor a connection in the pool with an
+//! Invariant: a transaction that this crate opens runs in a task of its own, so that a caller that goes away does not leave it half done, nor a connection in the pool with an
 //! open transaction (as sqlx 0.9.0 does if a `begin` is dropped).
 
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use outbox_core::wake;
 use sea_orm::{DatabaseConnection, DatabaseTransaction, DbErr, TransactionOptions, TransactionTrait};
 
+use crate::begin::{begin_with, look};
 use crate::config::OutboxConfig;
 use crate::detached::detached;
-use crate::execute::{begin_with, look};
 use crate::in_use;
-use crate::joined::{Integrity, Turn};
-
-pub(crate) static DEFAULT_CONFIG: LazyLock<OutboxConfig> = LazyLock::new(OutboxConfig::default);
+use crate::integrity::Integrity;
+use crate::joined::Turn;
+use crate::transactional::Transactional;
 
 /// Implements SeaORM's `ConnectionTrait` for a type that wraps a connection. With `Deref` alone, users would have to write `&*tx`. The method that is
 /// named, if any, can refuse each statement.
@@ -71,41 +70,6 @@ macro_rules! __connection_by_deref {
 }
 
 __connection_by_deref!(OutboxConnection);
-
-/// An open transaction: the only place where events may be recorded.
-///
-/// Implemented for SeaORM's [`DatabaseTransaction`], which records into the default tables; for [`OutboxTransaction`] and
-/// [`OpenTransaction`](crate::OpenTransaction), which carry an [`OutboxConfig`]; and for the transaction of an inbox handler. A process that only uses tables with other names must not record over
-/// SeaORM's own transactions ([`RecordError::DefaultNames`](crate::RecordError::DefaultNames)).
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a transaction",
-    label = "an event recorded here could outlive a rolled-back change, or miss a committed one",
-    note = "begin a transaction (`let tx = db.begin().await?`), write the change through `&tx`, and pass `&tx` here",
-    note = "to save a model together with its events, use `insert_with_events(&db, …)` and its siblings, which open the transaction"
-)]
-pub trait Transactional: Send + Sync {
-    /// The transaction.
-    fn transaction(&self) -> &DatabaseTransaction;
-
-    /// Where events are recorded.
-    fn config(&self) -> &OutboxConfig;
-
-    /// What is remembered until the commit. Only types with a commit of their own can refuse it.
-    #[doc(hidden)]
-    fn integrity(&self) -> Option<&Integrity> {
-        None
-    }
-}
-
-impl Transactional for DatabaseTransaction {
-    fn transaction(&self) -> &DatabaseTransaction {
-        self
-    }
-
-    fn config(&self) -> &OutboxConfig {
-        &DEFAULT_CONFIG
-    }
-}
 
 /// A pool together with an [`OutboxConfig`], for services with table names or limits of their own.
 #[derive(Debug, Clone)]

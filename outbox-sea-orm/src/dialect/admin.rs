@@ -199,9 +199,9 @@ impl Dialect {
             use sea_orm::sea_query::ArrayType;
 
             sql.push("unnest(")
-                .bind(super::postgres::array(ArrayType::Uuid, ids.iter().map(|(old, _)| *old)))
+                .bind(crate::sql::array(ArrayType::Uuid, ids.iter().map(|(old, _)| *old)))
                 .push("::uuid[], ")
-                .bind(super::postgres::array(ArrayType::Uuid, ids.iter().map(|(_, new)| *new)))
+                .bind(crate::sql::array(ArrayType::Uuid, ids.iter().map(|(_, new)| *new)))
                 .push(&format!(
                     "::uuid[]) AS n (old_id, new_id) JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) \
                      ORDER BY m.row_id"
@@ -300,7 +300,7 @@ impl Dialect {
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             sql.push(" = ANY(")
-                .bind(super::postgres::array(
+                .bind(crate::sql::array(
                     sea_orm::sea_query::ArrayType::Uuid,
                     ids.iter().copied(),
                 ))

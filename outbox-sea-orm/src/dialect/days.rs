@@ -10,9 +10,8 @@ use sea_orm::sea_query::ArrayType;
 use sea_orm::{DbBackend, Statement};
 use uuid::Uuid;
 
-use super::postgres::array;
 use super::{Dialect, micros};
-use crate::sql::Sql;
+use crate::sql::{Sql, array};
 
 /// For how many days partitions are made ahead. If no relay purges for longer, new messages go to the default partition.
 const DAYS_AHEAD: u8 = 3;

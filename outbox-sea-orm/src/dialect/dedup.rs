@@ -22,7 +22,7 @@ impl Dialect {
         let mut sql = self.sql("");
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
-            super::postgres::push_insert_keys(&mut sql, self, keys);
+            push_insert_keys(&mut sql, self, keys);
             return sql.statement();
         }
         sql.push(&format!(
@@ -64,4 +64,18 @@ impl Dialect {
         sql.bind_rows([keys.iter().cloned()]);
         sql.statement()
     }
+}
+
+/// Appends the insert of deduplication keys.
+#[cfg(feature = "postgres")]
+pub(crate) fn push_insert_keys(sql: &mut crate::sql::Sql, dialect: &Dialect, keys: &[&str]) {
+    sql.push(&format!(
+        "INSERT INTO {} (dedup_key) SELECT key FROM unnest(",
+        dialect.dedup_keys
+    ))
+    .bind(crate::sql::array(
+        sea_orm::sea_query::ArrayType::String,
+        keys.iter().copied(),
+    ))
+    .push("::text[]) AS key");
 }

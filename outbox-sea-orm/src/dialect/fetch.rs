@@ -118,7 +118,7 @@ impl Dialect {
     pub(crate) fn waiting_of(&self, keys: &[Key], in_flight: &[i64], per_aggregate: i64) -> Statement {
         debug_assert_eq!(self.backend, DbBackend::Postgres);
         let mut sql = self.sql(format!("SELECT {} FROM unnest(", self.waiting_columns()));
-        super::postgres::bind_keys(&mut sql, keys);
+        super::key::bind_keys(&mut sql, keys);
         sql.push(&format!(
             ") AS h (aggregate_type, aggregate_id) CROSS JOIN LATERAL (SELECT * FROM {} m \
              WHERE m.status = 3 AND m.sequence IS NOT NULL \

@@ -8,6 +8,8 @@ use sea_orm::{DbBackend, Value};
 
 use super::Dialect;
 use crate::sql::Sql;
+#[cfg(feature = "postgres")]
+use crate::sql::array;
 
 /// An aggregate as it is stored. Its order is the order in which head rows and blocks are locked everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,7 +70,7 @@ impl Dialect {
             sql.push(&format!(
                 "({table}.aggregate_type, {table}.aggregate_id) IN (SELECT * FROM unnest("
             ));
-            super::postgres::bind_keys(sql, keys);
+            bind_keys(sql, keys);
             sql.push("))");
             return;
         }
@@ -97,7 +99,7 @@ impl Dialect {
     pub(crate) fn push_partitions(&self, sql: &mut Sql, column: &str, partitions: &[i64]) {
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
-            return super::postgres::push_partitions(sql, column, partitions);
+            return push_partitions(sql, column, partitions);
         }
         sql.push(column).push(" + 0");
         sql.any(partitions);
@@ -111,7 +113,7 @@ impl Dialect {
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
             sql.push(" AND CASE WHEN m.row_id IN (SELECT unnest(")
-                .bind(super::postgres::array(
+                .bind(array(
                     sea_orm::sea_query::ArrayType::BigInt,
                     in_flight.iter().copied(),
                 ))
@@ -129,4 +131,31 @@ impl Dialect {
         sql.push(" AND m.row_id + 0 NOT");
         sql.any(in_flight);
     }
+}
+
+/// Binds the types and the ids of aggregates as two arrays.
+#[cfg(feature = "postgres")]
+pub(crate) fn bind_keys<'k>(sql: &mut Sql, keys: impl IntoIterator<Item = &'k Key>) {
+    let (types, ids): (Vec<_>, Vec<_>) = keys
+        .into_iter()
+        .map(|key| {
+            let [aggregate_type, id] = key.lossy();
+            (aggregate_type, id)
+        })
+        .unzip();
+    sql.bind(array(sea_orm::sea_query::ArrayType::String, types))
+        .push("::text[], ")
+        .bind(array(sea_orm::sea_query::ArrayType::String, ids))
+        .push("::text[]");
+}
+
+/// As [`Dialect::push_partitions`], as a test of bits.
+#[cfg(feature = "postgres")]
+fn push_partitions(sql: &mut Sql, column: &str, partitions: &[i64]) {
+    let mask = partitions
+        .iter()
+        .fold(0_i64, |mask, partition| mask | 1 << (partition & 63));
+    sql.push("((")
+        .bind(mask)
+        .push(&format!("::int8 >> {column}) & 1) <> 0"));
 }

@@ -186,8 +186,7 @@ fn of_partition(keys: &HashMap<i64, Vec<Key>>, partition: i64) -> &[Key] {
 /// Appends the beginning of a look-up per partition; conditions follow, then [`push_limits`].
 #[cfg(feature = "postgres")]
 fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
-    let partitions =
-        super::postgres::array(sea_orm::sea_query::ArrayType::BigInt, partitions.iter().copied());
+    let partitions = crate::sql::array(sea_orm::sea_query::ArrayType::BigInt, partitions.iter().copied());
     sql.push(" FROM unnest(").bind(partitions).push(&format!(
         "::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {table} {alias} \
          WHERE {alias}.partition_no = own.partition_no"

@@ -5,17 +5,11 @@
 
 use outbox_core::{Aggregate, Fitness, Lease, NewMessage};
 use sea_orm::sea_query::ArrayType;
-use sea_orm::{DbBackend, Statement, Value};
+use sea_orm::{DbBackend, Statement};
 
-use super::dedup::dedup_keys;
-use super::key::Key;
+use super::dedup::{dedup_keys, push_insert_keys};
 use super::{Dialect, delay_micros, headers_json};
-use crate::sql::Sql;
-
-/// An array of values of one type.
-pub(crate) fn array<T: Into<Value>>(kind: ArrayType, values: impl IntoIterator<Item = T>) -> Value {
-    Value::Array(kind, Some(Box::new(values.into_iter().map(Into::into).collect())))
-}
+use crate::sql::{Sql, array};
 
 /// Takes free leases and returns them. The CTE is materialised, because a plain subquery may run twice and then take more than the limit. SKIP
 /// LOCKED: a lease that another relay is taking, or settles under, is not free. Sorts 64 rows.
@@ -139,31 +133,6 @@ pub(crate) fn announce(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, fi
     sql.statement()
 }
 
-/// Binds the types and the ids of aggregates as two arrays.
-pub(crate) fn bind_keys<'k>(sql: &mut Sql, keys: impl IntoIterator<Item = &'k Key>) {
-    let (types, ids): (Vec<_>, Vec<_>) = keys
-        .into_iter()
-        .map(|key| {
-            let [aggregate_type, id] = key.lossy();
-            (aggregate_type, id)
-        })
-        .unzip();
-    sql.bind(array(ArrayType::String, types))
-        .push("::text[], ")
-        .bind(array(ArrayType::String, ids))
-        .push("::text[]");
-}
-
-/// As [`Dialect::push_partitions`], as a test of bits.
-pub(crate) fn push_partitions(sql: &mut Sql, column: &str, partitions: &[i64]) {
-    let mask = partitions
-        .iter()
-        .fold(0_i64, |mask, partition| mask | 1 << (partition & 63));
-    sql.push("((")
-        .bind(mask)
-        .push(&format!("::int8 >> {column}) & 1) <> 0"));
-}
-
 /// Raises the head rows and returns them. Locks them exclusively, in the given order (primary key).
 pub(crate) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
     let mut sql = dialect.sql("");
@@ -194,16 +163,6 @@ fn push_count_up(sql: &mut Sql, dialect: &Dialect, heads: &[(Aggregate, i64)]) {
 
 const COLUMNS: &str = "id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
      content_type, payload, headers, dedup_key, available_at";
-
-/// Appends the insert of deduplication keys.
-pub(crate) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) {
-    sql.push(&format!(
-        "INSERT INTO {} (dedup_key) SELECT key FROM unnest(",
-        dialect.dedup_keys
-    ))
-    .bind(array(ArrayType::String, keys.iter().copied()))
-    .push("::text[]) AS key");
-}
 
 /// Raises the head row and inserts its message in one statement, the usual case: one round trip. So is its deduplication key.
 ///

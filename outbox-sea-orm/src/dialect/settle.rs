@@ -173,14 +173,14 @@ impl Dialect {
             use sea_orm::sea_query::ArrayType;
 
             let numbers = |number: fn(&NewBlock) -> i64| {
-                super::postgres::array(ArrayType::BigInt, blocks.iter().map(number))
+                crate::sql::array(ArrayType::BigInt, blocks.iter().map(number))
             };
             sql.push(&format!(
                 "INSERT INTO {table} AS block {columns} SELECT n.aggregate_type, n.aggregate_id, n.partition_no, {}, \
                  NULLIF(n.halted_by, 0) FROM unnest(",
                 self.time("n.due"),
             ));
-            super::postgres::bind_keys(&mut sql, blocks.iter().map(|block| &block.key));
+            super::key::bind_keys(&mut sql, blocks.iter().map(|block| &block.key));
             sql.push(", ").bind(numbers(|block| block.partition));
             sql.push("::int8[], ")
                 .bind(numbers(|block| block.due_micros.unwrap_or_default()));
