@@ -64,6 +64,7 @@ mod outcome;
 mod preflight;
 mod publisher;
 mod search;
+mod searches;
 mod stream_sequences;
 
 mod asked;
@@ -75,6 +76,7 @@ mod oracle;
 mod predecessors;
 mod pull;
 mod settings;
+mod standing;
 mod subscriber;
 mod subscription;
 

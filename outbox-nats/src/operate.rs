@@ -1,115 +1,28 @@
-//! Durable consumers as operators see and move them.
+//! Durable consumers as operators move them.
 //!
 //! Invariant: a consumer that is placed anew is never the only holder of its configuration while it is away. JetStream cannot change where a consumer starts, so it
 //! is removed and made anew; a spare consumer holds what it asks for meanwhile, and a repeated call goes on from it. Not here: what subscriptions change, see
 //! `consumer`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use async_nats::jetstream::consumer::{
-    self, AckPolicy, DeliverPolicy, FromConsumer as _, Info, PullConsumer, pull,
+    self, AckPolicy, DeliverPolicy, FromConsumer as _, PullConsumer, pull,
 };
-use async_nats::jetstream::context::ConsumerInfoErrorKind;
-use async_nats::jetstream::stream::{ConsumerErrorKind, RawMessageErrorKind, Stream};
-use futures_util::future::try_join_all;
-use outbox_core::{ConsumerAdmin, ConsumerStanding, Foreseen, StartAt, SubscriberError};
-use tokio::time::timeout;
+use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
+use outbox_core::{ConsumerAdmin, Foreseen, StartAt, SubscriberError};
 
 use crate::failure::{configuration, interrupted};
-use crate::filters::filters_of;
 use crate::log;
 use crate::outcome::is_temporary;
+use crate::standing::info;
 use crate::subscriber::JetStreamSubscriber;
-
-/// Longest wait for the oldest message.
-const OLDEST_MAX: Duration = Duration::from_secs(1);
 
 /// End of the name of the consumer that holds a configuration.
 const SPARE: &str = "-is-placed-anew";
 
 /// Time after which the server removes a consumer that only counted.
 const ABANDONED: Duration = Duration::from_secs(10);
-
-/// Whether the server lets us read single messages. Without the permission each question would take a second, and a line in the server's log.
-#[derive(Debug, Default)]
-pub(crate) struct MayRead {
-    is_denied: AtomicBool,
-}
-
-pub(crate) async fn standing(
-    stream: &Stream,
-    name: &str,
-    says_oldest: bool,
-    may_read: &MayRead,
-) -> Result<Option<ConsumerStanding>, SubscriberError> {
-    let Some(info) = info(stream, name).await? else {
-        return Ok(None);
-    };
-    let unacknowledged = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
-    let floor = info.ack_floor.stream_sequence;
-    let waits = info.num_pending > 0 || unacknowledged > 0;
-    let oldest_age = if waits && says_oldest && !may_read.is_denied.load(Ordering::Relaxed) {
-        oldest_age(stream, &info, floor + 1, may_read).await?
-    } else {
-        None
-    };
-    Ok(Some(ConsumerStanding {
-        undelivered: info.num_pending,
-        unacknowledged,
-        oldest_age,
-        floor,
-        is_receiving: info.num_waiting > 0,
-    }))
-}
-
-/// The age of the first message from a stream sequence on that passes the filters: the acknowledged ones below it end there.
-async fn oldest_age(
-    stream: &Stream,
-    info: &Info,
-    from: u64,
-    may_read: &MayRead,
-) -> Result<Option<Duration>, SubscriberError> {
-    let filters = filters_of(&info.config.filter_subject, &info.config.filter_subjects);
-    let first = |filter: String| async move {
-        match stream.get_first_raw_message_by_subject(filter, from).await {
-            Ok(message) => Ok(Some(SystemTime::from(message.time))),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(interrupted("the oldest message cannot be read", error)),
-        }
-    };
-    let Ok(times) = timeout(OLDEST_MAX, try_join_all(filters.into_iter().map(first))).await else {
-        if !may_read.is_denied.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                consumer = info.name,
-                "the server did not say how old the oldest message is, and is not asked again; it needs the permission to publish on `$JS.API.STREAM.MSG.GET.{}`",
-                info.stream_name
-            );
-        }
-        return Ok(None);
-    };
-    let oldest = times?.into_iter().flatten().min();
-    // By the clocks of the server and of this machine.
-    Ok(oldest.map(|time| SystemTime::now().duration_since(time).unwrap_or_default()))
-}
-
-/// Reads a consumer; `None` if there is none.
-async fn info(stream: &Stream, name: &str) -> Result<Option<Info>, SubscriberError> {
-    let error = match stream.consumer_info(name).await {
-        Ok(info) => return Ok(Some(info)),
-        Err(error) => error,
-    };
-    Err(match error.kind() {
-        ConsumerInfoErrorKind::NotFound => return Ok(None),
-        ConsumerInfoErrorKind::JetStream(refused) if !is_temporary(&refused) => {
-            configuration(format!("consumer `{name}` cannot be read"), error)
-        }
-        ConsumerInfoErrorKind::StreamNotFound => {
-            configuration(format!("consumer `{name}` cannot be read"), error)
-        }
-        _ => interrupted(format!("no answer about consumer `{name}`"), error),
-    })
-}
 
 /// The configuration of a consumer; `None` if there is none.
 async fn config(stream: &Stream, name: &str) -> Result<Option<pull::Config>, SubscriberError> {

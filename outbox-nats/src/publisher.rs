@@ -19,7 +19,7 @@ use crate::connection::{Line, Live};
 use crate::headers;
 use crate::outcome::Attempt;
 use crate::preflight;
-use crate::search::Searches;
+use crate::searches::Searches;
 use crate::stream::EventStream;
 use crate::stream_sequences::StreamSequences;
 

@@ -19,10 +19,10 @@ use outbox_core::{
 use crate::consumer::{self, Durable};
 use crate::failure::{configuration, interrupted};
 use crate::log;
-use crate::operate::{self, MayRead};
 use crate::oracle::Oracle;
 use crate::outcome::is_temporary;
 use crate::provision::REQUEST_TIMEOUT;
+use crate::standing::{self, MayRead};
 use crate::stream::{EventStream, Provisioning};
 use crate::subject::{captures, is_plain_name, without_covered};
 use crate::subscription::JetStreamSubscription;
@@ -256,7 +256,7 @@ impl Subscriber for JetStreamSubscriber {
     async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
         let stream = self.read_stream().await?;
         let says_oldest = self.client.is_server_compatible(2, 10, 0);
-        operate::standing(&stream, consumer, says_oldest, &self.may_read).await
+        standing::standing(&stream, consumer, says_oldest, &self.may_read).await
     }
 
     fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
