@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::health::ConsumerVitals;
+use super::met::Met;
 use super::report::Tally;
 use super::routed::{Refused, Route, RoutedMessage};
-use super::unknown::Met;
 use crate::config::InboxConfig;
 use crate::database::Database;
 use crate::dead_letter::StoredDeadLetter;

@@ -14,7 +14,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 use tokio_util::task::TaskTracker;
 
-use super::capacity::Refill;
 use super::consumer::{Consumer, Stop};
 use super::deliveries::{Deliveries, DeliveryOf, SILENCE_MAX, TROUBLE};
 use super::idle::Idle;
@@ -22,6 +21,7 @@ use super::job::{self, Ended, InFlight, Origin, Taken};
 use super::lanes::{LaneKey, Lanes, Queue};
 use super::limits::Limits;
 use super::predecessors::Predecessors;
+use super::refill::Refill;
 use super::retries::{self, Retries};
 use super::returning::Returning;
 use super::routed::{Handling, Left, RoutedMessage};

@@ -4,7 +4,6 @@
 //! Invariant: what somebody has asked for under the consumer's name is not acknowledged in silence; it goes back to the broker, is kept, or is skipped
 //! because the configuration says so. Not here: who has asked for what, which the broker knows ([`outbox_core::Delivery::is_asked_for`]).
 
-use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use outbox_core::SubscriberError;
 
 use super::attempt::Attempt;
 use super::consumer::Consumer;
+use super::met::{MET_MAX, News};
 use super::routed::Handling;
 use super::run::LOCK_WAIT;
 use crate::config::{UnknownEvent, UnknownVersion};
@@ -22,35 +22,6 @@ use crate::handler::describe;
 
 /// Wait for a broker that could not say who has asked for what.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// Most event types and versions that are logged. A foreign sender may make up any number of versions.
-const MET_MAX: usize = 1_000;
-
-/// Event types and versions without a handler that others are to handle, as far as they came.
-#[derive(Debug, Default)]
-pub(super) struct Met(HashSet<String>);
-
-/// Whether to log what was met.
-#[derive(Debug, PartialEq, Eq)]
-enum News {
-    Yes,
-    /// And say that nothing more is logged.
-    Last,
-    No,
-}
-
-impl Met {
-    fn meet(&mut self, what: &str) -> News {
-        if self.0.len() >= MET_MAX || !self.0.insert(what.to_owned()) {
-            return News::No;
-        }
-        if self.0.len() < MET_MAX {
-            News::Yes
-        } else {
-            News::Last
-        }
-    }
-}
 
 impl Attempt<'_> {
     /// Acknowledges what nobody asked for. Where sequences are kept it still counts.
@@ -179,22 +150,5 @@ impl Consumer {
             );
         }
         news != News::No
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_silence_after_many_unknown_types_is_announced_once() {
-        let mut met = Met::default();
-        for number in 1..MET_MAX {
-            assert_eq!(met.meet(&number.to_string()), News::Yes);
-        }
-        assert_eq!(met.meet("1"), News::No);
-        assert_eq!(met.meet("the last"), News::Last);
-        assert_eq!(met.meet("another"), News::No);
-        assert_eq!(met.meet("the last"), News::No);
     }
 }
