@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Context, Result};
 use crate::process::{self, RemovedOnExit};
-use crate::services::programs::User;
+use crate::services::programs::{User, tied_as};
 
 const PREFIX: &str = "outbox-xtask-";
 const LOCK: &str = "lock";
@@ -93,6 +93,18 @@ fn sweep(parent: &Path) {
             process::remove_folder(&entry.path());
         }
     }
+}
+
+/// Makes the folder of a server that runs as `user`.
+pub(super) fn home(folder: &Folder, name: &str, user: Option<User>) -> Result<PathBuf> {
+    let home = folder.subfolder(name, user)?;
+    // Owning a folder is not enough where one above it is closed, as private temporary folders are.
+    let enters = tied_as(Path::new("true"), user).current_dir(&home).status();
+    enters.map(|_| home).context(|| {
+        let user = user.map_or("this user", |user| user.name);
+        let folder = folder.path().display();
+        format!("{user} may not enter {folder}; set TMPDIR to a folder that all users may enter")
+    })
 }
 
 #[cfg(test)]

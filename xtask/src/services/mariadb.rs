@@ -11,8 +11,8 @@ use rustix::process::Signal;
 
 use crate::failure::{Context, Failure, Result};
 use crate::process::Manners;
-use crate::services::folder::Folder;
-use crate::services::programs::{User, find, home, label, tied_as, unprivileged};
+use crate::services::folder::{Folder, home};
+use crate::services::programs::{User, find, label, tied_as, unprivileged};
 use crate::services::server::{Recipe, Server, start};
 use crate::services::{install, quiet};
 

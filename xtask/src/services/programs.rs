@@ -6,9 +6,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::failure::{Context, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::process::tied;
-use crate::services::folder::Folder;
 
 /// Servers often live where only the administrator's PATH leads.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -66,18 +65,6 @@ pub(super) fn tied_as(program: &Path, user: Option<User>) -> Command {
         command.uid(user.uid).gid(user.gid);
     }
     command
-}
-
-/// Makes the folder of a server that runs as `user`.
-pub(super) fn home(folder: &Folder, name: &str, user: Option<User>) -> Result<PathBuf> {
-    let home = folder.subfolder(name, user)?;
-    // Owning a folder is not enough where one above it is closed, as private temporary folders are.
-    let enters = tied_as(Path::new("true"), user).current_dir(&home).status();
-    enters.map(|_| home).context(|| {
-        let user = user.map_or("this user", |user| user.name);
-        let folder = folder.path().display();
-        format!("{user} may not enter {folder}; set TMPDIR to a folder that all users may enter")
-    })
 }
 
 /// The full path of a program on the PATH or in a folder for system programs.

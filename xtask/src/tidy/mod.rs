@@ -3,6 +3,7 @@
 //! Each rule is a pure function of a path and a text, and says in one sentence how to follow it. The files are those
 //! that git knows or would add, so build output and local notes are left out.
 
+mod circles;
 mod guarantees;
 mod retired;
 
@@ -59,6 +60,10 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
             problems.extend(problems_of(path, &text));
         }
     }
+    let texts = files
+        .iter()
+        .filter_map(|path| Some((path.as_str(), fs::read_to_string(root.join(path)).ok()?)));
+    problems.extend(circles::problems(texts));
     problems.extend(guarantees::problems(root, &files, bless)?);
     problems.extend(draw::problems(root, bless)?);
     Ok(problems)
