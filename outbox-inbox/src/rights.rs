@@ -143,7 +143,7 @@ async fn role(db: &DatabaseConnection) -> Result<String, DbErr> {
     })
 }
 
-/// What a pool smaller than what may run at once leads to, for the log. `None`: it is large enough, or cannot be looked at.
+/// For the log: the consequence of a pool with fewer connections than handlers may run. `None`: the pool is large enough, or its size is unknown.
 /// `jobs`: the handlers of all consumers that may run at a time.
 pub(crate) fn pool_warning(connections: Option<u32>, consumers: usize, jobs: usize) -> Option<String> {
     let connections = usize::try_from(connections?).ok()?;

@@ -18,7 +18,7 @@ const SHARDS_MAX: u32 = 65_536;
 /// Whether this process may create and change streams, buckets and consumers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Provisioning {
-    /// Create what is missing and add what is needed.
+    /// Create missing streams, and add missing subjects and settings.
     #[default]
     Create,
     /// Change nothing. Whatever is missing is an error that says how to create it. For servers where only operators may do so.

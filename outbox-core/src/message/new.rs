@@ -80,7 +80,7 @@ impl NewMessage {
     ///
     /// # Errors
     ///
-    /// The [`EventError`] that says what is wrong and what to do.
+    /// The [`EventError`] that names the mistake and its remedy.
     pub fn check(&self, limits: &Limits) -> Result<(), EventError> {
         check_name("aggregate type", &self.aggregate.aggregate_type)?;
         check_name("event name", &self.event_name)?;

@@ -69,8 +69,8 @@
 //! Put authentication outside this layer: its scope needs to know the user. Everything inside this layer takes effect once per key, and a replay passes nothing
 //! of it: whoever has lost a right since then still gets the stored response.
 //!
-//! **What is stored for retries** is what commits: a response 2xx or 3xx, and any other that the handler wraps in [`Committed`]. All others are rolled back and
-//! not stored, so a retry with the same key runs the handler. So no refusal outlasts its cause: not that of an extractor or a layer inside (401, 403, 413,
+//! **A response is stored for retries** if its transaction commits. That is a response 2xx or 3xx, and any other that the handler wraps in [`Committed`]. All
+//! others are rolled back and not stored, so a retry with the same key runs the handler. So no refusal outlasts its cause: not that of an extractor or a layer inside (401, 403, 413,
 //! 415, 422), not that of a conflict (409).
 //!
 //! | request | answer |

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use crate::handler::Strategy;
 use crate::router::Router;
 
-/// What becomes of what the inbox remembers of a consumer that is replayed.
+/// Which rows of a replayed consumer the inbox keeps, and which it removes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Memory {
     /// It stays. What it remembers comes again without effect, and only the rest takes effect: for messages that were lost on their way.

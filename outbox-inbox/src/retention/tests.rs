@@ -1,4 +1,4 @@
-//! What a purge deletes and what it leaves, on every database, also beside handlers.
+//! The rows that a purge deletes, and those that it leaves, on every database, also beside handlers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
-//! Messages that took effect before: how that is found out, what ends then, and what their handler asks for.
+//! Messages that took effect before: how they are recognised, and which rows of theirs end.
 //!
-//! Invariants: the strategy is asked before an attempt is counted, so that what is done, what waits for its turn and what runs elsewhere uses none; what
-//! is kept of a message that is not handled yet (the row of its attempts, its dead letter) ends before the message is acknowledged. Not here: claims
+//! Invariants: the strategy is asked before an attempt is counted, so that a message that is done, waits for its turn or runs elsewhere uses none. The
+//! row of a message's attempts and its dead letter end before the message is acknowledged. Not here: claims
 //! ([`crate::dedup::claim`]).
 
 use futures_util::FutureExt as _;

@@ -75,7 +75,7 @@ impl KvDedupStore {
     ///
     /// # Errors
     ///
-    /// [`ProvisionError`] says what was seen, what is needed and what to do; its streams are called `KV_<bucket>`. Only
+    /// [`ProvisionError`] names the value seen, the value needed and the remedy; its streams are called `KV_<bucket>`. Only
     /// [`ProvisionError::Unavailable`] and [`ProvisionError::Contended`] may pass by themselves.
     pub async fn open(client: Client, spec: &DedupBucketSpec) -> Result<Self, ProvisionError> {
         let store = Self {

@@ -61,7 +61,7 @@ impl EventStream {
     ///
     /// # Errors
     ///
-    /// [`ProvisionError`] says what was seen, what is needed and what to do. Only [`ProvisionError::Unavailable`] and
+    /// [`ProvisionError`] names the value seen, the value needed and the remedy. Only [`ProvisionError::Unavailable`] and
     /// [`ProvisionError::Contended`] may pass by themselves.
     pub async fn provision(&self, client: &Client) -> Result<StreamReport, ProvisionError> {
         let events = Catalogue::linked().map_err(|source| ProvisionError::Catalogue {

@@ -1,4 +1,4 @@
-//! Commits that fail: what was refused is told from what is unknown, and a deduplication key finds out about the latter.
+//! Commits that fail: a refused one is told from one whose outcome is unknown, and a deduplication key finds out about the latter.
 
 use outbox_core::Verdict;
 use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents, is_commit_refused, record};

@@ -1,4 +1,4 @@
-//! `outbox_record`: what programs in other languages record is what Rust records, under the same rules.
+//! `outbox_record`: programs in other languages record the same rows as Rust, under the same rules.
 //!
 //! The SQL side is called as such programs call it: with a statement of its own in a transaction that this crate knows nothing of.
 

@@ -50,7 +50,7 @@ async fn health_follows_the_trouble() {
         credit(&store, 1, 1);
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert!(
-            health.now().to_string().contains("1 aggregates were halted"),
+            health.now().to_string().contains("1 aggregate was halted"),
             "{}",
             health.now()
         );

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::world::Credited;
 use crate::Result;
 
-/// What the stream has of what the writer committed.
+/// The messages on the stream, compared with those that the writer committed.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Written {
     /// Events that the writer committed.
