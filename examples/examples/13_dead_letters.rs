@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use outbox::core::Aggregate;
+use outbox::core::{Aggregate, SensitiveFields};
 use outbox::inbox::{DeadLetterSelection, DeadLetters};
 use outbox::prelude::*;
 use outbox::testing::{MemoryBroker, TestDatabase};
@@ -36,6 +36,9 @@ struct OrderPlaced {
     #[domain_event(aggregate_id)]
     order_id: u32,
     product: String,
+    /// Masked where people look. Handlers and retries get it as it is.
+    #[domain_event(sensitive)]
+    email: String,
 }
 
 /// Whether caviar has a price by now.
@@ -86,6 +89,7 @@ async fn main() -> Result<(), outbox::Failure> {
         orders.map(|(order_id, product)| OrderPlaced {
             order_id,
             product: product.to_owned(),
+            email: "ada@example.org".to_owned(),
         }),
     )
     .await?;
@@ -113,8 +117,9 @@ async fn main() -> Result<(), outbox::Failure> {
     let letters = DeadLetters::new(db);
     let of_order = DeadLetterSelection::consumer("billing").aggregate(Aggregate::new("order", "1"));
     let open = letters.list(&of_order, 10).await?;
+    let fields = SensitiveFields::linked();
     for letter in &open {
-        println!("{} {}", letter.consumer, String::from_utf8_lossy(&letter.payload));
+        println!("{} {}", letter.consumer, letter.masked_payload(&fields));
     }
     let unicorn = open.iter().find(|letter| letter.error.contains("unicorn"));
     let unicorn = DeadLetterSelection::ids(unicorn.map(|letter| letter.id));

@@ -85,7 +85,7 @@ async fn main() -> Result<(), outbox::Failure> {
 
     // The dead letter is kept as it was received, in version 1.
     for letter in dead_letters(&db, "billing").await? {
-        println!("dead letter: {}", String::from_utf8_lossy(&letter.payload));
+        println!("dead letter: {}", String::from_utf8_lossy(letter.raw_payload()));
     }
     Ok(())
 }

@@ -13,6 +13,8 @@ use crate::event::EventDescriptor;
 pub struct CatalogueEntry {
     /// The descriptors of the type.
     pub descriptors: &'static [EventDescriptor],
+    /// The type's [`SENSITIVE`](crate::DomainEvent::SENSITIVE).
+    pub sensitive: &'static [&'static str],
 }
 
 inventory::collect!(CatalogueEntry);

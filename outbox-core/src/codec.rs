@@ -26,6 +26,7 @@
 //! compared.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use bytes::Bytes;
 use time::OffsetDateTime;
@@ -36,12 +37,22 @@ use crate::headers::Headers;
 use crate::message::{Aggregate, EventId, KEY_CHARS_MAX, Message, MessageId, NAME_BYTES_MAX};
 
 /// A message ready for the wire.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Encoded {
     /// Names in lower case, and values in printable ASCII.
     pub headers: Vec<(Cow<'static, str>, String)>,
     /// The payload.
     pub payload: Bytes,
+}
+
+impl fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Payload and headers may hold personal data and stay out of logs.
+        f.debug_struct("Encoded")
+            .field("headers", &self.headers.len())
+            .field("payload_bytes", &self.payload.len())
+            .finish()
+    }
 }
 
 impl Encoded {

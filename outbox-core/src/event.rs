@@ -67,6 +67,7 @@ use crate::payload::{self, CodecError, Json, Payload};
 /// | `version = 1` | type or variant | version of the payload's shape, at least 1, default 1 |
 /// | `aggregate_id` | field | the aggregate's id, any type with [`ToAggregateId`] |
 /// | `dedup_key` | field | optional, any type with `Display`: for 7 days (`RelayConfig::dedup_key_retention`), whatever becomes of the message, a second one with this key is refused, whatever its event type; so make the event's name part of the key |
+/// | `sensitive` | field | optional, for personal data and secrets: masked where people look ([`SensitiveFields`](crate::SensitiveFields)); stored, sent and handled as it is |
 /// | `subject = "…"` | struct or variant | optional: a fixed subject instead of the default one |
 /// | `unsequenced` | type or variant | optional: no sequence number and no order, and a cheaper write |
 /// | `codec = Cbor` | type | optional: the format of the payload, a [`Codec`](crate::payload::Codec); default [`Json`](crate::payload::Json) |
@@ -83,6 +84,12 @@ use crate::payload::{self, CodecError, Json, Payload};
 pub trait DomainEvent: Serialize + Send + Sync + 'static {
     /// One descriptor for a struct, one per variant for an enum.
     const DESCRIPTORS: &'static [EventDescriptor];
+
+    /// Names of the sensitive fields, of all variants, as they stand in the payload. [`SensitiveFields`](crate::SensitiveFields) masks them. Default: none.
+    ///
+    /// The derive writes it for the key `sensitive`: the names under which serde writes and reads the field (`rename`, `rename_all`, `alias`). It refuses to
+    /// compile where they cannot be known (`flatten`, tuples, `transparent`, `into` and the like). A `Serialize` that is written by hand has to use the same names.
+    const SENSITIVE: &'static [&'static str] = &[];
 
     /// The descriptor of this value; one of [`Self::DESCRIPTORS`].
     fn descriptor(&self) -> &'static EventDescriptor;

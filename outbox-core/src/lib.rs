@@ -53,6 +53,7 @@
 //! | to run a relay | [`Relay`], [`RelayConfig`], [`shutdown`] |
 //! | to write a store or a broker | [`OutboxStore`], [`Publisher`], [`Subscriber`]; suites: `testing::conformance` (feature `testing`) |
 //! | to operate | [`OutboxAdmin`], [`health`], [`telemetry`] |
+//! | to show payloads to people | [`SensitiveFields`] |
 //! | correlation and trace ids | [`MessageContext`] |
 //!
 //! Not here: any I/O.
@@ -65,6 +66,7 @@ pub mod event;
 pub mod headers;
 pub mod message;
 pub mod payload;
+pub mod sensitive;
 
 pub mod codec;
 pub mod context;
@@ -109,6 +111,7 @@ pub use publisher::{FailureClass, PublishError, Publisher, Receipt, StreamLog};
 pub use relay::{
     DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
 };
+pub use sensitive::{MaskedPayload, SensitiveFields};
 pub use store::{
     Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Forgotten, Lease, MessageStatus,
     OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,

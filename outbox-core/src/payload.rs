@@ -5,6 +5,7 @@
 
 use std::any::type_name;
 use std::error::Error;
+use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,12 +27,22 @@ pub use reason::json_reason;
 pub type CodecError = Box<dyn Error + Send + Sync>;
 
 /// An encoded event.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Payload {
     /// The content type: a media type of 1 to 255 characters without NUL.
     pub content_type: &'static str,
     /// The bytes.
     pub bytes: Vec<u8>,
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The bytes may hold personal data and stay out of logs.
+        f.debug_struct("Payload")
+            .field("content_type", &self.content_type)
+            .field("bytes", &self.bytes.len())
+            .finish()
+    }
 }
 
 /// A format of payloads. An event chooses one with `#[domain_event(codec = …)]`; without it, [`Json`].

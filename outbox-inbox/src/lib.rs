@@ -98,7 +98,7 @@
 //! | the tables | [`migrate`], [`migration`] |
 //! | to delete what has expired | [`InboxConfig::purge_every`](InboxConfig#structfield.purge_every), [`purge`] |
 //! | to handle older versions of an event | [`Upcasters`] |
-//! | to look at dead letters, and try them again | [`DeadLetters`] |
+//! | to look at dead letters, try them again, and erase those of an aggregate | [`DeadLetters`] |
 //! | to see how far a consumer is behind, replay it, give it another name | [`Consumers`] |
 //! | to pause a consumer | [`PausedConsumers`] |
 //! | metrics and traces | [`telemetry`] (feature `metrics`) |
@@ -146,7 +146,7 @@ pub mod testing;
 #[cfg(feature = "redis")]
 pub use self::redis::{RedisClient, RedisDedupStore};
 pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
-pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters};
+pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, ErasedDeadLetters};
 pub use handler::{
     BoxFuture, Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError,
     HandlerLimits, HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order,

@@ -88,7 +88,7 @@ impl fmt::Display for EventId {
 }
 
 /// A stored message, as relays publish it and consumers receive it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Message {
     /// The message's id.
     pub id: MessageId,
@@ -112,6 +112,24 @@ pub struct Message {
     pub headers: Headers,
     /// Time of recording, by the database's clock, in UTC.
     pub created_at: OffsetDateTime,
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Payload and headers may hold personal data and stay out of logs.
+        f.debug_struct("Message")
+            .field("id", &self.id)
+            .field("event_id", &self.event_id)
+            .field("aggregate", &self.aggregate)
+            .field("sequence", &self.sequence)
+            .field("event_type", &self.event_type)
+            .field("event_version", &self.event_version)
+            .field("subject", &self.subject)
+            .field("content_type", &self.content_type)
+            .field("payload_bytes", &self.payload.len())
+            .field("created_at", &self.created_at)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Message {

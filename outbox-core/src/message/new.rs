@@ -3,6 +3,8 @@
 //! Invariant: a message that passes [`NewMessage::check`] can be stored in every database and published on every
 //! broker. Any other is refused with an [`EventError`] when it is recorded.
 
+use std::fmt;
+
 use time::OffsetDateTime;
 
 use super::error::EventError;
@@ -13,7 +15,7 @@ use crate::event::DomainEvent;
 use crate::headers::Headers;
 
 /// A message that is not stored yet: an encoded event with its id, names and headers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct NewMessage {
     id: MessageId,
     aggregate: Aggregate,
@@ -26,6 +28,23 @@ pub struct NewMessage {
     headers: Headers,
     dedup_key: Option<String>,
     available_at: Option<OffsetDateTime>,
+}
+
+impl fmt::Debug for NewMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Payload, headers and key may hold personal data and stay out of logs.
+        f.debug_struct("NewMessage")
+            .field("id", &self.id)
+            .field("aggregate", &self.aggregate)
+            .field("event_name", &self.event_name)
+            .field("event_version", &self.event_version)
+            .field("subject", &self.subject)
+            .field("sequenced", &self.sequenced)
+            .field("content_type", &self.content_type)
+            .field("payload_bytes", &self.payload.len())
+            .field("available_at", &self.available_at)
+            .finish_non_exhaustive()
+    }
 }
 
 impl NewMessage {

@@ -1,4 +1,4 @@
-//! The operations on dead letters: list, count, retry, discard.
+//! The operations on dead letters: list, count, retry, discard. Erasing those of an aggregate: [`super::erase`].
 //!
 //! Invariant: nothing here runs a handler; it changes what an inbox finds, in transactions of at most 1,000 rows, and works while inboxes run.
 //! Rows that somebody else has locked are passed over (`SKIP LOCKED`): an inbox that is trying them again, or another operator. So nobody
@@ -37,8 +37,10 @@ pub(crate) const LIST_MAX: usize = 500;
 ///
 /// let letters = DeadLetters::new(db);
 /// let of_billing = DeadLetterSelection::consumer("billing");
+/// let fields = outbox_core::SensitiveFields::linked();
 /// for letter in letters.list(&of_billing, 20).await? {
 ///     println!("{} {:?}: {}", letter.id, letter.event_type, letter.error);
+///     println!("{}", letter.masked_payload(&fields));
 /// }
 /// // After the bug was fixed and the program deployed:
 /// let marked = letters.retry(&of_billing.clone().event_type("order.placed")).await?;
@@ -49,7 +51,7 @@ pub(crate) const LIST_MAX: usize = 500;
 /// ```
 #[derive(Debug, Clone)]
 pub struct DeadLetters {
-    db: DatabaseConnection,
+    pub(super) db: DatabaseConnection,
     names: TableNames,
 }
 
@@ -146,7 +148,7 @@ impl DeadLetters {
     }
 
     /// Deletes them, marked or not, and with them the only copy of their bytes outside the stream; returns how many. The inbox row of a message stays
-    /// dead until it expires, so a copy that is delivered meanwhile stays without effect.
+    /// dead until it expires, so a copy that is delivered meanwhile stays without effect. For the erasure of personal data: [`Self::erase`].
     ///
     /// # Errors
     ///
@@ -184,7 +186,7 @@ impl DeadLetters {
         }
     }
 
-    fn sql(&self) -> InboxSql {
+    pub(super) fn sql(&self) -> InboxSql {
         InboxSql::new(
             self.db.get_database_backend(),
             &self.names,
@@ -312,7 +314,11 @@ pub(super) fn read_headers(row: &QueryResult) -> Result<Vec<(String, String)>, D
 }
 
 /// A name: bytes on MySQL, as [`InboxSql::name`] writes it.
-fn read_name(row: &QueryResult, backend: DbBackend, column: &str) -> Result<Option<String>, DbErr> {
+pub(super) fn read_name(
+    row: &QueryResult,
+    backend: DbBackend,
+    column: &str,
+) -> Result<Option<String>, DbErr> {
     if backend != DbBackend::MySql {
         return row.try_get("", column);
     }

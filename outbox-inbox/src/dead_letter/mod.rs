@@ -12,18 +12,20 @@
 //!        │  └────────────────────────┘  │
 //!        │   cancel_retry, failed again │
 //!        └──────────► gone ◄────────────┘
-//!             discard; the inbox row stays dead
+//!             discard, erase; the inbox row stays dead
 //! ```
 
 mod admin;
+mod erase;
 mod oversized;
 pub(crate) mod retry;
 mod selection;
 #[cfg(test)]
 mod tests;
 
+use bytes::Bytes;
 use outbox_core::store::storable_error;
-use outbox_core::{Aggregate, EventId, Incoming, Message};
+use outbox_core::{Aggregate, EventId, Incoming, MaskedPayload, Message, SensitiveFields, codec};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -34,6 +36,7 @@ use crate::handler::describe;
 
 pub use admin::DeadLetters;
 pub(crate) use admin::LIST_MAX;
+pub use erase::ErasedDeadLetters;
 pub(crate) use oversized::without_payload;
 pub(crate) use retry::StoredDeadLetter;
 pub use selection::DeadLetterSelection;
@@ -58,11 +61,9 @@ pub struct DeadLetter {
     pub subject: String,
     /// Stream sequence under which it was delivered.
     pub stream_sequence: u64,
-    /// Headers as received.
+    /// Headers as received. Nothing in them is masked.
     pub headers: Vec<(String, String)>,
-    /// The payload as received. Empty if MySQL or MariaDB could not take it (`max_allowed_packet`): then `error` says so, the header
-    /// `outbox-payload-omitted` its length, and a retry fails until the message is taken from the stream by its `stream_sequence`.
-    pub payload: Vec<u8>,
+    payload: Vec<u8>,
     /// Why it was dead-lettered, the last time: at most 1,000 characters.
     pub error: String,
     /// Failed attempts; 0 if no handler ever ran.
@@ -71,6 +72,27 @@ pub struct DeadLetter {
     pub status: DeadLetterStatus,
     /// When it was dead-lettered, by the database's clock.
     pub created_at: OffsetDateTime,
+}
+
+impl DeadLetter {
+    /// The payload for people: JSON without the values of sensitive fields. What is no message, is damaged or is of an event that `fields` does not know shows its size only.
+    /// [`SensitiveFields::linked`] knows the events of this program.
+    #[must_use]
+    pub fn masked_payload(&self, fields: &SensitiveFields) -> MaskedPayload {
+        match codec::decode(&self.headers, Bytes::copy_from_slice(&self.payload)) {
+            Ok(message) => fields.mask_message(&message),
+            Err(_) => MaskedPayload::UnknownEvent {
+                bytes: self.payload.len(),
+            },
+        }
+    }
+
+    /// The payload as received, for programs: **nothing is masked.** Empty if MySQL or MariaDB could not take it (`max_allowed_packet`): then `error` says so, the header
+    /// `outbox-payload-omitted` its length, and a retry fails until the message is taken from the stream by its `stream_sequence`.
+    #[must_use]
+    pub fn raw_payload(&self) -> &[u8] {
+        &self.payload
+    }
 }
 
 impl std::fmt::Debug for DeadLetter {

@@ -8,6 +8,7 @@ use super::*;
 use crate::dedup::sql::{Key, Status};
 use crate::test_db::TestDb;
 
+mod erase;
 mod plain;
 
 pub(super) fn incoming(stream_sequence: u64, payload: &'static [u8]) -> Incoming {

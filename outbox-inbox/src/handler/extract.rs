@@ -9,7 +9,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use outbox_core::payload::{self, Decode, EventCodec};
-use outbox_core::{Aggregate, EventDescriptor, EventId, Headers, Message, MessageContext, MessageId};
+use outbox_core::sensitive::MASK;
+use outbox_core::{
+    Aggregate, DomainEvent, EventDescriptor, EventId, Headers, Message, MessageContext, MessageId,
+};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -65,8 +68,26 @@ pub trait EventArgument: Sized {
 }
 
 /// The event. A payload that cannot be decoded as `T` becomes a dead letter without running the handler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+///
+/// Its `Debug` is that of the event; for an event with [sensitive](DomainEvent::SENSITIVE) fields it shows the event type instead.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Event<T>(pub T);
+
+impl<T: DomainEvent + fmt::Debug> fmt::Debug for Event<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if T::SENSITIVE.is_empty() {
+            return f.debug_tuple("Event").field(&self.0).finish();
+        }
+        // The event's own `Debug` shows all fields.
+        let descriptor = self.0.descriptor();
+        write!(
+            f,
+            "Event({} version {}, {MASK})",
+            descriptor.event_type(),
+            descriptor.version
+        )
+    }
+}
 
 impl<T: EventCodec> EventArgument for Event<T>
 where

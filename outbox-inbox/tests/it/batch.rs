@@ -250,7 +250,7 @@ async fn with_garbage<H: Handler>(test: &TestDb) {
     let [letter] = letters.as_slice() else {
         panic!("{consumer}: {letters:?}")
     };
-    assert_eq!(letter.payload, b"no JSON");
+    assert_eq!(letter.raw_payload(), b"no JSON");
     assert!(letter.error.contains("cannot be decoded"), "{}", letter.error);
     assert_each_once(test, consumer, 4, 1).await;
     assert_eq!(lines(test, consumer, 5).await, [1]);

@@ -245,7 +245,7 @@ async fn old_versions_are_brought_up(test: TestDb) {
             panic!("{consumer}: {letters:?}")
         };
         assert_eq!(
-            (letter.event_id, &letter.payload[..]),
+            (letter.event_id, letter.raw_payload()),
             (Some(hopeless.event_id), &hopeless.payload[..]),
             "{consumer}"
         );

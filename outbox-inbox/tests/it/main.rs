@@ -40,6 +40,7 @@ mod raw;
 mod retried_dead_letters;
 mod rights;
 mod runtime;
+mod sensitive;
 mod start;
 mod starting;
 mod stop;

@@ -84,7 +84,7 @@ async fn what_is_no_message_and_panics_ends_as_a_dead_letter() {
         "{report:?}"
     );
     let letters = dead_letters(&test.db, "together").await.unwrap();
-    assert_eq!(letters[0].payload, b"raw");
+    assert_eq!(letters[0].raw_payload(), b"raw");
     assert!(
         letters[0].error.ends_with("panicked: flawed subscriber"),
         "{}",

@@ -28,6 +28,7 @@ pub(super) struct Keys {
     pub(super) crate_path: Slot<Path>,
     pub(super) aggregate_id: Slot<Ident>,
     pub(super) dedup_key: Slot<Ident>,
+    pub(super) sensitive: Slot<Ident>,
 }
 
 impl Place {
@@ -44,7 +45,7 @@ impl Place {
             ],
             Place::Enum => &["aggregate", "version", "unsequenced", "codec", "crate"],
             Place::Variant => &["name", "version", "subject", "unsequenced", "aggregate"],
-            Place::StructField | Place::VariantField => &["aggregate_id", "dedup_key"],
+            Place::StructField | Place::VariantField => &["aggregate_id", "dedup_key", "sensitive"],
         }
     }
 
@@ -73,6 +74,7 @@ impl Place {
         match key {
             "aggregate_id" => "the field that identifies the aggregate",
             "dedup_key" => "the field that must not be recorded twice",
+            "sensitive" => "each field that is to be masked",
             "name" | "subject" if in_enum => "each variant",
             _ if in_enum => "the enum",
             _ => "the struct",
@@ -117,6 +119,7 @@ impl Keys {
             "crate" if here => written.path(&mut self.crate_path),
             "aggregate_id" if here => written.flag(&mut self.aggregate_id),
             "dedup_key" if here => written.flag(&mut self.dedup_key),
+            "sensitive" if here => written.flag(&mut self.sensitive),
             "aggregate" => misplaced(written, &mut self.aggregate, place),
             "name" => misplaced(written, &mut self.name, place),
             "version" => misplaced(written, &mut self.version, place),
@@ -126,6 +129,7 @@ impl Keys {
             "crate" => misplaced(written, &mut self.crate_path, place),
             "aggregate_id" => misplaced(written, &mut self.aggregate_id, place),
             "dedup_key" => misplaced(written, &mut self.dedup_key, place),
+            "sensitive" => misplaced(written, &mut self.sensitive, place),
             _ => {
                 written.unknown();
                 return false;

@@ -1,5 +1,7 @@
 //! Generates the implementation of `DomainEvent` and the entry in the catalogue.
 
+use std::collections::BTreeSet;
+
 use proc_macro2::{Literal, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
@@ -45,6 +47,7 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
             None => quote!(::core::option::Option::None),
         },
     );
+    let sensitive = sensitive(event_type);
     let (encode, codec) = codec(event_type);
     // Deprecated event types are still derived, because old messages still arrive.
     quote! {
@@ -52,6 +55,7 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
         #[allow(deprecated)]
         impl #crate_path::DomainEvent for #ident {
             const DESCRIPTORS: &'static [#crate_path::EventDescriptor] = &[#(#descriptors),*];
+            #sensitive
             fn descriptor(&self) -> &'static #crate_path::EventDescriptor {
                 #descriptor
             }
@@ -73,10 +77,22 @@ pub(super) fn expand(event_type: &EventType) -> TokenStream {
             #crate_path::__private::inventory::submit! {
                 #crate_path::__private::CatalogueEntry {
                     descriptors: <#ident as #crate_path::DomainEvent>::DESCRIPTORS,
+                    sensitive: <#ident as #crate_path::DomainEvent>::SENSITIVE,
                 }
             }
         };
     }
+}
+
+/// The names of sensitive fields, unless there are none, which is the default.
+fn sensitive(event_type: &EventType) -> Option<TokenStream> {
+    let names: BTreeSet<&String> = event_type
+        .events
+        .iter()
+        .flat_map(|event| &event.sensitive)
+        .collect();
+    let names = names.into_iter();
+    (names.len() > 0).then(|| quote!(const SENSITIVE: &'static [&'static str] = &[#(#names),*];))
 }
 
 /// The method `encode`, unless it is the default, and the codec. If the codec cannot write the event, the compiler underlines the codec.

@@ -4,6 +4,7 @@ mod attr;
 mod expand;
 mod fallback;
 mod model;
+mod serde_names;
 mod validate;
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use proc_macro2::Ident;
 use syn::{Data, DeriveInput, Fields, Generics, LitStr, Member, Path, Token, Type};
 
 use super::attr::{Keys, Place};
+use super::serde_names::SerdeKeys;
 use crate::diagnostics::Diagnostics;
 use crate::runtime::Runtime;
 
@@ -12,6 +13,7 @@ pub(super) struct Declaration {
     pub(super) ident: Ident,
     pub(super) generics: Generics,
     pub(super) keys: Keys,
+    pub(super) serde: SerdeKeys,
     pub(super) body: Body,
 }
 
@@ -24,6 +26,7 @@ pub(super) enum Body {
 pub(super) struct VariantDeclaration {
     pub(super) ident: Ident,
     pub(super) keys: Keys,
+    pub(super) serde: SerdeKeys,
     pub(super) fields: Vec<FieldDeclaration>,
 }
 
@@ -31,6 +34,7 @@ pub(super) struct FieldDeclaration {
     /// The field that holds the value: a name, or an index in a tuple.
     pub(super) field: KeyField,
     pub(super) keys: Keys,
+    pub(super) serde: SerdeKeys,
 }
 
 /// A checked Rust type whose values are events.
@@ -55,6 +59,8 @@ pub(super) struct Event {
     pub(super) sequenced: bool,
     pub(super) aggregate_id: KeyField,
     pub(super) dedup_key: Option<KeyField>,
+    /// Names of sensitive fields in the payload.
+    pub(super) sensitive: Vec<String>,
 }
 
 /// A field and its type as written. Errors about the field point at the type.
@@ -73,6 +79,7 @@ impl Declaration {
             Place::Struct
         };
         let keys = Keys::read(&input.attrs, place, diagnostics);
+        let serde = SerdeKeys::read(&input.attrs);
         let body = match input.data {
             Data::Struct(data) => Body::Struct(fields(&data.fields, Place::StructField, diagnostics)),
             Data::Enum(data) => Body::Enum(
@@ -80,6 +87,7 @@ impl Declaration {
                     .into_iter()
                     .map(|variant| VariantDeclaration {
                         keys: Keys::read(&variant.attrs, Place::Variant, diagnostics),
+                        serde: SerdeKeys::read(&variant.attrs),
                         fields: fields(&variant.fields, Place::VariantField, diagnostics),
                         ident: variant.ident,
                     })
@@ -91,6 +99,7 @@ impl Declaration {
             ident: input.ident,
             generics: input.generics,
             keys,
+            serde,
             body,
         }
     }
@@ -109,6 +118,7 @@ fn fields(fields: &Fields, place: Place, diagnostics: &Diagnostics) -> Vec<Field
             ty: field.ty.clone(),
         },
         keys: Keys::read(&field.attrs, place, diagnostics),
+        serde: SerdeKeys::read(&field.attrs),
     };
     fields.iter().zip(fields.members()).map(read).collect()
 }

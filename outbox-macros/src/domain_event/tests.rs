@@ -7,6 +7,8 @@ use super::model::{Declaration, EventType};
 use super::{derive, validate};
 use crate::diagnostics::Diagnostics;
 
+mod sensitive;
+
 /// Compares the reported mistakes of an item, without the suggested fixes.
 #[track_caller]
 fn check(item: TokenStream, expected: &[&str]) {

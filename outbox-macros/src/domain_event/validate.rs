@@ -12,6 +12,7 @@ use syn::{GenericParam, LitInt, LitStr};
 
 use super::attr::Keys;
 use super::model::{Body, Declaration, Event, EventType, FieldDeclaration, KeyField};
+use super::serde_names::{Nameless, Places, SerdeKeys};
 use crate::diagnostics::Diagnostics;
 use crate::keys::Slot;
 use crate::names::{self, Fault};
@@ -47,13 +48,19 @@ struct Candidate<'a> {
     keys: &'a Keys,
     /// For a variant: the keys of its enum.
     outer: Option<&'a Keys>,
+    /// Serde's keys of the type, and of a variant.
+    serde: (&'a SerdeKeys, Option<&'a SerdeKeys>),
     fields: &'a [FieldDeclaration],
 }
 
 impl<'a> Candidate<'a> {
     fn of(declaration: &'a Declaration) -> Vec<Self> {
         let Declaration {
-            ident, keys, body, ..
+            ident,
+            keys,
+            serde,
+            body,
+            ..
         } = declaration;
         match body {
             Body::Struct(fields) => vec![Self {
@@ -61,6 +68,7 @@ impl<'a> Candidate<'a> {
                 ident,
                 keys,
                 outer: None,
+                serde: (serde, None),
                 fields,
             }],
             Body::Enum(variants) => variants
@@ -70,6 +78,7 @@ impl<'a> Candidate<'a> {
                     ident: &variant.ident,
                     keys: &variant.keys,
                     outer: Some(keys),
+                    serde: (serde, Some(&variant.serde)),
                     fields: &variant.fields,
                 })
                 .collect(),
@@ -100,6 +109,7 @@ impl<'a> Candidate<'a> {
         };
         let aggregate_id = self.key_field("aggregate_id", |keys| &keys.aggregate_id, diagnostics);
         let dedup_key = self.key_field("dedup_key", |keys| &keys.dedup_key, diagnostics);
+        let sensitive = self.sensitive(diagnostics);
         if self.fields.is_empty() {
             self.report_no_fields(diagnostics);
         } else if self.slot(|keys| &keys.aggregate_id).is_absent() {
@@ -114,6 +124,7 @@ impl<'a> Candidate<'a> {
             sequenced: self.slot(|keys| &keys.unsequenced).is_absent(),
             aggregate_id: aggregate_id?,
             dedup_key,
+            sensitive,
         })
     }
 
@@ -141,6 +152,39 @@ impl<'a> Candidate<'a> {
             first = first.or(Some(&declared.field));
         }
         first.cloned()
+    }
+
+    /// The names of the sensitive fields in the payload.
+    fn sensitive(&self, diagnostics: &Diagnostics) -> Vec<String> {
+        let mut all = Vec::new();
+        for declared in self.fields {
+            let Some(word) = declared.keys.sensitive.as_ref().given() else {
+                continue;
+            };
+            let (item, variant) = self.serde;
+            let places = Places {
+                field: &declared.serde,
+                variant,
+                item,
+            };
+            let outside = [
+                ("aggregate_id", &declared.keys.aggregate_id),
+                ("dedup_key", &declared.keys.dedup_key),
+            ];
+            if let Some((key, _)) = outside.into_iter().find(|(_, slot)| !slot.is_absent()) {
+                let wrong = format!(
+                    "`{key}` cannot be `sensitive`: it also stands outside of the payload, where nothing is masked"
+                );
+                let fix = "take a value for it that tells nothing about a person, such as a UUID";
+                diagnostics.error(word, wrong, fix);
+                continue;
+            }
+            match places.names(&declared.field.member) {
+                Ok(names) => all.extend(names),
+                Err(Nameless { wrong, fix }) => diagnostics.error(word, wrong, fix),
+            }
+        }
+        all
     }
 
     fn report_missing_name(&self, aggregate: Option<&LitStr>, diagnostics: &Diagnostics) {

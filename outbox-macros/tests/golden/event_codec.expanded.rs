@@ -40,6 +40,7 @@ impl ::outbox_core::payload::EventCodec for Measured {
 const _: () = {
     ::outbox_core::__private::inventory::submit! {
         ::outbox_core::__private::CatalogueEntry { descriptors : < Measured as
-        ::outbox_core::DomainEvent > ::DESCRIPTORS, }
+        ::outbox_core::DomainEvent > ::DESCRIPTORS, sensitive : < Measured as
+        ::outbox_core::DomainEvent > ::SENSITIVE, }
     }
 };

@@ -90,6 +90,7 @@ impl ::outbox_core::payload::EventCodec for OrderEvent {
 const _: () = {
     ::outbox_core::__private::inventory::submit! {
         ::outbox_core::__private::CatalogueEntry { descriptors : < OrderEvent as
-        ::outbox_core::DomainEvent > ::DESCRIPTORS, }
+        ::outbox_core::DomainEvent > ::DESCRIPTORS, sensitive : < OrderEvent as
+        ::outbox_core::DomainEvent > ::SENSITIVE, }
     }
 };

@@ -34,6 +34,7 @@ impl ::outbox_core::payload::EventCodec for OrderPlaced {
 const _: () = {
     ::outbox_core::__private::inventory::submit! {
         ::outbox_core::__private::CatalogueEntry { descriptors : < OrderPlaced as
-        ::outbox_core::DomainEvent > ::DESCRIPTORS, }
+        ::outbox_core::DomainEvent > ::DESCRIPTORS, sensitive : < OrderPlaced as
+        ::outbox_core::DomainEvent > ::SENSITIVE, }
     }
 };

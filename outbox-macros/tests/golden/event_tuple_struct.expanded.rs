@@ -32,6 +32,7 @@ impl ::my_service::outbox::payload::EventCodec for Closed {
 const _: () = {
     ::my_service::outbox::__private::inventory::submit! {
         ::my_service::outbox::__private::CatalogueEntry { descriptors : < Closed as
-        ::my_service::outbox::DomainEvent > ::DESCRIPTORS, }
+        ::my_service::outbox::DomainEvent > ::DESCRIPTORS, sensitive : < Closed as
+        ::my_service::outbox::DomainEvent > ::SENSITIVE, }
     }
 };

@@ -98,7 +98,7 @@ async fn a_payload_that_upcasters_cannot_read_is_kept_with_the_next_step(test: T
             && error.contains("handle this version by a type of its own"),
         "{error}"
     );
-    assert_eq!(letters[0].payload, message.payload);
+    assert_eq!(letters[0].raw_payload(), message.payload);
 }
 
 on_every_backend!(

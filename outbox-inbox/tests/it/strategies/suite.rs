@@ -287,7 +287,7 @@ impl<'a> Suite<'a> {
             (letters[0].event_id, letters[0].attempts),
             (Some(poison.event_id), 3)
         );
-        assert_eq!(letters[0].payload, poison.payload);
+        assert_eq!(letters[0].raw_payload(), poison.payload);
         assert!(self.effects(POISON).await.is_empty());
         // The dead letter blocks no message, not even in its own account.
         let next = message(POISON, 2);

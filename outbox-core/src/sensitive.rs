@@ -1,0 +1,263 @@
+//! Payloads for people: sensitive fields are masked, and what cannot be masked field by field is not shown.
+//!
+//! Invariant: a masked payload is a view. Nothing here changes what is stored, sent, decoded or tried again. Not here: erasing, see
+//! [`OutboxAdmin::forget`](crate::OutboxAdmin::forget) and `DeadLetters::erase` of `outbox-inbox`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::catalogue::CatalogueEntry;
+use crate::message::Message;
+use crate::payload::{from_serde, is_serde};
+
+/// Stands for the value of a sensitive field.
+pub const MASK: &str = "***";
+
+/// The sensitive fields of the event types that a program knows.
+///
+/// A field is marked by `#[domain_event(sensitive)]`, and masked with everything in it; so is any other field of the payload that has its name, at any depth. The
+/// fields of all known versions of an event type are masked in each of them. A program masks what its own types mark: a consumer that has a type of its own for an
+/// event marks its fields too.
+///
+/// ```
+/// use outbox_core::{DomainEvent, MaskedPayload, SensitiveFields};
+///
+/// #[derive(DomainEvent, serde::Serialize)]
+/// #[domain_event(aggregate = "order", name = "placed")]
+/// struct OrderPlaced {
+///     #[domain_event(aggregate_id)]
+///     order_id: u64,
+///     #[domain_event(sensitive)]
+///     email: String,
+/// }
+///
+/// let fields = SensitiveFields::linked();
+/// let payload = br#"{"order_id":7,"email":"ada@example.org"}"#;
+/// let shown = fields.mask("order.placed", 1, "application/json", payload);
+/// assert_eq!(shown.to_string(), r#"{"email":"***","order_id":7}"#);
+/// // An event of another program.
+/// let shown = fields.mask("order.archived", 1, "application/json", payload);
+/// assert_eq!(shown, MaskedPayload::UnknownEvent { bytes: 40 });
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SensitiveFields {
+    events: BTreeMap<String, Known>,
+}
+
+/// What is known of an event type.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Known {
+    versions: BTreeSet<u32>,
+    /// Of all versions.
+    fields: BTreeSet<String>,
+}
+
+impl SensitiveFields {
+    /// Knows no event, so it shows nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Those of all event types that are linked into this program, as [`Catalogue::linked`](crate::Catalogue::linked) finds them. Several types of one event add up.
+    #[must_use]
+    pub fn linked() -> Self {
+        let mut all = Self::new();
+        for entry in inventory::iter::<CatalogueEntry> {
+            for event in entry.descriptors {
+                all.add(event.event_type(), event.version, entry.sensitive);
+            }
+        }
+        all
+    }
+
+    /// Adds an event that has no type in this program, with the names of its sensitive fields in the payload. Without names, all of it is shown.
+    #[must_use]
+    pub fn with_event(mut self, event_type: impl Into<String>, version: u32, fields: &[&str]) -> Self {
+        self.add(event_type.into(), version, fields);
+        self
+    }
+
+    fn add(&mut self, event_type: String, version: u32, fields: &[&str]) {
+        let known = self.events.entry(event_type).or_default();
+        known.versions.insert(version);
+        known.fields.extend(fields.iter().map(|&field| field.to_owned()));
+    }
+
+    /// The payload of a message for people.
+    #[must_use]
+    pub fn mask_message(&self, message: &Message) -> MaskedPayload {
+        let Message {
+            event_type,
+            event_version,
+            content_type,
+            payload,
+            ..
+        } = message;
+        self.mask(event_type, *event_version, content_type, payload)
+    }
+
+    /// A payload for people. Values come as JSON: keys in the order of the alphabet, integers beyond 64 bits with less digits. CBOR is shown so too, with the feature
+    /// `cbor`.
+    #[must_use]
+    pub fn mask(&self, event_type: &str, version: u32, content_type: &str, payload: &[u8]) -> MaskedPayload {
+        let bytes = payload.len();
+        let known = self.events.get(event_type);
+        let Some(known) = known.filter(|known| known.versions.contains(&version)) else {
+            return MaskedPayload::UnknownEvent { bytes };
+        };
+        let value = match is_serde(content_type) {
+            true => from_serde::<Value>(content_type, payload).ok(),
+            false => None,
+        };
+        match value {
+            // serde also reads a struct from an array, in which fields have no names.
+            Some(mut value) if known.fields.is_empty() || value.is_object() => {
+                mask(&mut value, &known.fields);
+                MaskedPayload::Json(value.to_string())
+            }
+            _ => MaskedPayload::Unreadable { bytes },
+        }
+    }
+}
+
+/// Both readers bound the depth of what they read, and so the depth of this.
+fn mask(value: &mut Value, fields: &BTreeSet<String>) {
+    match value {
+        Value::Object(values) => {
+            for (name, value) in values {
+                match fields.contains(name) {
+                    true => *value = MASK.into(),
+                    false => mask(value, fields),
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| mask(value, fields)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A payload as people may see it. `Display` writes it in a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MaskedPayload {
+    /// JSON, with [`MASK`] for the values of sensitive fields.
+    Json(String),
+    /// Nothing: the program knows no event of this type and version.
+    UnknownEvent {
+        /// Size of the payload.
+        bytes: usize,
+    },
+    /// Nothing: the payload is damaged, or of a codec of a user's own.
+    Unreadable {
+        /// Size of the payload.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for MaskedPayload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Json(json) => f.write_str(json),
+            Self::UnknownEvent { bytes } => write!(
+                f,
+                "{MASK} ({bytes} bytes of an event that this program does not know)"
+            ),
+            Self::Unreadable { bytes } => {
+                write!(f, "{MASK} ({bytes} bytes that cannot be shown field by field)")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields() -> SensitiveFields {
+        SensitiveFields::new()
+            .with_event("order.placed", 1, &["mail"])
+            .with_event("order.placed", 2, &["email", "buyer"])
+            .with_event("order.shipped", 1, &[])
+    }
+
+    #[track_caller]
+    fn check(event_type: &str, version: u32, content_type: &str, payload: &str, expected: &str) {
+        let shown = fields().mask(event_type, version, content_type, payload.as_bytes());
+        assert_eq!(shown.to_string(), expected);
+    }
+
+    #[test]
+    fn sensitive_fields_are_masked_with_everything_in_them() {
+        let json = "application/json; charset=utf-8";
+        for (payload, expected) in [
+            (r#"{"id":1,"email":"a"}"#, r#"{"email":"***","id":1}"#),
+            (
+                r#"{"buyer":{"name":"a"},"email":null}"#,
+                r#"{"buyer":"***","email":"***"}"#,
+            ),
+            // Representations of enums, and values in lists.
+            (r#"{"Placed":{"email":"a"}}"#, r#"{"Placed":{"email":"***"}}"#),
+            (
+                r#"{"t":"Placed","email":["a"]}"#,
+                r#"{"email":"***","t":"Placed"}"#,
+            ),
+            (
+                r#"{"lines":[{"email":"a"},1]}"#,
+                r#"{"lines":[{"email":"***"},1]}"#,
+            ),
+            // The same name, written otherwise, and the last of two.
+            (r#"{"em\u0061il":"a","email":"b"}"#, r#"{"email":"***"}"#),
+            // What another version calls it.
+            (r#"{"mail":"a"}"#, r#"{"mail":"***"}"#),
+        ] {
+            check("order.placed", 2, json, payload, expected);
+            check("order.placed", 1, json, payload, expected);
+        }
+        check("order.shipped", 1, json, r#"{"email":"a"}"#, r#"{"email":"a"}"#);
+    }
+
+    #[test]
+    fn what_cannot_be_masked_field_by_field_is_not_shown() {
+        let json = "application/json";
+        let unreadable = "*** (8 bytes that cannot be shown field by field)";
+        // Damaged, fields without names, no field, other codecs.
+        for payload in [r#"{"email""#, r#"["a", 1]"#, r#""abcdef""#, "12345678"] {
+            check("order.placed", 1, json, payload, unreadable);
+        }
+        check(
+            "order.placed",
+            1,
+            "image/png",
+            r#"{"id":12}"#,
+            &unreadable.replace('8', "9"),
+        );
+        let unknown = "*** (2 bytes of an event that this program does not know)";
+        for (event_type, version) in [("order.placed", 3), ("order.place", 1), ("", 0)] {
+            check(event_type, version, json, "{}", unknown);
+        }
+        let none = SensitiveFields::new().mask("order.shipped", 1, json, b"{}");
+        assert_eq!(none, MaskedPayload::UnknownEvent { bytes: 2 });
+    }
+
+    #[cfg(feature = "cbor")]
+    #[test]
+    fn cbor_is_masked_as_json_is() {
+        let mut cbor = Vec::new();
+        let value = serde_json::json!({"id": 1, "email": "a"});
+        ciborium::into_writer(&value, &mut cbor).unwrap();
+        let shown = fields().mask("order.placed", 1, crate::payload::CBOR, &cbor);
+        assert_eq!(shown.to_string(), r#"{"email":"***","id":1}"#);
+        let shown = fields().mask("order.placed", 1, crate::payload::CBOR, &cbor[1..]);
+        assert_eq!(
+            shown,
+            MaskedPayload::Unreadable {
+                bytes: cbor.len() - 1
+            }
+        );
+        let shown = fields().mask("order.placed", 1, "application/json", &cbor);
+        assert_eq!(shown, MaskedPayload::Unreadable { bytes: cbor.len() });
+    }
+}

@@ -1,0 +1,19 @@
+use outbox_core::DomainEvent;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Address {
+    street: String,
+}
+
+#[derive(DomainEvent, Serialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+    #[domain_event(sensitive)]
+    #[serde(flatten)]
+    address: Address,
+}
+
+fn main() {}

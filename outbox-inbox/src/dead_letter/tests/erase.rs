@@ -1,0 +1,121 @@
+//! Erasing the dead letters of an aggregate, on every database.
+
+use super::*;
+
+/// A dead letter of an aggregate, with its inbox row. `plain`: as it is kept if the database refused it.
+async fn make(test: &TestDb, aggregate_id: &str, stream_sequence: u64, form: Form) -> Message {
+    let message = Message {
+        aggregate: Aggregate::new("order", aggregate_id),
+        payload: Bytes::from_static(b"{\"email\":\"ada@example.org\"}"),
+        ..message()
+    };
+    let (headers, payload) = codec::encode(&message, "test").received();
+    let incoming = Incoming {
+        subject: "events.order".to_owned(),
+        headers,
+        payload,
+        delivery_count: 7,
+        stream_sequence,
+    };
+    let letter = letter(Some(&message), &incoming);
+    let id = letter.id().unwrap();
+    assert!(insert_as(&test.db, &test.sql, id, &letter, form).await.unwrap());
+    let key = test.key(&message);
+    let row = test.sql.insert(&test.db, key, Status::Failed, 3, None);
+    assert!(row.await.unwrap());
+    assert!(test.sql.bury(&test.db, key, "ada@example.org").await.unwrap());
+    message
+}
+
+async fn last_error(test: &TestDb, message: &Message) -> Option<String> {
+    let row = test.sql.row(&test.db, test.key(message)).await.unwrap();
+    row.expect("its inbox row").last_error
+}
+
+fn counts(erased: u64, busy: u64, unattributed: u64) -> ErasedDeadLetters {
+    ErasedDeadLetters {
+        erased,
+        busy,
+        unattributed,
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
+    for test in TestDb::open_all().await {
+        let letters = test.letters();
+        let open = make(&test, "1", 1, Form::Whole).await;
+        let marked = make(&test, "1", 2, Form::Whole).await;
+        let plain = make(&test, "1", 3, Form::Plain).await;
+        let other = make(&test, "10", 4, Form::Whole).await;
+        let other_plain = make(&test, "10", 5, Form::Plain).await;
+        let foreign = incoming(6, b"ada@example.org");
+        assert!(
+            insert(&test.db, &test.sql, &letter(None, &foreign))
+                .await
+                .unwrap()
+        );
+        let id = id_of_message("billing", marked.event_id.as_uuid());
+        assert_eq!(letters.retry(&DeadLetterSelection::ids([id])).await.unwrap(), 1);
+
+        let aggregate = Aggregate::new("order", "1");
+        assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(3, 0, 1));
+        assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(0, 0, 1));
+
+        let left = letters.list(&DeadLetterSelection::all(), 10).await.unwrap();
+        let left: Vec<_> = left.iter().map(|letter| letter.stream_sequence).collect();
+        assert_eq!(left, [4, 5, 6]);
+        assert_eq!(letters.retry(&DeadLetterSelection::ids([id])).await.unwrap(), 0);
+        assert!(test.due().await.is_empty());
+        for message in [&open, &marked, &plain] {
+            assert_eq!(last_error(&test, message).await, None);
+            // A copy of it stays without effect.
+            assert_eq!(test.row(message).await, Some((Status::Dead, 3)));
+        }
+        for message in [&other, &other_plain] {
+            assert_eq!(
+                last_error(&test, message).await.as_deref(),
+                Some("ada@example.org")
+            );
+        }
+    }
+}
+
+/// An inbox is trying it again: whether it will be gone is not known yet.
+#[tokio::test]
+async fn what_is_being_tried_again_is_counted_and_not_passed_over() {
+    for test in TestDb::open_all().await {
+        if test.db.get_database_backend() == DbBackend::Sqlite {
+            // Has one writer at a time, for whom erasing waits.
+            continue;
+        }
+        let (letters, aggregate) = (test.letters(), Aggregate::new("order", "1"));
+        let message = make(&test, "1", 1, Form::Whole).await;
+        assert_eq!(letters.retry(&DeadLetterSelection::all()).await.unwrap(), 1);
+        let due = test.due().await;
+        assert!(test.begin_retry(&due[0]).await);
+        let tx = test.begin().await;
+        assert_eq!(test.claim(&tx, &due[0], &message).await, DEAD);
+        assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(0, 1, 0));
+        // The handler fails.
+        tx.rollback().await.unwrap();
+        assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(1, 0, 0));
+    }
+}
+
+/// More than one transaction takes.
+#[tokio::test]
+async fn an_aggregate_with_many_dead_letters_is_erased_in_one_call() {
+    let test = TestDb::open_all().await.remove(0);
+    let tx = test.begin().await;
+    for stream_sequence in 0..LIST_MAX as u64 + 1 {
+        let message = message();
+        let incoming = incoming(stream_sequence, b"");
+        let letter = letter(Some(&message), &incoming);
+        let id = letter.id().unwrap();
+        assert!(insert_as(&tx, &test.sql, id, &letter, Form::Whole).await.unwrap());
+    }
+    tx.commit().await.unwrap();
+    let erased = test.letters().erase(&Aggregate::new("order", "1")).await.unwrap();
+    assert_eq!(erased, counts(LIST_MAX as u64 + 1, 0, 0));
+}

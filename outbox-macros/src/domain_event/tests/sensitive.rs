@@ -1,0 +1,105 @@
+//! The names of sensitive fields in payloads.
+
+use super::*;
+
+/// The names under which serde writes or reads the fields, as the derive knows them.
+#[test]
+fn sensitive_fields_have_the_names_that_serde_gives_them() {
+    let names = |item: TokenStream| -> Vec<Vec<String>> {
+        let event_type = event_type(item);
+        event_type
+            .events
+            .into_iter()
+            .map(|event| event.sensitive)
+            .collect()
+    };
+    let of_struct = names(quote! {
+        #[domain_event(aggregate = "order", name = "placed")]
+        #[serde(rename_all(serialize = "camelCase", deserialize = "SCREAMING-KEBAB-CASE"), deny_unknown_fields)]
+        struct OrderPlaced {
+            #[domain_event(aggregate_id)] order_id: u64,
+            #[domain_event(sensitive)] ship_to: Address,
+            #[domain_event(sensitive)]
+            #[serde(rename = "mail", alias = "e-mail", default, with = "text")]
+            email: String,
+            #[domain_event(sensitive)] #[serde(rename(serialize = "out"), skip_serializing_if = "Option::is_none")]
+            r#type: Option<String>,
+        }
+    });
+    assert_eq!(
+        of_struct,
+        [["shipTo", "SHIP-TO", "mail", "mail", "e-mail", "out", "TYPE"]]
+    );
+    let of_enum = names(quote! {
+        #[domain_event(aggregate = "order")]
+        #[serde(tag = "t", content = "c", rename_all = "lowercase", rename_all_fields = "PascalCase")]
+        enum OrderEvent {
+            #[domain_event(name = "placed")]
+            Placed { #[domain_event(aggregate_id)] id: u64, #[domain_event(sensitive)] ship_to: String },
+            #[domain_event(name = "shipped")]
+            #[serde(rename_all = "kebab-case")]
+            Shipped { #[domain_event(aggregate_id)] id: u64, #[domain_event(sensitive)] ship_to: String },
+            #[domain_event(name = "lost")]
+            Lost(#[domain_event(aggregate_id)] u64),
+        }
+    });
+    assert_eq!(of_enum, [&["ShipTo"; 2][..], &["ship-to"; 2], &[]]);
+}
+
+#[test]
+fn a_sensitive_field_without_a_certain_name_is_refused() {
+    let attribute = quote!(#[domain_event(aggregate = "order", name = "placed")]);
+    for (key, wrong) in [
+        (
+            "flatten",
+            "a flattened field has no name in the payload, so it cannot be masked",
+        ),
+        (
+            "skip",
+            "a field that serde skips is never in the payload, so there is nothing to mask",
+        ),
+    ] {
+        let key = quote::format_ident!("{key}");
+        let item = quote! {
+            #attribute
+            struct Placed { #[domain_event(aggregate_id)] a: u64, #[domain_event(sensitive)] #[serde(#key)] b: String }
+        };
+        check(item, &[wrong]);
+    }
+    for key in ["into", "from", "try_from", "remote"] {
+        let wrong = format!(
+            "`#[serde({key})]` on the type leaves the name of a `sensitive` field in the payload to other code"
+        );
+        let key = quote::format_ident!("{key}");
+        let item = quote! {
+            #attribute
+            #[serde(#key = "Wire")]
+            struct Placed { #[domain_event(aggregate_id)] a: u64, #[domain_event(sensitive)] b: String }
+        };
+        check(item, &[&wrong]);
+    }
+    check(
+        quote! {
+            #attribute
+            struct Placed(#[domain_event(aggregate_id)] u64, #[domain_event(sensitive)] String);
+        },
+        &["a field of a tuple has no name in the payload, so it cannot be masked"],
+    );
+    check(
+        quote! {
+            #attribute
+            struct Placed(#[domain_event(aggregate_id, sensitive)] u64, #[domain_event(dedup_key, sensitive)] String);
+        },
+        &[
+            "`aggregate_id` cannot be `sensitive`: it also stands outside of the payload, where nothing is masked",
+            "`dedup_key` cannot be `sensitive`: it also stands outside of the payload, where nothing is masked",
+        ],
+    );
+    check(
+        quote! {
+            #[domain_event(aggregate = "order", name = "placed", sensitive)]
+            struct Placed { #[domain_event(aggregate_id)] a: u64 }
+        },
+        &["`sensitive` belongs on each field that is to be masked, not on the struct"],
+    );
+}
