@@ -73,8 +73,8 @@ use crate::payload::{self, CodecError, Payload};
 /// | `crate = path` | type | where `outbox_core` is, if the crate depends neither on it nor on `outbox` |
 ///
 /// On an enum each variant is one event: `aggregate` stands on the enum, `name` on the variants. The payload is serde's
-/// output for the value (unless the codec is one of your own), so choose an enum representation that you mean to keep. A handler of an enum gets all its
-/// variants.
+/// output for the value (unless the codec is one of your own), so choose an enum representation that you mean to keep, and that tells the variants apart. A
+/// handler of an enum gets all its variants. What it reads as another variant than the message names becomes a dead letter.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "this type has no `DomainEvent` implementation",

@@ -9,7 +9,7 @@ use std::error::Error;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::event::DomainEvent;
+use crate::event::{DomainEvent, EventDescriptor};
 use crate::message::{JSON, Message};
 
 #[cfg(feature = "cbor")]
@@ -213,7 +213,8 @@ pub fn is_media_type(content_type: &str, media_type: &str) -> bool {
         .is_some_and(|media| media.trim().eq_ignore_ascii_case(media_type))
 }
 
-/// Decodes the event of a message with the codec of its type. Neither the event type nor the version is looked at.
+/// Decodes the event of a message with the codec of its type. Event type and version are not looked at, but for one thing: a type with several events, such as
+/// an enum, must read the message as the one that the message names, if that is one of them.
 ///
 /// # Errors
 ///
@@ -230,12 +231,31 @@ where
             expected: T::Codec::CONTENT_TYPE,
         });
     }
-    T::Codec::decode(message).map_err(|source| PayloadError::Decode {
+    let event = T::Codec::decode(message).map_err(|source| PayloadError::Decode {
         event_type: message.event_type.clone(),
         version: message.event_version,
         rust_type: type_name::<T>(),
         reason: source.to_string(),
-    })
+    })?;
+    match mistaken(&event, message) {
+        Some(read_as) => Err(PayloadError::Mistaken {
+            event_type: message.event_type.clone(),
+            version: message.event_version,
+            read_as: read_as.rust_type,
+        }),
+        None => Ok(event),
+    }
+}
+
+/// The event that a payload was read as, if it is another one than the message names, and the type has that one too.
+fn mistaken<T: DomainEvent>(event: &T, message: &Message) -> Option<&'static EventDescriptor> {
+    let is_named = |descriptor: &EventDescriptor| {
+        descriptor.version == message.event_version && descriptor.selects(&message.event_type)
+    };
+    if T::DESCRIPTORS.len() < 2 || !T::DESCRIPTORS.iter().any(is_named) {
+        return None;
+    }
+    Some(event.descriptor()).filter(|read_as| !is_named(read_as))
 }
 
 /// Why a payload is not the value that somebody asked for.
@@ -264,6 +284,19 @@ pub enum PayloadError {
         rust_type: &'static str,
         /// The codec's reason.
         reason: String,
+    },
+    /// The bytes fit another event of the type than the message names: its variants look alike when they are read, as with serde's `untagged`.
+    #[error(
+        "payload of `{event_type}` version {version} reads as `{read_as}`, which looks like it; put the variant with more fields first, give \
+         the fields other names, use a representation with a tag (`#[serde(tag = \"type\")]`), or handle `{event_type}` as a struct of its own"
+    )]
+    Mistaken {
+        /// The event type.
+        event_type: String,
+        /// Its version.
+        version: u32,
+        /// The Rust path of the variant that was read.
+        read_as: &'static str,
     },
 }
 
