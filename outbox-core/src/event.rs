@@ -74,8 +74,8 @@ use crate::payload::{self, CodecError, Json, Payload};
 /// | `crate = path` | type | where `outbox_core` is, if the crate depends neither on it nor on `outbox` |
 ///
 /// On an enum each variant is one event: `aggregate` stands on the enum, `name` on the variants. The payload is serde's
-/// output for the value (unless the codec is one of your own), so choose an enum representation that you mean to keep. A handler of an enum gets all its
-/// variants.
+/// output for the value (unless the codec is one of your own), so choose an enum representation that you mean to keep, and that tells the variants apart. A
+/// handler of an enum gets all its variants. What it reads as another variant than the message names becomes a dead letter.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a domain event",
     label = "this type has no `DomainEvent` implementation",
@@ -124,7 +124,7 @@ pub struct EventDescriptor {
     pub subject: Option<&'static str>,
     /// Whether messages get a sequence number and keep their order within the aggregate.
     pub sequenced: bool,
-    /// Path of the Rust type, for error messages only; never stored or sent.
+    /// Path of the Rust type, or of the variant: for error messages, and to tell variants apart when a payload is read. Never stored or sent.
     pub rust_type: &'static str,
     /// Source file of the type, for error messages only.
     pub file: &'static str,

@@ -257,7 +257,8 @@ impl HealthCheck {
         }
         if vitals.halted > 0 {
             reasons.push(match vitals.halted {
-                1 => "1 aggregate was halted by a message that cannot be published; retry or skip it".to_owned(),
+                1 => "1 aggregate was halted by a message that cannot be published; retry or skip it"
+                    .to_owned(),
                 halted => format!(
                     "{halted} aggregates were halted by messages that cannot be published; retry or skip them"
                 ),

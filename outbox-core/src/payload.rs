@@ -3,7 +3,6 @@
 //! Invariant: a message says by its content type how its payload is read, and nothing is decoded by a codec that does not read this content type. Not here:
 //! headers and the rest of the message, see [`crate::codec`].
 
-use std::any::type_name;
 use std::error::Error;
 use std::fmt;
 
@@ -19,7 +18,7 @@ mod reason;
 
 #[cfg(feature = "cbor")]
 pub use cbor::CBOR;
-pub use event_codec::EventCodec;
+pub use event_codec::{EventCodec, decode};
 #[doc(hidden)]
 pub use reason::json_reason;
 
@@ -199,31 +198,6 @@ pub fn is_media_type(content_type: &str, media_type: &str) -> bool {
         .is_some_and(|media| media.trim().eq_ignore_ascii_case(media_type))
 }
 
-/// Decodes the event of a message with the codec of its type. Neither the event type nor the version is looked at.
-///
-/// # Errors
-///
-/// [`PayloadError`]. Trying again does not help.
-pub fn decode<T: EventCodec>(message: &Message) -> Result<T, PayloadError>
-where
-    T::Codec: Decode<T>,
-{
-    let found = &message.content_type;
-    let reads = |media_type: &&str| is_media_type(found, media_type);
-    if !(reads(&T::Codec::CONTENT_TYPE) || T::Codec::ALSO_READS.iter().any(reads)) {
-        return Err(PayloadError::ContentType {
-            found: found.clone(),
-            expected: T::Codec::CONTENT_TYPE,
-        });
-    }
-    T::Codec::decode(message).map_err(|source| PayloadError::Decode {
-        event_type: message.event_type.clone(),
-        version: message.event_version,
-        rust_type: type_name::<T>(),
-        reason: source.to_string(),
-    })
-}
-
 /// Why a payload is not the value that somebody asked for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -250,6 +224,19 @@ pub enum PayloadError {
         rust_type: &'static str,
         /// The codec's reason.
         reason: String,
+    },
+    /// The bytes fit another event of the type than the message names: its variants look alike when they are read, as with serde's `untagged`.
+    #[error(
+        "payload of `{event_type}` version {version} reads as `{read_as}`, which looks like it; put the variant with more fields first, give \
+         the fields other names, use a representation with a tag (`#[serde(tag = \"type\")]`), or handle `{event_type}` as a struct of its own"
+    )]
+    Mistaken {
+        /// The event type.
+        event_type: String,
+        /// Its version.
+        version: u32,
+        /// The Rust path of the variant that was read.
+        read_as: &'static str,
     },
 }
 

@@ -9,7 +9,7 @@ pub const KEY_CHARS_MAX: usize = 255;
 /// Longest subject override, in bytes.
 pub const SUBJECT_BYTES_MAX: usize = 255;
 
-/// Bounds on recorded messages. They are checked before anything is written.
+/// Bounds on recorded messages. They are checked before anything is written. `outbox_record` in SQL has the defaults, whatever a program is configured with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

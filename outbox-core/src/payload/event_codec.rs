@@ -1,7 +1,10 @@
-//! Which codec an event has.
+//! Which codec an event has, and events read from messages with it.
 
-use super::Codec;
-use crate::event::DomainEvent;
+use std::any::type_name;
+
+use super::{Codec, Decode, PayloadError, is_media_type};
+use crate::event::{DomainEvent, EventDescriptor};
+use crate::message::Message;
 
 /// An event whose codec is known. `#[derive(DomainEvent)]` implements it too. By hand it is one line, and only needed for events that handlers take:
 ///
@@ -27,4 +30,50 @@ use crate::event::DomainEvent;
 pub trait EventCodec: DomainEvent + Sized {
     /// The codec that [`DomainEvent::encode`] writes with.
     type Codec: Codec;
+}
+
+/// Decodes the event of a message with the codec of its type. Event type and version are not looked at, but for one thing: a type with several events, such as
+/// an enum, must read the message as the one that the message names, if that is one of them.
+///
+/// # Errors
+///
+/// [`PayloadError`]. Trying again does not help.
+pub fn decode<T: EventCodec>(message: &Message) -> Result<T, PayloadError>
+where
+    T::Codec: Decode<T>,
+{
+    let found = &message.content_type;
+    let reads = |media_type: &&str| is_media_type(found, media_type);
+    if !(reads(&T::Codec::CONTENT_TYPE) || T::Codec::ALSO_READS.iter().any(reads)) {
+        return Err(PayloadError::ContentType {
+            found: found.clone(),
+            expected: T::Codec::CONTENT_TYPE,
+        });
+    }
+    let event = T::Codec::decode(message).map_err(|source| PayloadError::Decode {
+        event_type: message.event_type.clone(),
+        version: message.event_version,
+        rust_type: type_name::<T>(),
+        reason: source.to_string(),
+    })?;
+    match mistaken(&event, message) {
+        Some(read_as) => Err(PayloadError::Mistaken {
+            event_type: message.event_type.clone(),
+            version: message.event_version,
+            read_as: read_as.rust_type,
+        }),
+        None => Ok(event),
+    }
+}
+
+/// The variant that a payload was read as, if the type has another one for the event that the message names. Rust paths are compared: a type that is written
+/// by hand may have several events that its payload does not tell apart.
+fn mistaken<T: DomainEvent>(event: &T, message: &Message) -> Option<&'static EventDescriptor> {
+    if T::DESCRIPTORS.len() < 2 {
+        return None;
+    }
+    let named = T::DESCRIPTORS.iter().find(|descriptor| {
+        descriptor.version == message.event_version && descriptor.selects(&message.event_type)
+    })?;
+    Some(event.descriptor()).filter(|read_as| read_as.rust_type != named.rust_type)
 }

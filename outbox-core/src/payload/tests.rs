@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::*;
-use crate::event::{AggregateId, EventDescriptor};
+use crate::event::{AggregateId, DomainEvent, EventDescriptor};
 use crate::message::{Limits, NewMessage};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]

@@ -34,6 +34,7 @@ use crate::failure::describe;
 use crate::health::HealthCheck;
 use crate::message::{Aggregate, MessageId};
 use crate::publisher::{FailureClass, PublishError, Publisher};
+use crate::retry::Backoff;
 use crate::store::{OutboxStore, StoreError, within};
 use crate::telemetry;
 
@@ -174,25 +175,28 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     ///
     /// Only at the start, for what cannot work until somebody acts: [`RelayError::Catalogue`], [`RelayError::Config`], [`RelayError::Store`] if
     /// the database is not set up or refuses the login ([`StoreError::Setup`]), [`RelayError::Broker`] if the stream is not set up. A database
-    /// that is away at the start is checked when it answers. Once it was checked, a refused login is waited for like an outage.
+    /// that is away at the start is checked when it answers. Once it was checked, a refused login is waited for like an outage. A broker that is away at the
+    /// start is checked when it answers too; what is wrong with it then is logged, and ends nothing.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
         self.check()?;
-        let is_checked = match shutdown.run_until_cancelled(self.preflight()).await {
+        let unchecked = match shutdown.run_until_cancelled(self.preflight()).await {
             Some(checked) => checked?,
             None => return Ok(RelayReport::default()),
         };
         let mut engine = Engine::new(self, Mode::Run);
-        if is_checked {
+        if !unchecked.store && !unchecked.broker {
             return engine.run(&shutdown).await;
         }
-        engine.store_outage.failed(false); // The preflight has told of it.
+        if unchecked.store {
+            engine.store_outage.failed(false); // The preflight has told of it.
+        }
         let stop = shutdown.child_token();
         let run = async {
             let ended = engine.run(&stop).await;
             stop.cancel();
             ended
         };
-        let (ended, checked) = tokio::join!(run, self.check_later(&stop));
+        let (ended, checked) = tokio::join!(run, self.check_later(unchecked, &stop));
         checked?;
         ended
     }
@@ -225,24 +229,37 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         Ok(())
     }
 
-    /// Reports what would silently not work. A database or broker out of reach is no reason not to start. Returns whether the database was checked.
-    async fn preflight(&self) -> Result<bool, RelayError> {
-        let bound = self.config.store_timeout;
-        let unchecked = self.check_store().await?;
-        if let Some(reason) = &unchecked {
+    /// Reports what would silently not work. A database or broker out of reach is no reason not to start.
+    async fn preflight(&self) -> Result<Unchecked, RelayError> {
+        let store = self.check_store().await?;
+        if let Some(reason) = &store {
             tracing::warn!(%reason, "the database cannot be checked now, relay waits for it");
         }
-        let checked = tokio::time::timeout(bound, self.publisher.preflight()).await;
-        match checked.unwrap_or_else(|_| Err(PublishError::new(FailureClass::Unknown, "no answer in time"))) {
-            Ok(warnings) => warnings
-                .iter()
-                .for_each(|warning| tracing::warn!(%warning, "stream")),
+        let broker = match self.check_broker().await {
+            Ok(()) => false,
             Err(error) if error.class() == FailureClass::Configuration => {
                 return Err(RelayError::Broker(describe(&error)));
             }
-            Err(error) => tracing::warn!(reason = %describe(&error), "the stream cannot be checked now"),
+            Err(error) => {
+                tracing::warn!(reason = %describe(&error), "the stream cannot be checked now, tried again later");
+                true
+            }
+        };
+        Ok(Unchecked {
+            store: store.is_some(),
+            broker,
+        })
+    }
+
+    /// Looks whether the broker is set up, and tells its warnings.
+    async fn check_broker(&self) -> Result<(), PublishError> {
+        let checked = tokio::time::timeout(self.config.store_timeout, self.publisher.preflight()).await;
+        let warnings =
+            checked.unwrap_or_else(|_| Err(PublishError::new(FailureClass::Unknown, "no answer in time")))?;
+        for warning in warnings {
+            tracing::warn!(%warning, "stream");
         }
-        Ok(unchecked.is_none())
+        Ok(())
     }
 
     /// Looks whether the database is set up. Returns why it could not be asked.
@@ -261,18 +278,26 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         }
     }
 
-    /// Checks a database that was away at the start, as soon as it answers. What somebody has to repair stops the relay then, as it would have at the start.
-    async fn check_later(&self, stop: &CancellationToken) -> Result<(), RelayError> {
-        let seed = self.config.seed;
-        let mut rng = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
-        let mut failures = 0_u32;
-        loop {
-            failures = failures.saturating_add(1);
-            let pause = self.config.backoff.delay(failures, &mut rng);
-            let pause = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
-            if pause.is_none() {
-                return Ok(());
+    /// Checks what was away at the start, as soon as it answers.
+    async fn check_later(&self, unchecked: Unchecked, stop: &CancellationToken) -> Result<(), RelayError> {
+        let store = async {
+            match unchecked.store {
+                true => self.check_store_later(stop).await,
+                false => Ok(()),
             }
+        };
+        let broker = async {
+            if unchecked.broker {
+                self.check_broker_later(stop).await;
+            }
+        };
+        tokio::join!(store, broker).0
+    }
+
+    /// What somebody has to repair stops the relay, as it would have at the start.
+    async fn check_store_later(&self, stop: &CancellationToken) -> Result<(), RelayError> {
+        let mut pauses = self.pauses();
+        while pauses.next(stop).await {
             match stop.run_until_cancelled(self.check_store()).await {
                 Some(Ok(Some(reason))) => tracing::debug!(%reason, "the database still cannot be checked"),
                 Some(Ok(None)) | None => return Ok(()),
@@ -282,6 +307,59 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// What somebody has to repair is told, once. It ends nothing: a broker that has just come may not know its streams yet, and what is published meets the
+    /// same.
+    async fn check_broker_later(&self, stop: &CancellationToken) {
+        let (mut pauses, mut is_told) = (self.pauses(), false);
+        while pauses.next(stop).await {
+            match stop.run_until_cancelled(self.check_broker()).await {
+                Some(Err(error)) if error.class() == FailureClass::Configuration && !is_told => {
+                    is_told = true;
+                    tracing::error!(reason = %describe(&error), "the stream is not set up, checked again until it is");
+                }
+                Some(Err(error)) => {
+                    tracing::debug!(reason = %describe(&error), "the stream still cannot be checked");
+                }
+                Some(Ok(())) | None => return,
+            }
+        }
+    }
+
+    fn pauses(&self) -> Pauses {
+        let seed = self.config.seed;
+        Pauses {
+            backoff: self.config.backoff,
+            rng: seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed),
+            failures: 0,
+        }
+    }
+}
+
+/// What could not be asked at the start.
+#[derive(Clone, Copy)]
+struct Unchecked {
+    store: bool,
+    broker: bool,
+}
+
+/// Longer and longer pauses.
+struct Pauses {
+    backoff: Backoff,
+    rng: fastrand::Rng,
+    failures: u32,
+}
+
+impl Pauses {
+    /// Returns false if the stop has ended the pause.
+    async fn next(&mut self, stop: &CancellationToken) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        let pause = self.backoff.delay(self.failures, &mut self.rng);
+        stop.run_until_cancelled(tokio::time::sleep(pause))
+            .await
+            .is_some()
     }
 }
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use sea_orm::DbErr;
 use time::OffsetDateTime;
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::rounds::Rounds;
 use crate::dead_letter::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
 use crate::handler::describe;
 
-/// Deletes what has expired every so often, until the stop. The time in between is drawn anew each time, from half to one and a half of `every`.
+/// Deletes what has expired every so often, until the stop. The time in between is from half to one and a half of `every`.
 pub(crate) async fn run(
     letters: DeadLetters,
     consumers: Vec<String>,
@@ -21,29 +21,28 @@ pub(crate) async fn run(
     every: Duration,
     stop: CancellationToken,
 ) {
-    let expiring = async {
-        loop {
-            sleep(every.mul_f64(fastrand::f64() + 0.5)).await;
-            for consumer in &consumers {
-                match expire(&letters, consumer, retention).await {
-                    Ok(0) => {}
-                    Ok(expired) => tracing::warn!(
-                        consumer,
-                        expired,
-                        ?retention,
-                        "dead letters were deleted, because nobody has decided about them"
-                    ),
-                    Err(error) => tracing::warn!(
-                        consumer,
-                        error = %describe(&error),
-                        "expired dead letters could not be deleted, tried again later"
-                    ),
-                }
+    let rounds = Rounds { every, stop };
+    while rounds.pause(0.5..1.5).await {
+        for consumer in &consumers {
+            let (letters, of) = (letters.clone(), consumer.clone());
+            let expiring = async move { expire(&letters, &of, retention).await };
+            match rounds.database(expiring).await {
+                None => return,
+                Some(Ok(0)) => {}
+                Some(Ok(expired)) => tracing::warn!(
+                    consumer,
+                    expired,
+                    ?retention,
+                    "dead letters were deleted, because nobody has decided about them"
+                ),
+                Some(Err(error)) => tracing::warn!(
+                    consumer,
+                    error = %describe(&error),
+                    "expired dead letters could not be deleted, tried again later"
+                ),
             }
         }
-    };
-    // What runs in the database ends in the background.
-    stop.run_until_cancelled(expiring).await;
+    }
 }
 
 /// Index on (consumer, created_at). The age is by the clocks of the database and of this machine.

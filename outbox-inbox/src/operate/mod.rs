@@ -8,6 +8,7 @@ mod plan;
 mod quiet;
 mod rename;
 mod replay;
+mod rounds;
 mod rows;
 pub(crate) mod watch;
 

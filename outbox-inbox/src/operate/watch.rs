@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use outbox_core::{ConsumerStanding, Subscriber};
 use sea_orm::DatabaseConnection;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::rounds::Rounds;
 use super::rows;
 use crate::dedup::sql::InboxSql;
 use crate::handler::describe;
@@ -46,23 +47,25 @@ impl Watch {
         every: Duration,
         stop: CancellationToken,
     ) {
-        while !stop.is_cancelled() {
-            self.look(subscriber, &stop).await;
-            // Drawn anew each time, so that processes that start together do not look together.
-            let pause = sleep(every.mul_f64(0.9 + fastrand::f64() * 0.1));
-            stop.run_until_cancelled(pause).await;
+        let rounds = Rounds { every, stop };
+        self.look(subscriber, &rounds).await;
+        while rounds.pause(0.9..1.0).await {
+            self.look(subscriber, &rounds).await;
         }
     }
 
-    /// A stop ends the wait for the broker. A query is waited for, because one that is dropped costs its connection.
-    async fn look<S: Subscriber>(&mut self, subscriber: &S, stop: &CancellationToken) {
+    /// Ends early after the stop.
+    async fn look<S: Subscriber>(&mut self, subscriber: &S, rounds: &Rounds) {
         let mut trouble = None;
         for consumer in &self.consumers {
-            let standing = bounded(subscriber.standing(consumer));
-            let Some(standing) = stop.run_until_cancelled(standing).await else {
+            let Some(standing) = rounds.answer(bounded(subscriber.standing(consumer))).await else {
                 return;
             };
-            let letters = bounded(rows::letters(&self.db, &self.sql, consumer)).await;
+            let (db, sql, of) = (self.db.clone(), self.sql.clone(), consumer.clone());
+            let counting = async move { bounded(rows::letters(&db, &sql, &of)).await };
+            let Some(letters) = rounds.database(counting).await else {
+                return;
+            };
             let mut watched = Watched::default();
             match standing {
                 Ok(standing) => on_stream(&mut watched, standing.as_ref()),

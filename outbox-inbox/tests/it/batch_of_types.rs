@@ -1,9 +1,10 @@
-//! Batches with events of several types.
+//! Handlers of an enum: batches with events of several types, and variants that look alike.
 
 use std::sync::{Arc, Mutex};
 
 use outbox_core::DomainEvent;
 use outbox_core::testing::MemoryBroker;
+use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{Event, HandlerError, HandlerState, Router, Tx, idempotent_handler};
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
@@ -90,4 +91,57 @@ async fn a_handler_of_an_enum_takes_events_of_all_its_types_at_once(test: TestDb
     }
 }
 
-on_every_backend!(a_handler_of_an_enum_takes_events_of_all_its_types_at_once);
+/// Untagged, serde reads each payload as the first variant, whose fields all of them have.
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "door")]
+#[serde(untagged)]
+enum DoorEvent {
+    #[domain_event(name = "opened")]
+    Opened {
+        #[domain_event(aggregate_id)]
+        door: u64,
+    },
+    #[domain_event(name = "painted")]
+    Painted {
+        #[domain_event(aggregate_id)]
+        door: u64,
+        colour: String,
+    },
+}
+
+#[idempotent_handler(consumer = "doors", batch = 10)]
+async fn count_openings(events: Vec<Event<DoorEvent>>, tx: Tx<'_>) -> Result<(), HandlerError> {
+    for event in &events {
+        if let DoorEvent::Opened { door } = event.0 {
+            let statement = format!("INSERT INTO openings (door) VALUES ({door})");
+            tx.execute_unprepared(&statement).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn a_payload_that_reads_as_another_variant_is_a_dead_letter_and_no_effect(test: TestDb) {
+    test.execute("CREATE TABLE openings (door BIGINT)").await;
+    let broker = MemoryBroker::new();
+    let colour = "green".to_owned();
+    publish(&broker, &DoorEvent::Opened { door: 1 }).await;
+    publish(&broker, &DoorEvent::Painted { door: 2, colour }).await;
+    let inbox = test.inbox(&broker, Router::new().handler::<count_openings>());
+    let report = within(inbox.with_config(slow()).drain()).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");
+    assert_eq!(test.int("SELECT count(*) FROM openings").await, 1);
+    assert_eq!(test.int("SELECT max(door) FROM openings").await, 1);
+    let letters = dead_letters(&test.db, "doors").await.unwrap();
+    let error = &letters[0].error;
+    assert!(
+        error.contains("`door.painted` version 1 reads as `")
+            && error.contains("DoorEvent::Opened`")
+            && error.contains("type"),
+        "{error}"
+    );
+}
+
+on_every_backend!(
+    a_handler_of_an_enum_takes_events_of_all_its_types_at_once,
+    a_payload_that_reads_as_another_variant_is_a_dead_letter_and_no_effect,
+);

@@ -1,6 +1,8 @@
 //! What a database role lacks is found at the start, with the `GRANT` to give.
 
-use outbox_core::testing::MemoryBroker;
+use std::time::Duration;
+
+use outbox_core::testing::{MemoryBroker, not_applicable};
 use outbox_inbox::{Event, HandlerError, Inbox, InboxError, Problem, Router, Tx, idempotent_handler};
 use outbox_sea_orm::ConnectError;
 use sea_orm::DatabaseConnection;
@@ -139,34 +141,64 @@ async fn missing_tables_of_the_outbox_are_refused() {
 }
 
 /// Waiting changes no password, and a migration neither. As the relay does.
+async fn is_refused(test: &TestDb, user: &str) {
+    let db = test
+        .connect_with(|options| {
+            let (of_postgres, of_mysql) = (user.to_owned(), user.to_owned());
+            options.connect_lazy(true);
+            options.map_sqlx_postgres_opts(move |options| options.username(&of_postgres).password("hunter2"));
+            options.map_sqlx_mysql_opts(move |options| options.username(&of_mysql).password("hunter2"));
+        })
+        .await;
+    let inbox = Inbox::new(db, MemoryBroker::new().subscriber())
+        .with_router(Router::new().handler::<count>())
+        .with_config(quick());
+    let error = inbox.drain().await.unwrap_err();
+    assert!(
+        matches!(&error, InboxError::Connect(ConnectError::Refused { .. })),
+        "{error:?}"
+    );
+    let text = error.to_string();
+    assert!(
+        text.contains(&format!("user `{user}`"))
+            && text.contains("refuses the login")
+            && !text.contains("migration"),
+        "{text}"
+    );
+    assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+}
+
 #[tokio::test]
 async fn a_refused_login_ends_the_inbox_at_its_start() {
     for backend in [Backend::Postgres, Backend::MariaDb] {
-        let Some(test) = TestDb::open(backend, "refused_login").await else {
-            continue;
-        };
-        let db = test
-            .connect_with(|options| {
-                options.connect_lazy(true);
-                options.map_sqlx_postgres_opts(|options| options.username("stranger").password("hunter2"));
-                options.map_sqlx_mysql_opts(|options| options.username("stranger").password("hunter2"));
-            })
-            .await;
-        let inbox = Inbox::new(db, MemoryBroker::new().subscriber())
-            .with_router(Router::new().handler::<count>())
-            .with_config(quick());
-        let error = inbox.drain().await.unwrap_err();
-        assert!(
-            matches!(&error, InboxError::Connect(ConnectError::Refused { .. })),
-            "{error:?}"
-        );
-        let text = error.to_string();
-        assert!(
-            text.contains("user `stranger`")
-                && text.contains("refuses the login")
-                && !text.contains("migration"),
-            "{text}"
-        );
-        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        if let Some(test) = TestDb::open(backend, "refused_login").await {
+            is_refused(&test, "stranger").await;
+        }
     }
+}
+
+/// The server knows the user, and asks for the password. The PostgreSQL that `cargo xtask test` starts asks the members of `outbox_password`, and nobody
+/// else.
+#[tokio::test]
+async fn a_wrong_password_ends_the_inbox_at_its_start() {
+    let Some(test) = TestDb::open(Backend::Postgres, "wrong_password").await else {
+        return;
+    };
+    let user = format!("u{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
+    test.execute(&format!(
+        "DO $$ BEGIN CREATE ROLE outbox_password; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$; \
+         SET LOCAL password_encryption = 'scram-sha-256'; CREATE ROLE {user} LOGIN PASSWORD 'right' IN ROLE outbox_password"
+    ))
+    .await;
+    let asks_nobody = test.connect_with(|options| {
+        let user = user.clone();
+        options.connect_lazy(true).acquire_timeout(Duration::from_secs(1));
+        options.map_sqlx_postgres_opts(move |options| options.username(&user).password("hunter2"));
+    });
+    if asks_nobody.await.ping().await.is_ok() {
+        not_applicable("this PostgreSQL asks for no password");
+    } else {
+        is_refused(&test, &user).await;
+    }
+    test.execute(&format!("DROP ROLE {user}")).await;
 }

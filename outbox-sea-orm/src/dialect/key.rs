@@ -159,3 +159,22 @@ fn push_partitions(sql: &mut Sql, column: &str, partitions: &[i64]) {
         .bind(mask)
         .push(&format!("::int8 >> {column}) & 1) <> 0"));
 }
+
+#[cfg(all(test, feature = "postgres"))]
+mod tests {
+    use super::*;
+    use crate::names::TableNames;
+
+    #[test]
+    fn partitions_become_a_mask() {
+        let dialect = Dialect::new(DbBackend::Postgres, &TableNames::new());
+        let mask = |partitions: &[i64]| {
+            let mut sql = dialect.sql("");
+            push_partitions(&mut sql, "p", partitions);
+            sql.statement().values.unwrap().0[0].clone()
+        };
+        assert_eq!(mask(&[0, 2]), Value::from(5_i64));
+        assert_eq!(mask(&[63]), Value::from(i64::MIN));
+        assert_eq!(mask(&(0..64).collect::<Vec<_>>()), Value::from(-1_i64));
+    }
+}

@@ -314,17 +314,4 @@ mod tests {
         assert!(sql.starts_with("WITH free AS MATERIALIZED (SELECT"), "{sql}");
         assert!(sql.contains("LIMIT $1 FOR UPDATE SKIP LOCKED"), "{sql}");
     }
-
-    #[test]
-    fn partitions_become_a_mask() {
-        let dialect = Dialect::new(DbBackend::Postgres, &TableNames::new());
-        let mask = |partitions: &[i64]| {
-            let mut sql = dialect.sql("");
-            push_partitions(&mut sql, "p", partitions);
-            sql.statement().values.unwrap().0[0].clone()
-        };
-        assert_eq!(mask(&[0, 2]), Value::from(5_i64));
-        assert_eq!(mask(&[63]), Value::from(i64::MIN));
-        assert_eq!(mask(&(0..64).collect::<Vec<_>>()), Value::from(-1_i64));
-    }
 }

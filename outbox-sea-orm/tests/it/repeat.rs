@@ -1,8 +1,8 @@
 //! Transactions that lose against concurrent ones are repeated; nothing else is.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::testing::not_applicable;
@@ -10,8 +10,8 @@ use outbox_sea_orm::{
     ErrorKind, OpenTransaction, OutboxConnection, SaveError, SaveWithEvents, TransactionConfig, record,
 };
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, IsolationLevel, PaginatorTrait,
-    QueryFilter,
+    AccessMode, ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, IsolationLevel,
+    PaginatorTrait, QueryFilter,
 };
 use tokio::sync::Barrier;
 
@@ -26,6 +26,8 @@ on_every_backend!(
     a_refusal_of_the_closure_is_returned_at_once_and_leaves_nothing,
     a_panic_of_the_closure_rolls_back,
     a_transaction_that_outlives_its_closure_is_not_committed,
+    the_error_of_a_closure_that_keeps_its_transaction_is_returned,
+    a_transaction_that_only_reads_writes_nothing_and_waits_for_no_writer,
     transactions_that_deadlock_are_repeated_until_both_have_committed,
     the_last_error_is_returned_when_the_attempts_are_used_up,
     a_swallowed_conflict_is_repeated_and_never_stored_in_part,
@@ -139,6 +141,66 @@ async fn a_transaction_that_outlives_its_closure_is_not_committed(db: TestDb) {
         .await;
     assert!(matches!(outcome, Err(SaveError::Database(_))), "{outcome:?}");
     assert_eq!(shop.orders().await, 0);
+}
+
+async fn the_error_of_a_closure_that_keeps_its_transaction_is_returned(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let (kept, attempts) = (Mutex::new(None), AtomicU32::new(0));
+    let order = shop.order(1);
+    let outcome: Result<(), ShopError> = shop
+        .test
+        .outbox()
+        .transaction_with(&quick(), async |tx| {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            order
+                .clone()
+                .insert_with_events(&tx, |order| placed(order.id))
+                .await?;
+            *kept.lock().unwrap() = Some(tx);
+            Err(ShopError::SoldOut)
+        })
+        .await;
+    assert_eq!((outcome, attempts.into_inner()), (Err(ShopError::SoldOut), 1));
+    drop(kept);
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
+}
+
+/// SQLite does not enforce the mode; there it means that the write lock is not taken.
+async fn a_transaction_that_only_reads_writes_nothing_and_waits_for_no_writer(db: TestDb) {
+    let shop = Shop::open(db).await;
+    if shop.test.backend == Backend::SqliteMemory {
+        return not_applicable("a database in memory has one connection");
+    }
+    let reads = quick().with_access_mode(AccessMode::ReadOnly);
+    let (outbox, writer) = (shop.test.outbox(), shop.test.outbox().begin().await.unwrap());
+    shop.order(1).insert(&writer).await.unwrap();
+    let found = outbox
+        .transaction_with(&reads, async |tx| {
+            Ok::<_, ShopError>(order::Entity::find().count(&tx).await?)
+        })
+        .await;
+    writer.rollback().await.unwrap();
+    assert!(found.is_ok(), "{found:?}");
+    if shop.test.sql_backend() == DbBackend::Sqlite {
+        return;
+    }
+    let mut attempts = 0;
+    let order = shop.order(1);
+    let outcome: Result<(), ShopError> = outbox
+        .transaction_with(&reads, |tx| {
+            attempts += 1;
+            let order = order.clone();
+            async move {
+                order.insert_with_events(&tx, |order| placed(order.id)).await?;
+                Ok(())
+            }
+        })
+        .await;
+    assert!(matches!(outcome, Err(ShopError::Database(_))), "{outcome:?}");
+    assert_eq!(
+        (attempts, shop.orders().await, shop.recorded().await.len()),
+        (1, 0, 0)
+    );
 }
 
 /// Adds 1 to two orders, the first before the other one has begun with its second.

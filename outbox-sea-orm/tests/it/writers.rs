@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::{FetchedRow, Message, MessageContext, NewMessage, codec};
-use outbox_sea_orm::migration;
+use outbox_core::{FetchedRow, Limits, Message, MessageContext, NewMessage, codec};
+use outbox_sea_orm::{OutboxConnection, migration};
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, TransactionTrait, Value};
 use time::{Duration, OffsetDateTime};
 
@@ -17,6 +17,7 @@ crate::on_every_backend!(
     writers_in_sql_and_in_rust_share_the_numbers,
     the_same_event_becomes_the_same_message,
     a_refused_call_leaves_no_hole,
+    limits_that_rust_raises_hold_in_sql_only_after_they_were_edited,
 );
 
 /// The arguments of one call. What is `None` is left to its default.
@@ -332,6 +333,55 @@ async fn a_refused_call_leaves_no_hole(test: TestDb) {
         .map(|row| row.message.unwrap().sequence.unwrap())
         .collect();
     assert_eq!(numbers, [1, 2]);
+}
+
+/// The functions do not know the configuration of any program. The guide says to edit the numbers.
+async fn limits_that_rust_raises_hold_in_sql_only_after_they_were_edited(test: TestDb) {
+    let test = with_writers(test).await;
+    let default = Limits::default().payload_bytes_max;
+    let large = Probe::noted("1", 1).with_filler("x".repeat(default));
+    let call = Call {
+        payload: payload(&large),
+        ..Call::noted("1", 1)
+    };
+    let raised = test
+        .config()
+        .with_limits(Limits::default().payload_bytes_max(2 * default));
+    let outbox = OutboxConnection::new(test.db.clone(), raised);
+    let tx = outbox.begin().await.unwrap();
+    outbox_sea_orm::record(&tx, [large]).await.unwrap();
+    tx.commit().await.unwrap();
+    let tx = test.db.begin().await.unwrap();
+    let error = call.record(&tx, &test).await.unwrap_err().to_string();
+    tx.rollback().await.unwrap();
+    assert!(error.contains("OB008"), "{error}");
+
+    let backend = test.sql_backend();
+    let name = test.names.table(backend, "outbox_record");
+    let (kind, edited) = (
+        match backend {
+            DbBackend::Postgres => "FUNCTION",
+            DbBackend::MySql => "PROCEDURE",
+            _ => "VIEW",
+        },
+        migration::writers::sql(backend, &test.names).unwrap(),
+    );
+    assert_eq!(
+        edited.matches(&default.to_string()).count(),
+        2,
+        "the number and the message"
+    );
+    let edited = edited.replace(&default.to_string(), &(2 * default).to_string());
+    // The lines around the procedure are for the command-line client.
+    let edited = edited
+        .replace("DELIMITER //\n", "")
+        .replace("END//\nDELIMITER ;", "END;");
+    test.execute(&format!("DROP {kind} {name}")).await;
+    test.execute(&edited).await;
+    let tx = test.db.begin().await.unwrap();
+    call.record(&tx, &test).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(test.fetch_all().await.len(), 2);
 }
 
 /// On MySQL each statement of a procedure would be committed by itself. And the caller's own last id is kept.

@@ -40,6 +40,7 @@ pub(super) fn launch(folder: &Folder) -> Result<Server> {
     let home = home(folder, "postgres", user)?;
     let data = home.join("data");
     initdb(&programs, &home, &data, user)?;
+    ask_for_passwords(&data)?;
     let command = |port: u16| {
         let mut command = tied_as(&programs.join("postgres"), user);
         command
@@ -133,6 +134,20 @@ fn initdb(programs: &Path, home: &Path, data: &Path, user: Option<User>) -> Resu
     // The caller's folder may be closed to that user, and PostgreSQL returns to where it was started.
     command.current_dir(home);
     quiet::run_with(command, INITDB_LIMIT, INITDB_MANNERS).context(|| "cannot make a data folder".to_owned())
+}
+
+/// Members of this role are asked for their passwords, and nobody else: for tests of logins. The first line that fits counts.
+fn ask_for_passwords(data: &Path) -> Result<()> {
+    let rules = data.join("pg_hba.conf");
+    let write = || {
+        let others = fs::read_to_string(&rules)?;
+        // Written in place, because the file belongs to the server's user.
+        fs::write(
+            &rules,
+            format!("host all +outbox_password all scram-sha-256\n{others}"),
+        )
+    };
+    write().context(|| format!("cannot write {}", rules.display()))
 }
 
 /// The server writes its status into its own data folder, so no stranger on the same port can be taken for it.

@@ -1,6 +1,8 @@
 //! Errors that a relay reports at its start.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use outbox_core::{
     Backlog, EventPolicy, FailureClass, FetchRequest, Fetched, Fitness, Lease, Message, OutboxStore, OwnerId,
@@ -76,6 +78,67 @@ async fn a_database_that_turns_out_not_to_be_set_up_when_it_comes_ends_the_relay
         matches!(&error, RelayError::Store(StoreError::Setup { context }) if context == "no tables"),
         "{error:?}"
     );
+}
+
+/// It would be found at the next start only. The relay goes on, because a broker that has just come may not know its streams yet.
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_was_away_at_the_start_is_checked_when_it_comes() {
+    let (asked, told) = (Arc::new(AtomicU32::new(0)), Told::default());
+    let writer = told.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(move || writer.clone());
+    let _here = tracing::subscriber::set_default(subscriber.finish());
+    let relay = Relay::new(MemoryStore::new(), Late(asked.clone())).with_config(quick());
+    let shutdown = CancellationToken::new();
+    let stop = async {
+        while asked.load(Ordering::Relaxed) < 7 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        shutdown.cancel();
+    };
+    let (ended, ()) = tokio::time::timeout(Duration::from_secs(1_200), async {
+        tokio::join!(relay.run(shutdown.clone()), stop)
+    })
+    .await
+    .expect("it is asked again");
+    ended.unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 7, "not asked after it was checked");
+    let told = String::from_utf8(told.0.lock().unwrap().clone()).unwrap();
+    assert_eq!(told.matches("no stream").count(), 1, "{told}");
+    assert_eq!(told.matches("the window is short").count(), 1, "{told}");
+}
+
+/// The log of a test.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Told {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A publisher whose broker is away at first, then without its stream, and then there with a warning.
+struct Late(Arc<AtomicU32>);
+
+impl Publisher for Late {
+    async fn publish(&self, _: &Message) -> Result<Receipt, PublishError> {
+        Err(PublishError::new(FailureClass::Unknown, "away"))
+    }
+
+    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        match self.0.fetch_add(1, Ordering::Relaxed) {
+            0..3 => Err(PublishError::new(FailureClass::Unknown, "away")),
+            3..6 => Err(PublishError::new(FailureClass::Configuration, "no stream")),
+            _ => Ok(vec!["the window is short".to_owned()]),
+        }
+    }
 }
 
 /// A database that is away at first, and without tables when it comes.

@@ -1,12 +1,11 @@
-//! Consumers on a real JetStream: settings of their own, limits, pauses, and handlers that say *not yet*.
-#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
+//! Settings of a consumer, limits, pauses, and handlers that say *not yet*.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox::core::testing::backend_url;
-use outbox::inbox::{ConsumerState, HandlerLimits, InboxHealthCheck, PausedConsumers};
+use outbox::inbox::{HandlerLimits, PausedConsumers};
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
 use outbox::testing::TestDatabase;
@@ -14,8 +13,8 @@ use sea_orm::{DatabaseConnection, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Longer than any step of a test takes. A test that waits this long has failed.
-const SOON: Duration = Duration::from_secs(30);
+use crate::place::{SOON, eventually, is_paused};
+
 /// The shortest that is allowed, so that the test sees more than one.
 const ACK_WAIT: Duration = Duration::from_secs(1);
 
@@ -60,16 +59,6 @@ async fn ask(event: Event<ParcelPacked>, carrier: HandlerState<Arc<Carrier>>) ->
     Ok(())
 }
 
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let wait = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let waited = tokio::time::timeout(SOON, wait).await;
-    assert!(waited.is_ok(), "{what} did not happen");
-}
-
 async fn pack(db: &DatabaseConnection, parcels: impl IntoIterator<Item = u32>) {
     let tx = db.begin().await.unwrap();
     let events: Vec<_> = parcels
@@ -78,12 +67,6 @@ async fn pack(db: &DatabaseConnection, parcels: impl IntoIterator<Item = u32>) {
         .collect();
     record(&tx, events).await.unwrap();
     tx.commit().await.unwrap();
-}
-
-fn is_paused(health: &InboxHealthCheck) -> bool {
-    let consumers = health.consumers();
-    let carrier = consumers.iter().find(|consumer| consumer.consumer == "carrier");
-    carrier.is_some_and(|carrier| matches!(carrier.state, ConsumerState::Paused { .. }))
 }
 
 /// Each message is delivered once, although the one that is not ready and the one that comes during the pause wait for longer than `ack_wait`.
@@ -116,17 +99,20 @@ async fn limits_pauses_and_deferred_runs_hold(variable: &'static str) {
 
     pack(&db, 1..=12).await;
     relay.drain().await.unwrap();
-    eventually("the first runs", || carrier.all() == 12).await;
+    eventually("the first runs", async || carrier.all() == 12).await;
     let pauses = PausedConsumers::new(db.clone());
     pauses.pause("carrier", "stocktaking").await.unwrap();
-    eventually("the pause", || is_paused(&health)).await;
+    eventually("the pause", async || is_paused(&health, "carrier")).await;
     pack(&db, [100]).await;
     relay.drain().await.unwrap();
     // Parcel 1 is ready, and the broker has not heard of it for longer than `ack_wait` but for progress.
     tokio::time::sleep(ACK_WAIT).await;
     assert_eq!((carrier.asked(1), carrier.asked(100)), (1, 0));
     pauses.resume("carrier").await.unwrap();
-    eventually("the rest", || carrier.asked(1) == 2 && carrier.asked(100) == 1).await;
+    eventually("the rest", async || {
+        carrier.asked(1) == 2 && carrier.asked(100) == 1
+    })
+    .await;
     shutdown.cancel();
     let report = tokio::time::timeout(SOON, run).await.unwrap().unwrap().unwrap();
     assert_eq!(

@@ -1,0 +1,190 @@
+//! A stream and a database for one test: a real server each.
+
+use std::time::Duration;
+
+use outbox::core::testing::backend_url;
+use outbox::inbox::{ConsumerState, InboxHealthCheck, InboxReport};
+use outbox::nats::async_nats::Client;
+use outbox::nats::async_nats::jetstream::consumer::Info;
+use outbox::nats::async_nats::jetstream::{self, stream::Stream};
+use outbox::prelude::*;
+use sea_orm::{
+    ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement,
+    TransactionTrait as _,
+};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+/// Longer than any step of a test takes. A test that waits this long has failed.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+pub(crate) const NEWEST: &str = "OUTBOX_TEST_NATS_URL";
+pub(crate) const OLDEST: &str = "OUTBOX_TEST_NATS_OLD_URL";
+pub(crate) const POSTGRES: &str = "OUTBOX_TEST_POSTGRES_URL";
+pub(crate) const MARIADB: &str = "OUTBOX_TEST_MARIADB_URL";
+
+/// A stream, and a schema or a database, of a test's own. Effects are rows of the table `noted`, which has no unique key.
+pub(crate) struct Place {
+    pub(crate) client: Client,
+    pub(crate) stream: EventStream,
+    pub(crate) db: DatabaseConnection,
+    /// As another process would connect.
+    relay_db: DatabaseConnection,
+    /// Removes the schema or the database.
+    server: DatabaseConnection,
+    remove: String,
+}
+
+impl Place {
+    /// `None` if one of the servers is missing, and the test is skipped.
+    pub(crate) async fn open(nats: &'static str, database: &'static str) -> Option<Self> {
+        let (nats, url) = (backend_url(nats)?, backend_url(database)?);
+        let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);
+        let stream = EventStream::new(&name).with_prefix(&name).unwrap();
+        let client = stream.connect(nats).await.unwrap();
+        stream.provision(&client).await.unwrap();
+
+        let server = pool(url.clone(), None).await;
+        let (create, remove, url, schema) = match server.get_database_backend() {
+            DbBackend::Postgres => (
+                format!("CREATE SCHEMA {name}"),
+                format!("DROP SCHEMA {name} CASCADE"),
+                url,
+                Some(name.as_str()),
+            ),
+            _ => (
+                format!("CREATE DATABASE {name}"),
+                format!("DROP DATABASE {name}"),
+                format!("{}/{name}", url.rsplit_once('/').unwrap().0),
+                None,
+            ),
+        };
+        server.execute_unprepared(&create).await.unwrap();
+        let db = pool(url.clone(), schema).await;
+        outbox::migrate(&db).await.unwrap();
+        db.execute_unprepared("CREATE TABLE noted (consumer VARCHAR(64), what VARCHAR(255))")
+            .await
+            .unwrap();
+        Some(Self {
+            client,
+            stream,
+            relay_db: pool(url, schema).await,
+            db,
+            server,
+            remove,
+        })
+    }
+
+    /// Records events in one transaction, and has them published.
+    pub(crate) async fn publish<E: DomainEvent>(&self, events: impl IntoIterator<Item = E>) {
+        let tx = self.db.begin().await.unwrap();
+        let events: Vec<_> = events.into_iter().collect();
+        record(&tx, events).await.unwrap();
+        tx.commit().await.unwrap();
+        let relay = self.stream.relay(self.relay_db.clone(), self.client.clone());
+        relay.drain().await.unwrap();
+    }
+
+    pub(crate) async fn execute(&self, sql: &str) {
+        self.db.execute_unprepared(sql).await.unwrap();
+    }
+
+    /// The effects of a consumer, sorted.
+    pub(crate) async fn noted(&self, consumer: &str) -> Vec<String> {
+        let sql = format!("SELECT what FROM noted WHERE consumer = '{consumer}' ORDER BY what");
+        let statement = Statement::from_string(self.db.get_database_backend(), sql);
+        let rows = self.db.query_all_raw(statement).await.unwrap();
+        rows.iter().map(|row| row.try_get("", "what").unwrap()).collect()
+    }
+
+    pub(crate) async fn stream_on_server(&self) -> Stream {
+        let jetstream = jetstream::new(self.client.clone());
+        jetstream.get_stream(self.stream.name()).await.unwrap()
+    }
+
+    /// The durable of a consumer.
+    pub(crate) async fn durable(&self, consumer: &str) -> Option<Info> {
+        self.stream_on_server().await.consumer_info(consumer).await.ok()
+    }
+
+    /// Waits until a consumer has answered for all that is on the stream, of which it was given so much since it was made.
+    pub(crate) async fn until_acknowledged(&self, consumer: &str, deliveries: u64) {
+        eventually("the last acknowledgement", async || {
+            self.durable(consumer).await.is_some_and(|info| {
+                info.num_pending == 0
+                    && info.num_ack_pending == 0
+                    && info.delivered.consumer_sequence == deliveries
+            })
+        })
+        .await;
+    }
+
+    pub(crate) async fn close(self) {
+        let jetstream = jetstream::new(self.client.clone());
+        jetstream.delete_stream(self.stream.name()).await.unwrap();
+        self.db.close().await.unwrap();
+        self.relay_db.close().await.unwrap();
+        self.server.execute_unprepared(&self.remove).await.unwrap();
+    }
+}
+
+async fn pool(url: String, schema: Option<&str>) -> DatabaseConnection {
+    let mut options = ConnectOptions::new(url);
+    options.max_connections(10).sqlx_logging(false);
+    if let Some(schema) = schema {
+        options.set_schema_search_path(schema);
+    }
+    Database::connect(options).await.unwrap()
+}
+
+/// Writes an effect.
+pub(crate) async fn note(tx: &Tx<'_>, consumer: &str, what: &str) -> Result<(), HandlerError> {
+    let sql = format!("INSERT INTO noted (consumer, what) VALUES ('{consumer}', '{what}')");
+    tx.execute_unprepared(&sql).await?;
+    Ok(())
+}
+
+/// An inbox that runs until it is stopped.
+pub(crate) struct Process {
+    shutdown: CancellationToken,
+    health: InboxHealthCheck,
+    run: JoinHandle<InboxReport>,
+}
+
+impl Process {
+    pub(crate) fn start(inbox: Inbox<JetStreamSubscriber>) -> Self {
+        let (shutdown, health) = (CancellationToken::new(), inbox.health());
+        let token = shutdown.clone();
+        let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+        Self {
+            shutdown,
+            health,
+            run,
+        }
+    }
+
+    pub(crate) fn is_paused(&self, consumer: &str) -> bool {
+        is_paused(&self.health, consumer)
+    }
+
+    pub(crate) async fn stop(self) -> InboxReport {
+        self.shutdown.cancel();
+        tokio::time::timeout(SOON, self.run).await.unwrap().unwrap()
+    }
+}
+
+pub(crate) fn is_paused(health: &InboxHealthCheck, consumer: &str) -> bool {
+    let consumers = health.consumers();
+    let found = consumers.iter().find(|found| found.consumer == consumer);
+    found.is_some_and(|found| matches!(found.state, ConsumerState::Paused { .. }))
+}
+
+pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let waited = tokio::time::timeout(SOON, wait).await;
+    assert!(waited.is_ok(), "{what} did not happen");
+}
