@@ -117,7 +117,7 @@ pub struct EventDescriptor {
     pub subject: Option<&'static str>,
     /// Whether messages get a sequence number and keep their order within the aggregate.
     pub sequenced: bool,
-    /// Path of the Rust type, for error messages only; never stored or sent.
+    /// Path of the Rust type, or of the variant: for error messages, and to tell variants apart when a payload is read. Never stored or sent.
     pub rust_type: &'static str,
     /// Source file of the type, for error messages only.
     pub file: &'static str,

@@ -247,15 +247,16 @@ where
     }
 }
 
-/// The event that a payload was read as, if it is another one than the message names, and the type has that one too.
+/// The variant that a payload was read as, if the type has another one for the event that the message names. Rust paths are compared: a type that is written
+/// by hand may have several events that its payload does not tell apart.
 fn mistaken<T: DomainEvent>(event: &T, message: &Message) -> Option<&'static EventDescriptor> {
-    let is_named = |descriptor: &EventDescriptor| {
-        descriptor.version == message.event_version && descriptor.selects(&message.event_type)
-    };
-    if T::DESCRIPTORS.len() < 2 || !T::DESCRIPTORS.iter().any(is_named) {
+    if T::DESCRIPTORS.len() < 2 {
         return None;
     }
-    Some(event.descriptor()).filter(|read_as| !is_named(read_as))
+    let named = T::DESCRIPTORS.iter().find(|descriptor| {
+        descriptor.version == message.event_version && descriptor.selects(&message.event_type)
+    })?;
+    Some(event.descriptor()).filter(|read_as| read_as.rust_type != named.rust_type)
 }
 
 /// Why a payload is not the value that somebody asked for.
