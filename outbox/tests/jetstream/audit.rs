@@ -113,7 +113,7 @@ async fn wildcards_take_every_message_once(nats: &'static str) {
         assert!(
             of_consumer
                 .iter()
-                .all(|letter| letter.payload == b"written by hand"),
+                .all(|letter| letter.raw_payload() == b"written by hand"),
             "{of_consumer:?}"
         );
     }
