@@ -23,7 +23,7 @@ use crate::workspace::Workspace;
 pub(crate) enum What {
     /// Writers, relay and latency: groups drain, backlog, hot, latency, write.
     Relay(Options),
-    /// Consumers, their latency and memory, and what failures and several processes cost: groups consume, strategies, latency, memory, failing, across.
+    /// Consumers, their latency and memory, and what failures and several processes cost: groups consume, strategies, latency, memory, failing, across, trimmed.
     Inbox(Options),
     /// Draw the pictures of docs/performance from the figures beside them, which `--json` prints.
     Draw,

@@ -188,6 +188,13 @@ impl Stream {
         Ok(())
     }
 
+    /// Deletes all messages below this stream sequence.
+    pub(crate) async fn purge_below(&self, stream_sequence: u64) -> Result<()> {
+        let stream = self.context.get_stream_no_info(&self.name).await?;
+        stream.purge().sequence(stream_sequence).await?;
+        Ok(())
+    }
+
     /// Checks the number of messages on the stream, and deletes it.
     pub(crate) async fn remove(self, expected: u64) -> Result<()> {
         let found = self.messages().await?;

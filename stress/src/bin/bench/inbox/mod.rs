@@ -11,6 +11,7 @@ mod latency;
 mod memory;
 mod plain;
 mod strategies;
+mod trimmed;
 
 use std::time::Instant;
 
@@ -35,6 +36,7 @@ pub(crate) enum Group {
     Memory,
     Failing,
     Across,
+    Trimmed,
 }
 
 /// The longest wait until a consumer has handled everything.
@@ -86,6 +88,9 @@ pub(crate) async fn figures(
     }
     if is_wanted(Group::Across) {
         figures.extend(across::figures(servers, options).await?);
+    }
+    if is_wanted(Group::Trimmed) {
+        figures.extend(trimmed::figures(servers, options).await?);
     }
     Ok(figures)
 }
