@@ -70,7 +70,7 @@ use crate::payload::{self, CodecError, Json, Payload};
 /// | `sensitive` | field | optional, for personal data and secrets: masked where people look ([`SensitiveFields`](crate::SensitiveFields)); stored, sent and handled as it is |
 /// | `subject = "…"` | struct or variant | optional: a fixed subject instead of the default one |
 /// | `unsequenced` | type or variant | optional: no sequence number and no order, and a cheaper write |
-/// | `codec = Cbor` | type | optional: the format of the payload, a [`Codec`](crate::payload::Codec); default [`Json`](crate::payload::Json) |
+/// | `codec = Cbor` | type | optional: the format of the payload, a [`Codec`](crate::payload::Codec); default [`Json`] |
 /// | `crate = path` | type | where `outbox_core` is, if the crate depends neither on it nor on `outbox` |
 ///
 /// On an enum each variant is one event: `aggregate` stands on the enum, `name` on the variants. The payload is serde's
