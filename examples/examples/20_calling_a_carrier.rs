@@ -1,16 +1,16 @@
 //! `cargo run -p examples --example 20_calling_a_carrier`
 //!
-//! A consumer that calls a system of somebody else: it begins with what is new, spares the other side, waits as long as the other side asks for, and can be
-//! paused by an operator. No server is needed.
+//! A consumer that calls a system of somebody else: it begins with what is new, spares the other side, waits as long as the other side asks for, tells how far
+//! it is behind, and can be paused by an operator. No server is needed.
 
 use std::sync::Mutex;
 use std::time::Duration;
 
-use outbox::inbox::{HandlerLimits, PausedConsumers, StartAt};
+use outbox::inbox::{Consumers, HandlerLimits, PausedConsumers, StartAt};
 use outbox::prelude::*;
 use outbox::testing::{MemoryBroker, TestDatabase};
+use sea_orm::Set;
 use sea_orm::entity::prelude::*;
-use sea_orm::{Set, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -34,6 +34,9 @@ mod parcel {
 struct OrderPlaced {
     #[domain_event(aggregate_id)]
     order_id: i32,
+    // Masked wherever people look at messages and dead letters.
+    #[domain_event(sensitive)]
+    phone: String,
 }
 
 /// Stands for the carrier. It answers the first calls with 429 and `Retry-After`, and a key that it knows with the first label.
@@ -75,11 +78,14 @@ async fn book(
     Ok(())
 }
 
-async fn place(db: &DatabaseConnection, order_id: i32) -> anyhow::Result<()> {
-    let tx = db.begin().await?;
-    record(&tx, [OrderPlaced { order_id }]).await?;
-    tx.commit().await?;
-    Ok(())
+/// After a deadlock or a serialization failure the closure is called again.
+async fn place(db: &OutboxConnection, order_id: i32) -> anyhow::Result<()> {
+    db.transaction(async |tx| {
+        let phone = "+49 170 1234567".to_owned();
+        record(&tx, [OrderPlaced { order_id, phone }]).await?;
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::main]
@@ -97,9 +103,10 @@ async fn main() -> Result<(), outbox::Failure> {
     // As long as a stream keeps messages by default, so that the inbox has nothing to warn of.
     let broker = MemoryBroker::new().with_retention(Some(Duration::from_secs(14 * 24 * 3600)));
     let relay = Relay::new(SqlStore::new(relay_db), broker.publisher());
+    let shop = OutboxConnection::new(db.clone(), OutboxConfig::default());
 
     // What was placed before this consumer existed was booked in another way.
-    place(&db, 1).await?;
+    place(&shop, 1).await?;
     relay.drain().await?;
 
     let two_at_a_time = HandlerLimits::new()
@@ -115,7 +122,7 @@ async fn main() -> Result<(), outbox::Failure> {
         });
     println!("handled at the start: {}", inbox.drain().await?.handled);
 
-    place(&db, 2).await?;
+    place(&shop, 2).await?;
     relay.drain().await?;
     let report = inbox.drain().await?;
     println!("not yet: {}, failed: {}", report.deferred, report.failed);
@@ -123,12 +130,17 @@ async fn main() -> Result<(), outbox::Failure> {
     // The work of an operator, in any process that reaches the database. All processes of the consumer stop within two seconds.
     let paused = PausedConsumers::new(db.clone());
     paused.pause("carrier", "no parcels before Monday").await?;
-    place(&db, 3).await?;
+    place(&shop, 3).await?;
     relay.drain().await?;
     println!("handled in the pause: {}", inbox.drain().await?.handled);
     for consumer in paused.list().await? {
         println!("paused: {}, {}", consumer.consumer, consumer.reason);
     }
+    let lag = Consumers::new(db.clone(), broker.subscriber())
+        .lag("carrier")
+        .await?;
+    let waiting = lag.on_stream.map_or(0, |standing| standing.undelivered);
+    println!("waiting in the pause: {waiting}");
     paused.resume("carrier").await?;
     inbox.drain().await?;
     Ok(())

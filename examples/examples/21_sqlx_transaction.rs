@@ -91,7 +91,11 @@ async fn empty(pool: &sqlx::SqlitePool, basket: i32) -> anyhow::Result<u64> {
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<(), outbox::Failure> {
+    tracing_subscriber::fmt()
+        .with_env_filter("warn")
+        .with_writer(std::io::stderr)
+        .init();
     let database = TestDatabase::create().await?;
     let db = database.connect().await?;
     db.get_schema_builder()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use outbox_sea_orm::{RecordError, SaveError, SaveWithEvents as _};
+use outbox_sea_orm::{SaveError, SaveWithEvents as _};
 use sea_orm::{DatabaseConnection, EntityTrait as _, NotSet, Set};
 use tokio_util::sync::CancellationToken;
 
@@ -108,9 +108,7 @@ where
     let mut tries = 1;
     loop {
         match save().await {
-            Err(error @ (SaveError::Database(_) | SaveError::Record(RecordError::Database(_))))
-                if tries < TRIES =>
-            {
+            Err(error) if error.is_retryable() && tries < TRIES => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     tries,

@@ -68,9 +68,9 @@ enum What {
     SequenceChild {
         #[command(flatten)]
         place: Place,
-        /// Its handler waits for a while in each message.
-        #[arg(long)]
-        waiting: bool,
+        /// What its handler does.
+        #[arg(long, value_enum)]
+        duty: inbox::Duty,
     },
 }
 
@@ -155,7 +155,7 @@ fn main() -> ExitCode {
             }
             What::RelayChild(options) => relay::child(&options).await,
             What::InboxChild(place) => inbox::child(&place).await,
-            What::SequenceChild { place, waiting } => inbox::sequence_child(&place, waiting).await,
+            What::SequenceChild { place, duty } => inbox::sequence_child(&place, duty).await,
         }
     });
     match result {

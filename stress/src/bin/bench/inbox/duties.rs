@@ -153,3 +153,16 @@ pub(super) async fn sequence_waiting(
     tokio::time::sleep(ANSWER).await;
     credit_in_turn(&tx, &event, &about).await
 }
+
+/// As [`sequence_in_turn`], but some messages fail at their first attempt.
+#[idempotent_handler(consumer = "sequence_stumbling", strategy = sequence)]
+pub(super) async fn sequence_stumbling(
+    event: Event<Moved>,
+    about: Metadata,
+    tx: Tx<'_>,
+) -> Result<(), HandlerError> {
+    if about.attempt() == 1 && stumbles(event.account_id, about.sequence().unwrap_or_default()) {
+        return Err(HandlerError::retry("not now"));
+    }
+    credit_in_turn(&tx, &event, &about).await
+}

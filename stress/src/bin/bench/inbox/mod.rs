@@ -25,7 +25,7 @@ use crate::load::{AGGREGATES, Moved};
 use crate::raw::{self, Messages, per_second};
 use crate::servers::{Schema, Servers, Stream, count, pool, subscriber};
 use crate::{Options, Result, check};
-use duties::{ACCOUNTS, FILL_ACCOUNTS, one, sequence_in_turn, sequence_waiting};
+use duties::{ACCOUNTS, FILL_ACCOUNTS, one, sequence_in_turn, sequence_stumbling, sequence_waiting};
 
 /// Figures that are measured together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -226,13 +226,24 @@ pub(crate) async fn child(place: &Place) -> Result<()> {
     serve_inbox::<one>(place, InboxConfig::default().concurrency).await
 }
 
-/// Runs one of several inboxes, each in its own child process. `waiting` says which handler it has.
-pub(crate) async fn sequence_child(place: &Place, waiting: bool) -> Result<()> {
+/// What the handlers of several inboxes do that keep order together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Duty {
+    /// A statement.
+    InTurn,
+    /// They wait as well.
+    Waiting,
+    /// They fail now and then.
+    Stumbling,
+}
+
+/// Runs one of several inboxes, each in its own child process.
+pub(crate) async fn sequence_child(place: &Place, duty: Duty) -> Result<()> {
     let connections = failing::connections();
-    if waiting {
-        serve_inbox::<sequence_waiting>(place, connections).await
-    } else {
-        serve_inbox::<sequence_in_turn>(place, connections).await
+    match duty {
+        Duty::InTurn => serve_inbox::<sequence_in_turn>(place, connections).await,
+        Duty::Waiting => serve_inbox::<sequence_waiting>(place, connections).await,
+        Duty::Stumbling => serve_inbox::<sequence_stumbling>(place, connections).await,
     }
 }
 
