@@ -157,6 +157,12 @@ impl Checker {
             if self.holds(lease.partition, lease.epoch) {
                 self.leases[usize::from(lease.partition)] = None;
             }
+        }
+    }
+
+    /// Notes that a relay releases partitions, before the call may be lost.
+    pub(in super::super) fn lets_go(&mut self, life: Life, leases: &[Lease]) {
+        for lease in leases {
             self.excuse_unsettleable(life, lease.partition);
         }
     }
