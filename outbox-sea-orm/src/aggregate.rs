@@ -218,6 +218,7 @@ where
     /// let saved = basket.save_by(&db, |basket, tx| Box::pin(basket.insert(tx))).await?;
     /// # Ok(())
     /// # }
+    /// # fn main() {}
     /// ```
     ///
     /// Transaction, cancellation and errors are as with [`SaveWithEvents`](crate::SaveWithEvents), except that the size of the rows is not looked
