@@ -113,9 +113,11 @@ impl SensitiveFields {
             false => None,
         };
         match value {
-            // serde also reads a struct from an array, in which fields have no names.
             Some(mut value) if known.fields.is_empty() || value.is_object() => {
-                mask(&mut value, &known.fields);
+                let was_met = mask(&mut value, &known.fields);
+                if !was_met && !known.fields.is_empty() && may_have_nameless_fields(&value) {
+                    return MaskedPayload::Unreadable { bytes };
+                }
                 MaskedPayload::Json(value.to_string())
             }
             _ => MaskedPayload::Unreadable { bytes },
@@ -123,20 +125,36 @@ impl SensitiveFields {
     }
 }
 
-/// Both readers bound the depth of what they read, and so the depth of this.
-fn mask(value: &mut Value, fields: &BTreeSet<String>) {
+/// serde also reads a struct, or a variant of an enum, from an array, in which fields have no names.
+fn may_have_nameless_fields(value: &Value) -> bool {
+    value
+        .as_object()
+        .is_none_or(|values| values.values().any(Value::is_array))
+}
+
+/// Masks the values of these fields, and returns whether there was one. Both readers bound the depth of what they read, and so the depth of this.
+fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
+    let mut was_met = false;
     match value {
         Value::Object(values) => {
             for (name, value) in values {
-                match fields.contains(name) {
-                    true => *value = MASK.into(),
+                was_met |= match fields.contains(name) {
+                    true => {
+                        *value = MASK.into();
+                        true
+                    }
                     false => mask(value, fields),
-                }
+                };
             }
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| mask(value, fields)),
+        Value::Array(values) => {
+            for value in values {
+                was_met |= mask(value, fields);
+            }
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+    was_met
 }
 
 /// A payload as people may see it. `Display` writes it in a line.
@@ -226,6 +244,13 @@ mod tests {
         // Damaged, fields without names, no field, other codecs.
         for payload in [r#"{"email""#, r#"["a", 1]"#, r#""abcdef""#, "12345678"] {
             check("order.placed", 1, json, payload, unreadable);
+        }
+        // Fields without names inside a variant of an enum.
+        for (payload, bytes) in [
+            (r#"{"Placed":[7,"a"]}"#, "18"),
+            (r#"{"t":"P","c":[7,"a"]}"#, "21"),
+        ] {
+            check("order.placed", 1, json, payload, &unreadable.replace('8', bytes));
         }
         check(
             "order.placed",

@@ -170,14 +170,14 @@ pub(crate) async fn claim(
 }
 
 /// Records why a dead letter failed again, and makes those behind it in its aggregate open too, because they must not overtake it. Outside of the
-/// handler's transaction, after that was rolled back. A crash before this: the dead letter is open with its old error.
+/// handler's transaction, after that was rolled back. A crash before this: the dead letter is open with its old error. Returns whether the dead letter is still there.
 pub(crate) async fn failed_again<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
     letter: &StoredDeadLetter,
     behind: Option<(&str, &Aggregate)>,
     error: &str,
-) -> Result<(), DbErr> {
+) -> Result<bool, DbErr> {
     let mut sql = inbox.sql(format!(
         "UPDATE {} SET status = {OPEN}, error = ",
         inbox.dead_letters()
@@ -185,9 +185,10 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     sql.bind(storable_error(error))
         .push(" WHERE id = ")
         .bind(letter.id);
-    db.execute_raw(sql.statement()).await?;
+    // MySQL counts the rows that are found here, as the others do: sqlx asks for that.
+    let is_there = db.execute_raw(sql.statement()).await?.rows_affected() > 0;
     let Some((consumer, aggregate)) = behind else {
-        return Ok(());
+        return Ok(is_there);
     };
     // Index inbox_dead_letters_retry.
     let mut sql = inbox.sql(format!(
@@ -202,7 +203,7 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     sql.push(" AND aggregate_id = ")
         .bind(inbox.name(Some(&aggregate.id)));
     db.execute_raw(sql.statement()).await?;
-    Ok(())
+    Ok(is_there)
 }
 
 #[cfg(test)]

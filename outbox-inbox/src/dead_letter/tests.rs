@@ -131,10 +131,14 @@ impl TestDb {
     }
 
     async fn fail(&self, letter: &StoredDeadLetter, error: &str) {
+        assert!(self.is_there_when_it_fails(letter, error).await);
+    }
+
+    async fn is_there_when_it_fails(&self, letter: &StoredDeadLetter, error: &str) -> bool {
         let behind = Aggregate::new("order", "1");
         retry::failed_again(&self.db, &self.sql, letter, Some(("billing", &behind)), error)
             .await
-            .unwrap();
+            .unwrap()
     }
 
     /// Status and attempts of a message's inbox row.

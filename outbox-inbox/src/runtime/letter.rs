@@ -37,8 +37,11 @@ impl<M> Attempt<'_, M> {
         let message = message.as_deref();
         let behind = message.map(|message| (consumer.name, &message.aggregate));
         let write = || retry::failed_again(shared.database.pool(), &shared.sql, letter, behind, error);
-        if let Err(handling) = self.until_done(write).await {
-            return handling;
+        match self.until_done(write).await {
+            Ok(true) => {}
+            // It was erased or discarded meanwhile: its payload is shown to nobody any more.
+            Ok(false) => return Handling::Skipped,
+            Err(handling) => return handling,
         }
         tracing::error!(consumer = consumer.name, letter = %letter.id, %error, "a dead letter failed again");
         let error = storable_error(error);

@@ -58,8 +58,12 @@ async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
         let id = id_of_message("billing", marked.event_id.as_uuid());
         assert_eq!(letters.retry(&DeadLetterSelection::ids([id])).await.unwrap(), 1);
 
+        let due = test.due().await;
+
         let aggregate = Aggregate::new("order", "1");
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(3, 0, 1));
+        // A try that ends afterwards must not tell of it.
+        assert!(!test.is_there_when_it_fails(&due[0], "ada@example.org").await);
         assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(0, 0, 1));
 
         let left = letters.list(&DeadLetterSelection::all(), 10).await.unwrap();
