@@ -207,7 +207,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// # Errors
     ///
     /// As [`Self::run`], and [`RelayError::Store`] or [`RelayError::Broker`] as soon as the store or the broker fails: what
-    /// was settled stays settled, the rest is still pending.
+    /// was settled stays settled, the rest is still pending. If the store refuses the verdict on a single message
+    /// ([`StoreError::Refused`]), all others are published first, and the error is returned then.
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
         self.check()?;
         Engine::new(self, Mode::Drain)

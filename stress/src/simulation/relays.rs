@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use outbox_core::StoreError;
 use outbox_core::relay::{Relay, RelayError, RelayReport};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -210,7 +211,7 @@ async fn run_once(world: &Arc<World>, number: u32) {
     end(world, life, outcome, drains);
 }
 
-/// A relay that drains: it publishes the due messages and ends. Its first error ends it as well.
+/// A relay that drains: it publishes the due messages and ends. Errors end it as well, but for verdicts that are refused.
 async fn drain(
     world: &Arc<World>,
     life: Life,
@@ -221,7 +222,12 @@ async fn drain(
     let mut shared = world.shared();
     match outcome {
         Ok(outcome) => {
-            if let Some(Ok(_)) = outcome {
+            // A verdict that the store refuses makes a drain fail after all else is published.
+            let refused = |error: &RelayError| matches!(error, RelayError::Store(StoreError::Refused { .. }));
+            if outcome
+                .as_ref()
+                .is_some_and(|ended| ended.as_ref().err().is_none_or(refused))
+            {
                 shared.checker.drained(life);
             }
             outcome

@@ -63,7 +63,7 @@ type Slot<'a, T> = Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>;
 pub(super) enum Mode {
     /// Until it is told to stop; trouble is waited out.
     Run,
-    /// Until nothing is due; the first trouble ends it.
+    /// Until nothing is due; the first trouble ends it, but for verdicts that the store refuses for their own sake.
     Drain,
 }
 
@@ -98,6 +98,8 @@ pub(super) struct Engine<'a, S, P> {
     settle_after: Option<Instant>,
     /// Settlements in a row in which the store refused a verdict.
     refusals: u32,
+    /// Why a drain fails although it went on: the store refused a verdict.
+    refusal: Option<StoreError>,
     stopping: Option<Stopping>,
     fetching: Slot<'a, FetchDone>,
     settling: Slot<'a, SettleDone>,
@@ -180,6 +182,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             store_failing_since: [None; Activity::COUNT],
             settle_after: None,
             refusals: 0,
+            refusal: None,
             stopping: None,
             fetching: None,
             settling: None,
@@ -267,6 +270,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                     self.stop(publishing.len());
                 }
             }
+        }
+        if let Some(refusal) = self.refusal.take() {
+            outcome = outcome.and(Err(refusal.into()));
         }
         let unconfirmed = publishing.len();
         drop(publishing);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outbox_core::health::Health;
 use outbox_core::retry::Backoff;
-use outbox_core::{FailureClass, MessageId, NewMessage, Relay};
+use outbox_core::{FailureClass, MessageId, NewMessage, Relay, RelayError, StoreError};
 
 use super::watched::Watched;
 use super::*;
@@ -182,6 +182,40 @@ async fn what_waits_behind_a_refused_verdict_hides_no_delayed_messages() {
         assert_eq!(broker.messages().len(), 50);
     })
     .await;
+}
+
+/// A job that drains now and then used to end at the refused verdict each time, and never came to messages whose delay was over.
+#[tokio::test(start_paused = true)]
+async fn a_drain_publishes_all_else_before_it_fails_at_a_refused_verdict() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let relay = relay_of(&store, &broker, quick());
+    let later = NewMessage::from_event(&Credited {
+        account: 17,
+        cents: 1,
+    })
+    .unwrap();
+    let later = later.available_at(store.now() + Duration::from_secs(1));
+    store.record([later]).unwrap();
+    relay.drain().await.unwrap();
+    assert_eq!(statuses(&store, 17), [Waiting], "its delay is not over");
+
+    credit(&store, 16, 100);
+    store.refuse_verdicts(&[first_of(&store, 3)]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    for again in [false, true] {
+        let error = relay.drain().await.unwrap_err();
+        assert!(
+            matches!(error, RelayError::Store(StoreError::Refused { .. })),
+            "{error}"
+        );
+        assert!(all_published(&store, &[3]), "again: {again}");
+        assert_eq!(statuses(&store, 17), [Published], "again: {again}");
+        assert_eq!(statuses(&store, 3)[1..], [Published; 99], "again: {again}");
+    }
+    store.refuse_verdicts(&[]);
+    relay.drain().await.unwrap();
+    assert!(all_published(&store, &[]));
+    assert_eq!(broker.messages().len(), 1601, "no copy has an id of its own");
 }
 
 /// However often the verdict is tried again, it is one message's fault, and no reason to leave the work to others.
