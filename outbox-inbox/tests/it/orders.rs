@@ -64,6 +64,15 @@ impl Orders {
         });
     }
 
+    /// Sets the rule of several orders at once: no handler sees it for some of them only.
+    pub(crate) fn rule_all(&self, orders: impl IntoIterator<Item = u64>, rule: Rule) {
+        self.0.send_modify(|state| {
+            state
+                .rules
+                .extend(orders.into_iter().map(|order_id| (order_id, rule)))
+        });
+    }
+
     /// Sets or ends the rule of one line.
     pub(crate) fn line_rule(&self, line: (u64, u32), rule: impl Into<Option<Rule>>) {
         self.0.send_modify(|state| match rule.into() {
