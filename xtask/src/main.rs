@@ -6,6 +6,7 @@ mod bench;
 mod chaos;
 mod demo;
 mod failure;
+mod failures;
 mod graph;
 mod lint;
 mod process;

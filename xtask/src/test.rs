@@ -13,6 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 
 use crate::failure::{Context, Failure, Result};
+use crate::failures::Failures;
 use crate::process::{Manners, Process};
 use crate::services::{Availability, FOR_TESTS, Services};
 use crate::unfinished::Unfinished;
@@ -71,6 +72,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let log = fs::read_to_string(&skip_log).unwrap_or_default();
     drop(services);
     report_missing(&missing);
+    for line in outcome.failures.lines() {
+        println!("{line}");
+    }
     for line in totals.closing_lines(&log) {
         println!("{line}");
     }
@@ -116,6 +120,7 @@ fn test_threads() -> usize {
 struct Outcome {
     status: ExitStatus,
     totals: Totals,
+    failures: Failures,
 }
 
 fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &Workspace) -> Result<Outcome> {
@@ -134,6 +139,7 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
         .stdout()
         .ok_or_else(|| Failure::new("cargo test has no output"))?;
     let (mut totals, mut unfinished) = (Totals::default(), Unfinished::default());
+    let mut failures = Failures::default();
     let mut stdout = std::io::stdout();
     let lines = lines_of(output);
     loop {
@@ -150,6 +156,7 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
         let text = String::from_utf8_lossy(&line);
         totals.add(Totals::parse(&text).unwrap_or_default());
         unfinished.read(&text);
+        failures.read(&text);
         line.push(b'\n');
         stdout
             .write_all(&line)
@@ -158,6 +165,7 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
     Ok(Outcome {
         status: process.wait()?,
         totals,
+        failures,
     })
 }
 
