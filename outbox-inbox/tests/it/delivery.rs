@@ -16,6 +16,7 @@ use outbox_inbox::{
 };
 use sea_orm::DatabaseConnection;
 use time::OffsetDateTime;
+use tokio::sync::Notify;
 
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, eventually, lines, numbered, prepare, put};
@@ -405,6 +406,8 @@ struct Silent {
     subscriber: MemorySubscriber,
     subscriptions: Arc<AtomicU32>,
     stopped: Arc<AtomicU32>,
+    /// Told when the first subscription is stopped.
+    stopping: Arc<Notify>,
     /// How long the first subscription takes to end.
     ending: Duration,
 }
@@ -413,6 +416,7 @@ struct SilentSubscription {
     subscription: MemorySubscription,
     silent: bool,
     stopped: Arc<AtomicU32>,
+    stopping: Arc<Notify>,
     ending: Duration,
     fetched: Vec<MemoryDelivery>,
 }
@@ -437,6 +441,7 @@ impl Subscriber for Silent {
             subscription: self.subscriber.subscribe(consumer).await?,
             silent,
             stopped: self.stopped.clone(),
+            stopping: self.stopping.clone(),
             ending: self.ending,
             fetched: Vec::new(),
         })
@@ -474,6 +479,7 @@ impl Subscription for SilentSubscription {
     async fn stop(&mut self) -> Vec<MemoryDelivery> {
         if self.stopped.fetch_add(1, Ordering::SeqCst) == 0 && !self.ending.is_zero() {
             tokio::time::resume();
+            self.stopping.notify_one();
             tokio::time::sleep(self.ending).await;
         }
         let mut fetched = std::mem::take(&mut self.fetched);
@@ -499,6 +505,7 @@ async fn a_silent_subscription_is_opened_anew() {
             subscriber: broker.subscriber(),
             subscriptions: subscriptions.clone(),
             stopped: Arc::default(),
+            stopping: Arc::default(),
             ending: Duration::ZERO,
         },
     )
@@ -529,11 +536,12 @@ async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
     let test = TestDb::open(Backend::SqliteMemory, "silent_stop").await.unwrap();
     let (broker, script) = (MemoryBroker::new(), Script::ok());
     publish(&broker, &placed(1)).await;
-    let (subscriptions, stopped) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (subscriptions, stopping) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
     let silent = Silent {
         subscriber: broker.subscriber(),
         subscriptions: subscriptions.clone(),
-        stopped: stopped.clone(),
+        stopped: Arc::default(),
+        stopping: stopping.clone(),
         ending: Duration::from_millis(300),
     };
     let inbox = Inbox::new(test.db.clone(), silent)
@@ -550,9 +558,8 @@ async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
     })
     .await;
     tokio::time::pause();
-    while stopped.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
+    // The clock goes again as soon as the subscription is stopped. A test that looked once a second would come too late.
+    stopping.notified().await;
     shutdown.cancel();
     assert_eq!(within(run).await.unwrap().handled, 0);
     assert_eq!(subscriptions.load(Ordering::SeqCst), 1, "it subscribes no more");
