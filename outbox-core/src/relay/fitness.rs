@@ -108,7 +108,8 @@ impl Checkup {
                 self.sicken(rng);
                 true
             }
-            (State::Ailing, None) if keeps => {
+            // Its own messages flow. That a probe failed says less, and no other probe might follow.
+            (State::Ailing, _) if keeps && failing_since.is_none() => {
                 self.recover();
                 false
             }
@@ -140,6 +141,8 @@ impl Checkup {
 
     fn recover(&mut self) {
         self.state = State::Working;
+        self.probes_failing = None;
+        self.failed_probes = 0;
         self.recovered_at = Some(Instant::now());
     }
 
@@ -238,6 +241,27 @@ mod tests {
             checkup.check(None, true, &mut rng),
             "while somebody is ailing, it counts"
         );
+    }
+
+    /// Two ailing relays wait for each other for ever if one of them does not notice that it works again.
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_failed_keeps_no_relay_ailing_whose_messages_flow() {
+        let lease_ttl = Duration::from_secs(15);
+        let mut rng = fastrand::Rng::with_seed(1);
+        for owns in [true, false] {
+            let mut checkup = Checkup::new(lease_ttl, Duration::from_secs(30));
+            let failing_since = Instant::now();
+            tokio::time::advance(lease_ttl).await;
+            assert!(checkup.check(Some(failing_since), true, &mut rng));
+            // The probe began before the relay called itself ailing, or before it took partitions over.
+            assert!(!checkup.probed(false, owns, &mut rng));
+            assert!(!checkup.check(Some(failing_since), true, &mut rng));
+            assert_eq!(checkup.fitness(), Fitness::Ailing);
+            assert!(!checkup.check(None, true, &mut rng));
+            tokio::time::advance(lease_ttl).await;
+            assert!(!checkup.check(None, true, &mut rng), "and that lasts");
+            assert_eq!(checkup.fitness(), Fitness::Unproven);
+        }
     }
 
     /// A relay that is neither fit nor ailing for ever helps nobody.
