@@ -7,5 +7,6 @@
 
 mod config;
 mod deploy;
+mod guide;
 mod place;
 mod program;

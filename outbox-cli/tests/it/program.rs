@@ -156,6 +156,23 @@ async fn an_outbox_that_cannot_start_ends_the_others_with_its_error() {
 }
 
 #[tokio::test]
+async fn missing_tables_end_it_with_the_setting_that_makes_them() {
+    let Some(place) = Place::open(Kind::Sqlite).await else {
+        return;
+    };
+    let config = place.outbox("shop").replace("true", "false");
+    let servers = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+    ];
+    let (code, log) = Program::start(&config, &servers).failure().await;
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("table outbox_messages is missing"), "{log}");
+    assert!(log.contains("`migrate = true` in the file makes them"), "{log}");
+    place.close().await;
+}
+
+#[tokio::test]
 async fn two_outboxes_have_metrics_of_their_own() {
     let Some(place) = Place::open(Kind::Sqlite).await else {
         return;

@@ -4,12 +4,12 @@
 
 use std::thread;
 
-use outbox::core::Relay;
 use outbox::core::shutdown::CancellationToken;
+use outbox::core::{Relay, RelayError, StoreError};
 use outbox::nats::async_nats::{Client, ServerAddr};
 use outbox::nats::{EventStream, ProvisionError, connect_options};
 use outbox::sea_orm::{SqlStore, migration};
-use outbox::{Failure, Runner};
+use outbox::{Failure, RunError, Runner};
 use sea_orm::{ConnectOptions, DatabaseConnection};
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
@@ -68,10 +68,22 @@ async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failu
     };
     let runner = runner?;
     shared.probes.runs(index, runner.health());
-    let report = runner.run_until(shared.shutdown.clone()).await?;
+    let ended = runner.run_until(shared.shutdown.clone()).await;
+    let report = ended.map_err(|error| explain(error, outbox))?;
     let published: u64 = report.relays.iter().map(|relay| relay.published).sum();
     tracing::info!(published, "the relay has stopped");
     Ok(())
+}
+
+/// The library's advice about missing tables is for programs that link it.
+fn explain(error: RunError, outbox: &Outbox) -> Failure {
+    match error {
+        RunError::Relay(error @ RelayError::Store(StoreError::Setup { .. })) if !outbox.section.migrate => {
+            let text = outbox::core::describe(&error);
+            format!("{text}; if tables are missing, `migrate = true` in the file makes them").into()
+        }
+        error => error.into(),
+    }
 }
 
 async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<Runner, Failure> {
