@@ -103,14 +103,24 @@ async fn a_wrong_configuration_ends_it_with_2() {
         assert_eq!(code, Some(2), "{log}");
         assert!(log.contains(expected), "{log}");
     }
-    let (code, log) = Program::start("", &[("DATABASE_URL", "oracle://u:hunter2@h"), servers[1]])
-        .failure()
-        .await;
-    assert_eq!(code, Some(2), "{log}");
-    assert!(
-        log.contains("the address of the database is malformed") && !log.contains("hunter2"),
-        "{log}"
-    );
+    for (servers, expected) in [
+        (
+            [("DATABASE_URL", "oracle://u:hunter2@h"), servers[1]],
+            "the address of the database is malformed",
+        ),
+        (
+            [servers[0], ("NATS_URL", "nats://u:hunter2@h:port")],
+            "the address of nats is malformed",
+        ),
+        (
+            [servers[0], ("NATS_URL", "")],
+            "set NATS_URL or OUTBOX_OUTBOX_NATS_URL",
+        ),
+    ] {
+        let (code, log) = Program::start("", &servers).failure().await;
+        assert_eq!(code, Some(2), "{log}");
+        assert!(log.contains(expected) && !log.contains("hunter2"), "{log}");
+    }
 }
 
 /// Readiness comes with the servers: until then it is alive, and says what it waits for.
@@ -133,6 +143,27 @@ async fn it_is_alive_and_not_ready_while_it_waits_for_a_server() {
     assert_eq!(program.get("/livez").await.0, 200);
     program.terminate();
     assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+}
+
+#[tokio::test]
+async fn a_log_for_machines_has_an_object_per_line_with_the_name_of_the_outbox() {
+    let servers = [
+        ("DATABASE_URL", "sqlite::memory:"),
+        ("NATS_URL", "nats://127.0.0.1:1"),
+    ];
+    let mut program = Program::start("[log]\nformat = \"json\"\n[[outbox]]\nname = \"shop\"", &servers);
+    eventually("the wait for nats", async || {
+        program.log().contains("waiting for nats")
+    })
+    .await;
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+    let log = program.log();
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(lines.iter().any(|line| line["threadName"] == "shop"), "{log}");
 }
 
 /// The second outbox may not make its stream. The first one, which runs, ends with it.

@@ -8,9 +8,10 @@ use outbox::core::{FailureClass, Message, PublishError, Publisher, Receipt, Rela
 use outbox::sea_orm::{ConnectError, SqlStore};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 
+use super::one;
 use crate::config::{Config, Outbox};
 
-/// Checks the address of the database and the settings of the relay.
+/// Checks the addresses of the servers and the settings of the relay.
 pub(super) async fn check(outbox: &Outbox) -> Result<(), Failure> {
     named(outbox, try_check(outbox).await)
 }
@@ -21,6 +22,7 @@ pub(super) fn named<T>(outbox: &Outbox, outcome: Result<T, Failure>) -> Result<T
 }
 
 async fn try_check(outbox: &Outbox) -> Result<(), Failure> {
+    one::servers(outbox)?;
     let db = lazy(outbox).await?;
     let store = SqlStore::new(db).with_names(&outbox.table_names()?)?;
     let relay = Relay::new(store, Nowhere).with_config(outbox.section.relay.relay_config());

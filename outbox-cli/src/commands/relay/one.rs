@@ -131,11 +131,14 @@ async fn connect(stream: &EventStream, outbox: &Outbox) -> Result<Client, Failur
             )
         })?;
     }
+    Ok(stream.connect_with(servers(outbox)?, options).await?)
+}
+
+/// The servers of NATS. An address may hold a password, so the error does not quote it.
+pub(super) fn servers(outbox: &Outbox) -> Result<Vec<ServerAddr>, Failure> {
     let servers = outbox.nats_url.expose().split(',').map(str::trim);
-    let servers: Result<Vec<ServerAddr>, _> = servers.map(str::parse).collect();
-    // The address may hold a password, so the error does not quote it.
-    let servers = servers.map_err(|_| "the address of nats is malformed; use `nats://host:port`")?;
-    Ok(stream.connect_with(servers, options).await?)
+    let servers: Result<_, _> = servers.map(str::parse).collect();
+    servers.map_err(|_| "the address of nats is malformed; use `nats://host:port`".into())
 }
 
 /// A server that has no leader yet, or that another process changes, is waited for, as one that is away.
