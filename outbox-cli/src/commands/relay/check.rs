@@ -8,7 +8,7 @@ use outbox::core::{FailureClass, Message, PublishError, Publisher, Receipt, Rela
 use outbox::sea_orm::{ConnectError, SqlStore};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 
-use super::one;
+use super::servers;
 use crate::config::{Config, Outbox};
 
 /// Checks the addresses of the servers and the settings of the relay.
@@ -22,7 +22,7 @@ pub(super) fn named<T>(outbox: &Outbox, outcome: Result<T, Failure>) -> Result<T
 }
 
 async fn try_check(outbox: &Outbox) -> Result<(), Failure> {
-    one::servers(outbox)?;
+    servers::of(outbox)?;
     let db = lazy(outbox).await?;
     let store = SqlStore::new(db).with_names(&outbox.table_names()?)?;
     let relay = Relay::new(store, Nowhere).with_config(outbox.section.relay.relay_config());

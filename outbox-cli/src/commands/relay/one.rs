@@ -6,7 +6,7 @@ use std::thread;
 
 use outbox::core::shutdown::CancellationToken;
 use outbox::core::{Relay, RelayError, StoreError};
-use outbox::nats::async_nats::{Client, ServerAddr};
+use outbox::nats::async_nats::Client;
 use outbox::nats::{EventStream, ProvisionError, connect_options};
 use outbox::sea_orm::{SqlStore, migration};
 use outbox::{Failure, RunError, Runner};
@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use super::check;
 use super::metrics::Metrics;
 use super::probes::Probes;
+use super::servers;
 use crate::config::Outbox;
 
 /// Threads of an outbox. A relay waits far more than it computes.
@@ -131,14 +132,7 @@ async fn connect(stream: &EventStream, outbox: &Outbox) -> Result<Client, Failur
             )
         })?;
     }
-    Ok(stream.connect_with(servers(outbox)?, options).await?)
-}
-
-/// The servers of NATS. An address may hold a password, so the error does not quote it.
-pub(super) fn servers(outbox: &Outbox) -> Result<Vec<ServerAddr>, Failure> {
-    let servers = outbox.nats_url.expose().split(',').map(str::trim);
-    let servers: Result<_, _> = servers.map(str::parse).collect();
-    servers.map_err(|_| "the address of nats is malformed; use `nats://host:port`".into())
+    Ok(stream.connect_with(servers::of(outbox)?, options).await?)
 }
 
 /// A server that has no leader yet, or that another process changes, is waited for, as one that is away.
