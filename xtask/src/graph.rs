@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "outbox",
         &["outbox-core", "outbox-inbox", "outbox-nats", "outbox-sea-orm"],
     ),
+    ("outbox-cli", &["outbox"]),
     (
         "examples",
         &[

@@ -162,8 +162,12 @@ impl EventStream {
         }
     }
 
-    /// Checks the description itself, so that the error does not depend on the server's version.
-    fn check(&self) -> Result<(), ProvisionError> {
+    /// Checks the description itself, without a server. [`provision`](Self::provision) does so first, and the error does not depend on the server's version.
+    ///
+    /// # Errors
+    ///
+    /// [`ProvisionError::Spec`] if the description contradicts itself.
+    pub fn check(&self) -> Result<(), ProvisionError> {
         let spec = |reason| ProvisionError::Spec {
             stream: self.name.escape_debug().to_string(),
             reason,

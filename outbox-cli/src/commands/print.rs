@@ -1,0 +1,48 @@
+//! `outbox print`: files to start from, as they are built into the program.
+
+use std::io::Write as _;
+
+use clap::Subcommand;
+
+use crate::config::DEFAULT_FILE;
+use crate::failure::CommandError;
+
+/// The files that can be printed.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum PrintCommand {
+    /// A configuration with every setting, its default and its meaning.
+    Config,
+    /// A unit file for systemd.
+    Systemd,
+    /// A Containerfile.
+    Containerfile,
+    /// A manifest for Kubernetes.
+    Kubernetes,
+}
+
+/// The unit file.
+const UNIT: &str = include_str!("../../deploy/outbox-relay.service");
+/// The Containerfile.
+const CONTAINERFILE: &str = include_str!("../../deploy/Containerfile");
+/// The manifest.
+const MANIFEST: &str = include_str!("../../deploy/kubernetes.yaml");
+
+impl PrintCommand {
+    /// Prints the file to the standard output.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::Failed`] if the standard output takes no more.
+    pub fn run(self) -> Result<(), CommandError> {
+        let text = match self {
+            Self::Config => DEFAULT_FILE,
+            Self::Systemd => UNIT,
+            Self::Containerfile => CONTAINERFILE,
+            Self::Kubernetes => MANIFEST,
+        };
+        std::io::stdout()
+            .write_all(text.as_bytes())
+            .map_err(CommandError::failed)
+    }
+}

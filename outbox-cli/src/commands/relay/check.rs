@@ -1,0 +1,90 @@
+//! Finds what is wrong in a configuration without asking a server.
+
+use std::fmt::Write as _;
+
+use outbox::Failure;
+use outbox::core::shutdown::CancellationToken;
+use outbox::core::{FailureClass, Message, PublishError, Publisher, Receipt, Relay};
+use outbox::sea_orm::{ConnectError, SqlStore};
+use sea_orm::{ConnectOptions, Database, DatabaseConnection};
+
+use super::servers;
+use crate::config::{Config, Outbox};
+
+/// Checks the addresses of the servers and the settings of the relay.
+pub(super) async fn check(outbox: &Outbox) -> Result<(), Failure> {
+    named(outbox, try_check(outbox).await)
+}
+
+/// Puts the outbox's name before its error.
+pub(super) fn named<T>(outbox: &Outbox, outcome: Result<T, Failure>) -> Result<T, Failure> {
+    outcome.map_err(|failure| Failure::from(format!("outbox `{}`: {failure}", outbox.name())))
+}
+
+async fn try_check(outbox: &Outbox) -> Result<(), Failure> {
+    servers::of(outbox)?;
+    let db = lazy(outbox).await?;
+    let store = SqlStore::new(db).with_names(&outbox.table_names()?)?;
+    let relay = Relay::new(store, Nowhere).with_config(outbox.section.relay.relay_config());
+    // A relay that is stopped before it starts checks its settings and asks nobody.
+    let stopped = CancellationToken::new();
+    stopped.cancel();
+    relay.run(stopped).await?;
+    if let Some(path) = [&outbox.nats_credentials, &outbox.section.nats_ca]
+        .into_iter()
+        .flatten()
+        .find(|path| !path.is_file())
+    {
+        return Err(format!("there is no file {}; correct the path", path.display()).into());
+    }
+    Ok(())
+}
+
+/// A pool that has no connection yet. The error of SeaORM would show the address with its password.
+async fn lazy(outbox: &Outbox) -> Result<DatabaseConnection, ConnectError> {
+    let mut options = ConnectOptions::new(outbox.database_url.expose());
+    options.connect_lazy(true).min_connections(0);
+    Database::connect(options)
+        .await
+        .map_err(|_| ConnectError::Address)
+}
+
+/// What will run, without secrets.
+pub(super) fn summary(config: &Config) -> String {
+    let mut text = format!("probes and metrics on http://{}\n", config.http.address);
+    for outbox in &config.outboxes {
+        let (section, stream) = (&outbox.section, &outbox.section.stream);
+        let scheme = outbox.database_url.expose().split(':').next().unwrap_or_default();
+        let tables = match &section.schema {
+            Some(schema) => format!("{schema}.{}outbox_messages", section.prefix),
+            None => format!("{}outbox_messages", section.prefix),
+        };
+        let made = if stream.provision {
+            "made if missing"
+        } else {
+            "only checked"
+        };
+        // Writing to a `String` does not fail.
+        let _ = writeln!(
+            text,
+            "outbox `{}`: {scheme}, table {tables} -> stream {} ({made}), subjects {}.>",
+            outbox.name(),
+            stream.name,
+            stream.prefix
+        );
+    }
+    text
+}
+
+/// A publisher for a relay that never runs.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Publisher for Nowhere {
+    async fn publish(&self, _: &Message) -> Result<Receipt, PublishError> {
+        Err(PublishError::new(
+            FailureClass::Unknown,
+            "this relay only checks its settings",
+        ))
+    }
+}

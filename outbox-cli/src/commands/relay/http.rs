@@ -1,0 +1,59 @@
+//! `/livez`, `/readyz` and `/metrics`.
+//!
+//! They answer at once, whatever state the relays are in. There is no TLS and no login: let them be reached from inside only.
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use metrics_exporter_prometheus::PrometheusHandle;
+use outbox::core::Health;
+
+use super::probes::Probes;
+
+/// Alive unless a relay is stuck.
+pub(crate) const LIVEZ: &str = "/livez";
+/// Ready if nothing is wrong.
+pub(crate) const READYZ: &str = "/readyz";
+/// In the text format of Prometheus.
+pub(crate) const METRICS: &str = "/metrics";
+
+#[derive(Clone)]
+struct Answers {
+    probes: Probes,
+    metrics: PrometheusHandle,
+}
+
+pub(super) fn router(probes: Probes, metrics: PrometheusHandle) -> Router {
+    Router::new()
+        .route(LIVEZ, get(livez))
+        .route(READYZ, get(readyz))
+        .route(METRICS, get(render))
+        .with_state(Answers { probes, metrics })
+}
+
+async fn livez(State(answers): State<Answers>) -> impl IntoResponse {
+    let health = answers.probes.now();
+    probe(health.is_alive(), &health)
+}
+
+async fn readyz(State(answers): State<Answers>) -> impl IntoResponse {
+    let health = answers.probes.now();
+    probe(health.is_ready(), &health)
+}
+
+fn probe(passes: bool, health: &Health) -> (StatusCode, String) {
+    let status = if passes {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, format!("{health}\n"))
+}
+
+async fn render(State(answers): State<Answers>) -> impl IntoResponse {
+    answers.metrics.run_upkeep();
+    let content_type = (header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
+    ([content_type], answers.metrics.render())
+}

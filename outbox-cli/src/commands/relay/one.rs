@@ -1,0 +1,153 @@
+//! One outbox: its servers, its stream, its tables, and its relay.
+//!
+//! It runs on threads of its own, which carry its name in the log and in the metrics. So an outbox that is busy holds up neither another one nor the probes.
+
+use std::thread;
+
+use outbox::core::shutdown::CancellationToken;
+use outbox::core::{Relay, RelayError, StoreError};
+use outbox::nats::async_nats::Client;
+use outbox::nats::{EventStream, ProvisionError, connect_options};
+use outbox::sea_orm::{SqlStore, migration};
+use outbox::{Failure, RunError, Runner};
+use sea_orm::{ConnectOptions, DatabaseConnection};
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use super::check;
+use super::metrics::Metrics;
+use super::probes::Probes;
+use super::servers;
+use crate::config::Outbox;
+
+/// Threads of an outbox. A relay waits far more than it computes.
+const THREADS: usize = 2;
+
+/// What the outboxes of a program have in common.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) probes: Probes,
+    pub(super) metrics: Metrics,
+    pub(super) shutdown: CancellationToken,
+}
+
+/// Starts an outbox. What it returns ends with it. When it ends, for whatever reason, `shutdown` is cancelled.
+pub(super) fn start(
+    index: usize,
+    outbox: Outbox,
+    shared: Shared,
+) -> std::io::Result<oneshot::Receiver<Result<(), Failure>>> {
+    let name = outbox.name().to_owned();
+    let recorder = shared.metrics.recorder_of(&name);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name(name.clone())
+        .on_thread_start(move || recorder.take_thread())
+        .enable_all()
+        .build()?;
+    let (tell, ended) = oneshot::channel();
+    thread::Builder::new().name(name).spawn(move || {
+        // Also after a panic, of which the receiver learns by a sender that is gone.
+        let _ends = shared.shutdown.clone().drop_guard();
+        recorder.take_thread();
+        let outcome = check::named(&outbox, runtime.block_on(run(index, &outbox, &shared)));
+        // What is left, such as a migration whose caller is gone, must not keep the program from ending.
+        runtime.shutdown_background();
+        let _ = tell.send(outcome);
+    })?;
+    Ok(ended)
+}
+
+async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failure> {
+    // A signal while servers are waited for ends the waiting. What was made until then is complete or made again by the next start.
+    let Some(runner) = shared
+        .shutdown
+        .run_until_cancelled(prepare(index, outbox, &shared.probes))
+        .await
+    else {
+        return Ok(());
+    };
+    let runner = runner?;
+    shared.probes.runs(index, runner.health());
+    let ended = runner.run_until(shared.shutdown.clone()).await;
+    let report = ended.map_err(|error| explain(error, outbox))?;
+    let published: u64 = report.relays.iter().map(|relay| relay.published).sum();
+    tracing::info!(published, "the relay has stopped");
+    Ok(())
+}
+
+/// The library's advice about missing tables is for programs that link it.
+fn explain(error: RunError, outbox: &Outbox) -> Failure {
+    match error {
+        RunError::Relay(error @ RelayError::Store(StoreError::Setup { .. })) if !outbox.section.migrate => {
+            let text = outbox::core::describe(&error);
+            format!("{text}; if tables are missing, `migrate = true` in the file makes them").into()
+        }
+        error => error.into(),
+    }
+}
+
+async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<Runner, Failure> {
+    probes.waits_for(index, "it waits for the database");
+    let mut options = ConnectOptions::new(outbox.database_url.expose());
+    options.max_connections(outbox.section.connections);
+    let db = outbox::connect(options).await?;
+    migrate(&db, outbox).await?;
+    let stream = outbox.section.stream.event_stream()?;
+    probes.waits_for(index, "it waits for nats");
+    let client = connect(&stream, outbox).await?;
+    probes.waits_for(index, "it waits for the stream");
+    provision(&stream, &client).await?;
+    let store = SqlStore::new(db).with_names(&outbox.table_names()?)?;
+    let relay = Relay::new(store, stream.publisher(client)).with_config(outbox.section.relay.relay_config());
+    tracing::info!(stream = stream.name(), "the relay starts");
+    Ok(Runner::new().with_relay(relay))
+}
+
+async fn migrate(db: &DatabaseConnection, outbox: &Outbox) -> Result<(), Failure> {
+    let names = outbox.table_names()?;
+    if outbox.section.migrate {
+        migration::migrate_with(db, &names).await?;
+    }
+    if outbox.section.writers {
+        migration::writers::migrate_with(db, &names).await?;
+    }
+    Ok(())
+}
+
+async fn connect(stream: &EventStream, outbox: &Outbox) -> Result<Client, Failure> {
+    let section = &outbox.section;
+    let mut options = connect_options()
+        .name(format!("outbox {}", stream.name()))
+        .require_tls(section.nats_require_tls);
+    if let Some(path) = &section.nats_ca {
+        options = options.add_root_certificates(path.clone());
+    }
+    if let Some(path) = &outbox.nats_credentials {
+        let read = options.credentials_file(path).await;
+        options = read.map_err(|error| {
+            format!(
+                "the credentials file {} of nats cannot be used: {error}",
+                path.display()
+            )
+        })?;
+    }
+    Ok(stream.connect_with(servers::of(outbox)?, options).await?)
+}
+
+/// A server that has no leader yet, or that another process changes, is waited for, as one that is away.
+async fn provision(stream: &EventStream, client: &Client) -> Result<(), Failure> {
+    let mut pause = std::time::Duration::from_millis(100);
+    loop {
+        match stream.provision_for(client, []).await {
+            Ok(_) => return Ok(()),
+            Err(error @ (ProvisionError::Unavailable { .. } | ProvisionError::Contended { .. })) => {
+                let reason = outbox::core::describe(&error);
+                tracing::warn!(reason, "waiting for the stream");
+            }
+            Err(error) => return Err(error.into()),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(std::time::Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,87 @@
+//! The health of all outboxes of the program, as one answer.
+//!
+//! A relay that waits for its servers at the start has no health of its own yet. It counts as degraded: alive, because a restart would not help, and not
+//! ready.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use outbox::RunnerHealth;
+use outbox::core::Health;
+
+/// The health of all outboxes. All clones give the same answer.
+#[derive(Clone, Default)]
+pub(super) struct Probes(Arc<Vec<Probe>>);
+
+struct Probe {
+    outbox: String,
+    phase: Mutex<Phase>,
+}
+
+enum Phase {
+    /// What is waited for.
+    Starting(&'static str),
+    /// The relay was made, and has not answered for itself yet: it still looks whether database and stream are set up, which is bounded.
+    Checking(RunnerHealth),
+    Running(RunnerHealth),
+}
+
+impl Probes {
+    pub(super) fn of<'a>(outboxes: impl IntoIterator<Item = &'a str>) -> Self {
+        let outboxes = outboxes.into_iter().map(|outbox| Probe {
+            outbox: outbox.to_owned(),
+            phase: Mutex::new(Phase::Starting("it has not begun")),
+        });
+        Self(Arc::new(outboxes.collect()))
+    }
+
+    /// Says what the outbox with this index waits for.
+    pub(super) fn waits_for(&self, index: usize, what: &'static str) {
+        self.set(index, Phase::Starting(what));
+    }
+
+    /// From now on its relay answers for itself.
+    pub(super) fn runs(&self, index: usize, health: RunnerHealth) {
+        self.set(index, Phase::Checking(health));
+    }
+
+    fn set(&self, index: usize, phase: Phase) {
+        *self.0[index].phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+    }
+
+    pub(super) fn now(&self) -> Health {
+        Health::together(self.0.iter().map(|probe| (&probe.outbox, probe.now())))
+    }
+
+    /// Whether all relays have got as far as answering for themselves.
+    pub(super) fn all_run(&self) -> bool {
+        self.0.iter().all(|probe| {
+            probe.now();
+            matches!(
+                *probe.phase.lock().unwrap_or_else(PoisonError::into_inner),
+                Phase::Running(_)
+            )
+        })
+    }
+}
+
+impl Probe {
+    fn now(&self) -> Health {
+        let mut phase = self.phase.lock().unwrap_or_else(PoisonError::into_inner);
+        let starting = |what: &str| Health::Degraded {
+            reasons: vec![format!("it starts: {what}")],
+        };
+        match &*phase {
+            Phase::Starting(what) => starting(what),
+            Phase::Running(health) => health.now(),
+            Phase::Checking(health) => {
+                let now = health.now();
+                if !now.is_alive() {
+                    return starting("database and stream are checked");
+                }
+                let health = health.clone();
+                *phase = Phase::Running(health);
+                now
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `outbox relay run`: all outboxes of the configuration, the probes, and the end of all of them.
+//!
+//! Invariant: when an outbox ends, the others are asked to stop; the first failure, in the order of the file, is the result. Signals are those of `outbox::core::shutdown`.
+
+use std::time::Duration;
+
+use outbox::Failure;
+use outbox::core::shutdown;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use super::http;
+use super::metrics::Metrics;
+use super::one::{self, Shared};
+use super::probes::Probes;
+use super::systemd::Systemd;
+use crate::config::{Config, Environment};
+use crate::failure::CommandError;
+
+/// How often is looked whether all relays run.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How often what histograms have collected is summed up, which would otherwise grow until somebody asks for it.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(config: Config, environment: &Environment) -> Result<(), CommandError> {
+    let address = config.http.address;
+    let listener = TcpListener::bind(address).await.map_err(|error| {
+        CommandError::failed(format!(
+            "probes and metrics cannot be answered on {address}: {error}; choose another `http.address`"
+        ))
+    })?;
+    let address = listener.local_addr().map_err(CommandError::failed)?;
+    let systemd = Systemd::new(environment);
+    let shared = Shared {
+        probes: Probes::of(config.outboxes.iter().map(|outbox| outbox.name())),
+        metrics: Metrics::new(),
+        shutdown: shutdown::on_signals(),
+    };
+    let _ends = shared.shutdown.clone().drop_guard();
+    tracing::info!(%address, "probes and metrics are answered");
+    let router = http::router(shared.probes.clone(), shared.metrics.handle());
+    let mut running = Vec::new();
+    for (index, outbox) in config.outboxes.into_iter().enumerate() {
+        running.push(one::start(index, outbox, shared.clone()).map_err(CommandError::failed)?);
+    }
+    let outcome = tokio::select! {
+        outcome = all(running) => outcome,
+        // The probes answer until the last relay has stopped.
+        served = async { axum::serve(listener, router).await } => served.map_err(Failure::from),
+        never = beside(&shared, &systemd) => match never {},
+    };
+    outcome.map_err(CommandError::Failed)
+}
+
+/// Waits for all outboxes, in the order of the file. The first failure is the result, the others are logged.
+async fn all(running: Vec<oneshot::Receiver<Result<(), Failure>>>) -> Result<(), Failure> {
+    let mut first = Ok(());
+    for ended in running {
+        let outcome = ended
+            .await
+            .unwrap_or_else(|_| Err("a relay panicked; its text stands in the standard error".into()));
+        match (&first, outcome) {
+            (_, Ok(())) => {}
+            (Ok(()), Err(failure)) => first = Err(failure),
+            (Err(_), Err(failure)) => tracing::error!(error = %failure, "failed as well"),
+        }
+    }
+    first
+}
+
+/// What is done beside the relays: systemd is told, and histograms are summed up.
+async fn beside(shared: &Shared, systemd: &Systemd) -> std::convert::Infallible {
+    let told = async {
+        while !shared.probes.all_run() {
+            tokio::time::sleep(LOOK).await;
+        }
+        systemd.tell("READY=1");
+        shared.shutdown.cancelled().await;
+        systemd.tell("STOPPING=1");
+    };
+    let watched = async {
+        if let Some(period) = systemd.watchdog_period() {
+            loop {
+                // Also while it stops: systemd has another limit for that.
+                if shared.shutdown.is_cancelled() || shared.probes.now().is_alive() {
+                    systemd.tell("WATCHDOG=1");
+                }
+                tokio::time::sleep(period).await;
+            }
+        }
+    };
+    let kept = async {
+        let metrics = shared.metrics.handle();
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            metrics.run_upkeep();
+        }
+    };
+    let ((), (), never) = tokio::join!(told, watched, kept);
+    never
+}

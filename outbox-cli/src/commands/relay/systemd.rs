@@ -1,0 +1,72 @@
+//! Tells systemd that the program is ready, alive and stopping (`Type=notify`, `WatchdogSec=`).
+//!
+//! The protocol is a datagram on the socket that `NOTIFY_SOCKET` names. Without that variable, or on another system, nothing is told.
+
+use std::time::Duration;
+
+use crate::config::Environment;
+
+/// The way to systemd.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Systemd {
+    /// A path, or `@` and the name of an abstract socket.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no systemd"))]
+    socket: Option<String>,
+    watchdog: Option<Duration>,
+}
+
+impl Systemd {
+    pub(super) fn new(environment: &Environment) -> Self {
+        // `WATCHDOG_PID` may mean another process, which has inherited nothing but the variable.
+        let is_ours = environment
+            .get("WATCHDOG_PID")
+            .is_none_or(|pid| pid == std::process::id().to_string());
+        let watchdog = environment.get("WATCHDOG_USEC").filter(|_| is_ours);
+        Self {
+            socket: environment.get("NOTIFY_SOCKET").map(str::to_owned),
+            watchdog: watchdog
+                .and_then(|text| text.parse().ok())
+                .map(Duration::from_micros)
+                .filter(|period| !period.is_zero()),
+        }
+    }
+
+    /// How often the watchdog must hear something: a third of the time after which systemd gives up.
+    pub(super) fn watchdog_period(&self) -> Option<Duration> {
+        self.watchdog.map(|watchdog| watchdog / 3)
+    }
+
+    /// Tells it, such as `READY=1`. A failure is logged: the program does its work without systemd too.
+    pub(super) fn tell(&self, state: &str) {
+        if let Err(error) = self.try_tell(state) {
+            tracing::warn!(%error, state, "systemd cannot be told");
+        }
+    }
+
+    #[cfg(unix)]
+    fn try_tell(&self, state: &str) -> std::io::Result<()> {
+        use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+        let Some(name) = &self.socket else {
+            return Ok(());
+        };
+        let address = match name.strip_prefix('@') {
+            #[cfg(target_os = "linux")]
+            Some(name) => {
+                use std::os::linux::net::SocketAddrExt as _;
+                SocketAddr::from_abstract_name(name)?
+            }
+            _ => SocketAddr::from_pathname(name)?,
+        };
+        let socket = UnixDatagram::unbound()?;
+        // A full queue must not hold up the program.
+        socket.set_nonblocking(true)?;
+        socket.send_to_addr(state.as_bytes(), &address)?;
+        Ok(())
+    }
+
+    #[cfg(not(unix))]
+    fn try_tell(&self, _: &str) -> std::io::Result<()> {
+        Ok(())
+    }
+}

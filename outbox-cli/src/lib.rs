@@ -1,0 +1,34 @@
+//! The program `outbox`: the relay for services in any language, as a program and as commands for a program of your own.
+//!
+//! `outbox relay run --config outbox.toml` publishes what services record in their databases. [`OutboxCommand`] is the same for programs that have a
+//! command line already:
+//!
+//! ```no_run
+//! use clap::Parser;
+//! use outbox_cli::OutboxCommand;
+//!
+//! #[derive(Parser)]
+//! enum Shop {
+//!     /// The outbox of the shop.
+//!     #[command(subcommand)]
+//!     Outbox(OutboxCommand),
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> std::process::ExitCode {
+//!     let Shop::Outbox(command) = Shop::parse();
+//!     outbox_cli::exit_code(command.run().await)
+//! }
+//! ```
+//!
+//! Data goes to the standard output, words to the standard error. Exit codes: 0 if it did what it was asked for, 1 if it failed, 2 if the command line
+//! or the configuration is wrong. No secret is taken from the command line, and none is printed.
+
+#![warn(unreachable_pub)]
+
+pub mod commands;
+pub mod config;
+mod failure;
+
+pub use commands::OutboxCommand;
+pub use failure::{CommandError, exit_code};

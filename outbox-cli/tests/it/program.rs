@@ -1,0 +1,298 @@
+//! The program on real servers.
+#![cfg(unix)]
+
+use std::os::unix::net::UnixDatagram;
+
+use outbox::core::testing::backend_url;
+
+use crate::place::{Kind, Place, Program, eventually};
+
+async fn rows_reach_the_stream_and_a_signal_hands_over(kind: Kind) {
+    let Some(place) = Place::open(kind).await else {
+        return;
+    };
+    let servers = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+    ];
+    let mut program = Program::start(&place.outbox("shop"), &servers);
+    program.until_ready().await;
+    place.record(3).await;
+    eventually("the last event on the stream", async || {
+        place.on_stream().await.len() == 3
+    })
+    .await;
+    assert_eq!(
+        place.on_stream().await,
+        ["{\"n\": 1}", "{\"n\": 2}", "{\"n\": 3}"]
+    );
+    assert_eq!(program.get("/livez").await.0, 200);
+    let mut metrics = String::new();
+    eventually("the count of published events", async || {
+        metrics = program.get("/metrics").await.1;
+        metrics.contains("outbox_published_total{outbox=\"shop\"} 3")
+    })
+    .await;
+    assert!(
+        metrics.contains("content-type: text/plain; version=0.0.4"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("# HELP outbox_published_total "), "{metrics}");
+    assert_eq!(program.get("/nothing").await.0, 404);
+    assert_eq!(place.count("outbox_leases", "owner IS NOT NULL").await, 64);
+    program.terminate();
+    let status = program.end().await;
+    assert_eq!(status.code(), Some(0), "{}", program.log());
+    assert_eq!(place.count("outbox_leases", "owner IS NOT NULL").await, 0);
+    assert_eq!(place.count("outbox_relays", "1 = 1").await, 0);
+    place.close().await;
+}
+
+#[tokio::test]
+async fn rows_of_postgres_reach_the_stream_and_a_signal_hands_over() {
+    rows_reach_the_stream_and_a_signal_hands_over(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn rows_of_mariadb_reach_the_stream_and_a_signal_hands_over() {
+    rows_reach_the_stream_and_a_signal_hands_over(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn rows_of_sqlite_reach_the_stream_and_a_signal_hands_over() {
+    rows_reach_the_stream_and_a_signal_hands_over(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn a_refused_login_ends_it_with_the_next_step_and_without_the_password() {
+    for variable in ["OUTBOX_TEST_POSTGRES_URL", "OUTBOX_TEST_MARIADB_URL"] {
+        let Some(url) = backend_url(variable) else {
+            continue;
+        };
+        let (scheme, rest) = url.split_once("://").unwrap();
+        let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+        let url = format!("{scheme}://stranger:hunter2@{place}");
+        let servers = [("DATABASE_URL", url.as_str()), ("NATS_URL", "nats://127.0.0.1:1")];
+        let mut program = Program::start("", &servers);
+        let (code, log) = program.failure().await;
+        assert_eq!(code, Some(1), "{log}");
+        assert!(log.contains("refuses the login; correct user, password"), "{log}");
+        assert!(
+            log.contains("user `stranger`") && !log.contains("hunter2"),
+            "{log}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_configuration_ends_it_with_2() {
+    let servers = [
+        ("DATABASE_URL", "sqlite::memory:"),
+        ("NATS_URL", "nats://127.0.0.1:1"),
+    ];
+    for (config, expected) in [
+        ("[[outbox]]\nnmae = \"a\"", "unknown field `nmae`"),
+        (
+            "[[outbox]]\n[outbox.relay]\nlease_ttl = \"1ms\"",
+            "lease_ttl is 1ms; use 300ms to 600s",
+        ),
+        ("[log]\nlevel = \"x=y=z\"", "`log.level` is no filter"),
+        ("[[outbox]]\nschema = \"shop\"", "SQLite has no schemas"),
+    ] {
+        let (code, log) = Program::start(config, &servers).failure().await;
+        assert_eq!(code, Some(2), "{log}");
+        assert!(log.contains(expected), "{log}");
+    }
+    for (servers, expected) in [
+        (
+            [("DATABASE_URL", "oracle://u:hunter2@h"), servers[1]],
+            "the address of the database is malformed",
+        ),
+        (
+            [servers[0], ("NATS_URL", "nats://u:hunter2@h:port")],
+            "the address of nats is malformed",
+        ),
+        (
+            [servers[0], ("NATS_URL", "")],
+            "set NATS_URL or OUTBOX_OUTBOX_NATS_URL",
+        ),
+    ] {
+        let (code, log) = Program::start("", &servers).failure().await;
+        assert_eq!(code, Some(2), "{log}");
+        assert!(log.contains(expected) && !log.contains("hunter2"), "{log}");
+    }
+}
+
+/// Readiness comes with the servers: until then it is alive, and says what it waits for.
+#[tokio::test]
+async fn it_is_alive_and_not_ready_while_it_waits_for_a_server() {
+    let servers = [
+        ("DATABASE_URL", "sqlite::memory:"),
+        ("NATS_URL", "nats://127.0.0.1:1"),
+    ];
+    let mut program = Program::start("", &servers);
+    eventually("the wait for nats", async || {
+        program
+            .get("/readyz")
+            .await
+            .1
+            .contains("outbox: it starts: it waits for nats")
+    })
+    .await;
+    assert_eq!(program.get("/readyz").await.0, 503);
+    assert_eq!(program.get("/livez").await.0, 200);
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+}
+
+#[tokio::test]
+async fn a_log_for_machines_has_an_object_per_line_with_the_name_of_the_outbox() {
+    let servers = [
+        ("DATABASE_URL", "sqlite::memory:"),
+        ("NATS_URL", "nats://127.0.0.1:1"),
+    ];
+    let mut program = Program::start("[log]\nformat = \"json\"\n[[outbox]]\nname = \"shop\"", &servers);
+    eventually("the wait for nats", async || {
+        program.log().contains("waiting for nats")
+    })
+    .await;
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+    let log = program.log();
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(lines.iter().any(|line| line["threadName"] == "shop"), "{log}");
+}
+
+/// The second outbox may not make its stream. The first one, which runs, ends with it.
+#[tokio::test]
+async fn an_outbox_that_cannot_start_ends_the_others_with_its_error() {
+    let Some(place) = Place::open(Kind::Sqlite).await else {
+        return;
+    };
+    let second = "[[outbox]]\nname = \"second\"\nprefix = \"second_\"\n[outbox.stream]\nname = \"NOT_THERE\"\nprefix = \"not_there\"\nprovision = false\n";
+    let config = format!("{}{second}", place.outbox("first"));
+    let servers = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+    ];
+    let (code, log) = Program::start(&config, &servers).failure().await;
+    assert_eq!(code, Some(1), "{log}");
+    let error =
+        "outbox `second`: stream `NOT_THERE` does not exist; create it with: nats stream add NOT_THERE";
+    assert!(log.contains(error), "{log}");
+    place.close().await;
+}
+
+#[tokio::test]
+async fn missing_tables_end_it_with_the_setting_that_makes_them() {
+    let Some(place) = Place::open(Kind::Sqlite).await else {
+        return;
+    };
+    let config = place.outbox("shop").replace("true", "false");
+    let servers = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+    ];
+    let (code, log) = Program::start(&config, &servers).failure().await;
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("table outbox_messages is missing"), "{log}");
+    assert!(log.contains("`migrate = true` in the file makes them"), "{log}");
+    place.close().await;
+}
+
+#[tokio::test]
+async fn two_outboxes_have_metrics_of_their_own() {
+    let Some(place) = Place::open(Kind::Sqlite).await else {
+        return;
+    };
+    let second = place
+        .outbox("second")
+        .replace("migrate", "prefix = \"second_\"\nmigrate");
+    let config = format!("{}{second}", place.outbox("first"));
+    let servers = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+    ];
+    let mut program = Program::start(&config, &servers);
+    program.until_ready().await;
+    place.record(2).await;
+    eventually("the metrics of both", async || {
+        let metrics = program.get("/metrics").await.1;
+        metrics.contains("outbox_published_total{outbox=\"first\"} 2")
+            && metrics.contains("outbox_leases_owned{outbox=\"second\"} 64")
+            && !metrics.contains("outbox_published_total{outbox=\"second\"} 2")
+    })
+    .await;
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+    place.close().await;
+}
+
+#[tokio::test]
+async fn systemd_is_told_of_readiness_life_and_stop() {
+    let Some(place) = Place::open(Kind::Sqlite).await else {
+        return;
+    };
+    let path = place.folder.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let variables = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+        ("NOTIFY_SOCKET", path.to_str().unwrap()),
+        ("WATCHDOG_USEC", "300000"),
+    ];
+    let mut program = Program::start(&place.outbox("shop"), &variables);
+    let mut told = Vec::new();
+    let mut hear = |wanted: &str| {
+        let mut buffer = [0; 64];
+        while let Ok(length) = socket.recv(&mut buffer) {
+            told.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
+        }
+        told.iter().filter(|told| *told == wanted).count()
+    };
+    eventually("READY=1", async || hear("READY=1") == 1).await;
+    eventually("a second WATCHDOG=1", async || hear("WATCHDOG=1") >= 2).await;
+    assert_eq!(hear("STOPPING=1"), 0);
+    program.terminate();
+    eventually("STOPPING=1", async || hear("STOPPING=1") == 1).await;
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+    place.close().await;
+}
+
+#[tokio::test]
+async fn check_config_says_what_would_run_and_shows_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("outbox.toml");
+    std::fs::write(&file, outbox_cli::config::DEFAULT_FILE).unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_outbox"))
+        .args(["relay", "check-config", "--config"])
+        .arg(&file)
+        .env_clear()
+        .env("DATABASE_URL", "postgres://relay:hunter2@db/shop")
+        .env("NATS_URL", "nats://relay:hunter2@nats:4222")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(
+        text,
+        "probes and metrics on http://127.0.0.1:9187\n\
+         outbox `outbox`: postgres, table outbox_messages -> stream EVENTS (made if missing), subjects events.>\n"
+    );
+}
+
+#[test]
+fn print_config_prints_the_default_file() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_outbox"))
+        .args(["print", "config"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        outbox_cli::config::DEFAULT_FILE
+    );
+}
