@@ -82,6 +82,9 @@ impl fmt::Debug for Payload {
 /// ```
 pub trait Codec {
     /// The content type that messages carry: a media type of 1 to 255 characters without NUL. It is stored and sent, so it must not change.
+    ///
+    /// Use `application/json` only for what serde writes and reads with the event's own names: [`SensitiveFields`](crate::SensitiveFields) looks for them in it.
+    /// JSON with other names, such as that of protobuf, has a media type of its own, and is not shown.
     const CONTENT_TYPE: &'static str;
     /// Further content types that [`Decode`] understands, such as that of an earlier codec of the event.
     const ALSO_READS: &'static [&'static str] = &[];

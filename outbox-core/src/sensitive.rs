@@ -17,7 +17,7 @@ pub const MASK: &str = "***";
 
 /// The sensitive fields of the event types that a program knows.
 ///
-/// A field is marked by `#[domain_event(sensitive)]`, and masked with everything in it; so is any other field of the payload that has its name, at any depth. The
+/// A field is marked by `#[domain_event(sensitive)]`, and masked with everything in it; so is any other field of the payload that has its name, at any depth, in upper or lower case and whatever `_` and `-` are in it. The
 /// fields of all known versions of an event type are masked in each of them. A program masks what its own types mark: a consumer that has a type of its own for an
 /// event marks its fields too.
 ///
@@ -50,7 +50,7 @@ pub struct SensitiveFields {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Known {
     versions: BTreeSet<u32>,
-    /// Of all versions.
+    /// Of all versions, as [`plain`] has them.
     fields: BTreeSet<String>,
 }
 
@@ -83,7 +83,7 @@ impl SensitiveFields {
     fn add(&mut self, event_type: String, version: u32, fields: &[&str]) {
         let known = self.events.entry(event_type).or_default();
         known.versions.insert(version);
-        known.fields.extend(fields.iter().map(|&field| field.to_owned()));
+        known.fields.extend(fields.iter().map(|field| plain(field)));
     }
 
     /// The payload of a message for people.
@@ -132,13 +132,19 @@ fn may_have_nameless_fields(value: &Value) -> bool {
         .is_none_or(|values| values.values().any(Value::is_array))
 }
 
+/// A name without its spelling: a producer that writes `Email` or `e-mail` for `email` is a reason for a dead letter, and its field is as sensitive.
+fn plain(name: &str) -> String {
+    let name = name.chars().filter(|c| !matches!(c, '_' | '-'));
+    name.flat_map(char::to_lowercase).collect()
+}
+
 /// Masks the values of these fields, and returns whether there was one. Both readers bound the depth of what they read, and so the depth of this.
 fn mask(value: &mut Value, fields: &BTreeSet<String>) -> bool {
     let mut was_met = false;
     match value {
         Value::Object(values) => {
             for (name, value) in values {
-                was_met |= match fields.contains(name) {
+                was_met |= match fields.contains(&plain(name)) {
                     true => {
                         *value = MASK.into();
                         true
@@ -228,6 +234,11 @@ mod tests {
             ),
             // The same name, written otherwise, and the last of two.
             (r#"{"em\u0061il":"a","email":"b"}"#, r#"{"email":"***"}"#),
+            // The same name as another program spells it.
+            (
+                r#"{"E-Mail":"a","e_mail":"b","emails":1}"#,
+                r#"{"E-Mail":"***","e_mail":"***","emails":1}"#,
+            ),
             // What another version calls it.
             (r#"{"mail":"a"}"#, r#"{"mail":"***"}"#),
         ] {

@@ -4,6 +4,7 @@
 //! Rows that somebody else has locked are passed over (`SKIP LOCKED`): an inbox that is trying them again, or another operator. So nobody
 //! waits for a handler, and two operators never wait for each other. Not here: who may do it; the database's rights decide.
 
+use outbox_core::payload::json_reason;
 use outbox_core::{Aggregate, EventId};
 use outbox_sea_orm::TableNames;
 use sea_orm::{
@@ -310,7 +311,14 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<DeadLetter, DbErr> {
 
 pub(super) fn read_headers(row: &QueryResult) -> Result<Vec<(String, String)>, DbErr> {
     let headers: String = row.try_get("", "headers")?;
-    serde_json::from_str(&headers).map_err(|error| DbErr::Json(error.to_string()))
+    serde_json::from_str(&headers).map_err(|error| {
+        let id = row.try_get::<uuid::Uuid>("", "id").map(|id| id.to_string());
+        DbErr::Json(format!(
+            "the headers of the dead letter with id {} are not what this library writes: {}",
+            id.unwrap_or_else(|_| "unknown".to_owned()),
+            json_reason(&error)
+        ))
+    })
 }
 
 /// A name: bytes on MySQL, as [`InboxSql::name`] writes it.

@@ -31,9 +31,11 @@ impl DeadLetters {
     /// messages. Returns how many, and how many are left. For the erasure of personal data, together with
     /// [`OutboxAdmin::forget`](outbox_core::OutboxAdmin::forget).
     ///
-    /// It ends them as [`Self::discard`] does: the inbox rows stay dead until they expire, so a copy that is delivered meanwhile stays without effect, and
-    /// [`Self::retry`] finds nothing. Where `discard` leaves out what an inbox is trying again, this counts it: erasure is complete when [`busy`](ErasedDeadLetters::busy)
-    /// is 0 and no more messages of the aggregate come.
+    /// It ends them as [`Self::discard`] does: the inbox rows stay dead until they expire ([`InboxConfig::retention`](crate::InboxConfig#structfield.retention)), so a copy that is delivered until then stays
+    /// without effect. Letters that were no message for the program that kept them have no such row. And
+    /// [`Self::retry`] finds nothing. Where `discard` leaves out what an inbox is trying again, this counts it: erasure is complete when
+    /// [`erased`](ErasedDeadLetters::erased) and [`busy`](ErasedDeadLetters::busy) are 0 and consumers have nothing of the aggregate left: a dead letter that is being
+    /// stored meanwhile is not seen.
     ///
     /// Reads all dead letters once, without locks, by their primary key; deletes in transactions of at most 500. After an error, what was erased stays erased; call again.
     ///
@@ -43,7 +45,7 @@ impl DeadLetters {
     ///
     /// # Errors
     ///
-    /// The database's error; [`DbErr::Json`] for a row that this crate did not write.
+    /// The database's error, on SQLite also that it is locked, if a handler holds its one write lock for longer than a statement waits: call again.
     ///
     /// # Cancellation
     ///
@@ -132,7 +134,12 @@ fn is_of(row: &QueryResult, backend: DbBackend, aggregate: &Aggregate) -> Result
     if read_name(row, backend, "aggregate_type")?.is_some() {
         return Ok(Some(true));
     }
-    let message = codec::decode(&read_headers(row)?, Bytes::new()).ok();
+    // Another program may have written headers that say nothing to this one. They must not keep the others from being erased.
+    let headers = match read_headers(row) {
+        Err(DbErr::Json(_)) => return Ok(None),
+        headers => headers?,
+    };
+    let message = codec::decode(&headers, Bytes::new()).ok();
     Ok(message.map(|message| message.aggregate == *aggregate))
 }
 

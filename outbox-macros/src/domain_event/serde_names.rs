@@ -75,9 +75,15 @@ impl SerdeKeys {
     }
 
     fn value(&self, key: &str, side: Side) -> Option<&str> {
-        let mut keys = self.0.iter().filter(|known| known.key == key);
-        let found = keys.find(|known| known.side == Side::Both || known.side == side)?;
-        found.value.as_deref()
+        self.values(key, side).next()
+    }
+
+    /// All values of a key: serde reads a field under each name of `rename(deserialize = "a", deserialize = "b")`.
+    fn values(&self, key: &str, side: Side) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .filter(move |known| known.key == key && (known.side == Side::Both || known.side == side))
+            .filter_map(|known| known.value.as_deref())
     }
 }
 
@@ -101,11 +107,11 @@ impl Places<'_> {
         let ident = ident.unraw().to_string();
         let mut names = Vec::new();
         for side in [Side::Written, Side::Read] {
-            let name = match self.field.value("rename", side) {
-                Some(name) => name.to_owned(),
-                None => in_case(self.case(side), &ident),
-            };
-            names.push(name);
+            let before = names.len();
+            names.extend(self.field.values("rename", side).map(str::to_owned));
+            if names.len() == before {
+                names.push(in_case(self.case(side), &ident));
+            }
         }
         let aliases = self.field.0.iter().filter(|known| known.key == "alias");
         names.extend(aliases.filter_map(|alias| alias.value.clone()));

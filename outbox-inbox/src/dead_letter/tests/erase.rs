@@ -85,6 +85,31 @@ async fn nothing_is_left_of_the_dead_letters_of_an_erased_aggregate() {
     }
 }
 
+/// One row that nobody can read used to stop each erasure.
+#[tokio::test]
+async fn headers_of_another_program_keep_nothing_from_being_erased() {
+    for test in TestDb::open_all().await {
+        let letters = test.letters();
+        let incoming = incoming(1, b"ada@example.org");
+        let foreign = insert(&test.db, &test.sql, &letter(None, &incoming)).await;
+        assert!(foreign.unwrap());
+        let update = format!("UPDATE {} SET headers = '{{}}'", test.sql.dead_letters());
+        test.db.execute_unprepared(&update).await.unwrap();
+        make(&test, "1", 2, Form::Whole).await;
+        let aggregate = Aggregate::new("order", "1");
+        assert_eq!(letters.erase(&aggregate).await.unwrap(), counts(1, 0, 1));
+        let error = letters.list(&DeadLetterSelection::all(), 10).await.unwrap_err();
+        let left = letters.count(&DeadLetterSelection::all()).await.unwrap();
+        assert_eq!(left, 1, "it is still there");
+        assert!(
+            error
+                .to_string()
+                .contains("the headers of the dead letter with id"),
+            "{error}"
+        );
+    }
+}
+
 /// An inbox is trying it again: whether it will be gone is not known yet.
 #[tokio::test]
 async fn what_is_being_tried_again_is_counted_and_not_passed_over() {

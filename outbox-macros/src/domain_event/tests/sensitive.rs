@@ -24,11 +24,15 @@ fn sensitive_fields_have_the_names_that_serde_gives_them() {
             email: String,
             #[domain_event(sensitive)] #[serde(rename(serialize = "out"), skip_serializing_if = "Option::is_none")]
             r#type: Option<String>,
+            #[domain_event(sensitive)] #[serde(rename(serialize = "w", deserialize = "r1", deserialize = "r2"))]
+            phone: String,
         }
     });
     assert_eq!(
         of_struct,
-        [["shipTo", "SHIP-TO", "mail", "mail", "e-mail", "out", "TYPE"]]
+        [[
+            "shipTo", "SHIP-TO", "mail", "mail", "e-mail", "out", "TYPE", "w", "r1", "r2"
+        ]]
     );
     let of_enum = names(quote! {
         #[domain_event(aggregate = "order")]
