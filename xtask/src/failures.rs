@@ -20,7 +20,11 @@ impl Failures {
         } else if line == "failures:" || line.starts_with("test result: ") {
             self.inside = None;
         } else if let Some(lines) = &mut self.inside {
-            *lines = if line == "stack backtrace:" { LINES_MAX } else { *lines + 1 };
+            *lines = if line == "stack backtrace:" {
+                LINES_MAX
+            } else {
+                *lines + 1
+            };
             if *lines <= LINES_MAX && !line.is_empty() && line != "stack backtrace:" {
                 self.lines.push(line.to_owned());
             }

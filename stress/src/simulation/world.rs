@@ -24,9 +24,12 @@ use super::plan::{Cut, Plan};
 use super::wrong::Backend;
 use super::{Invariant, Outcome, Without, Wrong, faults, maintenance, relays, writers, wrong};
 
-/// Time within which every message must come out once the faults are over. Leases, pauses, back-offs and delays of a
-/// plan add up to less than half of it.
+/// Time within which every message must come out once the faults are over, if they are few. Leases, pauses, back-offs
+/// and delays of a plan add up to less than half of it.
 const DRAINED_WITHIN: Duration = Duration::from_secs(15);
+/// What each message adds. All may be of one aggregate, and are sent one after the other; a plan's broker takes no longer
+/// than this for one.
+const DRAINED_PER_MESSAGE: Duration = Duration::from_millis(20);
 /// Interval of the checks whether every message is out.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// After this time, no late message is on its way.
@@ -263,10 +266,12 @@ async fn join(world: &World, tasks: Vec<JoinHandle<()>>) {
 
 /// Waits until `is_out` returns true, and reports a violation if that takes too long.
 async fn until(world: &World, what: &str, is_out: impl Fn(&World) -> bool) {
-    let give_up_at = Instant::now() + DRAINED_WITHIN;
+    let messages = world.shared().checker.messages.len() as u32;
+    let within = DRAINED_WITHIN + DRAINED_PER_MESSAGE * messages;
+    let give_up_at = Instant::now() + within;
     while !world.is_violated() && !is_out(world) {
         if Instant::now() > give_up_at {
-            let what = format!("{what} should be out {DRAINED_WITHIN:?} after the faults");
+            let what = format!("{what} should be out {within:?} after the faults");
             world.shared().checker.violate(Invariant::Progress, what);
         }
         sleep(LOOK_EVERY).await;
