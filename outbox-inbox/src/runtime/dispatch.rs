@@ -66,7 +66,7 @@ pub(super) struct Dispatcher<S: Subscriber> {
     pub(super) ended: mpsc::UnboundedReceiver<JobEnded<DeliveryOf<S>>>,
     end: mpsc::UnboundedSender<JobEnded<DeliveryOf<S>>>,
     progress: Option<JoinHandle<()>>,
-    retries: Retries,
+    pub(super) retries: Retries,
     /// If the inbox is to stop as soon as all consumers are idle: which are, and the index of this one.
     pub(super) idle: Option<(Arc<Idle>, usize)>,
 }

@@ -121,10 +121,14 @@ impl<S: Subscriber> Dispatcher<S> {
             }
             return;
         }
+        let nothing_here = self.jobs == 0 && self.lanes.waiting() == 0 && self.limits.waiting() == 0;
+        // Dead letters that are to be tried again belong to the work, and the first poll for them may not have been answered.
+        if !self.retries.is_settled() {
+            return;
+        }
         let Deliveries::Open(subscription) = &mut self.deliveries else {
             return;
         };
-        let nothing_here = self.jobs == 0 && self.lanes.waiting() == 0 && self.limits.waiting() == 0;
         // The loop must tell the broker of what is in memory meanwhile. Without an answer it asks again.
         let Ok(backlog) = timeout(QUESTION_MAX, subscription.backlog()).await else {
             return;

@@ -31,45 +31,58 @@ pub(super) fn times() -> Interval {
 pub(super) struct Retries {
     find: mpsc::UnboundedSender<Vec<StoredDeadLetter>>,
     found: mpsc::UnboundedReceiver<Vec<StoredDeadLetter>>,
+    /// Polls whose results have not arrived.
+    polls: usize,
+    /// A result has arrived.
+    has_polled: bool,
 }
 
 impl Default for Retries {
     fn default() -> Self {
         let (find, found) = mpsc::unbounded_channel();
-        Self { find, found }
+        Self {
+            find,
+            found,
+            polls: 0,
+            has_polled: false,
+        }
     }
 }
 
 impl Retries {
     /// The dead letters that a poll has found. Cancel-safe.
     pub(super) async fn found(&mut self) -> Option<Vec<StoredDeadLetter>> {
-        self.found.recv().await
+        let letters = self.found.recv().await?;
+        self.polls = self.polls.saturating_sub(1);
+        self.has_polled = true;
+        Some(letters)
+    }
+
+    /// Whether the dead letters that were due at the start have been found, and no poll is under way.
+    pub(super) fn is_settled(&self) -> bool {
+        self.has_polled && self.polls == 0
     }
 
     /// Reads the due dead letters that are not `known`, up to `room` bytes. The future is to run in a task of its own, and the result arrives in
-    /// [`Self::found`] if it is not empty.
+    /// [`Self::found`]. If they cannot be read, the next poll may find them.
     pub(super) fn poll(
-        &self,
+        &mut self,
         consumer: Arc<Consumer>,
         known: HashSet<Uuid>,
         room: usize,
     ) -> impl Future<Output = ()> + Send + use<> {
+        self.polls += 1;
         let find = self.find.clone();
         async move {
             let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
-            match retry::due(pool, sql, consumer.name, MAX, room).await {
-                Ok(letters) => {
-                    let new = letters.into_iter().filter(|letter| !known.contains(&letter.id));
-                    let new: Vec<_> = new.collect();
-                    if !new.is_empty() {
-                        // Nobody listens after the end of the loop.
-                        let _ = find.send(new);
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(consumer = consumer.name, error = %describe(&error), "dead letters cannot be read")
-                }
-            }
+            let letters = retry::due(pool, sql, consumer.name, MAX, room).await;
+            let letters = letters.unwrap_or_else(|error| {
+                tracing::debug!(consumer = consumer.name, error = %describe(&error), "dead letters cannot be read");
+                Vec::new()
+            });
+            let new = letters.into_iter().filter(|letter| !known.contains(&letter.id));
+            // Nobody listens after the end of the loop.
+            let _ = find.send(new.collect());
         }
     }
 }
