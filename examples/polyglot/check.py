@@ -4,15 +4,18 @@
 
 Without names it runs those stacks whose programs it finds, and says which it does not. Needs python/requirements.txt; the README says what
 each stack needs besides. Each order is handled once by the handler in Rust, and shipped once by consumer.py, although all is delivered twice to it.
+EXAMPLE_16 may hold the path of the example's program, and NODE_MODULES that of a node_modules folder with pg.
 """
 
 import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,11 +25,14 @@ from nats.js.errors import NotFoundError
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-SCHEMA, STREAM, FILTER = "example_16", "EXAMPLE_16", "example16.order.*.placed"
-SERVER, BROKER = os.environ["DATABASE_URL"], os.environ["NATS_URL"]
+SCHEMA, STREAM, FILTER, CONSUMER = "example_16", "EXAMPLE_16", "example16.order.*.placed", "shipping-py"
+SERVER, BROKER = os.environ["DATABASE_URL"].replace("postgres://", "postgresql://", 1), os.environ["NATS_URL"]
 SHOP = f"{SERVER}{'&' if '?' in SERVER else '?'}options=-csearch_path%3D{SCHEMA}"
 # Example 16 saves one order of 2 units itself, and begins with 39.
 STOCK, OWN, UNITS, ORDERS_EACH = 39, 2, 3, 2
+HANDLED = "SELECT count(*) FROM inbox_messages WHERE consumer = 'example16-inventory' AND status = 1"
+# Seconds for all together. Most of them are for compilers.
+LIMIT = 600
 
 
 def jdbc() -> str:
@@ -43,87 +49,159 @@ def npgsql() -> str:
     )
 
 
-def go_program(folder: str) -> Path:
+def python(_: Path) -> tuple[list, str]:
+    return [sys.executable, HERE / "python/order_service.py"], SHOP
+
+
+def node(folder: Path) -> tuple[list, str] | None:
+    modules = Path(os.environ.get("NODE_MODULES", HERE / "node/node_modules")).resolve()
+    if not shutil.which("node") or not (modules / "pg").exists():
+        return None
+    # A program finds its modules beside itself only.
+    for name in ["order_service.js", "package.json"]:
+        shutil.copy(HERE / "node" / name, folder)
+    (folder / "node_modules").symlink_to(modules)
+    return ["node", folder / "order_service.js"], SHOP
+
+
+def java(_: Path) -> tuple[list, str] | None:
+    jar = os.environ.get("POSTGRESQL_JAR", "/usr/share/java/postgresql.jar")
+    if not shutil.which("java") or not Path(jar).exists():
+        return None
+    return ["java", "-cp", jar, HERE / "java/OrderService.java"], jdbc()
+
+
+def go(folder: Path) -> tuple[list, str] | None:
     """With the modules of the proxy, or with those of Debian's golang-github-jackc-pgx-v4-dev."""
-    program, source = Path(folder, "order_service"), Path(folder, "src/order_service")
+    if not shutil.which("go"):
+        return None
+    program, source = folder / "order_service", folder / "src/order_service"
     environment = dict(os.environ)
     debian = Path("/usr/share/gocode/src/github.com/jackc/pgx/v4")
     if debian.exists():
         environment |= {"GO111MODULE": "off", "GOPATH": f"{folder}:/usr/share/gocode"}
     shutil.copytree(HERE / "go", source)
     subprocess.run(["go", "build", "-o", program, "."], cwd=source, env=environment, check=True)
-    return program
+    return [program], SHOP
 
 
-def commands(folder: str) -> dict[str, tuple[list, str]]:
+def dotnet(folder: Path) -> tuple[list, str] | None:
+    if not shutil.which("dotnet"):
+        return None
+    shutil.copytree(HERE / "dotnet", folder / "dotnet")
+    return ["dotnet", "run", "--project", folder / "dotnet", "--"], npgsql()
+
+
+STACKS = {"python": python, "node": node, "java": java, "go": go, "dotnet": dotnet}
+
+
+def find(named: list[str], folder: Path) -> dict[str, tuple[list, str]]:
     """The command of each stack that can run here, and its DATABASE_URL."""
-    found = {"python": ([sys.executable, HERE / "python/order_service.py"], SHOP)}
-    if shutil.which("node") and (HERE / "node/node_modules/pg").exists():
-        found["node"] = (["node", HERE / "node/order_service.js"], SHOP)
-    jar = os.environ.get("POSTGRESQL_JAR", "/usr/share/java/postgresql.jar")
-    if shutil.which("java") and Path(jar).exists():
-        found["java"] = (["java", "-cp", jar, HERE / "java/OrderService.java"], jdbc())
-    if shutil.which("go"):
-        found["go"] = ([go_program(folder)], SHOP)
-    if shutil.which("dotnet"):
-        found["dotnet"] = (["dotnet", "run", "--project", HERE / "dotnet", "--"], npgsql())
+    found = {}
+    for stack in named or STACKS:
+        own = folder / stack
+        own.mkdir()
+        if command := STACKS[stack](own):
+            found[stack] = command
+        elif named:
+            sys.exit(f"cannot run {stack}, its tools are missing")
+        else:
+            print(f"{stack}: not run, its tools are missing")
     return found
 
 
-def consume() -> None:
-    environment = os.environ | {"DATABASE_URL": SHOP, "STREAM": STREAM, "FILTER": FILTER, "IDLE_SECONDS": "2"}
-    subprocess.run([sys.executable, HERE / "python/consumer.py"], env=environment, check=True)
+@contextlib.contextmanager
+def running(command: list, **options):
+    """A process that ends with the block."""
+    process = subprocess.Popen(command, **options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
-async def on_the_broker(call: str, *arguments: str) -> None:
+def save_orders(found: dict[str, tuple[list, str]]) -> None:
+    """All side by side: each order is an aggregate of its own, and none waits for another."""
+    with contextlib.ExitStack() as processes:
+        started = []
+        for stack, (command, url) in found.items():
+            for _ in range(ORDERS_EACH):
+                service = running([*command, "chai", str(UNITS)], env=os.environ | {"DATABASE_URL": url})
+                started.append((stack, processes.enter_context(service)))
+        for stack, process in started:
+            if status := process.wait():
+                sys.exit(f"{stack}: an order was not saved, status {status}")
+
+
+async def forget(call: str, *names: str) -> None:
     broker = await nats.connect(BROKER)
     with contextlib.suppress(NotFoundError):
-        await getattr(broker.jetstream(), call)(*arguments)
+        await getattr(broker.jetstream(), call)(*names)
     await broker.close()
 
 
-def start_example() -> subprocess.Popen:
-    program = os.environ.get("EXAMPLE_16")
-    command = [program] if program else ["cargo", "run", "-q", "-p", "examples", "--example", "16_postgres_jetstream"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+async def acknowledged(orders: int, consumer: subprocess.Popen) -> None:
+    """Waits until so many events are on the stream, and the consumer has acknowledged all of them."""
+    broker = await nats.connect(BROKER)
+    stream = broker.jetstream()
+    while True:
+        assert consumer.poll() is None, "consumer.py has ended"
+        with contextlib.suppress(NotFoundError):
+            published = (await stream.stream_info(STREAM)).state
+            done = (await stream.consumer_info(STREAM, CONSUMER)).ack_floor
+            if published.messages == orders and done.stream_seq == published.last_seq:
+                break
+        await asyncio.sleep(0.05)
+    await broker.close()
+
+
+def ship(orders: int) -> None:
+    environment = os.environ | {"DATABASE_URL": SHOP, "STREAM": STREAM, "FILTER": FILTER}
+    with running([sys.executable, HERE / "python/consumer.py"], env=environment) as consumer:
+        asyncio.run(acknowledged(orders, consumer))
+
+
+def check(found: dict[str, tuple[list, str]], db: psycopg.Connection) -> int:
+    """Saves the orders and ships them. Returns how many there are."""
+    db.execute((ROOT / "docs/sql/outbox.writers.postgres.sql").read_text())
+    db.execute("CREATE TABLE shipments (order_id int NOT NULL)")  # not unique: a second effect would show
+    save_orders(found)
+    orders = 1 + ORDERS_EACH * len(found)
+    ship(orders)
+    # All is delivered again.
+    asyncio.run(forget("delete_consumer", STREAM, CONSUMER))
+    ship(orders)
+    shipped = db.execute("SELECT array_agg(order_id ORDER BY order_id) FROM shipments").fetchone()[0]
+    assert shipped == list(range(1, orders + 1)), shipped
+    while db.execute(HANDLED).fetchone()[0] < orders:
+        time.sleep(0.05)
+    return orders
+
+
+def late(*_) -> None:
+    raise TimeoutError(f"not done after {LIMIT} s")
 
 
 def main() -> None:
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(LIMIT)
+    program = os.environ.get("EXAMPLE_16")
+    command = [program] if program else ["cargo", "run", "-q", "-p", "examples", "--example", "16_postgres_jetstream"]
     with tempfile.TemporaryDirectory() as folder:
-        found = commands(folder)
-        wanted = sys.argv[1:] or list(found)
-        for stack in {"python", "node", "java", "go", "dotnet"} - set(found):
-            print(f"{stack}: not run, its tools are missing")
-        missing = set(wanted) - set(found)
-        if missing:
-            sys.exit(f"cannot run {', '.join(sorted(missing))}")
+        found = find(sys.argv[1:], Path(folder))
         # Of earlier runs, whose events are others.
-        asyncio.run(on_the_broker("delete_stream", STREAM))
-        example = start_example()
-        try:
+        asyncio.run(forget("delete_stream", STREAM))
+        with running(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as example:
             line = example.stdout.readline()
             assert line == "saved order 1\n", line
             with psycopg.connect(SHOP, autocommit=True) as db:
-                db.execute((ROOT / "docs/sql/outbox.writers.postgres.sql").read_text())
-                db.execute("CREATE TABLE shipments (order_id int NOT NULL)")  # not unique: a second effect would show
-                for stack in wanted:
-                    command, url = found[stack]
-                    for _ in range(ORDERS_EACH):
-                        subprocess.run([*command, "chai", str(UNITS)], env=os.environ | {"DATABASE_URL": url}, check=True)
-                    print(f"{stack}: {ORDERS_EACH} orders saved")
-                orders = 1 + ORDERS_EACH * len(wanted)
-                consume()
-                # All is delivered again.
-                asyncio.run(on_the_broker("delete_consumer", STREAM, "shipping-py"))
-                consume()
-                shipped = db.execute("SELECT array_agg(order_id ORDER BY order_id) FROM shipments").fetchone()[0]
-                assert shipped == list(range(1, orders + 1)), shipped
-        finally:
-            subprocess.run(["kill", str(example.pid)], check=False)
-        report = example.communicate(timeout=60)[0]
+                orders = check(found, db)
+            example.terminate()
+            report = example.communicate()[0]
     left = STOCK - OWN - UNITS * (orders - 1)
     assert f"relay published {orders}, inbox handled {orders}\nchai in stock: {left}\n" in report, report
-    print(f"{orders} orders published by the relay, handled once each in Rust and shipped once each in Python")
+    print(f"{', '.join(found)}: {orders} orders published by the relay, handled once each in Rust and shipped once each in Python")
 
 
 main()

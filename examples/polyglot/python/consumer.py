@@ -2,7 +2,7 @@
 
     DATABASE_URL=postgresql://… NATS_URL=nats://… STREAM=EVENTS FILTER='events.order.*.placed' python consumer.py
 
-With IDLE_SECONDS it ends when no message has come for so long.
+It runs until it is ended, and may be ended at any moment.
 """
 
 import asyncio
@@ -31,17 +31,14 @@ def handle(db: psycopg.Connection, event_id: UUID, payload: bytes) -> None:
 
 
 async def main() -> None:
-    idle = float(os.environ.get("IDLE_SECONDS", 0))
     broker = await nats.connect(os.environ["NATS_URL"])
     config = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, ack_wait=30, max_deliver=-1)
     events = await broker.jetstream().pull_subscribe(os.environ["FILTER"], CONSUMER, os.environ["STREAM"], config=config)
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as db:
         while True:
             try:
-                (message,) = await events.fetch(1, timeout=idle or 30)
+                (message,) = await events.fetch(1, timeout=30)
             except TimeoutError:
-                if idle:
-                    break
                 continue
             try:
                 headers = {name.lower(): unquote(value) for name, value in (message.headers or {}).items()}
@@ -51,7 +48,7 @@ async def main() -> None:
                 await message.nak(delay=5)
             else:
                 await message.ack()  # after the commit; if it is lost, a copy comes
-    await broker.close()
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())
