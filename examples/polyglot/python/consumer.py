@@ -16,7 +16,7 @@ import psycopg
 from nats.errors import TimeoutError
 from nats.js.api import AckPolicy, ConsumerConfig
 
-CONSUMER = "shipping-py"
+CONSUMER, EVENT = "shipping-py", "order.placed"
 HANDLED = """
     INSERT INTO inbox_messages (consumer, id, status, attempts, processed_at, expires_at)
     VALUES (%s, %s, 1, 0, now(), now() + interval '15 days') ON CONFLICT DO NOTHING"""
@@ -42,7 +42,8 @@ async def main() -> None:
                 continue
             try:
                 headers = {name.lower(): unquote(value) for name, value in (message.headers or {}).items()}
-                handle(db, UUID(headers["ce-id"]), message.data)
+                if headers["ce-type"] == EVENT:  # the subject does not tell: an event may have a fixed one
+                    handle(db, UUID(headers["ce-id"]), message.data)
             except Exception as error:  # rolled back; delivered again in 5 s
                 print(f"{message.subject}: {error!r}")
                 await message.nak(delay=5)
