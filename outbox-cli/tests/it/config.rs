@@ -1,4 +1,4 @@
-//! The configuration: what is refused, with which words, and what the defaults are.
+//! The configuration: the text of each refusal, and the defaults.
 
 use std::time::Duration;
 

@@ -4,9 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use outbox::core::testing::backend_url;
+use outbox::core::testing::{backend_url, eventually};
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
 use sea_orm::TransactionTrait as _;
@@ -14,20 +13,6 @@ use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use uuid::Uuid;
-
-/// Longer than any step of a test takes. A test that waits this long has failed.
-const SOON: Duration = Duration::from_secs(30);
-
-/// Waits until it holds.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let waited = tokio::time::timeout(SOON, wait).await;
-    assert!(waited.is_ok(), "{what} did not happen");
-}
 
 /// Which database.
 #[derive(Debug, Clone, Copy)]

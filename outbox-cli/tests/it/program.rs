@@ -3,9 +3,9 @@
 
 use std::os::unix::net::UnixDatagram;
 
-use outbox::core::testing::backend_url;
+use outbox::core::testing::{backend_url, eventually};
 
-use crate::place::{Kind, Place, Program, eventually};
+use crate::place::{Kind, Place, Program};
 
 async fn rows_reach_the_stream_and_a_signal_hands_over(kind: Kind) {
     let Some(place) = Place::open(kind).await else {

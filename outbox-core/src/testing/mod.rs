@@ -9,6 +9,7 @@
 
 mod compile_fail;
 mod environment;
+mod eventually;
 mod free_port;
 
 mod memory_broker;
@@ -25,6 +26,7 @@ pub mod wrong;
 
 pub use compile_fail::{programs_that_do_not_compile, without_package};
 pub use environment::{backend_url, compiler_is_pinned, not_applicable};
+pub use eventually::eventually;
 pub use free_port::free_port;
 pub use inspect::{DecodeEventError, check_order, decode_event};
 pub use ledger::{Ledger, Violation};

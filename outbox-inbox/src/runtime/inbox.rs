@@ -352,6 +352,8 @@ impl<S: Subscriber> Inbox<S> {
 
     /// Runs until no consumer has anything left to do, for tests and for jobs that run to completion. A message that fails is waited for, through all its delays.
     ///
+    /// It takes up the dead letters that were marked to be tried again before it began, at most 100 per consumer.
+    ///
     /// Handlers record follow-up events but do not publish them: drain a relay, then the inbox again.
     ///
     /// # Errors

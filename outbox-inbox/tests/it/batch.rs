@@ -1,7 +1,7 @@
 //! Batches: either all messages of a batch take effect once in one transaction, or each message is handled by itself.
 
 use outbox_core::codec;
-use outbox_core::testing::MemoryBroker;
+use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     Event, Handler, HandlerError, HandlerState, Inbox, InboxConfig, InboxReport, Router, Tx,
@@ -271,7 +271,7 @@ async fn in_order<H: Handler>(test: &TestDb) {
     publish(&broker, 4, 15).await;
     let inbox = inbox::<H>(test, &broker, &orders).with_config(slow().attempts_max(1_000_000));
     let (shutdown, run) = spawn(inbox);
-    crate::orders::eventually("the other orders", async || {
+    eventually("the other orders", async || {
         let mut all = true;
         for order_id in [0, 2, 3] {
             all &= lines(test, consumer, order_id).await.len() == 15;

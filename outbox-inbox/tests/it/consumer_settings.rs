@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::MemoryBroker;
+use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler};
 
 use crate::on_every_backend;
-use crate::orders::{Orders, Rule, eventually};
+use crate::orders::{Orders, Rule};
 use crate::runtime::{spawn, within};
 use crate::support::{OrderBooked, OrderPlaced, TestDb, book, placed, publish, reserve, slow};
 

@@ -49,10 +49,10 @@ mod gauges {
     use std::time::Duration;
 
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+    use outbox_core::testing::eventually;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::orders::eventually;
     use crate::support::{Backend, quick};
 
     /// Of consumer `books`. What is not known is `None`.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
+use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use outbox_core::{
     ConsumerSpec, ConsumerStanding, DomainEvent as _, Message, NewMessage, StreamFacts, Subscriber,
     SubscriberError, Subscription,
@@ -19,7 +19,7 @@ use time::OffsetDateTime;
 use tokio::sync::Notify;
 
 use crate::on_every_backend;
-use crate::orders::{Orders, Rule, eventually, lines, numbered, prepare, put};
+use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
 use crate::support::{
     Backend, OrderBooked, OrderPlaced, SOON, Script, TestDb, book, placed, publish, quick, slow,

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::MemoryBroker;
+use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::testing::Outcome;
 use outbox_inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters, PausedConsumers, Router};
 use sea_orm::DbBackend;
 
 use crate::on_every_backend;
-use crate::orders::eventually;
 use crate::runtime::{spawn, within};
 use crate::support::{OrderPlaced, Script, Step, TestDb, book, quick};
 

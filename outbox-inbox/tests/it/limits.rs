@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use outbox_core::testing::MemoryBroker;
+use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     Event, HandlerError, HandlerLimits, HandlerState, InboxConfig, Router, Tx, idempotent_handler,
@@ -13,7 +13,7 @@ use outbox_inbox::{
 use tokio::sync::Semaphore;
 
 use crate::on_every_backend;
-use crate::orders::{Orders, Rule, eventually};
+use crate::orders::{Orders, Rule};
 use crate::runtime::{spawn, within};
 use crate::support::{Backend, OrderBooked, OrderPlaced, TestDb, placed, publish, slow};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox_core::dedup::DedupFuture;
-use outbox_core::testing::{MemoryBroker, MemoryDedupStore};
+use outbox_core::testing::{MemoryBroker, MemoryDedupStore, eventually};
 use outbox_core::{ClaimToken, DedupKey, DedupStore, DedupStoreError, Message, StoreClaim};
 use outbox_inbox::testing::{Harness, Outcome, dead_letters};
 use outbox_inbox::{
@@ -16,7 +16,7 @@ use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend};
 use tokio_util::sync::CancellationToken;
 
 use crate::on_every_backend;
-use crate::orders::{Orders, Rule, copy, crash_after, eventually, lines, numbered, prepare, put};
+use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
 use crate::support::{OrderPlaced, TestDb, quick, slow};
 
@@ -189,8 +189,8 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     for line in 1..=3 {
         put(&broker, &numbered(1, line)).await;
     }
-    // Handlers have no time limit longer than this, so the last attempts soon count as ended. These only insert a row: an attempt that fails
-    // because it takes too long would be one of the machine's.
+    // The time limit of a handler is short, so that the last attempts soon count as ended. It is not shorter, because these handlers only insert a row:
+    // one that reaches the limit says that the machine is slow.
     let config = quick()
         .ack_wait(Duration::from_secs(4))
         .handler_timeout(Duration::from_millis(3600))

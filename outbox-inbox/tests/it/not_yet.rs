@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, MemoryDedupStore, MemorySubscriber};
+use outbox_core::testing::{MemoryBroker, MemoryDedupStore, MemorySubscriber, eventually};
 use outbox_inbox::testing::{Harness, Outcome, dead_letters};
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, Handler, HandlerError, HandlerState, Inbox, Router, Tx,
@@ -10,7 +10,7 @@ use outbox_inbox::{
 };
 
 use crate::on_every_backend;
-use crate::orders::{Orders, Rule, eventually, lines, numbered, prepare, put};
+use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
 use crate::support::{Backend, OrderPlaced, TestDb, quick, slow};
 

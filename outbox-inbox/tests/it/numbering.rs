@@ -1,6 +1,6 @@
 //! Strategy `sequence` where numbers are not what they seem: aggregates whose beginning has left the stream, and producers that number anew.
 
-use outbox_core::testing::MemoryBroker;
+use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_core::{Message, codec};
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -108,7 +108,7 @@ async fn what_a_restored_producer_sends_is_kept_and_can_take_effect(test: TestDb
     let all = DeadLetterSelection::consumer("newcomer");
     assert_eq!(DeadLetters::new(test.db.clone()).retry(&all).await.unwrap(), 2);
     let (shutdown, run) = spawn(inbox);
-    crate::orders::eventually("the retries", async || {
+    eventually("the retries", async || {
         lines(&test, "newcomer", 1).await.len() == 6
     })
     .await;
@@ -128,7 +128,7 @@ async fn two_services_with_one_aggregate_name_lose_nothing(test: TestDb) {
         put_from("store", &broker, &numbered(1, line));
     }
     let (shutdown, run) = spawn(inbox(&test, &broker, &orders).with_config(quick()));
-    crate::orders::eventually("all but the gap", async || {
+    eventually("all but the gap", async || {
         lines(&test, "newcomer", 1).await.len() == 5
     })
     .await;

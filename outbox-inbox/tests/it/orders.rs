@@ -185,18 +185,6 @@ pub(crate) async fn put(broker: &MemoryBroker, message: &Message) {
     broker.publisher().publish(message).await.unwrap();
 }
 
-/// Waits until a condition in the database holds.
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(SOON, wait)
-        .await
-        .unwrap_or_else(|_| panic!("{what} did not happen"));
-}
-
 /// Runs a future in a simulated process that crashes when the future ends. No line of the process runs any more, its connections end, and the server
 /// rolls back.
 pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -> F + Send + 'static) {

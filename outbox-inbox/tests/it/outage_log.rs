@@ -3,12 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox_core::testing::MemoryBroker;
+use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::Router;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
-use crate::orders::eventually;
 use crate::runtime::{spawn, within};
 use crate::support::{Backend, Script, TestDb, book, placed, publish, quick};
 

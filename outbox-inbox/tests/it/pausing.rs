@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox_core::Health;
-use outbox_core::testing::MemoryBroker;
+use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::testing::handled;
 use outbox_inbox::{
     ConsumerState, Event, HandlerError, HandlerState, Inbox, InboxHealthCheck, PausedConsumers, Router,
@@ -13,7 +13,7 @@ use outbox_inbox::{
 };
 
 use crate::on_every_backend;
-use crate::orders::{eventually, numbered, put};
+use crate::orders::{numbered, put};
 use crate::runtime::{spawn, within};
 use crate::support::{
     Backend, OrderPlaced, Script, Step, TestDb, book, placed, publish, quick, reserve, slow,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
+use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use outbox_core::{
     ConsumerSpec, ConsumerStanding, Message, StreamFacts, Subscriber, SubscriberError, Subscription,
 };
@@ -12,7 +12,7 @@ use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, PausedConsumers, Ro
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::orders::{Orders, Rule, eventually};
+use crate::orders::{Orders, Rule};
 use crate::pausing::{is_paused, until_paused};
 use crate::runtime::within;
 use crate::support::{Backend, OrderPlaced, TestDb, placed, publish, slow};

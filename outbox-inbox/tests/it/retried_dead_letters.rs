@@ -1,21 +1,23 @@
 //! Retried dead letters of a running inbox, and the hooks that report dead letters.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySubscriber};
+use outbox_core::testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySubscriber, eventually};
 use outbox_core::{EventId, Message};
 use outbox_inbox::testing::{dead_letters, handled};
 use outbox_inbox::{
     DeadDelivery, DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, Event, Handler,
     HandlerError, HandlerState, Inbox, Router, Tx, idempotent_handler,
 };
-use sea_orm::DatabaseConnection;
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, TransactionTrait as _};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::on_every_backend;
-use crate::orders::{Orders, Rule, copy, crash_after, eventually, lines, numbered, prepare, put};
+use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
-use crate::support::{OrderPlaced, TestDb, slow};
+use crate::support::{Backend, OrderPlaced, TestDb, slow};
 
 macro_rules! handlers {
     ($($name:ident: $consumer:literal, $strategy:ident $(($($argument:tt)*))?;)*) => {$(
@@ -290,6 +292,33 @@ async fn a_discarded_dead_letter_is_not_tried_again(test: TestDb) {
     shutdown.cancel();
     assert_eq!(within(run).await.unwrap().handled, 1);
     assert_eq!(orders.seen().runs.len(), runs + 1);
+}
+
+/// A slow database answers after the broker has said that it has nothing more.
+#[tokio::test]
+async fn a_drain_does_not_end_before_it_has_looked_for_retries() {
+    let Some(test) = TestDb::open(Backend::Postgres, "slow_look").await else {
+        return;
+    };
+    prepare(&test).await;
+    let consumer = "letters_message_id";
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    make_dead_letters::<letter_by_message_id>(&test, &broker, &orders, 1).await;
+    assert_eq!(retry(&test, consumer).await, 1);
+    let slow_database = test.connect_again().await.begin().await.unwrap();
+    let lock = "LOCK TABLE inbox_dead_letters IN ACCESS EXCLUSIVE MODE";
+    slow_database.execute_unprepared(lock).await.unwrap();
+    let inbox = inbox::<letter_by_message_id>(&test, &broker, &orders);
+    let drain = tokio::spawn(async move { inbox.drain().await });
+    let waiting =
+        "SELECT count(*) FROM pg_locks WHERE relation = 'inbox_dead_letters'::regclass AND NOT granted";
+    eventually("the look for retries", async || test.int(waiting).await > 0).await;
+    // Time for a drain that does not wait for the answer to end.
+    sleep(Duration::from_millis(500)).await;
+    assert!(!drain.is_finished(), "it ended before it was answered");
+    slow_database.commit().await.unwrap();
+    assert_eq!(within(drain).await.unwrap().unwrap().handled, 1);
+    assert_eq!(lines(&test, consumer, 1).await, [1]);
 }
 
 /// Attempts and error of a dead letter.

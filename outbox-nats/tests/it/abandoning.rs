@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use outbox_core::testing::backend_url;
+use outbox_core::testing::{backend_url, eventually};
 use outbox_core::{FailureClass, Message, Publisher as _};
 use outbox_nats::{EventStream, JetStreamPublisher, connect, connect_options};
 
-use crate::environment::{Nats, PLACED, eventually, message, on_both_servers};
+use crate::environment::{Nats, PLACED, message, on_both_servers};
 use crate::proxy::Proxy;
 
 on_both_servers! {

@@ -3,11 +3,12 @@
 use std::time::Instant;
 
 use futures_util::{FutureExt as _, StreamExt as _};
+use outbox_core::testing::eventually;
 use outbox_core::{ConsumerSpec, Delivery as _, EventDescriptor, Publisher as _, Subscription as _};
 use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, Config, FromConsumer as _, pull};
 
 use crate::environment::{
-    CANCELLED, Nats, PLACED, SHIPPED, consumer, event, eventually, message, on_both_servers, receive,
+    CANCELLED, Nats, PLACED, SHIPPED, consumer, event, message, on_both_servers, receive,
 };
 
 on_both_servers! {

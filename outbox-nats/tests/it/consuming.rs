@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use outbox_core::testing::eventually;
 use outbox_core::{ConsumerSpec, Delivery as _, Publisher as _, SubscriberError, Subscription as _};
 use outbox_nats::JetStreamDelivery;
 
 use crate::environment::{
-    CANCELLED, Nats, PLACED, SHIPPED, SOON, consumer, event_on, eventually, message, on_both_servers,
-    receive, receive_and_ack,
+    CANCELLED, Nats, PLACED, SHIPPED, SOON, consumer, event_on, message, on_both_servers, receive,
+    receive_and_ack,
 };
 
 on_both_servers! {

@@ -6,10 +6,11 @@ use futures_util::future::join_all;
 use outbox_core::MessageId;
 use outbox_core::dedup::{DedupKey, DedupStore as _, DedupStoreError, StoreClaim};
 use outbox_core::testing::conformance::dedup_store::DedupStoreFixture;
+use outbox_core::testing::eventually;
 use outbox_nats::async_nats::jetstream::stream::{Config, DiscardPolicy};
 use outbox_nats::{DedupBucketSpec, KvDedupStore, ProvisionError, Provisioning, connect, connect_options};
 
-use crate::environment::{Nats, SOON, eventually, on_both_servers};
+use crate::environment::{Nats, SOON, on_both_servers};
 use crate::private_server::PrivateServer;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -273,18 +273,6 @@ pub(crate) async fn receive_and_ack(subscription: &mut JetStreamSubscription, co
     payloads
 }
 
-/// Waits until a condition holds.
-pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(SOON, wait)
-        .await
-        .unwrap_or_else(|_| panic!("{what} did not happen"));
-}
-
 /// Makes one test per server of each function, which takes a [`Nats`].
 macro_rules! on_both_servers {
     ($($test:ident,)*) => {

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use outbox_core::testing::eventually;
 use outbox_core::{
     Delivery as _, EventDescriptor, FailureClass, Message, MessageId, Publisher as _, StreamLog as _,
 };
 use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::{JetStreamPublisher, connect, connect_options};
 
-use crate::environment::{
-    Nats, PLACED, SHIPPED, consumer, event_on, eventually, message, on_both_servers, receive,
-};
+use crate::environment::{Nats, PLACED, SHIPPED, consumer, event_on, message, on_both_servers, receive};
 use crate::proxy::Proxy;
 
 on_both_servers! {

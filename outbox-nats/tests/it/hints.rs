@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::backend_url;
+use outbox_core::testing::{backend_url, eventually};
 use outbox_core::wake::{self, Wake};
 use outbox_nats::async_nats::Subscriber;
 use outbox_nats::{connect, connect_options, hints};
 
-use crate::environment::{SOON, eventually};
+use crate::environment::SOON;
 
 /// Counts hints until none arrives for a while.
 async fn until_quiet(seen: &mut Subscriber) -> usize {

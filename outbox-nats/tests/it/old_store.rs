@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
+use outbox_core::testing::eventually;
 use outbox_core::{Message, Publisher as _, StreamLog as _};
 use outbox_nats::JetStreamPublisher;
 use time::OffsetDateTime;
 
-use crate::environment::{Nats, PLACED, eventually, message};
+use crate::environment::{Nats, PLACED, message};
 use crate::private_server::PrivateServer;
 
 async fn publish(publisher: &JetStreamPublisher, message: &Message) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::MemoryStore;
+use outbox_core::testing::{MemoryStore, eventually};
 use outbox_core::{
     AggregateId, Delivery as _, DomainEvent, EventDescriptor, FailureClass, Health, Publisher as _, Relay,
     RelayConfig, StreamLog as _, SubscriberError, Subscription as _,
@@ -14,9 +14,7 @@ use outbox_nats::JetStreamPublisher;
 use outbox_nats::async_nats::connection::State;
 use time::OffsetDateTime;
 
-use crate::environment::{
-    Nats, PLACED, SOON, consumer, event, eventually, message, receive, receive_and_ack,
-};
+use crate::environment::{Nats, PLACED, SOON, consumer, event, message, receive, receive_and_ack};
 use crate::private_server::PrivateServer;
 
 async fn reconnected(nats: &Nats) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::dedup::{DedupKey, DedupStore as _, StoreClaim};
-use outbox_core::testing::free_port;
+use outbox_core::testing::{eventually, free_port};
 use outbox_core::{
     ConsumerAdmin as _, Delivery as _, MessageId, Publisher as _, StartAt, StreamLog as _, Subscriber as _,
     Subscription as _,
@@ -18,7 +18,7 @@ use outbox_nats::{
     connect_with_events,
 };
 
-use crate::environment::{Nats, PLACED, SHIPPED, consumer, event_on, eventually, message, receive};
+use crate::environment::{Nats, PLACED, SHIPPED, consumer, event_on, message, receive};
 use crate::private_server::{PrivateServer, binary_of};
 
 const PAGE: &str = include_str!("../../../docs/operations.md");

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use outbox_core::MessageId;
-use outbox_core::testing::{backend_url, free_port};
+use outbox_core::testing::{backend_url, eventually, free_port};
 use outbox_nats::async_nats::jetstream::context::{Context, ContextBuilder};
 use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::{ProvisionError, connect, connect_options};
 use serde_json::{Value, json};
 
-use crate::environment::{Nats, PLACED, SHIPPED, eventually};
+use crate::environment::{Nats, PLACED, SHIPPED};
 use crate::private_server::PrivateServer;
 
 const BINARY: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";

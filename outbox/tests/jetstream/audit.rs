@@ -1,5 +1,6 @@
 //! Handlers of messages as they are: wildcards over event types and aggregate types, unknown types, and what is no message of an outbox.
 
+use outbox::core::testing::eventually;
 use outbox::core::{Message, NewMessage, Publisher as _};
 use outbox::inbox::{DeadLetterSelection, DeadLetters, RawMessage, Router};
 use outbox::nats::async_nats::jetstream;
@@ -7,7 +8,7 @@ use outbox::prelude::*;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use crate::place::{NEWEST, OLDEST, POSTGRES, Place, Process, eventually, note};
+use crate::place::{NEWEST, OLDEST, POSTGRES, Place, Process, note};
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "invoice", name = "sent")]

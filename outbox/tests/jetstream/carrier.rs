@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox::core::testing::backend_url;
+use outbox::core::testing::{backend_url, eventually};
 use outbox::inbox::{HandlerLimits, PausedConsumers};
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
@@ -13,7 +13,7 @@ use sea_orm::{DatabaseConnection, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::place::{SOON, eventually, is_paused};
+use crate::place::{SOON, is_paused};
 
 /// The shortest that is allowed, so that the test sees more than one.
 const ACK_WAIT: Duration = Duration::from_secs(1);

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use outbox::core::testing::eventually;
 use outbox::core::{
     ConsumerAdmin, ConsumerSpec, ConsumerStanding, Foreseen, Message, StartAt, StreamFacts, Subscriber,
     SubscriberError,
@@ -13,7 +14,7 @@ use outbox::prelude::*;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use crate::place::{MARIADB, NEWEST, OLDEST, POSTGRES, Place, Process, eventually, note};
+use crate::place::{MARIADB, NEWEST, OLDEST, POSTGRES, Place, Process, note};
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "crate", name = "moved")]

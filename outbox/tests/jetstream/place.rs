@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox::core::testing::backend_url;
+use outbox::core::testing::{backend_url, eventually};
 use outbox::inbox::{ConsumerState, InboxHealthCheck, InboxReport};
 use outbox::nats::async_nats::Client;
 use outbox::nats::async_nats::jetstream::consumer::Info;
@@ -177,14 +177,4 @@ pub(crate) fn is_paused(health: &InboxHealthCheck, consumer: &str) -> bool {
     let consumers = health.consumers();
     let found = consumers.iter().find(|found| found.consumer == consumer);
     found.is_some_and(|found| matches!(found.state, ConsumerState::Paused { .. }))
-}
-
-pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let waited = tokio::time::timeout(SOON, wait).await;
-    assert!(waited.is_ok(), "{what} did not happen");
 }

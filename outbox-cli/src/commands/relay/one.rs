@@ -47,7 +47,7 @@ pub(super) fn start(
         .build()?;
     let (tell, ended) = oneshot::channel();
     thread::Builder::new().name(name).spawn(move || {
-        // Also after a panic, of which the receiver learns by a sender that is gone.
+        // The guard works after a panic too. The receiver notices a panic because `tell` is dropped without a word.
         let _ends = shared.shutdown.clone().drop_guard();
         recorder.take_thread();
         let outcome = check::named(&outbox, runtime.block_on(run(index, &outbox, &shared)));

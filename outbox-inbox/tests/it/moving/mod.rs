@@ -5,6 +5,7 @@ mod shop;
 
 use std::time::Duration;
 
+use outbox_core::testing::eventually;
 use outbox_core::{ConsumerSpec, DomainEvent as _, StartAt, Subscriber as _};
 use outbox_inbox::{
     ConsumersError, DeadLetterSelection, DeadLetters, InboxReport, Memory, Obstacle, PausedConsumers, Router,
@@ -13,7 +14,7 @@ use outbox_inbox::{
 
 use self::shop::{ParcelMoved, Shop, after, before, invoice, step};
 use crate::on_every_backend;
-use crate::orders::{Rule, eventually, lines, numbered};
+use crate::orders::{Rule, lines, numbered};
 use crate::runtime::{spawn, within};
 use crate::support::{TestDb, slow};
 

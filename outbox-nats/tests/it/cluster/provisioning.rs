@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use outbox_core::dedup::DedupStore as _;
+use outbox_core::testing::eventually;
 use outbox_core::{Publisher as _, Subscriber as _, SubscriberError};
 use outbox_nats::{
     DeadLetterConfig, DeadLetterStream, DedupBucketSpec, EventStream, KvDedupStore, ProvisionError,
     StreamWarning,
 };
 
-use crate::environment::{Nats, PLACED, SHIPPED, SOON, consumer, eventually};
+use crate::environment::{Nats, PLACED, SHIPPED, SOON, consumer};
 use crate::private_cluster::{PrivateCluster, available, others};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

@@ -6,13 +6,13 @@ use futures_util::future::join;
 use outbox_core::dedup::{DedupKey, DedupStore as _, DedupStoreError};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::ledger::{Committed, Ledger, Logged};
-use outbox_core::testing::{MemoryStore, StoredRow};
+use outbox_core::testing::{MemoryStore, StoredRow, eventually};
 use outbox_core::{DomainEvent, MessageId, Relay, RelayReport};
 use outbox_nats::{DedupBucketSpec, JetStreamPublisher, KvDedupStore};
 use time::OffsetDateTime;
 
 use super::publishing::{impatient, publisher_of};
-use crate::environment::{Nats, SOON, eventually};
+use crate::environment::{Nats, SOON};
 use crate::private_cluster::{PrivateCluster, available, others};
 
 #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
