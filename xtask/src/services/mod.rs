@@ -6,6 +6,7 @@
 //! A missing back end is no error here; the caller decides whether that is a skip or a failure. One that is installed and does not start is told apart,
 //! because that is never a reason to skip anything.
 
+mod debezium;
 mod folder;
 mod install;
 mod mariadb;
@@ -26,10 +27,14 @@ use crate::services::programs::label;
 use crate::services::server::Server;
 use crate::workspace::Workspace;
 
+pub(crate) use crate::services::debezium::Debezium;
+
 /// Something with a URL that tests or the demo connect to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Backend {
     Postgres,
+    /// One whose log can be decoded, for `cargo xtask debezium`.
+    PostgresLogical,
     /// The program of that server, with `initdb` beside it, for tests that start and kill a server of their own.
     PostgresProgram,
     MariaDb,
@@ -69,6 +74,7 @@ impl Backend {
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "OUTBOX_TEST_POSTGRES_URL",
+            Self::PostgresLogical => "OUTBOX_TEST_POSTGRES_LOGICAL_URL",
             Self::PostgresProgram => "OUTBOX_TEST_POSTGRES_BIN",
             Self::MariaDb => "OUTBOX_TEST_MARIADB_URL",
             Self::MariaDbProgram => "OUTBOX_TEST_MARIADB_BIN",
@@ -85,6 +91,7 @@ impl Backend {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Postgres => "PostgreSQL",
+            Self::PostgresLogical => "PostgreSQL with wal_level=logical",
             Self::PostgresProgram => "PostgreSQL for private servers",
             Self::MariaDb => "MariaDB",
             Self::MariaDbProgram => "MariaDB for private servers",
@@ -100,7 +107,7 @@ impl Backend {
     /// Finds its program, or installs it. An error says why this machine has none.
     fn install(self, tools: &Path) -> Result<()> {
         match self {
-            Self::Postgres | Self::PostgresProgram => postgres::programs().map(drop),
+            Self::Postgres | Self::PostgresLogical | Self::PostgresProgram => postgres::programs().map(drop),
             Self::MariaDb | Self::MariaDbProgram => mariadb::programs().map(drop),
             Self::Nats | Self::NatsProgram => nats::program(tools).map(drop),
             Self::NatsOld | Self::NatsOldProgram => nats::old_program().map(drop),
@@ -112,7 +119,8 @@ impl Backend {
 
     fn launch(self, folder: &Folder, tools: &Path) -> Result<Found> {
         match self {
-            Self::Postgres => postgres::launch(folder),
+            Self::Postgres => postgres::launch(folder, &[]),
+            Self::PostgresLogical => postgres::launch(folder, &["wal_level=logical"]),
             Self::PostgresProgram => {
                 return postgres::programs().map(|folder| Found::Program(folder.join("postgres")));
             }

@@ -34,7 +34,8 @@ const INITDB_MANNERS: Manners = Manners {
     own_group: true,
 };
 
-pub(super) fn launch(folder: &Folder) -> Result<Server> {
+/// `further` are settings besides those that each server has.
+pub(super) fn launch(folder: &Folder, further: &[&str]) -> Result<Server> {
     let programs = programs()?;
     let user = unprivileged("postgres")?;
     let home = home(folder, "postgres", user)?;
@@ -58,7 +59,7 @@ pub(super) fn launch(folder: &Folder) -> Result<Server> {
             // Files in the data folder are removed with it, even if the server was killed.
             "dynamic_shared_memory_type=mmap",
         ];
-        command.args(settings.iter().flat_map(|setting| ["-c", setting]));
+        command.args(settings.iter().chain(further).flat_map(|setting| ["-c", setting]));
         command
     };
     let log = folder.path().join("postgres.log");
