@@ -181,7 +181,6 @@ REFUSED = [
     ({f"{OUTBOX}table.field.event.timestamp": "created_at"}, "Field 'created_at' is not of type INT64"),
     ({PLACEMENT: "partition_no:partition"}, "Field 'partition_no' is not of type INT32"),
     ({PLACEMENT: "event_type:envelope", f"{OUTBOX}table.field.event.schema.version": "event_version"}, "Field 'event_version' is not of type INT32"),
-    ({PLACEMENT: "event_type:envelope"}, "requires a delegate.converter.type to be configured"),
     ({DELEGATE: "", f"{DELEGATE}.schemas.enable": ""}, "requires a delegate.converter.type to be configured"),
 ]
 
@@ -218,6 +217,8 @@ def wrong(db: psycopg.Connection, folder: Path) -> None:
     encoded = base64.b64encode(b'{"a": 1}').decode()
     message = first(**{"debezium.format.value": "json", DELEGATE: "", f"{DELEGATE}.schemas.enable": ""})
     assert json.loads(message["payload"])["payload"] == encoded, message
+    message = first(**{PLACEMENT: "event_type:envelope:type"})
+    assert json.loads(message["payload"]) == {"payload": encoded, "type": "order.placed"}, message
     message = first(**{"debezium.format.header.class": ""})
     assert json.loads(message["headers"]["ce-type"])["payload"] == "order.placed", message
     message = first(**{"debezium.format.header.class": "", "debezium.format.header.schemas.enable": "false"})
