@@ -265,7 +265,9 @@ def publications(db: psycopg.Connection, folder: Path) -> None:
     snapshot = {"debezium.source.snapshot.mode": "initial"}
     with temporary(db, folder) as engine:
         assert engine.take() == []
-    with temporary(db, folder, **snapshot) as engine:
+    # Both errors below are tried again without end by default.
+    once = {"debezium.source.errors.max.retries": "1"}
+    with temporary(db, folder, **snapshot, **once) as engine:
         says(engine.failure(), "permission denied for table outbox_messages")
     db.execute(f"GRANT SELECT ON outbox_messages TO {ROLE}")
     with temporary(db, folder, **snapshot) as engine:
@@ -275,7 +277,7 @@ def publications(db: psycopg.Connection, folder: Path) -> None:
     db.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
     record(db)
     db.execute("CREATE PUBLICATION late FOR TABLE outbox_messages WITH (publish = 'insert')")
-    with Engine(db, folder, slot, **{"debezium.source.publication.name": "late", "debezium.source.errors.max.retries": "1"}) as engine:
+    with Engine(db, folder, slot, **{"debezium.source.publication.name": "late"}, **once) as engine:
         says(engine.failure(), 'publication "late" does not exist')
     drop_slot(db, slot)
     # Daily tables.
