@@ -2,7 +2,8 @@
 
     DATABASE_URL=postgresql://… DEBEZIUM_JARS=… python check.py [part …]
 
-The server needs wal_level=logical, and the user must be a superuser: the database outbox_debezium_check and the role outbox_debezium are made anew.
+The server needs wal_level=logical, and the user must be a superuser: the database outbox_debezium_check, and the roles outbox_debezium and
+outbox_check_service, are made anew.
 DEBEZIUM_JARS is the folder with the engine's jars. Needs requirements.txt and Java 17. `cargo xtask debezium` brings all of this along.
 
 Parts: messages, restarts, changes, refused, wrong, publications, moving; without a name all. Those named refused and wrong show what does not work,
@@ -301,6 +302,7 @@ def main() -> None:
         db = make_database()
         for name in sys.argv[1:] or parts:
             began = time.monotonic()
+            db.execute("TRUNCATE outbox_messages, outbox_aggregates")
             parts[name](db, Path(folder))
             print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
 

@@ -29,10 +29,12 @@ def connect(**options) -> psycopg.Connection:
 
 
 def make_database() -> psycopg.Connection:
+    # Slots of an earlier run can be dropped from inside their database only, and keep it from being dropped.
+    with contextlib.suppress(psycopg.OperationalError), connect(dbname=DATABASE) as old:
+        old.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()")
     with connect() as server:
-        server.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s", (DATABASE,))
         server.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
-        server.execute(f"DROP ROLE IF EXISTS {ROLE}")
+        server.execute(f"DROP ROLE IF EXISTS {ROLE}, outbox_check_service")
         server.execute(f"CREATE DATABASE {DATABASE}")
     db = connect(dbname=DATABASE)
     for name in ["docs/sql/outbox.postgres.sql", "docs/sql/outbox.writers.postgres.sql", "examples/debezium/publication.sql"]:
@@ -49,7 +51,7 @@ def record(db: psycopg.Connection, aggregate_type="order", aggregate_id="42", ev
 
 
 class Engine:
-    """Router.java with application.properties, whose place is that of the check. Properties without `=` value are removed."""
+    """Router.java with application.properties, whose place is that of the check. `changed` are properties with other values; without a value they are removed."""
 
     def __init__(self, db: psycopg.Connection, folder: Path, slot: str = DATABASE, **changed: str):
         self.db, self.slot, self.lines, self.log = db, slot, queue.Queue(), folder / f"{slot}.log"

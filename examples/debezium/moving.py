@@ -108,7 +108,6 @@ def own_publication(db: psycopg.Connection, folder: Path, slot: str) -> None:
 
 def moving(db: psycopg.Connection, folder: Path) -> None:
     """Every event is sent once, by the one or by the other, in the order of its aggregate."""
-    db.execute("TRUNCATE outbox_messages, outbox_aggregates")
     db.execute(OLD)
     slot = "outbox_debezium_check_old"
     own_publication(db, folder, slot)
