@@ -8,7 +8,7 @@
 //!
 //! A crash or a dropped future between two statements leaves the caller's transaction open and undecided; its rollback removes all rows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use outbox_core::{Aggregate, NewMessage};
@@ -19,6 +19,7 @@ use crate::dialect::dedup::dedup_keys;
 use crate::dialect::postgres;
 use crate::dialect::{Dialect, headers_json, mysql, sqlite, unsupported};
 use crate::error::RecordError;
+use crate::grouped::Grouped;
 use crate::names::TableNames;
 use crate::row_bytes::{UNASKED_BYTES_MAX, packet_bytes_max};
 
@@ -108,15 +109,11 @@ pub(crate) async fn insert<C: ConnectionTrait>(
     }
 
     // All head rows are locked before the first message is inserted, in one order over all statements.
-    let heads = heads(&messages);
-    let last = count_up(
-        conn,
-        &dialect,
-        heads.iter().map(|(a, count)| (a.clone(), *count)).collect(),
-    )
-    .await?;
-    let numbers = number(&messages, |aggregate, position| {
-        last[aggregate] - heads[aggregate] + position
+    let grouped = Grouped::new(&messages);
+    let last = count_up(conn, &dialect, &grouped.heads).await?;
+    let numbers = grouped.numbers(|head, position| {
+        let (aggregate, count) = &grouped.heads[head];
+        last[aggregate] - count + position
     });
     for keys in dedup_keys(&messages).chunks(rows_max(backend)) {
         let inserted = conn.execute_raw(dialect.insert_keys(keys)).await;
@@ -138,10 +135,9 @@ fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usi
     if let [message] = messages {
         return Some(postgres::insert_one(dialect, message));
     }
-    let heads = heads(messages);
-    let numbers = number(messages, |aggregate, position| heads[aggregate] - position);
-    let heads: Vec<_> = heads.into_iter().collect();
-    let sequences = postgres::Sequences::CountUp(&heads);
+    let grouped = Grouped::new(messages);
+    let numbers = grouped.numbers(|head, position| grouped.heads[head].1 - position);
+    let sequences = postgres::Sequences::CountUp(&grouped);
     Some(postgres::insert_many(dialect, messages, &numbers, sequences))
 }
 
@@ -154,7 +150,7 @@ fn one_statement(_: &Dialect, _: &[NewMessage], _: &[Range<usize>]) -> Option<St
 async fn count_up<C: ConnectionTrait>(
     conn: &C,
     dialect: &Dialect,
-    heads: Vec<(Aggregate, i64)>,
+    heads: &[(Aggregate, i64)],
 ) -> Result<HashMap<Aggregate, i64>, DbErr> {
     let mut last = HashMap::with_capacity(heads.len());
     for heads in heads.chunks(rows_max(dialect.backend)) {
@@ -191,37 +187,6 @@ fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<Strin
             .map_err(|error| DbErr::Type(format!("{column}: {error}"))),
         _ => row.try_get("", column),
     }
-}
-
-/// The number of sequenced messages of each aggregate, in the order in which head rows are locked.
-fn heads(messages: &[NewMessage]) -> BTreeMap<Aggregate, i64> {
-    let mut heads = BTreeMap::new();
-    for message in messages.iter().filter(|message| message.is_sequenced()) {
-        // Most calls have one aggregate: look before cloning.
-        match heads.get_mut(message.aggregate()) {
-            Some(count) => *count += 1,
-            None => {
-                heads.insert(message.aggregate().clone(), 1);
-            }
-        }
-    }
-    heads
-}
-
-/// One number per message, from its aggregate and its position there (1, 2, 3 …); -1 for an unsequenced message.
-fn number(messages: &[NewMessage], number: impl Fn(&Aggregate, i64) -> i64) -> Vec<i64> {
-    let mut positions: HashMap<&Aggregate, i64> = HashMap::new();
-    messages
-        .iter()
-        .map(|message| {
-            if !message.is_sequenced() {
-                return -1;
-            }
-            let position = positions.entry(message.aggregate()).or_default();
-            *position += 1;
-            number(message.aggregate(), *position)
-        })
-        .collect()
 }
 
 /// Rows per statement. Each row binds 13 values, of which SQLite takes 32,766 and MySQL 65,535; PostgreSQL binds arrays.

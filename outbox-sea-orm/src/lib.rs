@@ -93,6 +93,7 @@ mod cause;
 mod detached;
 mod dialect;
 mod execute;
+mod grouped;
 mod in_use;
 mod insert;
 mod integrity;

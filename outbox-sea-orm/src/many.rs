@@ -161,10 +161,11 @@ where
                     }
                     rows::check_changes(tx, &changes).await?;
                     let mut recorder = Recorder::new(tx, config);
-                    let keys_max = chunks::keys_max::<Self>(tx.get_database_backend());
+                    let backend = tx.get_database_backend();
+                    let keys_max = chunks::keys_max::<Self>(backend);
                     let mut rows = 0;
                     for keys in keys::<Self>(tx, filter).await?.chunks(keys_max) {
-                        let updated = rows::update(tx, &changes, of_keys::<Self>(keys)).await?;
+                        let updated = rows::update(tx, &changes, of_keys::<Self>(keys, backend)).await?;
                         rows += updated.len() as u64;
                         recorder
                             .record(made(&context, updated.iter(), &mut events))
@@ -197,10 +198,11 @@ where
             db.execute(move |tx, config| -> Work<'_, u64> {
                 Box::pin(async move {
                     let mut recorder = Recorder::new(tx, config);
-                    let keys_max = chunks::keys_max::<Self>(tx.get_database_backend());
+                    let backend = tx.get_database_backend();
+                    let keys_max = chunks::keys_max::<Self>(backend);
                     let mut rows = 0;
                     for keys in keys::<Self>(tx, filter).await?.chunks(keys_max) {
-                        let deleted = rows::delete::<Self>(tx, of_keys::<Self>(keys)).await?;
+                        let deleted = rows::delete::<Self>(tx, of_keys::<Self>(keys, backend)).await?;
                         rows += deleted.len() as u64;
                         recorder
                             .record(made(&context, deleted.iter(), &mut events))

@@ -3,12 +3,12 @@
 //! Invariant: the rows that are returned are those that the statement has written. MariaDB returns those of an insert; updated and deleted ones it
 //! does not return to SeaORM, nor does MySQL: they are locked before, and read in the same transaction.
 
-use sea_orm::sea_query::{IntoValueTuple as _, MysqlQueryBuilder, OnConflict, Query, ValueTuple};
+use sea_orm::sea_query::{Expr, IntoValueTuple as _, MysqlQueryBuilder, OnConflict, Query, ValueTuple};
 use sea_orm::{
-    ActiveModelTrait as _, ColumnTrait as _, Condition, ConnectionTrait as _, DatabaseTransaction, DbBackend,
+    ActiveModelTrait as _, ColumnTrait, Condition, ConnectionTrait as _, DatabaseTransaction, DbBackend,
     DbErr, EntityTrait, FromQueryResult as _, InsertMany, IntoActiveModel, Iterable as _,
     PrimaryKeyToColumn as _, PrimaryKeyTrait, QueryFilter as _, QueryOrder as _, QuerySelect as _,
-    QueryTrait as _, Statement, UpdateMany,
+    QueryTrait as _, Statement, UpdateMany, Value,
 };
 
 use crate::error::SaveError;
@@ -80,7 +80,7 @@ where
             && let Some(keys) = keys
         {
             insert.exec_without_returning(self.tx).await?;
-            return Ok(find::<E>(self.tx, condition::<E>(keys)).await?);
+            return Ok(find::<E>(self.tx, condition::<E>(keys, self.tx.get_database_backend())).await?);
         }
         if self.is_mariadb().await? {
             return returning::<E>(self.tx, insert).await;
@@ -165,20 +165,53 @@ pub(super) async fn keys<E: EntityTrait>(
 }
 
 /// The rows with these keys. Found through the primary key.
-pub(super) fn of_keys<E: EntityTrait>(keys: &[ValueTuple]) -> Condition {
-    condition::<E>(keys.iter().cloned())
+pub(super) fn of_keys<E: EntityTrait>(keys: &[ValueTuple], backend: DbBackend) -> Condition {
+    condition::<E>(keys.iter().cloned(), backend)
 }
 
-fn condition<E: EntityTrait>(keys: impl IntoIterator<Item = ValueTuple>) -> Condition {
+fn condition<E: EntityTrait>(keys: impl IntoIterator<Item = ValueTuple>, backend: DbBackend) -> Condition {
     let columns: Vec<_> = E::PrimaryKey::iter().map(|key| key.into_column()).collect();
     if let [column] = *columns {
-        return Condition::all().add(column.is_in(keys.into_iter().flatten()));
+        let values: Vec<Value> = keys.into_iter().flatten().collect();
+        return Condition::all().add(among(column, values, backend));
     }
     let row = |key: ValueTuple| {
         let equal = columns.iter().zip(key).map(|(column, value)| column.eq(value));
         equal.fold(Condition::all(), Condition::add)
     };
     keys.into_iter().map(row).fold(Condition::any(), Condition::add)
+}
+
+/// The column has one of these values.
+#[cfg(feature = "postgres")]
+fn among<C: ColumnTrait>(column: C, values: Vec<Value>, backend: DbBackend) -> Expr {
+    use sea_orm::sea_query::extension::postgres::PgFunc;
+    use sea_orm::sea_query::{ArrayType, ExprTrait as _};
+
+    // One array instead of a thousand parameters. Not for a column whose values are cast, nor for types of which the driver may know no arrays.
+    let is_plain = |value: &Value| column.save_as(Expr::val(value.clone())) == Expr::val(value.clone());
+    let kind = values
+        .first()
+        .filter(|value| is_plain(value))
+        .map(Value::array_type);
+    match kind {
+        Some(
+            kind @ (ArrayType::SmallInt
+            | ArrayType::Int
+            | ArrayType::BigInt
+            | ArrayType::String
+            | ArrayType::Uuid),
+        ) if backend == DbBackend::Postgres && values.iter().all(|value| value.array_type() == kind) => {
+            let array = Value::Array(kind, Some(Box::new(values)));
+            Expr::col(column.as_column_ref()).eq(PgFunc::any(array))
+        }
+        _ => column.is_in(values),
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
+fn among<C: ColumnTrait>(column: C, values: Vec<Value>, _: DbBackend) -> Expr {
+    column.is_in(values)
 }
 
 async fn find<E: EntityTrait>(tx: &DatabaseTransaction, rows: Condition) -> Result<Vec<E::Model>, DbErr> {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use outbox_sea_orm::{ErrorKind, SaveError, SaveManyWithEvents};
+use sea_orm::prelude::Uuid;
 use sea_orm::sea_query::{Expr, ExprTrait as _, OnConflict};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, QueryFilter, Set,
@@ -22,6 +23,7 @@ on_every_backend!(
     rows_that_an_upsert_leaves_alone_make_no_events,
     one_refused_row_or_event_of_many_leaves_nothing,
     many_rows_join_an_open_transaction,
+    rows_are_found_by_their_uuids,
     rows_with_composite_keys_are_updated_and_deleted,
 );
 
@@ -320,6 +322,56 @@ async fn rows_with_composite_keys_are_updated_and_deleted(db: TestDb) {
         .await
         .unwrap();
     assert!(left.is_empty());
+}
+
+mod ticket {
+    use sea_orm::entity::prelude::*;
+
+    #[sea_orm::model]
+    #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    #[sea_orm(table_name = "save_tickets")]
+    pub struct Model {
+        #[sea_orm(primary_key, auto_increment = false)]
+        pub id: Uuid,
+        pub marker: String,
+    }
+
+    impl ActiveModelBehavior for ActiveModel {}
+}
+
+async fn rows_are_found_by_their_uuids(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let id = match shop.test.db.get_database_backend() {
+        DbBackend::MySql => "BINARY(16)",
+        DbBackend::Postgres => "UUID",
+        _ => "BLOB",
+    };
+    let table =
+        format!("CREATE TABLE IF NOT EXISTS save_tickets (id {id} PRIMARY KEY, marker VARCHAR(60) NOT NULL)");
+    if shop.test.db.execute_unprepared(&table).await.is_err() {
+        shop.test.execute(&table).await;
+    }
+    let ids: Vec<_> = (0..30).map(|_| Uuid::now_v7()).collect();
+    let tickets = ids.iter().map(|id| ticket::ActiveModel {
+        id: Set(*id),
+        marker: Set(shop.marker.clone()),
+    });
+    let tickets: Vec<_> = tickets.collect();
+    let event = |_: &ticket::Model| {
+        [OrderPlaced {
+            order_id: 1,
+            total_cents: 1,
+        }]
+    };
+    let outbox = shop.test.outbox();
+    let inserted = ticket::Entity::insert_many_with_events(tickets, &outbox, event).await;
+    assert_eq!(inserted.unwrap().len(), 30);
+    let some = ticket::Column::Id.is_in(ids[10..].iter().copied());
+    let deleted = ticket::Entity::delete_many_with_events(some, &outbox, event).await;
+    assert_eq!(deleted.unwrap(), 20);
+    let own = ticket::Column::Marker.eq(shop.marker.as_str());
+    let left = ticket::Entity::find().filter(own).all(&shop.test.db).await;
+    assert_eq!(left.unwrap().len(), 10);
 }
 
 /// A call over SeaORM's own transaction, without a configuration, is for the default tables.

@@ -1,0 +1,58 @@
+//! Messages by their aggregates, before they are numbered.
+
+use std::collections::HashMap;
+
+use outbox_core::{Aggregate, NewMessage};
+
+/// Messages by their aggregates.
+pub(crate) struct Grouped {
+    /// The number of sequenced messages of each aggregate, in the order in which head rows are locked.
+    pub(crate) heads: Vec<(Aggregate, i64)>,
+    /// Of each message: the place of its aggregate there, and its position in the aggregate (1, 2, 3 …). `None` for an unsequenced message.
+    pub(crate) places: Vec<Option<(usize, i64)>>,
+}
+
+impl Grouped {
+    /// Each aggregate is looked up once per message and compared only when it is sorted: a save of many rows has one for each row.
+    pub(crate) fn new(messages: &[NewMessage]) -> Self {
+        let mut met: HashMap<&Aggregate, usize> = HashMap::new();
+        let mut counts: Vec<(&Aggregate, i64)> = Vec::new();
+        let mut places: Vec<Option<(usize, i64)>> = Vec::with_capacity(messages.len());
+        for message in messages {
+            if !message.is_sequenced() {
+                places.push(None);
+                continue;
+            }
+            let aggregate = message.aggregate();
+            let place = *met.entry(aggregate).or_insert_with(|| {
+                counts.push((aggregate, 0));
+                counts.len() - 1
+            });
+            counts[place].1 += 1;
+            places.push(Some((place, counts[place].1)));
+        }
+        let mut order: Vec<usize> = (0..counts.len()).collect();
+        order.sort_unstable_by_key(|place| counts[*place].0);
+        let mut sorted = vec![0; order.len()];
+        for (to, from) in order.iter().enumerate() {
+            sorted[*from] = to;
+        }
+        for (place, _) in places.iter_mut().flatten() {
+            *place = sorted[*place];
+        }
+        let heads = order
+            .into_iter()
+            .map(|place| (counts[place].0.clone(), counts[place].1));
+        Self {
+            heads: heads.collect(),
+            places,
+        }
+    }
+
+    /// One number per message, from the place of its aggregate and its position there; -1 for an unsequenced message.
+    pub(crate) fn numbers(&self, number: impl Fn(usize, i64) -> i64) -> Vec<i64> {
+        let number =
+            |place: &Option<(usize, i64)>| place.map_or(-1, |(head, position)| number(head, position));
+        self.places.iter().map(number).collect()
+    }
+}
