@@ -125,6 +125,8 @@ pub(crate) struct Consumer {
     pub(super) unknown_met: Mutex<Met>,
     /// The broker could not say where aggregates begin, and is not asked before this time.
     ask_again_at: Mutex<Option<Instant>>,
+    /// For how many more messages the broker is asked where their aggregates begin, before the database.
+    pub(super) late_beginnings: AtomicU32,
 }
 
 /// Pause after the broker could not say where an aggregate begins. Without the permission each question would take a second of a slot.
@@ -152,6 +154,7 @@ impl Consumer {
             resumed_at: Mutex::default(),
             unknown_met: Mutex::default(),
             ask_again_at: Mutex::default(),
+            late_beginnings: AtomicU32::default(),
         };
         for handler in handlers.iter().filter(|handler| handler.consumer == name) {
             let handler = Arc::new(*handler);

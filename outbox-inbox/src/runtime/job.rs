@@ -304,6 +304,14 @@ async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, 
             Ok(Err(error)) => return consumer.unknown_wishes(&error),
         }
     }
+    if let Origin::Broker(message) = &in_flight.origin
+        && consumer.asks_ahead(&mut in_flight.routed)
+    {
+        let asked = guard_async("broker's driver", || message.delivery.has_predecessors()).await;
+        if !consumer.begins_late(asked, &mut in_flight.routed) {
+            in_flight.routed.memory.early = None;
+        }
+    }
     let span = telemetry::handle_span(consumer.name, in_flight.routed.message.as_deref().ok());
     let handling = consumer
         .handle(in_flight.origin.incoming(), &mut in_flight.routed, stop)

@@ -106,6 +106,8 @@ pub(super) struct Early {
     pub(super) expired: bool,
     /// The broker was asked whether the beginning of the aggregate has left the stream.
     pub(super) asked: bool,
+    /// It was asked before the database, so that the aggregate may be known there.
+    pub(super) ahead: bool,
 }
 
 impl RoutedMessage {

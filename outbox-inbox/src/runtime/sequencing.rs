@@ -4,6 +4,7 @@
 //! consumer begins with an aggregate whose beginning has left the stream, nothing is missing.
 //! Not here: the sequences ([`crate::dedup::sequence`]).
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use outbox_core::SubscriberError;
@@ -22,6 +23,9 @@ use crate::telemetry;
 
 /// How often a message claims its turn again while those before it are missing. [`super::predecessors`] notices much earlier that they have come.
 const CLAIM_AGAIN: Duration = Duration::from_secs(1);
+
+/// After an aggregate has begun late, the broker is asked before the database for this many messages.
+const AHEAD_MAX: u32 = 64;
 
 impl<'a> Attempt<'a> {
     /// Claims the number of a message that no handler takes, or that is dead-lettered before a handler could take it. `None`: the consumer does not count
@@ -72,6 +76,7 @@ impl<'a> Attempt<'a> {
                 expired: false,
                 // What fails is there, or was a moment ago.
                 asked: failing,
+                ahead: false,
             });
         }
         if let Some(early) = waits
@@ -115,6 +120,32 @@ impl Consumer {
         matches!(handling, Handling::Early { .. }) && routed.memory.early.is_some_and(waits) && self.may_ask()
     }
 
+    /// Whether the broker is asked before the database. Where an aggregate has just begun late, as on a stream that has forgotten its beginning, the next ones
+    /// mostly do so too, and a claim that is refused first would double the work. A question that was needless costs no more than itself, and there are few.
+    pub(super) fn asks_ahead(&self, routed: &mut RoutedMessage) -> bool {
+        let handler = routed.handler().map(|handler| handler.options.strategy);
+        let message = routed.message.as_ref();
+        let asks = matches!(handler, Some(Strategy::Sequence { .. }))
+            && message.is_ok_and(|message| message.sequence.is_some_and(|sequence| sequence > 1))
+            && routed.memory.early.is_none()
+            && !routed.has_failed()
+            && self.gaps(routed, routed.handler()) == Gaps::Wait
+            && self.may_ask();
+        let less = |left: u32| left.checked_sub(1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        if !asks || self.late_beginnings.fetch_update(set, fetch, less).is_err() {
+            return false;
+        }
+        routed.memory.early = Some(Early {
+            expected: 1,
+            since: Instant::now(),
+            expired: false,
+            asked: false,
+            ahead: true,
+        });
+        true
+    }
+
     /// Takes the broker's answer whether there are earlier messages of the aggregate; returns whether the message need not wait for them.
     ///
     /// An earlier message that was delivered to another process, and left the stream before this, comes too late then and is dead-lettered.
@@ -128,6 +159,9 @@ impl Consumer {
                 if let Some(early) = &mut routed.memory.early {
                     early.asked = true;
                     early.expired = !found;
+                    if !found && !early.ahead {
+                        self.late_beginnings.store(AHEAD_MAX, Ordering::Relaxed);
+                    }
                 }
                 return !found;
             }
@@ -159,6 +193,7 @@ impl Consumer {
             return Gaps::Ignore;
         }
         match routed.memory.early {
+            Some(early) if early.expired && early.ahead => Gaps::AcceptBeginning,
             Some(early) if early.expired => Gaps::Accept,
             _ => Gaps::Wait,
         }
