@@ -103,6 +103,7 @@
 //!
 //! - On PostgreSQL the second gets 409 immediately (an advisory lock per key, on 32 bits of its hash: of four billion pairs of other keys that run at the
 //!   same time one gets it too, and takes effect at its retry).
+//!   PostgreSQL also reports that it refuses a commit a moment before it frees the key: a retry at the same instant gets 409.
 //! - On MySQL and MariaDB it does too (`NOWAIT`), unless both arrive at the very same moment. Then the second waits for the first, at most
 //!   `innodb_lock_wait_timeout`, and gets its response.
 //! - On SQLite one transaction writes at a time, so every second request waits, at most `busy_timeout`, and is then answered with 503.
