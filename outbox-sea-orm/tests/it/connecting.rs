@@ -130,6 +130,26 @@ async fn a_database_that_is_away_is_named_with_the_reason() {
     }
 }
 
+/// The pool itself says nothing for 30 s. The clock is tokio's and stands still, so no second passes for the test.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_database_that_is_away_is_named_after_a_second() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody listens at the socket any more, so each connection is refused at once.
+    drop(std::os::unix::net::UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap());
+    let mut options = ConnectOptions::new(format!("postgres:///shop?host={}", folder.path().display()));
+    options.connect_lazy(true);
+    let store = SqlStore::new(Database::connect(options).await.unwrap());
+
+    let began = tokio::time::Instant::now();
+    let error = outbox_core::OutboxStore::backlog(&store).await.unwrap_err();
+    let waited = began.elapsed();
+    let text = outbox_core::describe(&error);
+    assert!(text.contains("refused"), "{text}");
+    let expected = Duration::from_secs(1)..Duration::from_millis(1_100);
+    assert!(expected.contains(&waited), "named after {waited:?}");
+}
+
 /// Passes connections on, as if a server began to listen.
 async fn forward(port: u16, server: String) {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await.unwrap();
