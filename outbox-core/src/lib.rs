@@ -74,6 +74,7 @@ pub mod context;
 pub mod consumer_admin;
 pub mod dead_letter;
 pub mod dedup;
+pub mod log;
 pub mod publisher;
 pub mod store;
 pub mod subscriber;

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::error::Error;
 use std::future::Future;
+use std::sync::Arc;
 
 use time::OffsetDateTime;
 
@@ -47,6 +48,20 @@ pub trait Publisher: Send + Sync + 'static {
     /// has begun. Publishing is allowed again at once.
     fn abandon(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
+    }
+}
+
+impl<P: Publisher + ?Sized> Publisher for Arc<P> {
+    async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
+        P::publish(self, message).await
+    }
+
+    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        P::preflight(self).await
+    }
+
+    async fn abandon(&self) {
+        P::abandon(self).await;
     }
 }
 

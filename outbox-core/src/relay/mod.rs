@@ -65,6 +65,8 @@ pub struct Relay<S, P> {
     health: HealthCheck,
     on_dead_letter: Option<Box<DeadLetterHook>>,
     clocks: Clocks,
+    /// Another relay of this process, which has the table, publishes what this one cannot, and reports on both.
+    of_log: bool,
 }
 
 type DeadLetterHook = dyn Fn(&DeadMessage) + Send + Sync;
@@ -130,6 +132,17 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             config,
             on_dead_letter: None,
             clocks: Clocks::default(),
+            of_log: false,
+        }
+    }
+
+    /// The part of a log relay that has the log.
+    pub(crate) fn of_log(store: S, publisher: P, config: RelayConfig, health: HealthCheck) -> Self {
+        Self {
+            health,
+            config,
+            of_log: true,
+            ..Self::new(store, publisher)
         }
     }
 
@@ -364,7 +377,19 @@ impl Pauses {
     }
 }
 
-fn health_check(config: &RelayConfig) -> HealthCheck {
+impl RelayReport {
+    /// What two relays did.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            published: self.published + other.published,
+            duplicates: self.duplicates + other.duplicates,
+            failed: self.failed + other.failed,
+            dead_letters: self.dead_letters + other.dead_letters,
+        }
+    }
+}
+
+pub(crate) fn health_check(config: &RelayConfig) -> HealthCheck {
     HealthCheck::new(SILENCE_MIN.max(config.lease_ttl * 2), config.stuck_after)
 }
 

@@ -103,6 +103,8 @@ pub enum MessageStatus {
     Published,
     /// A dead letter.
     Dead,
+    /// Recorded for a log relay ([`log`](crate::log)). It is on the stream once the relay's position in the log has passed it.
+    Logged,
 }
 
 impl MessageStatus {
@@ -114,6 +116,7 @@ impl MessageStatus {
             Self::Waiting => "waiting",
             Self::Published => "published",
             Self::Dead => "dead",
+            Self::Logged => "logged",
         }
     }
 }

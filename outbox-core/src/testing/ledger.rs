@@ -108,7 +108,9 @@ impl Ledger {
             .filter(|message| !first_at.contains_key(&message.id))
             .filter(|message| match message.status {
                 MessageStatus::Published => true,
-                MessageStatus::Pending | MessageStatus::Waiting => !halted.contains(&message.aggregate),
+                MessageStatus::Pending | MessageStatus::Waiting | MessageStatus::Logged => {
+                    !halted.contains(&message.aggregate)
+                }
                 MessageStatus::Dead => false,
             })
             .map(|message| Violation::Lost {

@@ -15,6 +15,7 @@ mod free_port;
 mod memory_broker;
 mod memory_dead_letters;
 mod memory_dedup_store;
+mod memory_log;
 mod memory_store;
 
 mod faults;
@@ -36,4 +37,5 @@ pub use memory_broker::{
 };
 pub use memory_dead_letters::MemoryDeadLetters;
 pub use memory_dedup_store::MemoryDedupStore;
+pub use memory_log::{MemoryLog, MemoryLogReader};
 pub use memory_store::{DuplicateKey, MemoryStore, MemoryTransaction, RecordError, StoredRow};

@@ -22,6 +22,7 @@ pub(crate) fn status_code(status: MessageStatus) -> i64 {
         MessageStatus::Published => 1,
         MessageStatus::Dead => 2,
         MessageStatus::Waiting => 3,
+        MessageStatus::Logged => 4,
     }
 }
 

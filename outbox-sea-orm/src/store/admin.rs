@@ -301,6 +301,7 @@ fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
             0 => MessageStatus::Pending,
             1 => MessageStatus::Published,
             3 => MessageStatus::Waiting,
+            4 => MessageStatus::Logged,
             _ => MessageStatus::Dead,
         },
         attempts: counter("attempts"),

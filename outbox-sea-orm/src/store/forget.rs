@@ -102,7 +102,8 @@ impl Row {
         };
         Ok(Self {
             id: row.try_get("", "id")?,
-            is_unpublished: matches!(row.try_get::<i64>("", "status")?, 0 | 3),
+            // Pending, waiting, or logged: then it is not known here whether the log relay has published it.
+            is_unpublished: matches!(row.try_get::<i64>("", "status")?, 0 | 3 | 4),
             dedup_key,
         })
     }

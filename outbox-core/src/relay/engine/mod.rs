@@ -446,7 +446,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             );
             self.purging = Some(Box::pin(purged));
         }
-        if self.counting.is_none() && self.backlog_at <= now {
+        if self.counting.is_none() && self.backlog_at <= now && !self.relay.of_log {
             self.backlog_at = now + telemetry::BACKLOG_INTERVAL;
             let counted = within(bound, "the backlog could not be counted", store.backlog());
             self.counting = Some(Box::pin(counted));

@@ -163,6 +163,11 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     /// A message waits, or is dead-lettered.
     fn refused(&mut self, queued: Queued, verdict: Verdict) {
+        if self.relay.of_log {
+            // The table's relay tries it again, and counts its failures.
+            self.in_flight.block(queued, Verdict::Waits);
+            return;
+        }
         let row = &queued.row;
         match &verdict {
             Verdict::Dead { error, halt } => {
@@ -206,7 +211,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let change = self.ownership.apply(upkeep);
         self.ownership.postpone(pause);
         let owned = self.ownership.leases().len();
-        telemetry::leases(owned, self.ownership.relays());
+        if !self.relay.of_log {
+            telemetry::leases(owned, self.ownership.relays());
+        }
         if !self.ownership.keeps(retention::PARTITION) {
             self.forget_backlog();
         }
@@ -358,7 +365,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             ),
             Err(_) => tracing::warn!("leases could not be released in time; they run out"),
         }
-        telemetry::leases(0, Relays::default());
+        if !self.relay.of_log {
+            telemetry::leases(0, Relays::default());
+        }
         self.forget_backlog();
         self.relay.health.update(|vitals| *vitals = Default::default());
     }

@@ -16,9 +16,10 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
-use self::state::State;
+use self::state::{Log, LoggedCommit, State};
 use super::faults::take_one;
 use super::inspect;
+use crate::log::{Look, LookRequest, Position};
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::payload::{Decode, EventCodec};
 use crate::store::{
@@ -90,6 +91,60 @@ impl MemoryStore {
         self
     }
 
+    /// Makes new messages pending again.
+    pub fn end_log(&self) {
+        self.with_log(|log| log.set_on(false));
+    }
+
+    pub(super) fn with_log<R>(&self, work: impl FnOnce(&mut Log) -> R) -> R {
+        let result = work(&mut self.lock().log);
+        self.shared.settled.notify_waiters();
+        result
+    }
+
+    /// Begins a reading, unless there is one. Returns its number, and where it begins.
+    pub(super) fn open_log(&self) -> Result<Option<(u64, Position)>, StoreError> {
+        let opened = self.call("open the log", |state| {
+            if state.log.reader.is_some() {
+                return None;
+            }
+            state.adopt_lost();
+            state.log.readings += 1;
+            state.log.reader = Some(state.log.readings);
+            Some((state.log.readings, state.log.stored))
+        });
+        if opened.is_err() {
+            // The connection that would read is gone.
+            self.with_log(|log| log.reader = None);
+        }
+        opened
+    }
+
+    /// The first commit of the log behind a position.
+    pub(super) fn logged_behind(&self, position: Position) -> Option<LoggedCommit> {
+        self.lock().log.behind(position)
+    }
+
+    pub(super) fn pending(&self, limit: usize) -> Result<Vec<(Aggregate, MessageId)>, StoreError> {
+        self.call("look for pending messages", |state| state.pending(limit))
+    }
+
+    pub(super) fn written(&self) -> Result<Position, StoreError> {
+        self.call("ask for the end of the log", |state| state.log.written())
+    }
+
+    pub(super) fn look(&self, request: LookRequest<'_>) -> Result<Look, StoreError> {
+        self.call("look at the table", |state| state.look(request))
+    }
+
+    pub(super) fn adopt(&self, messages: &[MessageId]) -> Result<(), StoreError> {
+        self.call("adopt messages", |state| state.adopt(messages))
+    }
+
+    pub(super) fn purge_logged(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        self.call("purge logged messages", |state| state.purge_logged(request))
+    }
+
     /// Begins a transaction. Several may be open at once.
     pub fn begin(&self) -> MemoryTransaction {
         MemoryTransaction::new(self.clone())
@@ -152,8 +207,11 @@ impl MemoryStore {
             tokio::pin!(settled);
             // Registered before the check, so that a settlement in between is not missed.
             settled.as_mut().enable();
-            if self.lock().backlog().pending == 0 {
-                return;
+            {
+                let state = self.lock();
+                if state.backlog().pending == 0 && state.log.is_freed() {
+                    return;
+                }
             }
             settled.await;
         }

@@ -3,6 +3,7 @@
 mod ailing;
 mod drain;
 mod fairness;
+mod logged;
 mod observe;
 mod outage;
 mod poison;

@@ -101,7 +101,7 @@ impl State {
     pub(in super::super) fn replay(&mut self, selection: &Selection) -> u64 {
         let is_replayable = |row: &&Row| matches!(row.status, MessageStatus::Published | MessageStatus::Dead);
         let originals: Vec<Row> = self.selected(selection).filter(is_replayable).cloned().collect();
-        let count = originals.len() as u64;
+        let mut recorded = Vec::with_capacity(originals.len());
         for original in originals {
             let message = Message {
                 id: MessageId::fresh(),
@@ -110,10 +110,13 @@ impl State {
             let row_id = self.next_row_id();
             self.insert(Row {
                 unreadable: original.unreadable,
+                status: self.log.status(),
                 ..Row::pending(row_id, message)
             });
+            recorded.push(row_id);
         }
-        count
+        self.write_log(&recorded);
+        recorded.len() as u64
     }
 
     pub(in super::super) fn blocked(&self, limit: NonZeroU32) -> Vec<BlockedAggregate> {

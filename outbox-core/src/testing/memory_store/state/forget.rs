@@ -16,7 +16,7 @@ impl State {
                     .filter(|row| row.message.aggregate == *aggregate)
             };
             let is_left = |row: &Row| match row.status {
-                MessageStatus::Pending | MessageStatus::Waiting => true,
+                MessageStatus::Pending | MessageStatus::Waiting | MessageStatus::Logged => true,
                 MessageStatus::Dead => row.halts,
                 MessageStatus::Published => false,
             };

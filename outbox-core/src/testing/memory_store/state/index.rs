@@ -77,7 +77,7 @@ impl Index {
                     self.block(aggregate, row.message.created_at).halted_by = Some(row.row_id);
                 }
             }
-            MessageStatus::Published => {}
+            MessageStatus::Published | MessageStatus::Logged => {}
         }
     }
 

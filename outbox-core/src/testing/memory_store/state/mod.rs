@@ -8,6 +8,7 @@ mod fetch;
 mod forget;
 mod index;
 mod leases;
+mod logged;
 mod settle;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 
 use self::index::Index;
 use self::leases::Leases;
+pub(super) use self::logged::{Log, LoggedCommit};
 use super::StoredRow;
 use super::transaction::DuplicateKey;
 use crate::message::{Aggregate, Limits, Message, MessageId, NewMessage};
@@ -35,6 +37,7 @@ pub(super) struct State {
     dedup_keys: HashMap<String, OffsetDateTime>,
     heads: HashMap<Aggregate, Head>,
     last_row_id: i64,
+    pub(super) log: Log,
     started: (Instant, OffsetDateTime),
 }
 
@@ -86,6 +89,7 @@ impl State {
             dedup_keys: HashMap::new(),
             heads: HashMap::new(),
             last_row_id: 0,
+            log: Log::default(),
             started: (Instant::now(), now),
         }
     }
@@ -110,13 +114,15 @@ impl State {
         }
         let now = self.now();
         self.dedup_keys.extend(keys.into_iter().map(|key| (key, now)));
-        for (row_id, message) in messages {
-            self.record(row_id, message, now);
-        }
+        let recorded: Vec<i64> = messages
+            .into_iter()
+            .map(|(row_id, message)| self.record(row_id, message, now))
+            .collect();
+        self.write_log(&recorded);
         Ok(())
     }
 
-    fn record(&mut self, row_id: i64, message: NewMessage, now: OffsetDateTime) {
+    fn record(&mut self, row_id: i64, message: NewMessage, now: OffsetDateTime) -> i64 {
         let fresh = self.last_row_id + 1;
         let head = self.heads.entry(message.aggregate().clone()).or_default();
         // In a database this writer would have waited for the other one and then got a larger row id.
@@ -132,8 +138,10 @@ impl State {
         self.insert(Row {
             dedup_key,
             available_at,
+            status: self.log.status(),
             ..Row::pending(row_id, message)
         });
+        row_id
     }
 
     fn insert(&mut self, row: Row) {
@@ -178,6 +186,7 @@ impl State {
     }
 
     pub(super) fn corrupt(&mut self, id: MessageId) -> bool {
+        self.corrupt_logged(id);
         let row = self.ids.get(&id).and_then(|row_id| self.rows.get_mut(row_id));
         row.map(|row| row.unreadable = true).is_some()
     }

@@ -1,0 +1,204 @@
+//! The log relay: messages that come from the database's transaction log instead of a scan of the table.
+//!
+//! A database writes every commit to a log, and PostgreSQL hands the log out to readers. A relay that reads it learns of a message as soon as the
+//! transaction has committed, and does not mark the message as published: the log remembers how far its reader is. Polling stays the default; this is the
+//! second way out of the same table.
+//!
+//! [`LogRelay`] is two relays in one, which share a publisher. The relay of the table works as ever. The relay of the log publishes messages that come from
+//! a [`MessageLog`], with the same order, window and breaker. What it cannot publish at the first attempt it leaves to the relay of the table.
+//!
+//! # Whose message it is
+//!
+//! A message is recorded as *logged*, and is the log's until it is decided. *Decided* means either that the broker has confirmed it, or that the table has
+//! *adopted* it: then it is pending, and the relay of the table publishes, blocks, retries and buries it as it does with any pending message. Adopted are
+//!
+//! * messages that must not be published now: delayed ones, and those whose aggregate has messages in the table that are pending or waiting;
+//! * messages that failed;
+//! * everything that was read, while the log keeps more of the database's disk than it may ([`LogConfig::retained_max`]).
+//!
+//! # Promises
+//!
+//! * **Nothing is lost.** The position passes a commit only when every message of it is decided. An adoption is stored before the message counts as
+//!   decided. A log that is gone is made anew, and the table adopts what the old one may not have given ([`MessageLog::open`]).
+//! * **Order.** The log is in the order of commits, which is the order of each aggregate. Messages of an aggregate that are pending in the table come before
+//!   those of the log. A message is adopted only if nothing earlier of its aggregate is undecided, or with it.
+//! * **No write for a message that is published.** The position is stored once a second ([`LogConfig::checkpoint_every`]).
+//! * **After a crash** the messages behind the stored position come again, under the same ids. Those that the table has adopted meanwhile are left to it.
+//! * **One reader.** The database gives a log to one reader at a time. The other relays stand by, and one of them goes on when the reader is gone. A reader
+//!   that was replaced and does not know it yet can only make copies: it sends the same messages in the same order, and adopts only what is still logged.
+
+mod exceptions;
+mod reading;
+mod relay;
+mod status;
+mod undecided;
+mod window;
+
+use std::future::Future;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use crate::message::{Aggregate, MessageId};
+use crate::store::{FetchedRow, PurgeRequest, Purged, StoreError};
+
+pub use relay::{LogHealthCheck, LogRelay};
+pub use status::LogStatus;
+
+/// A place in the log. Positions rise from commit to commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Position(pub u64);
+
+/// A log of committed messages, and the table of which they are rows.
+///
+/// # Contract
+///
+/// * Every message that was recorded as logged and committed comes once in each reading, unless the stored position has passed it. Messages of one
+///   transaction come together, in the order of their recording, and transactions in the order of their commits.
+/// * What was rolled back never comes.
+/// * A reading that has nothing more to give says up to where ([`LogEvent::Idle`]), at its beginning and when other things were written.
+/// * **Cancel-safe.** Dropping a future of this trait never leaves a transaction open or a write half-done.
+/// * **On `Err`.** The outcome is unknown. Every method may be called again.
+pub trait MessageLog: Send + Sync + 'static {
+    /// Reads the log.
+    type Reader: LogReader;
+
+    /// Looks for failures that are foreseeable: as [`OutboxStore::preflight`](crate::OutboxStore::preflight).
+    fn preflight(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
+    /// Begins to read behind the stored position, if no other relay reads. Returns `None` if one does.
+    ///
+    /// If the log was lost, replaced by another, or belongs to another server than the stored position, it is made anew, and the table adopts every logged
+    /// message that the old log may not have given. Messages may come twice then; none is lost.
+    fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
+
+    /// The pending messages of the table, at most `limit`, in the order of their row ids.
+    fn pending(
+        &self,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(Aggregate, MessageId)>, StoreError>> + Send;
+
+    /// Everything that was committed before this call is in the log up to the returned position. A reading that is under way gets there without waiting for
+    /// other messages.
+    fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
+
+    /// Looks at the table before messages of the log are published. Locks nothing.
+    fn look(&self, request: LookRequest<'_>) -> impl Future<Output = Result<Look, StoreError>> + Send;
+
+    /// The table adopts those of the messages that are logged: they become pending. The others stay as they are.
+    fn adopt(&self, messages: &[MessageId]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored position has passed. Their retention counts from their
+    /// recording. Deduplication keys are left to the store.
+    fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
+}
+
+/// A reading of the log. Dropping it leaves the log to others.
+pub trait LogReader: Send + 'static {
+    /// What the log holds next. Cancel-safe. After an error the reading is over.
+    fn next(&mut self) -> impl Future<Output = Result<LogEvent, StoreError>> + Send;
+
+    /// Stores that everything up to `position` is decided, and then lets the database free the log up to there. Fails if another reading has begun since.
+    fn confirm(&mut self, position: Position) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// How much of the database's disk the log keeps.
+    fn retained(&mut self) -> impl Future<Output = Result<Retained, StoreError>> + Send;
+
+    /// Ends the reading, so that another relay can begin at once.
+    fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// What the log holds next.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is handed on at once, and most are messages"
+)]
+pub enum LogEvent {
+    /// A message of the transaction whose [`Commit`](Self::Commit) comes next.
+    Message(LoggedMessage),
+    /// The end of a transaction. Reading goes on behind this position.
+    Commit(Position),
+    /// Nothing is left up to this position.
+    Idle(Position),
+}
+
+/// A message of the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoggedMessage {
+    /// Its id in the table, readable even if the rest is not.
+    pub id: MessageId,
+    /// As a fetch of the table returns it: no attempts and no failures, `waited` is false, and `age` is zero.
+    pub row: FetchedRow,
+    /// When it was recorded, by the database's clock.
+    pub created_at: OffsetDateTime,
+    /// Until when it is delayed; `None` if it is not.
+    pub available_at: Option<OffsetDateTime>,
+}
+
+/// How much of the database's disk a log keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retained {
+    /// Bytes that are kept for this reader.
+    pub bytes: u64,
+    /// Bytes that may still be written before the database gives the log up; `None` if it never does.
+    pub safe: Option<u64>,
+}
+
+/// The arguments of [`MessageLog::look`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LookRequest<'a> {
+    /// Aggregates that may be blocked.
+    pub aggregates: &'a [Aggregate],
+    /// Messages whose state is asked for.
+    pub messages: &'a [MessageId],
+}
+
+/// The table's answer to a [`LookRequest`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Look {
+    /// The aggregates that are blocked.
+    pub blocked: Vec<Aggregate>,
+    /// Whether any aggregate at all is blocked.
+    pub any_blocked: bool,
+    /// The messages that are logged.
+    pub logged: Vec<MessageId>,
+    /// The messages that are pending or waiting.
+    pub open: Vec<MessageId>,
+    /// The database's clock.
+    pub now: OffsetDateTime,
+}
+
+/// How a log is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogConfig {
+    /// How often the position is stored while it moves. After a crash, the messages of this time come again. 10 ms to 60 s, default 1 s.
+    pub checkpoint_every: Duration,
+    /// The most messages in memory that were read and are not decided. At least 1, default 10,000.
+    pub window: usize,
+    /// The most bytes of their payloads; one message more may be in memory. Default 64 MiB.
+    pub window_bytes: usize,
+    /// While the log keeps more bytes of the database's disk than this, the table adopts what is read, so that the log is freed. Default 1 GiB.
+    pub retained_max: u64,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            checkpoint_every: Duration::from_secs(1),
+            window: 10_000,
+            window_bytes: 64 << 20,
+            retained_max: 1 << 30,
+        }
+    }
+}
+
+impl LogConfig {
+    crate::__setters! {
+        checkpoint_every: Duration,
+        window: usize,
+        window_bytes: usize,
+        retained_max: u64,
+    }
+}

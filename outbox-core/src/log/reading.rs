@@ -1,0 +1,374 @@
+//! Reads the log in a task of its own, and stores the position.
+//!
+//! The log must be read, and its position stored, while the relay publishes and while it waits for a broker. Invariants: there is at most one reading; the
+//! window and the exceptions belong to it, and begin anew with it. A position is stored before the log is told of it, so a log that is ahead of the stored
+//! position is another log. Dropping [`Readings`] ends the task.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::exceptions::Exceptions;
+use super::window::Window;
+use super::{LogConfig, LogEvent, LogReader, LogStatus, MessageLog, Position, Retained};
+use crate::failure::describe;
+use crate::message::MessageId;
+use crate::store::{StoreError, within};
+use crate::wake;
+
+/// How often the database is asked how much of its disk the log keeps.
+const RETAINED_EVERY: Duration = Duration::from_secs(5);
+/// How often the position is stored while it moves without messages: storing it is written to the log as well.
+const IDLE_EVERY: Duration = Duration::from_secs(30);
+/// How long a call of the database may take before the reading is given up.
+const CALL_MAX: Duration = Duration::from_secs(30);
+/// How long the end of a reading may take.
+const CLOSE_MAX: Duration = Duration::from_millis(500);
+/// Messages that the table adopts at a time.
+const ADOPTED_MAX: usize = 500;
+/// With more pending messages in the table than this, nothing of the log is published before they are.
+const PENDING_MAX: usize = 10_000;
+
+/// What the relay of the log and its reading share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    config: LogConfig,
+    window: Mutex<Window>,
+    exceptions: Mutex<Exceptions>,
+    status: Mutex<LogStatus>,
+    /// Something was read or decided, or the reading has ended.
+    pub(super) news: Notify,
+    /// Something was decided.
+    room: Notify,
+    /// Held while messages are handed out, and while the table adopts everything: an earlier message must not change hands in between.
+    pub(super) turn: tokio::sync::Mutex<()>,
+}
+
+impl Shared {
+    pub(super) fn new(config: LogConfig) -> Self {
+        Self {
+            config,
+            window: Mutex::default(),
+            exceptions: Mutex::default(),
+            status: Mutex::default(),
+            news: Notify::new(),
+            room: Notify::new(),
+            turn: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    pub(super) fn window(&self) -> MutexGuard<'_, Window> {
+        lock(&self.window)
+    }
+
+    pub(super) fn exceptions<R>(&self, work: impl FnOnce(&mut Exceptions) -> R) -> R {
+        work(&mut lock(&self.exceptions))
+    }
+
+    pub(super) fn status(&self) -> LogStatus {
+        let (decided, undecided) = {
+            let window = self.window();
+            (window.decided(), window.len())
+        };
+        let exceptions = self.exceptions(|exceptions| exceptions.len());
+        LogStatus {
+            decided,
+            undecided,
+            exceptions,
+            ..*lock(&self.status)
+        }
+    }
+
+    /// Something left the window, so there is room for more, and what stood behind it may be handed out.
+    pub(super) fn changed(&self) {
+        self.room.notify_one();
+        self.news.notify_waiters();
+    }
+
+    pub(super) fn decide(&self, row_ids: impl Iterator<Item = i64>) {
+        {
+            let mut window = self.window();
+            row_ids.for_each(|row_id| window.decide(row_id));
+        }
+        self.changed();
+    }
+
+    /// Whether the pending messages of the table are known, so that messages of the log may be handed out.
+    pub(super) async fn is_ready<L: MessageLog>(&self, log: &L) -> Result<bool, StoreError> {
+        if self.exceptions(|exceptions| exceptions.is_loaded()) {
+            return Ok(true);
+        }
+        let pending = log.pending(PENDING_MAX + 1).await?;
+        let is_known = pending.len() <= PENDING_MAX;
+        if is_known {
+            self.exceptions(|exceptions| exceptions.load(pending));
+        }
+        lock(&self.status).waits_for_table = !is_known;
+        Ok(is_known)
+    }
+
+    /// Lets the table adopt these messages, and those before them in their aggregates. A crash before the answer leaves messages of which it is not known who
+    /// has them; they come again, and the table is asked.
+    pub(super) async fn adopt<L: MessageLog>(&self, log: &L, row_ids: &[i64]) -> Result<(), StoreError> {
+        let messages = self.window().doubt_with_earlier(row_ids);
+        for messages in messages.chunks(ADOPTED_MAX) {
+            let named = || {
+                let sequenced = messages.iter().filter(|message| message.sequenced);
+                sequenced.map(|message| (&message.aggregate, message.row_id, message.id))
+            };
+            self.exceptions(|exceptions| exceptions.adopted(named()));
+            let ids: Vec<MessageId> = messages.iter().map(|message| message.id).collect();
+            let adopted = log.adopt(&ids).await;
+            self.exceptions(|exceptions| exceptions.adopted(named()));
+            adopted?;
+            self.decide(messages.iter().map(|message| message.row_id));
+        }
+        // The relay of the table may be asleep.
+        wake::notify_remote();
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        let window = self.window();
+        window.len() < self.config.window && window.bytes() <= self.config.window_bytes
+    }
+
+    fn take(&self, event: LogEvent) {
+        {
+            let mut window = self.window();
+            match event {
+                LogEvent::Message(message) => return window.push(message),
+                LogEvent::Commit(end) => window.commit(end),
+                LogEvent::Idle(position) => window.idle(position),
+            }
+        }
+        self.news.notify_waiters();
+    }
+}
+
+/// The reading of this relay, if there is one.
+pub(super) struct Readings<L: MessageLog> {
+    log: Arc<L>,
+    shared: Arc<Shared>,
+    state: Mutex<Option<Reading>>,
+    /// Held while a reading is opened.
+    opening: tokio::sync::Mutex<i64>,
+}
+
+#[derive(Debug)]
+struct Reading {
+    /// The number of the reading, in this relay.
+    number: i64,
+    stop: CancellationToken,
+    has_ended: Arc<AtomicBool>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl<L: MessageLog> Readings<L> {
+    pub(super) fn new(log: Arc<L>, shared: Arc<Shared>) -> Self {
+        Self {
+            log,
+            shared,
+            state: Mutex::new(None),
+            opening: tokio::sync::Mutex::new(0),
+        }
+    }
+
+    /// The number of the reading that is under way.
+    pub(super) fn current(&self) -> Option<i64> {
+        let state = lock(&self.state);
+        let reading = state.as_ref()?;
+        (!reading.has_ended.load(Ordering::Acquire)).then_some(reading.number)
+    }
+
+    /// Fails if no reading is under way.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        match self.current() {
+            Some(_) => Ok(()),
+            None => Err(StoreError::Database {
+                context: "the log is not being read",
+                source: "its reading has ended".into(),
+            }),
+        }
+    }
+
+    /// Begins a reading unless there is one, and returns its number. Returns `None` if another relay reads.
+    ///
+    /// Dropping the future drops a reader that was opened meanwhile, which leaves the log to others.
+    pub(super) async fn open(&self) -> Result<Option<i64>, StoreError> {
+        let mut last = self.opening.lock().await;
+        if let Some(current) = self.current() {
+            return Ok(Some(current));
+        }
+        lock(&self.state).take();
+        let Some(reader) = self.log.open().await? else {
+            lock(&self.shared.status).stands_by = true;
+            return Ok(None);
+        };
+        let written = self.log.written().await?;
+        self.shared.window().begin(written);
+        self.shared
+            .exceptions(|exceptions| *exceptions = Exceptions::default());
+        *last += 1;
+        *lock(&self.state) = Some(self.begin(reader, *last));
+        tracing::info!("the relay reads the log");
+        Ok(Some(*last))
+    }
+
+    fn begin(&self, reader: L::Reader, number: i64) -> Reading {
+        let (stop, has_ended) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let running = Running {
+            log: self.log.clone(),
+            shared: self.shared.clone(),
+            reader,
+            retained_at: Instant::now(),
+            stored: Position(0),
+            stored_at: Instant::now(),
+        };
+        {
+            let mut status = lock(&self.shared.status);
+            (status.reads, status.stands_by) = (true, false);
+        }
+        let (stopped, ended) = (stop.clone(), has_ended.clone());
+        let task = tokio::spawn(async move { running.run(stopped, ended).await });
+        Reading {
+            number,
+            stop,
+            has_ended,
+            task,
+        }
+    }
+
+    /// Ends the reading, so that another relay can begin at once.
+    pub(super) async fn close(&self) {
+        let reading = lock(&self.state).take();
+        if let Some(mut reading) = reading {
+            reading.stop.cancel();
+            if timeout(CLOSE_MAX, &mut reading.task).await.is_err() {
+                tracing::debug!("the reading of the log did not end in time, it is dropped");
+            }
+        }
+        lock(&self.shared.status).reads = false;
+    }
+}
+
+/// A reading that is under way.
+struct Running<L: MessageLog> {
+    log: Arc<L>,
+    shared: Arc<Shared>,
+    reader: L::Reader,
+    retained_at: Instant,
+    stored: Position,
+    stored_at: Instant,
+}
+
+impl<L: MessageLog> Running<L> {
+    async fn run(mut self, stop: CancellationToken, has_ended: Arc<AtomicBool>) {
+        match self.read(&stop).await {
+            Ok(()) => {
+                // What was decided last must not come again to the next reader.
+                if let Err(error) = self.checkpoint().await {
+                    tracing::debug!(error = %describe(&error), "the position could not be stored");
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = %describe(&error), "the log cannot be read, it is opened again");
+            }
+        }
+        lock(&self.shared.status).reads = false;
+        has_ended.store(true, Ordering::Release);
+        self.shared.news.notify_waiters();
+        self.reader.close().await;
+    }
+
+    async fn read(&mut self, stop: &CancellationToken) -> Result<(), StoreError> {
+        let mut checkpoints = interval(self.shared.config.checkpoint_every);
+        checkpoints.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let has_room = self.shared.has_room();
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                _ = checkpoints.tick() => {
+                    self.checkpoint().await?;
+                    self.watch_retained().await?;
+                }
+                event = self.reader.next(), if has_room => self.shared.take(event?),
+                () = self.shared.room.notified(), if !has_room => {}
+            }
+        }
+    }
+
+    /// Stores the position, if it has moved. A crash after the position is stored, and before the log is told, only makes the log keep more.
+    async fn checkpoint(&mut self) -> Result<(), StoreError> {
+        let (decided, has_messages) = {
+            let window = self.shared.window();
+            (window.decided(), window.has_news())
+        };
+        if decided > self.stored && (has_messages || self.stored_at.elapsed() >= IDLE_EVERY) {
+            answered(self.reader.confirm(decided)).await?;
+            (self.stored, self.stored_at) = (decided, Instant::now());
+            self.shared.window().stored();
+        }
+        Ok(())
+    }
+
+    /// The log must not fill the database's disk: while it keeps too much, the table adopts what was read, and the log is freed.
+    async fn watch_retained(&mut self) -> Result<(), StoreError> {
+        if Instant::now() < self.retained_at {
+            return Ok(());
+        }
+        let retained: Retained = answered(self.reader.retained()).await?;
+        let max = self.shared.config.retained_max;
+        // A database that gives up a log earlier than that counts as well.
+        let adopts = retained.bytes > max || retained.safe.is_some_and(|safe| safe < retained.bytes / 4);
+        let has_changed = {
+            let mut status = lock(&self.shared.status);
+            status.retained = Some(retained);
+            std::mem::replace(&mut status.adopts, adopts) != adopts
+        };
+        if has_changed && adopts {
+            tracing::warn!(
+                bytes = retained.bytes,
+                safe = retained.safe,
+                "the log keeps too much of the database's disk; the table adopts what is read, so that the log is freed"
+            );
+        } else if has_changed {
+            tracing::info!("the log keeps little again; messages are published from it");
+        }
+        if !adopts {
+            self.retained_at = Instant::now() + RETAINED_EVERY;
+            return Ok(());
+        }
+        // Asked again with the next checkpoint.
+        let shared = self.shared.clone();
+        let _turn = shared.turn.lock().await;
+        let row_ids = shared.window().row_ids();
+        answered(shared.adopt(&*self.log, &row_ids)).await
+    }
+}
+
+/// A reading must not wait for ever for a connection that fell silent.
+async fn answered<R>(call: impl Future<Output = Result<R, StoreError>>) -> Result<R, StoreError> {
+    within(
+        CALL_MAX,
+        "the database did not answer the reading of the log",
+        call,
+    )
+    .await
+}
+
+/// A lock whose state is whole even if a thread panicked while it held it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

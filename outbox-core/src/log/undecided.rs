@@ -1,0 +1,344 @@
+//! What the relay of the log sees as its outbox: the messages that were read and are not decided.
+//!
+//! Invariants: a message is handed out only if its aggregate has nothing in the table that is pending, waiting or halted; it leaves the window only when it is
+//! decided. Nothing is written on the way of a message that is published at the first attempt, and nothing is asked of the table while it holds no exceptions.
+//! A crash at any await leaves messages that are logged, which come again, or pending, which the relay of the table publishes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::time::{Instant, timeout_at};
+
+use super::reading::{Readings, Shared};
+use super::window::Held;
+use super::{Look, LookRequest, MessageLog, Position};
+use crate::message::{Aggregate, MessageId, PARTITIONS};
+use crate::store::{
+    Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
+    Relays, Settlement, StoreError, Verdict, WaitingRequest,
+};
+
+/// How long a fetch waits for the log before it returns nothing.
+const LINGER: Duration = Duration::from_secs(1);
+/// How long a drain waits for what was committed before it and is not read yet.
+const CATCH_UP: Duration = Duration::from_secs(10);
+/// The most messages of one aggregate that are handed out and not decided. The relay leaves longer lanes to the table.
+const PER_AGGREGATE: usize = 256;
+/// The most aggregates of the exceptions that one look asks for.
+const ASKED_MAX: usize = 500;
+
+/// The outbox of the relay of the log.
+pub(super) struct Undecided<L: MessageLog> {
+    log: Arc<L>,
+    shared: Arc<Shared>,
+    readings: Readings<L>,
+    /// The relay runs on, so a fetch waits for news. Otherwise it ends when everything is read.
+    follows: bool,
+}
+
+impl<L: MessageLog> Undecided<L> {
+    pub(super) fn new(log: Arc<L>, shared: Arc<Shared>, follows: bool) -> Self {
+        Self {
+            readings: Readings::new(log.clone(), shared.clone()),
+            log,
+            shared,
+            follows,
+        }
+    }
+
+    /// The first undecided messages that are not in flight, within the bounds.
+    fn candidates(&self, request: &FetchRequest<'_>) -> Candidates {
+        let (mut found, mut bytes) = (Candidates::default(), 0_usize);
+        let mut handed_out = HashMap::<&Aggregate, usize>::new();
+        let window = self.shared.window();
+        for held in window.undecided() {
+            let row = &held.message.row;
+            let before = handed_out.entry(&row.aggregate).or_default();
+            *before += usize::from(row.sequenced);
+            if request.in_flight.binary_search(&row.row_id).is_ok() {
+                found.in_flight.insert(row.aggregate.clone());
+                continue;
+            }
+            if *before > PER_AGGREGATE {
+                found.more = true;
+                continue;
+            }
+            if found.messages.len() >= request.limit.get() as usize || bytes > request.bytes {
+                found.more = true;
+                break;
+            }
+            bytes = bytes.saturating_add(row.message.as_ref().map_or(0, |message| message.payload.len()));
+            found.messages.push(Candidate::new(held));
+        }
+        found
+    }
+
+    /// Asks the table, if it can have something to say on these messages. Forgets those that it has adopted.
+    async fn look(&self, candidates: &[Candidate]) -> Result<Option<Look>, StoreError> {
+        let sequenced = candidates.iter().filter(|candidate| candidate.row.sequenced);
+        let aggregates: HashSet<&Aggregate> = sequenced.map(|candidate| &candidate.row.aggregate).collect();
+        let (exceptions, may_be_blocked, adoptions) = self.shared.exceptions(|exceptions| {
+            let of_candidates = exceptions.last_of(&aggregates, ASKED_MAX);
+            (of_candidates, exceptions.any_blocked, exceptions.adoptions)
+        });
+        let is_delayed = |candidate: &Candidate| candidate.available_at.is_some();
+        let doubtful: Vec<(i64, MessageId)> = candidates
+            .iter()
+            .filter(|candidate| candidate.is_doubtful)
+            .map(|candidate| (candidate.row.row_id, candidate.id))
+            .collect();
+        if exceptions.is_empty()
+            && !may_be_blocked
+            && doubtful.is_empty()
+            && !candidates.iter().any(is_delayed)
+        {
+            return Ok(None);
+        }
+        let aggregates: Vec<Aggregate> = aggregates.into_iter().cloned().collect();
+        let of_exceptions = exceptions.iter().map(|(_, id)| *id);
+        let messages: Vec<MessageId> = doubtful.iter().map(|(_, id)| *id).chain(of_exceptions).collect();
+        let request = LookRequest {
+            aggregates: &aggregates,
+            messages: &messages,
+        };
+        let look = self.log.look(request).await?;
+        if !doubtful.is_empty() {
+            let logged = look.logged.iter().copied().collect();
+            self.shared.window().told(&doubtful, &logged);
+            self.shared.changed();
+        }
+        self.shared
+            .exceptions(|known| known.looked(&exceptions, &look, adoptions));
+        Ok(Some(look))
+    }
+
+    /// The messages that may be published now, and those that the table is to adopt.
+    ///
+    /// A message must not be adopted while an earlier one of its aggregate is undecided: after a crash the earlier one would come from the log, and the relay of
+    /// the table would not know of it. So it stays where it is until then.
+    fn sort(&self, candidates: Candidates, look: Option<&Look>) -> Fetched {
+        let blocked: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.blocked).collect();
+        let now = look.map_or_else(OffsetDateTime::now_utc, |look| look.now);
+        let window = self.shared.window();
+        let mut fetched = Fetched {
+            more: candidates.more,
+            ..Fetched::default()
+        };
+        // Aggregates of which an earlier message is undecided, and those of which an earlier one has to wait.
+        let (mut open, mut waiting) = (candidates.in_flight, HashSet::new());
+        for candidate in candidates.messages {
+            // The look has shown that it is the table's.
+            if window.get(candidate.row.row_id).is_none() {
+                continue;
+            }
+            let row = candidate.row;
+            let is_delayed = candidate.available_at.is_some_and(|at| at > now);
+            let is_behind = row.sequenced
+                && (blocked.contains(&row.aggregate)
+                    || waiting.contains(&row.aggregate)
+                    || self.shared.exceptions(|known| known.holds(&row.aggregate)));
+            if is_delayed || is_behind {
+                if row.sequenced {
+                    waiting.insert(row.aggregate.clone());
+                    if open.contains(&row.aggregate) {
+                        continue;
+                    }
+                }
+                fetched.waits.push(Settlement {
+                    row_id: row.row_id,
+                    partition: row.partition,
+                    waited: false,
+                    verdict: Verdict::Waits,
+                });
+            } else {
+                if row.sequenced {
+                    open.insert(row.aggregate.clone());
+                }
+                let age = Duration::try_from(now - candidate.created_at).unwrap_or_default();
+                fetched.due.push(FetchedRow { age, ..row });
+            }
+        }
+        fetched
+    }
+
+    /// Waits until the log has given something to hand out. A drain waits only for what was written before it.
+    async fn wait_for_news(&self, request: &FetchRequest<'_>) -> Result<Waited, StoreError> {
+        let (until, written) = match self.follows {
+            true => (Instant::now() + LINGER, Position(u64::MAX)),
+            false => {
+                let written = self.log.written().await?;
+                (Instant::now() + CATCH_UP, written)
+            }
+        };
+        loop {
+            let news = self.shared.news.notified();
+            tokio::pin!(news);
+            // Registered before the check, so that news in between are not missed.
+            news.as_mut().enable();
+            self.readings.check()?;
+            if !self.candidates(request).messages.is_empty() {
+                return Ok(Waited::Something);
+            }
+            if self.shared.window().read_to() >= written {
+                return Ok(Waited::Nothing);
+            }
+            if timeout_at(until, news).await.is_err() {
+                return match self.follows {
+                    true => Ok(Waited::More),
+                    false => Err(StoreError::Silent {
+                        context: "the log did not give what was committed",
+                        waited: CATCH_UP,
+                    }),
+                };
+            }
+        }
+    }
+}
+
+/// What came of waiting.
+enum Waited {
+    /// There is something to hand out.
+    Something,
+    /// Everything was read, and there is nothing.
+    Nothing,
+    /// There is nothing so far.
+    More,
+}
+
+/// Messages that may be handed out.
+#[derive(Default)]
+struct Candidates {
+    messages: Vec<Candidate>,
+    /// Aggregates of which messages are in flight.
+    in_flight: HashSet<Aggregate>,
+    /// There are more messages.
+    more: bool,
+}
+
+struct Candidate {
+    id: MessageId,
+    row: FetchedRow,
+    created_at: OffsetDateTime,
+    available_at: Option<OffsetDateTime>,
+    is_doubtful: bool,
+}
+
+impl Candidate {
+    fn new(held: &Held) -> Self {
+        let message = &held.message;
+        Self {
+            id: message.id,
+            row: message.row.clone(),
+            created_at: message.created_at,
+            available_at: message.available_at,
+            is_doubtful: held.is_doubtful,
+        }
+    }
+}
+
+impl<L: MessageLog> OutboxStore for Undecided<L> {
+    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
+        self.log.preflight().await
+    }
+
+    /// The log is not shared, so each relay is alone.
+    async fn announce(&self, _: OwnerId, _: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
+        let mut alone = Relays::default();
+        alone.count(fitness, 1);
+        Ok(alone)
+    }
+
+    /// The relay that reads has all partitions, and the others have none. The epoch is the number of the reading.
+    async fn acquire(&self, _: OwnerId, _: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+        let Some(epoch) = self.readings.open().await? else {
+            return Ok(Vec::new());
+        };
+        let partitions = 0..max.min(PARTITIONS);
+        Ok(partitions.map(|partition| Lease { partition, epoch }).collect())
+    }
+
+    async fn renew(&self, _: OwnerId, leases: &[Lease], _: Duration) -> Result<Vec<Lease>, StoreError> {
+        let current = self.readings.current();
+        let lasts = |lease: &&Lease| Some(lease.epoch) == current;
+        Ok(leases.iter().filter(lasts).copied().collect())
+    }
+
+    async fn release(&self, _: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
+        let current = self.readings.current();
+        if leases.iter().any(|lease| Some(lease.epoch) == current) {
+            self.readings.close().await;
+        }
+        Ok(())
+    }
+
+    async fn leave(&self, _: OwnerId) -> Result<(), StoreError> {
+        self.readings.close().await;
+        Ok(())
+    }
+
+    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        loop {
+            self.readings.check()?;
+            if !self.shared.is_ready(&*self.log).await? {
+                // The table holds too many messages to know them all. They are published first.
+                tokio::time::sleep(LINGER).await;
+                return Ok(Fetched {
+                    more: true,
+                    ..Fetched::default()
+                });
+            }
+            {
+                let _turn = self.shared.turn.lock().await;
+                let candidates = self.candidates(&request);
+                if !candidates.messages.is_empty() {
+                    let look = self.look(&candidates.messages).await?;
+                    let fetched = self.sort(candidates, look.as_ref());
+                    if !fetched.due.is_empty() || !fetched.waits.is_empty() {
+                        return Ok(fetched);
+                    }
+                }
+            }
+            match self.wait_for_news(&request).await? {
+                Waited::Something => {}
+                Waited::Nothing => return Ok(Fetched::default()),
+                Waited::More => {
+                    return Ok(Fetched {
+                        more: true,
+                        ..Fetched::default()
+                    });
+                }
+            }
+        }
+    }
+
+    /// What waits is the table's.
+    async fn fetch_waiting(&self, _: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
+        Ok(Fetched::default())
+    }
+
+    /// Notes in memory what is published. The table adopts everything else.
+    async fn settle(&self, _: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
+        let is_published = |settlement: &&Settlement| matches!(settlement.verdict, Verdict::Published { .. });
+        let published = settlements.iter().filter(is_published);
+        self.shared.decide(published.map(|settlement| settlement.row_id));
+        let others = settlements.iter().filter(|settlement| !is_published(settlement));
+        let row_ids: Vec<i64> = others.map(|settlement| settlement.row_id).collect();
+        if !row_ids.is_empty() {
+            self.shared.adopt(&*self.log, &row_ids).await?;
+        }
+        Ok(settlements.len())
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        self.log.purge(request).await
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        Ok(Backlog {
+            pending: self.shared.window().len() as u64,
+            ..Backlog::default()
+        })
+    }
+}

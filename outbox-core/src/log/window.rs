@@ -1,0 +1,390 @@
+//! The messages that were read from the log and are not decided, and the position that follows from them.
+//!
+//! Invariant: [`Window::decided`] never passes a transaction of which a message is undecided, nor one whose end was not read. It is pure: it reads no
+//! clock, and does no I/O.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::mem;
+
+use super::{LoggedMessage, Position};
+use crate::message::{Aggregate, MessageId};
+
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    /// In the order of the log, by a number that counts messages.
+    messages: BTreeMap<u64, Held>,
+    /// Their numbers, by row id.
+    numbers: HashMap<i64, u64>,
+    read: u64,
+    bytes: usize,
+    /// Transactions that are not passed, in the order of the log. The last one may have no end yet.
+    transactions: VecDeque<Transaction>,
+    /// The number of the first of them.
+    first: u64,
+    /// Up to where the log was read, and up to where everything is decided.
+    read_to: Position,
+    decided: Position,
+    /// What is read before this position may have been adopted in an earlier reading.
+    doubted_to: Position,
+    /// Row ids that were decided since the last checkpoint, and since the one before. They come again if the reading is interrupted.
+    known: [HashSet<i64>; 2],
+}
+
+/// A message that is not decided.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) message: LoggedMessage,
+    transaction: u64,
+    /// The table may have adopted it.
+    pub(super) is_doubtful: bool,
+}
+
+/// A message that the table is to adopt.
+#[derive(Debug, PartialEq)]
+pub(super) struct Adopted {
+    pub(super) row_id: i64,
+    pub(super) id: MessageId,
+    pub(super) aggregate: Aggregate,
+    pub(super) sequenced: bool,
+}
+
+#[derive(Debug, Default)]
+struct Transaction {
+    end: Option<Position>,
+    undecided: usize,
+}
+
+impl Window {
+    /// Forgets what was read. A new reading begins behind the stored position; before `written` it may meet what was adopted.
+    pub(super) fn begin(&mut self, written: Position) {
+        *self = Self {
+            doubted_to: written,
+            known: mem::take(&mut self.known),
+            ..Self::default()
+        };
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn read_to(&self) -> Position {
+        self.read_to
+    }
+
+    /// Everything up to here is decided.
+    pub(super) fn decided(&self) -> Position {
+        self.decided
+    }
+
+    pub(super) fn push(&mut self, message: LoggedMessage) {
+        if self.transactions.back().is_none_or(|last| last.end.is_some()) {
+            self.transactions.push_back(Transaction::default());
+        }
+        if self.known.iter().any(|known| known.contains(&message.row.row_id)) {
+            return;
+        }
+        let transaction = self.first + self.transactions.len() as u64 - 1;
+        if let Some(last) = self.transactions.back_mut() {
+            last.undecided += 1;
+        }
+        self.read += 1;
+        self.bytes = self.bytes.saturating_add(payload(&message));
+        self.numbers.insert(message.row.row_id, self.read);
+        let held = Held {
+            is_doubtful: self.read_to < self.doubted_to,
+            message,
+            transaction,
+        };
+        self.messages.insert(self.read, held);
+    }
+
+    /// The end of the transaction whose messages came last.
+    pub(super) fn commit(&mut self, end: Position) {
+        self.read_to = self.read_to.max(end);
+        let is_open = self.transactions.back().is_some_and(|last| last.end.is_none());
+        if !is_open {
+            self.transactions.push_back(Transaction::default());
+        }
+        if let Some(last) = self.transactions.back_mut() {
+            last.end = Some(end);
+        }
+        self.pass();
+    }
+
+    /// The log holds nothing more up to here.
+    pub(super) fn idle(&mut self, position: Position) {
+        // The database may tell its position while it sends a transaction.
+        if self.transactions.back().is_none_or(|last| last.end.is_some()) {
+            self.commit(position);
+        }
+    }
+
+    /// The undecided messages in the order of the log.
+    pub(super) fn undecided(&self) -> impl Iterator<Item = &Held> {
+        self.messages.values()
+    }
+
+    pub(super) fn get(&self, row_id: i64) -> Option<&Held> {
+        self.messages.get(self.numbers.get(&row_id)?)
+    }
+
+    /// A message is decided. Does nothing if it is not held.
+    pub(super) fn decide(&mut self, row_id: i64) {
+        let Some(held) = self
+            .numbers
+            .remove(&row_id)
+            .and_then(|number| self.messages.remove(&number))
+        else {
+            return;
+        };
+        self.known[0].insert(row_id);
+        self.bytes = self.bytes.saturating_sub(payload(&held.message));
+        let index = usize::try_from(held.transaction - self.first).unwrap_or(usize::MAX);
+        if let Some(transaction) = self.transactions.get_mut(index) {
+            transaction.undecided -= 1;
+        }
+        self.pass();
+    }
+
+    /// An adoption begins of these messages, and of those before them in their aggregates: it is not known any more whether they are the log's. Returns them, in
+    /// the order of the log.
+    pub(super) fn doubt_with_earlier(&mut self, row_ids: &[i64]) -> Vec<Adopted> {
+        let mut numbers = HashSet::new();
+        // The last of them of each aggregate.
+        let mut last: HashMap<&Aggregate, u64> = HashMap::new();
+        for number in row_ids.iter().filter_map(|row_id| self.numbers.get(row_id)) {
+            numbers.insert(*number);
+            if let Some(held) = self.messages.get(number)
+                && held.message.row.sequenced
+            {
+                let of_aggregate = last.entry(&held.message.row.aggregate).or_default();
+                *of_aggregate = (*of_aggregate).max(*number);
+            }
+        }
+        let Some(end) = numbers.iter().max().copied() else {
+            return Vec::new();
+        };
+        for (number, held) in self.messages.range(..=end) {
+            let row = &held.message.row;
+            if row.sequenced && last.get(&row.aggregate).is_some_and(|last| number <= last) {
+                numbers.insert(*number);
+            }
+        }
+        let mut adopted = Vec::with_capacity(numbers.len());
+        for (_, held) in self
+            .messages
+            .range_mut(..=end)
+            .filter(|(number, _)| numbers.contains(number))
+        {
+            held.is_doubtful = true;
+            let row = &held.message.row;
+            adopted.push(Adopted {
+                row_id: row.row_id,
+                id: held.message.id,
+                aggregate: row.aggregate.clone(),
+                sequenced: row.sequenced,
+            });
+        }
+        adopted
+    }
+
+    /// The row ids of all undecided messages, in the order of the log.
+    pub(super) fn row_ids(&self) -> Vec<i64> {
+        self.undecided().map(|held| held.message.row.row_id).collect()
+    }
+
+    /// The table has told which of these messages are still the log's. The others are the table's, and so they are decided.
+    pub(super) fn told(&mut self, asked: &[(i64, MessageId)], logged: &HashSet<MessageId>) {
+        for (row_id, id) in asked {
+            if !logged.contains(id) {
+                self.decide(*row_id);
+            } else if let Some(number) = self.numbers.get(row_id)
+                && let Some(held) = self.messages.get_mut(number)
+            {
+                held.is_doubtful = false;
+            }
+        }
+    }
+
+    /// Messages were decided since the position was stored.
+    pub(super) fn has_news(&self) -> bool {
+        !self.known[0].is_empty()
+    }
+
+    /// The position was stored.
+    pub(super) fn stored(&mut self) {
+        self.known[1] = mem::take(&mut self.known[0]);
+    }
+
+    fn pass(&mut self) {
+        while let Some(Transaction {
+            end: Some(end),
+            undecided: 0,
+        }) = self.transactions.front()
+        {
+            self.decided = self.decided.max(*end);
+            self.transactions.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+fn payload(message: &LoggedMessage) -> usize {
+    let read = message.row.message.as_ref();
+    read.map_or(0, |message| message.payload.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use time::OffsetDateTime;
+
+    use super::*;
+    use crate::store::FetchedRow;
+
+    fn message(row_id: i64) -> LoggedMessage {
+        LoggedMessage {
+            id: id(row_id),
+            row: FetchedRow {
+                row_id,
+                partition: 0,
+                aggregate: Aggregate::new("order", "1"),
+                sequenced: true,
+                attempts: 0,
+                failures: 0,
+                waited: false,
+                age: Duration::ZERO,
+                message: Err("not needed".to_owned()),
+            },
+            created_at: OffsetDateTime::UNIX_EPOCH,
+            available_at: None,
+        }
+    }
+
+    fn id(row_id: i64) -> MessageId {
+        MessageId::from(uuid::Uuid::from_u128(row_id as u128))
+    }
+
+    /// Each list is a transaction, which ends at 10, 20, and so on.
+    fn window(transactions: &[&[i64]]) -> Window {
+        let mut window = Window::default();
+        for (n, row_ids) in transactions.iter().enumerate() {
+            row_ids.iter().for_each(|row_id| window.push(message(*row_id)));
+            window.commit(Position(10 * (n as u64 + 1)));
+        }
+        window
+    }
+
+    fn held(window: &Window) -> Vec<i64> {
+        window.undecided().map(|held| held.message.row.row_id).collect()
+    }
+
+    #[test]
+    fn the_position_passes_a_transaction_when_all_of_it_is_decided() {
+        let mut window = window(&[&[1, 2], &[3], &[4]]);
+        assert_eq!(window.decided(), Position(0));
+        for (row_id, position) in [(3, 0), (2, 0), (1, 20), (4, 30)] {
+            window.decide(row_id);
+            assert_eq!(window.decided(), Position(position), "{row_id}");
+        }
+        assert_eq!((window.len(), window.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_transaction_without_an_end_is_not_passed() {
+        let mut window = window(&[&[1]]);
+        window.push(message(2));
+        window.decide(1);
+        window.decide(2);
+        window.idle(Position(15));
+        assert_eq!(window.decided(), Position(10));
+        window.push(message(3));
+        window.commit(Position(20));
+        assert_eq!(window.decided(), Position(10), "message 3 is undecided");
+        window.decide(3);
+        assert_eq!(window.decided(), Position(20));
+    }
+
+    #[test]
+    fn an_idle_log_moves_the_position_only_behind_what_is_undecided() {
+        let mut window = window(&[&[1]]);
+        window.idle(Position(50));
+        assert_eq!((window.decided(), window.read_to()), (Position(0), Position(50)));
+        window.decide(1);
+        assert_eq!(window.decided(), Position(50));
+        window.commit(Position(60));
+        assert_eq!(window.decided(), Position(60));
+    }
+
+    #[test]
+    fn a_verdict_on_a_message_that_is_not_held_changes_nothing() {
+        let mut window = window(&[&[1], &[2]]);
+        window.decide(7);
+        window.decide(2);
+        window.decide(2);
+        assert_eq!((window.decided(), held(&window)), (Position(0), vec![1]));
+    }
+
+    #[test]
+    fn what_the_table_has_adopted_is_decided() {
+        let mut window = Window::default();
+        window.begin(Position(15));
+        for row_id in [1, 2] {
+            window.push(message(row_id));
+        }
+        window.commit(Position(10));
+        window.push(message(3));
+        window.commit(Position(20));
+        window.push(message(4));
+        window.commit(Position(30));
+        let doubtful: Vec<_> = window
+            .undecided()
+            .filter(|held| held.is_doubtful)
+            .map(|held| (held.message.row.row_id, held.message.id))
+            .collect();
+        assert_eq!(doubtful, [(1, id(1)), (2, id(2)), (3, id(3))]);
+        window.told(&doubtful, &HashSet::from([id(2)]));
+        assert_eq!(held(&window), [2, 4]);
+        assert!(window.undecided().all(|held| !held.is_doubtful));
+    }
+
+    /// The messages of one aggregate: an earlier one that stayed behind would be overtaken.
+    #[test]
+    fn what_comes_before_an_adopted_message_is_adopted_with_it() {
+        let mut window = Window::default();
+        for (row_id, aggregate) in [(1, "a"), (2, "b"), (3, "a"), (4, "a"), (5, "b")] {
+            let mut message = message(row_id);
+            message.row.aggregate = Aggregate::new("order", aggregate);
+            window.push(message);
+        }
+        let row_ids = |adopted: Vec<Adopted>| -> Vec<i64> {
+            adopted.into_iter().map(|message| message.row_id).collect()
+        };
+        assert_eq!(row_ids(window.doubt_with_earlier(&[9])), [0_i64; 0]);
+        assert_eq!(row_ids(window.doubt_with_earlier(&[3])), [1, 3]);
+        assert!(window.get(1).unwrap().is_doubtful && !window.get(4).unwrap().is_doubtful);
+        assert_eq!(row_ids(window.doubt_with_earlier(&[5, 1])), [1, 2, 5]);
+    }
+
+    #[test]
+    fn what_was_decided_before_an_interruption_is_known_when_it_comes_again() {
+        let mut window = window(&[&[1], &[2], &[3]]);
+        window.decide(2);
+        window.stored();
+        window.decide(3);
+        window.begin(Position(0));
+        for row_id in [1, 2, 3] {
+            window.push(message(row_id));
+            window.commit(Position(row_id as u64 * 10));
+        }
+        assert_eq!(held(&window), [1]);
+        window.decide(1);
+        assert_eq!(window.decided(), Position(30));
+    }
+}

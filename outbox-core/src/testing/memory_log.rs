@@ -1,0 +1,179 @@
+//! The log of an outbox in memory.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::MemoryStore;
+use crate::log::{LogEvent, LogReader, LoggedMessage, Look, LookRequest, MessageLog, Position, Retained};
+use crate::message::{Aggregate, MessageId};
+use crate::store::{PurgeRequest, Purged, StoreError};
+
+/// The log of a [`MemoryStore`]. From [`MemoryStore::log`] on, new messages are the log's. Clones share their state.
+#[derive(Debug, Clone)]
+pub struct MemoryLog {
+    store: MemoryStore,
+}
+
+impl MemoryStore {
+    /// Makes new messages the log's, for a [`LogRelay`](crate::log::LogRelay).
+    #[must_use]
+    pub fn log(&self) -> MemoryLog {
+        self.with_log(|log| log.set_on(true));
+        MemoryLog { store: self.clone() }
+    }
+}
+
+impl MemoryLog {
+    /// Ends the open reading with an error, as a broken connection does.
+    pub fn interrupt(&self) {
+        self.store.with_log(|log| {
+            log.reader = None;
+            log.news.notify_waiters();
+        });
+    }
+
+    /// Replaces the log by another one, which knows nothing of what was written before.
+    pub fn lose(&self) {
+        self.store.with_log(|log| log.replace());
+    }
+
+    /// Something that is no message is written to the log: this many steps of its position.
+    pub fn write_elsewhere(&self, steps: u64) {
+        self.store.with_log(|log| log.write(steps));
+    }
+
+    /// Up to where the relay has stored that messages are decided.
+    #[must_use]
+    pub fn stored(&self) -> Position {
+        self.store.with_log(|log| log.stored)
+    }
+}
+
+impl MessageLog for MemoryLog {
+    type Reader = MemoryLogReader;
+
+    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn open(&self) -> Result<Option<MemoryLogReader>, StoreError> {
+        let opened = self.store.open_log()?;
+        let news = self.store.with_log(|log| log.news.clone());
+        Ok(opened.map(|(number, position)| MemoryLogReader {
+            store: self.store.clone(),
+            number,
+            position,
+            is_told: false,
+            rest: (Vec::new(), None),
+            news,
+        }))
+    }
+
+    async fn pending(&self, limit: usize) -> Result<Vec<(Aggregate, MessageId)>, StoreError> {
+        self.store.pending(limit)
+    }
+
+    async fn written(&self) -> Result<Position, StoreError> {
+        self.store.written()
+    }
+
+    async fn look(&self, request: LookRequest<'_>) -> Result<Look, StoreError> {
+        self.store.look(request)
+    }
+
+    async fn adopt(&self, messages: &[MessageId]) -> Result<(), StoreError> {
+        self.store.adopt(messages)
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        self.store.purge_logged(request)
+    }
+}
+
+/// Reads a [`MemoryLog`].
+#[derive(Debug)]
+pub struct MemoryLogReader {
+    store: MemoryStore,
+    number: u64,
+    position: Position,
+    /// The position was told.
+    is_told: bool,
+    /// What is left of the transaction that is being read, in reverse order, and its end.
+    rest: (Vec<LoggedMessage>, Option<Position>),
+    news: Arc<Notify>,
+}
+
+impl MemoryLogReader {
+    fn check(&self) -> Result<(), StoreError> {
+        match self.store.with_log(|log| log.reader) {
+            Some(number) if number == self.number => Ok(()),
+            _ => Err(StoreError::Database {
+                context: "the reading was interrupted",
+                source: "injected fault".into(),
+            }),
+        }
+    }
+
+    fn event(&mut self) -> Option<LogEvent> {
+        if let Some(message) = self.rest.0.pop() {
+            return Some(LogEvent::Message(message));
+        }
+        if let Some(end) = self.rest.1.take() {
+            self.position = end;
+            return Some(LogEvent::Commit(end));
+        }
+        let (end, mut messages) = self.store.logged_behind(self.position)?;
+        messages.reverse();
+        self.rest = (messages, Some(end));
+        self.event()
+    }
+}
+
+impl LogReader for MemoryLogReader {
+    async fn next(&mut self) -> Result<LogEvent, StoreError> {
+        loop {
+            let news = self.news.clone();
+            let notified = news.notified();
+            tokio::pin!(notified);
+            // Registered before the look, so that what is written in between is not missed.
+            notified.as_mut().enable();
+            self.check()?;
+            if let Some(event) = self.event() {
+                return Ok(event);
+            }
+            let written = self.store.with_log(|log| log.written());
+            if written > self.position || !self.is_told {
+                (self.position, self.is_told) = (written, true);
+                return Ok(LogEvent::Idle(written));
+            }
+            notified.await;
+        }
+    }
+
+    async fn confirm(&mut self, position: Position) -> Result<(), StoreError> {
+        self.check()?;
+        self.store.with_log(|log| log.confirm(position));
+        Ok(())
+    }
+
+    async fn retained(&mut self) -> Result<Retained, StoreError> {
+        self.check()?;
+        let bytes = self.store.with_log(|log| log.retained());
+        Ok(Retained { bytes, safe: None })
+    }
+
+    async fn close(self) {
+        drop(self);
+    }
+}
+
+impl Drop for MemoryLogReader {
+    fn drop(&mut self) {
+        self.store.with_log(|log| {
+            if log.reader == Some(self.number) {
+                log.reader = None;
+            }
+        });
+    }
+}

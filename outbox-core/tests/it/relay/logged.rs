@@ -1,0 +1,483 @@
+//! The log relay over a store, a log and a broker in memory: one test per failure that it must survive.
+
+use outbox_core::log::{LogConfig, LogRelay, LogStatus, Position};
+use outbox_core::testing::{Ledger, MemoryLog};
+use outbox_core::{
+    EventPolicy, Events, FailureClass, Health, NewMessage, OutboxAdmin, PoisonPolicy, Retention, Selection,
+};
+
+use super::*;
+
+const LOGGED: MessageStatus = MessageStatus::Logged;
+
+type MemoryLogRelay = LogRelay<MemoryStore, MemoryLog, MemoryPublisher>;
+
+struct Logged {
+    store: MemoryStore,
+    log: MemoryLog,
+    broker: MemoryBroker,
+}
+
+impl Logged {
+    fn new() -> Self {
+        let store = MemoryStore::new();
+        Self {
+            log: store.log(),
+            store,
+            broker: MemoryBroker::new(),
+        }
+    }
+
+    fn relay(&self) -> MemoryLogRelay {
+        self.relay_with(quick(), LogConfig::default())
+    }
+
+    fn relay_with(&self, config: RelayConfig, log_config: LogConfig) -> MemoryLogRelay {
+        LogRelay::new(self.store.clone(), self.log.clone(), self.broker.publisher())
+            .with_config(config)
+            .with_log_config(log_config)
+    }
+
+    /// Runs a relay until `scenario` and everything that is recorded are over.
+    async fn run(&self, relay: &MemoryLogRelay, scenario: impl Future<Output = ()>) -> RelayReport {
+        let _alone = outbox_core::wake::isolate();
+        let shutdown = CancellationToken::new();
+        let scenario = async {
+            scenario.await;
+            shutdown.cancel();
+        };
+        let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+        report.unwrap()
+    }
+
+    async fn drained(&self) {
+        tokio::time::timeout(Duration::from_secs(600), self.store.until_drained())
+            .await
+            .expect("everything is published");
+    }
+
+    fn assert_balanced(&self) {
+        Ledger::of(&self.store, &self.broker).assert_balanced();
+    }
+}
+
+async fn sleep(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_come_from_the_log_and_nothing_is_written_for_them() {
+    let logged = Logged::new();
+    let relay = logged.relay();
+    credit(&logged.store, 20, 3);
+    let report = logged
+        .run(&relay, async {
+            logged.drained().await;
+            credit(&logged.store, 20, 2);
+            logged.drained().await;
+        })
+        .await;
+    assert_eq!((report.published, report.duplicates, report.failed), (100, 0, 0));
+    assert!(
+        logged
+            .store
+            .rows()
+            .iter()
+            .all(|row| row.status == LOGGED && row.attempts == 0)
+    );
+    logged.assert_balanced();
+}
+
+/// Those that were pending when the log took over come first.
+#[tokio::test(start_paused = true)]
+async fn what_was_pending_before_the_log_comes_first() {
+    let logged = Logged::new();
+    logged.store.end_log();
+    credit(&logged.store, 5, 400);
+    let _log = logged.store.log();
+    credit(&logged.store, 5, 400);
+    let relay = logged.relay();
+    logged.run(&relay, logged.drained()).await;
+    logged.store.end_log();
+    credit(&logged.store, 5, 100);
+    let polling = relay_of(&logged.store, &logged.broker, quick());
+    polling.drain().await.unwrap();
+    assert_eq!(logged.broker.messages().len(), 4_500);
+    logged.assert_balanced();
+}
+
+/// More than the relay of the log can know one by one.
+#[tokio::test(start_paused = true)]
+async fn a_backlog_of_the_table_is_published_before_the_log() {
+    let mut logged = Logged::new();
+    logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(1));
+    logged.store.end_log();
+    credit(&logged.store, 50, 400);
+    let _log = logged.store.log();
+    credit(&logged.store, 50, 10);
+    let relay = logged.relay();
+    let health = relay.health();
+    let (mut has_waited, mut exceptions) = (false, 0);
+    let watch = async {
+        while logged.broker.publishes() < 20_500 {
+            has_waited |= health.status().waits_for_table;
+            exceptions = exceptions.max(health.status().exceptions);
+            sleep(1).await;
+        }
+        logged.drained().await;
+    };
+    logged.run(&relay, watch).await;
+    assert!(has_waited && exceptions <= 50, "{exceptions}");
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_message_is_left_to_the_table_and_stops_its_own_aggregate_only() {
+    let logged = Logged::new();
+    credit(&logged.store, 10, 3);
+    logged.broker.fail_matching(
+        |message| message.aggregate.id == "4" && message.sequence == Some(2),
+        FailureClass::Permanent,
+    );
+    let relay = logged.relay();
+    let report = logged
+        .run(&relay, async {
+            while statuses(&logged.store, 4) != [LOGGED, Dead, Waiting] {
+                sleep(10).await;
+            }
+            credit(&logged.store, 10, 1);
+            sleep(5_000).await;
+        })
+        .await;
+    assert_eq!((report.published, report.dead_letters), (28 + 9, 1));
+    assert_eq!(statuses(&logged.store, 4), [LOGGED, Dead, Waiting, Waiting]);
+    assert_eq!(
+        logged.log.stored(),
+        Position(400),
+        "the position passes what the table has"
+    );
+
+    logged.broker.clear_faults();
+    logged.store.retry(&Selection::dead_letters()).await.unwrap();
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            logged.drained().await;
+            credit(&logged.store, 10, 1);
+            logged.drained().await;
+        })
+        .await;
+    assert_eq!(
+        statuses(&logged.store, 4),
+        [LOGGED, Published, Published, Published, LOGGED],
+        "the aggregate is the log's again"
+    );
+    logged.assert_balanced();
+}
+
+/// The dead letter of `Continue` blocks nothing, and the messages behind it come from the table first, and then from the log.
+#[tokio::test(start_paused = true)]
+async fn an_aggregate_goes_on_behind_a_dead_letter_that_does_not_halt_it() {
+    let logged = Logged::new();
+    let config = quick().policy(EventPolicy::default().on_poison(PoisonPolicy::Continue));
+    credit(&logged.store, 2, 5);
+    logged
+        .broker
+        .fail_matching(|message| message.sequence == Some(2), FailureClass::Permanent);
+    let relay = logged.relay_with(config, LogConfig::default());
+    logged
+        .run(&relay, async {
+            logged.drained().await;
+            credit(&logged.store, 2, 2);
+            logged.drained().await;
+        })
+        .await;
+    for account in [1, 2] {
+        let expected = [LOGGED, Dead, Published, Published, Published, LOGGED, LOGGED];
+        assert_eq!(statuses(&logged.store, account), expected);
+    }
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_aggregate_that_is_refused_for_a_while_keeps_its_order() {
+    let logged = Logged::new();
+    credit(&logged.store, 20, 5);
+    logged
+        .broker
+        .fail_matching(|message| message.aggregate.id == "7", FailureClass::Transient);
+    let relay = logged.relay();
+    let report = logged
+        .run(&relay, async {
+            for _ in 0..20 {
+                sleep(200).await;
+                credit(&logged.store, 20, 1);
+            }
+            logged.broker.clear_faults();
+            logged.drained().await;
+        })
+        .await;
+    assert!(report.failed > 0, "{report:?}");
+    assert_eq!(
+        statuses(&logged.store, 3),
+        [LOGGED; 25],
+        "others never leave the log"
+    );
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn delayed_messages_wait_in_the_table_and_hold_their_aggregate_back() {
+    let logged = Logged::new();
+    let later = logged.store.now() + Duration::from_secs(30);
+    for account in 0..200 {
+        let credited = |cents| Credited { account, cents };
+        let delayed = NewMessage::from_event(&credited(2)).unwrap().available_at(later);
+        let events = Events::new().with(credited(1)).with(delayed);
+        logged.store.record(events).unwrap();
+        logged.store.record([credited(3)]).unwrap();
+    }
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            sleep(10_000).await;
+            assert_eq!(logged.broker.messages().len(), 200);
+            assert_eq!(logged.log.stored(), Position(4_000));
+            logged.drained().await;
+            credit(&logged.store, 5, 1);
+            logged.drained().await;
+        })
+        .await;
+    assert_eq!(statuses(&logged.store, 3), [LOGGED, Published, Published, LOGGED]);
+    logged.assert_balanced();
+}
+
+/// The reading breaks again and again while messages are recorded, refused, and published.
+#[tokio::test(start_paused = true)]
+async fn a_reading_that_breaks_loses_nothing() {
+    let logged = Logged::new();
+    logged.broker.fail_matching(
+        |message| message.sequence.is_some_and(|sequence| sequence % 7 == 3),
+        FailureClass::Transient,
+    );
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            for round in 0..40 {
+                credit(&logged.store, 10, 2);
+                sleep(37 * (round % 5)).await;
+                logged.log.interrupt();
+                if round % 6 == 0 {
+                    logged.store.fail_next(3);
+                }
+                if round % 9 == 0 {
+                    logged.store.lose_answers(3);
+                }
+            }
+            logged.broker.clear_faults();
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}
+
+/// A crash at any moment, without a last checkpoint.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_is_killed_loses_nothing() {
+    let logged = Logged::new();
+    logged.broker.fail_matching(
+        |message| message.sequence.is_some_and(|sequence| sequence % 5 == 2),
+        FailureClass::Transient,
+    );
+    for round in 0..60 {
+        credit(&logged.store, 10, 3);
+        let relay = logged.relay();
+        let _alone = outbox_core::wake::isolate();
+        let killed = tokio::time::timeout(
+            Duration::from_millis(13 * round),
+            relay.run(CancellationToken::new()),
+        );
+        assert!(killed.await.is_err());
+        logged.store.expire_leases();
+    }
+    logged.broker.clear_faults();
+    logged.run(&logged.relay(), logged.drained()).await;
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_was_replaced_loses_nothing() {
+    let logged = Logged::new();
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            for round in 0..10 {
+                credit(&logged.store, 10, 5);
+                sleep(round % 3).await;
+                logged.log.lose();
+                credit(&logged.store, 10, 1);
+                sleep(300 * round).await;
+            }
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_relay_goes_on_when_the_reader_is_gone() {
+    let logged = Logged::new();
+    let (first, second) = (logged.relay(), logged.relay());
+    let (first_health, second_health) = (first.health(), second.health());
+    let _alone = outbox_core::wake::isolate();
+    let stop_first = CancellationToken::new();
+    let scenario = async {
+        credit(&logged.store, 10, 5);
+        logged.drained().await;
+        while !second_health.status().stands_by {
+            sleep(10).await;
+        }
+        assert!(first_health.status().reads && !second_health.status().reads);
+        assert_eq!(second_health.now(), Health::Alive, "standing by is healthy");
+        stop_first.cancel();
+        credit(&logged.store, 10, 5);
+        logged.drained().await;
+        assert!(second_health.status().reads);
+    };
+    let second_run = logged.run(&second, scenario);
+    let (ended, report) = tokio::join!(first.run(stop_first.clone()), second_run);
+    assert_eq!(ended.unwrap().published + report.published, 100);
+    logged.assert_balanced();
+}
+
+/// The disk of the database must not fill up because a broker is away.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_keeps_too_much_is_freed_and_the_table_takes_over() {
+    let logged = Logged::new();
+    let relay = logged.relay_with(quick(), LogConfig::default().retained_max(1_000));
+    let health = relay.health();
+    logged
+        .run(&relay, async {
+            credit(&logged.store, 10, 1);
+            logged.drained().await;
+            logged.broker.set_down(true);
+            credit(&logged.store, 10, 30);
+            while !health.status().adopts {
+                sleep(100).await;
+            }
+            assert!(
+                matches!(health.now(), Health::Degraded { .. }),
+                "{}",
+                health.now()
+            );
+            while logged.log.stored() < Position(3_100) {
+                sleep(100).await;
+            }
+            assert!(logged.store.rows().iter().any(|row| row.status != LOGGED));
+            logged.broker.set_down(false);
+            logged.drained().await;
+            while health.status().adopts {
+                sleep(100).await;
+            }
+            credit(&logged.store, 10, 1);
+            logged.drained().await;
+        })
+        .await;
+    assert_eq!(statuses(&logged.store, 3).last(), Some(&LOGGED));
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_broker_leaves_messages_in_the_log() {
+    let logged = Logged::new();
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            logged.broker.set_down(true);
+            credit(&logged.store, 10, 30);
+            sleep(120_000).await;
+            logged.broker.set_down(false);
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_elsewhere_moves_the_position_of_an_idle_outbox() {
+    let logged = Logged::new();
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            credit(&logged.store, 1, 1);
+            logged.drained().await;
+            logged.log.write_elsewhere(5_000);
+            sleep(40_000).await;
+            assert_eq!(logged.log.stored(), Position(5_010));
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_when_everything_is_out() {
+    let logged = Logged::new();
+    logged.store.end_log();
+    credit(&logged.store, 5, 3);
+    let _log = logged.store.log();
+    credit(&logged.store, 5, 3);
+    let relay = logged.relay();
+    assert_eq!(relay.drain().await.unwrap().published, 30);
+    assert_eq!(relay.drain().await.unwrap().published, 0);
+    logged.assert_balanced();
+}
+
+/// A message of which the row cannot be read.
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_message_becomes_a_dead_letter_of_the_table() {
+    let logged = Logged::new();
+    credit(&logged.store, 2, 2);
+    let id = logged.store.rows()[0].message.id;
+    assert!(logged.store.corrupt(id));
+    let relay = logged.relay();
+    let report = logged
+        .run(&relay, async {
+            while statuses(&logged.store, 1) != [Dead, Waiting] {
+                sleep(10).await;
+            }
+        })
+        .await;
+    assert_eq!(report.dead_letters, 1, "the application is told once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn logged_messages_are_deleted_when_their_retention_is_over() {
+    let logged = Logged::new();
+    let config = quick().retention(Retention::KeepFor(Duration::from_secs(7_200)));
+    let relay = logged.relay_with(config, LogConfig::default());
+    logged
+        .run(&relay, async {
+            credit(&logged.store, 10, 3);
+            logged.drained().await;
+            sleep(7_000_000).await;
+            assert_eq!(logged.store.rows().len(), 30);
+            sleep(400_000).await;
+            assert_eq!(logged.store.rows().len(), 0);
+        })
+        .await;
+    assert_eq!(logged.broker.messages().len(), 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_of_the_log_out_of_bounds_are_refused() {
+    let logged = Logged::new();
+    for config in [
+        LogConfig::default().checkpoint_every(Duration::from_millis(1)),
+        LogConfig::default().window(0),
+        LogConfig::default().window_bytes(0),
+    ] {
+        let relay = logged.relay_with(quick(), config);
+        let error = relay.run(CancellationToken::new()).await.unwrap_err();
+        assert!(error.to_string().contains("use "), "{error}");
+    }
+    assert_eq!(logged.relay().health().status(), LogStatus::default());
+}
