@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("outbox-core", &["outbox-macros"]),
     ("outbox-sea-orm", &["outbox-core"]),
     ("outbox-nats", &["outbox-core"]),
+    ("outbox-log", &["outbox-core", "outbox-sea-orm"]),
     (
         "outbox-inbox",
         &["outbox-core", "outbox-macros", "outbox-sea-orm"],
@@ -42,6 +43,7 @@ const BANNED: &[(&str, &[&str])] = &[
     ("outbox-core", &["sea-orm", "sqlx", "async-nats", "redis"]),
     ("outbox-nats", &["sea-orm", "sqlx", "redis"]),
     ("outbox-sea-orm", &["async-nats", "redis"]),
+    ("outbox-log", &["async-nats", "redis"]),
     ("outbox-inbox", &["async-nats"]),
 ];
 

@@ -33,7 +33,7 @@ pub(crate) use crate::services::debezium::Debezium;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Backend {
     Postgres,
-    /// One whose log can be decoded, for `cargo xtask debezium`.
+    /// One whose log can be read: for log relays, and for `cargo xtask debezium`.
     PostgresLogical,
     /// The program of that server, with `initdb` beside it, for tests that start and kill a server of their own.
     PostgresProgram,
@@ -56,8 +56,9 @@ pub(crate) enum Backend {
 }
 
 /// The back ends of the tests.
-pub(crate) const FOR_TESTS: [Backend; 10] = [
+pub(crate) const FOR_TESTS: [Backend; 11] = [
     Backend::Postgres,
+    Backend::PostgresLogical,
     Backend::PostgresProgram,
     Backend::MariaDb,
     Backend::MariaDbProgram,
@@ -119,8 +120,16 @@ impl Backend {
 
     fn launch(self, folder: &Folder, tools: &Path) -> Result<Found> {
         match self {
-            Self::Postgres => postgres::launch(folder, &[]),
-            Self::PostgresLogical => postgres::launch(folder, &["wal_level=logical"]),
+            Self::Postgres => postgres::launch(folder, "postgres", &[]),
+            Self::PostgresLogical => postgres::launch(
+                folder,
+                "postgres_logical",
+                &[
+                    "wal_level=logical",
+                    "max_replication_slots=100",
+                    "max_wal_senders=100",
+                ],
+            ),
             Self::PostgresProgram => {
                 return postgres::programs().map(|folder| Found::Program(folder.join("postgres")));
             }

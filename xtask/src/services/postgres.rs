@@ -34,11 +34,11 @@ const INITDB_MANNERS: Manners = Manners {
     own_group: true,
 };
 
-/// `further` are settings besides those that each server has.
-pub(super) fn launch(folder: &Folder, further: &[&str]) -> Result<Server> {
+/// `name` is that of its files. `further` are settings besides those that each server has.
+pub(super) fn launch(folder: &Folder, name: &str, further: &[&str]) -> Result<Server> {
     let programs = programs()?;
     let user = unprivileged("postgres")?;
-    let home = home(folder, "postgres", user)?;
+    let home = home(folder, name, user)?;
     let data = home.join("data");
     initdb(&programs, &home, &data, user)?;
     ask_for_passwords(&data)?;
@@ -62,7 +62,7 @@ pub(super) fn launch(folder: &Folder, further: &[&str]) -> Result<Server> {
         command.args(settings.iter().chain(further).flat_map(|setting| ["-c", setting]));
         command
     };
-    let log = folder.path().join("postgres.log");
+    let log = folder.path().join(format!("{name}.log"));
     let recipe = Recipe {
         name: NAME,
         manners: MANNERS,
