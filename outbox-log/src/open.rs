@@ -1,0 +1,159 @@
+//! Begins a reading, and mends a log that was lost.
+//!
+//! Invariants: the slot is ours only if it is not ahead of the stored position, because a position is stored before the server is told of it. A slot that is
+//! missing, was given up by the server, or is ahead, is made anew; after that the table adopts every logged message that the stored position has not passed. A
+//! commit is then either in the new slot, or visible to that adoption, because a slot is complete only when the transactions that were open have ended. A
+//! crash at any await leaves a log that is mended by the next opening.
+
+use outbox_core::StoreError;
+use outbox_core::log::Position;
+use pgwire_replication::{Lsn, PgWireError, ReplicationClient};
+use sea_orm::{ConnectionTrait, DatabaseConnection};
+
+use crate::failure::{sqlstate, trouble};
+use crate::slot::{Slot, create_slot};
+use crate::sql::{LOGGED, Names, statement};
+use crate::{LogError, PostgresLog, PostgresLogReader, table};
+
+/// The slot is in use.
+const IN_USE: &str = "55006";
+/// The table does not exist.
+const NO_TABLE: &str = "42P01";
+
+pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>, StoreError> {
+    let (db, names) = (&log.db, &log.names);
+    let stored = stored(db, names).await?;
+    let position = match Slot::find(db, names).await? {
+        Some(slot) if slot.is_active => return Ok(None),
+        Some(slot) if slot.is_ours(stored) => stored,
+        slot => match mend(db, names, slot).await? {
+            Some(position) => position,
+            None => return Ok(None),
+        },
+    };
+    let config = log.address.reading(&names.slot, Lsn::from_u64(position.0));
+    let mut client = ReplicationClient::connect(config).await.map_err(refused)?;
+    if let Err(error) = client.wait_started().await {
+        return match is_in_use(&error) {
+            true => Ok(None),
+            false => Err(refused(error)),
+        };
+    }
+    // From here on the slot is ours, until the client is dropped.
+    let sql = format!(
+        "UPDATE {} SET reading = reading + 1 WHERE name = $1 AND is_on RETURNING reading",
+        names.log
+    );
+    let row = db
+        .query_one_raw(statement(sql, [names.slot.clone().into()]))
+        .await;
+    let number = row.and_then(|row| table::found(row)?.try_get("", "reading"));
+    let number = number.map_err(trouble("the reading of the log could not be registered"))?;
+    Ok(Some(PostgresLogReader::new(
+        client,
+        db.clone(),
+        names.clone(),
+        number,
+    )))
+}
+
+/// The stored position.
+async fn stored(db: &DatabaseConnection, names: &Names) -> Result<Position, StoreError> {
+    let sql = format!("SELECT position FROM {} WHERE name = $1 AND is_on", names.log);
+    let row = db
+        .query_one_raw(statement(sql, [names.slot.clone().into()]))
+        .await;
+    let off = || StoreError::Setup {
+        context: format!(
+            "the log {} is not set up in this database; call `PostgresLog::init` as the owner of the tables, or use a polling relay",
+            names.slot
+        ),
+    };
+    match row {
+        Ok(Some(row)) => {
+            table::position(&row, "position").map_err(trouble("the stored position could not be read"))
+        }
+        Ok(None) => Err(off()),
+        Err(error) if sqlstate(&error).as_deref() == Some(NO_TABLE) => Err(off()),
+        Err(error) => Err(trouble("the stored position could not be read")(error)),
+    }
+}
+
+/// Makes the slot anew. Returns its position; `None` if another relay does so now.
+async fn mend(
+    db: &DatabaseConnection,
+    names: &Names,
+    slot: Option<Slot>,
+) -> Result<Option<Position>, StoreError> {
+    let reason = match &slot {
+        None => "it does not exist",
+        Some(slot) if !slot.is_of_this_database || slot.plugin.as_deref() != Some("pgoutput") => {
+            return Err(StoreError::Setup {
+                context: format!(
+                    "the replication slot {} belongs to another program or database; give this log another name (`PostgresLog::named`)",
+                    names.slot
+                ),
+            });
+        }
+        Some(slot) if slot.is_lost() => "the server has given it up",
+        Some(_) => "it is ahead of the stored position, so it is another one",
+    };
+    tracing::warn!(
+        slot = names.slot,
+        reason,
+        "the replication slot is made anew; the table adopts what may be missing, and messages may come twice"
+    );
+    if slot.is_some() {
+        let sql = "SELECT pg_drop_replication_slot($1::text::name)";
+        match db.execute_raw(statement(sql, [names.slot.clone().into()])).await {
+            Ok(_) => {}
+            Err(error) if sqlstate(&error).as_deref() == Some(IN_USE) => return Ok(None),
+            Err(error) => return Err(trouble("the replication slot could not be dropped")(error)),
+        }
+    }
+    let position = match create_slot(db, names).await {
+        Ok(position) => position,
+        Err(LogError::Failed { source, .. }) if sqlstate(&source).as_deref() == Some("42710") => {
+            // Another relay was faster. It adopts what is missing, or the next opening does.
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let not_passed = table::is_passed(names, "m");
+    // Reads the whole table: there is no index of logged messages. The position is stored with the adoption: before that, the slot is taken for another one.
+    let sql = format!(
+        "WITH adopted AS (UPDATE {} m SET status = 0 WHERE m.status = {LOGGED} AND NOT ({not_passed}) RETURNING 1) \
+         UPDATE {} SET position = $1, stored_at = clock_timestamp() WHERE name = $2 AND is_on \
+         RETURNING (SELECT count(*) FROM adopted) AS adopted",
+        names.messages, names.log
+    );
+    let values = [
+        i64::try_from(position.0).unwrap_or(i64::MAX).into(),
+        names.slot.clone().into(),
+    ];
+    let row = db.query_one_raw(statement(sql, values)).await;
+    let adopted: i64 = row
+        .and_then(|row| table::found(row)?.try_get("", "adopted"))
+        .map_err(trouble("the table could not adopt the messages of a lost log"))?;
+    tracing::warn!(slot = names.slot, adopted, "the replication slot was made anew");
+    Ok(Some(position))
+}
+
+fn is_in_use(error: &PgWireError) -> bool {
+    matches!(error, PgWireError::Server(text) if text.contains(IN_USE))
+}
+
+/// The replication connection failed.
+fn refused(error: PgWireError) -> StoreError {
+    match error {
+        PgWireError::Auth(_) => StoreError::Setup {
+            context: format!(
+                "the server refuses the replication connection: {error}; correct user and password, and give the user the attribute REPLICATION"
+            ),
+        },
+        error => StoreError::Database {
+            context: "the replication connection could not be opened",
+            source: Box::new(error),
+        },
+    }
+}

@@ -1,0 +1,347 @@
+//! Decodes what PostgreSQL's plugin `pgoutput` says of rows, in its binary format (PostgreSQL's documentation, "Logical Replication Message Formats").
+//!
+//! Invariant: columns are found by their names, which the server sends before the first row and after each change of the table. So other columns, and another
+//! order, change nothing. A message whose id and aggregate are readable never fails the reading: what is wrong with the rest is the reason why it cannot
+//! be published.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use outbox_core::log::LoggedMessage;
+use outbox_core::{Aggregate, FetchedRow, Headers, Message, MessageId, StoreError};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// 2000-01-01, from which PostgreSQL counts, in microseconds since 1970.
+const EPOCH_MICROS: i64 = 946_684_800_000_000;
+
+/// The tables that were described so far, each with the names of its columns.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    tables: HashMap<u32, Vec<String>>,
+}
+
+impl Decoder {
+    /// Takes a change. Returns the message if it is the insert of one.
+    pub(crate) fn take(&mut self, mut data: Bytes) -> Result<Option<LoggedMessage>, StoreError> {
+        match data.try_get_u8().map_err(truncated)? {
+            b'R' => {
+                let (oid, columns) = table(&mut data)?;
+                self.tables.insert(oid, columns);
+                Ok(None)
+            }
+            b'I' => {
+                let oid = data.try_get_u32().map_err(truncated)?;
+                let Some(columns) = self.tables.get(&oid) else {
+                    return Err(corrupt("a row of a table that was not described"));
+                };
+                // `N`: the new row follows.
+                data.try_get_u8().map_err(truncated)?;
+                let row = Row::read(columns, data)?;
+                row.message().map(Some)
+            }
+            // Types, origins and truncations. The publication has inserts only.
+            _ => Ok(None),
+        }
+    }
+}
+
+fn table(data: &mut Bytes) -> Result<(u32, Vec<String>), StoreError> {
+    let oid = data.try_get_u32().map_err(truncated)?;
+    text_to_zero(data)?;
+    text_to_zero(data)?;
+    data.try_get_u8().map_err(truncated)?;
+    let count = data.try_get_u16().map_err(truncated)?;
+    let mut columns = Vec::with_capacity(count.into());
+    for _ in 0..count {
+        data.try_get_u8().map_err(truncated)?;
+        columns.push(text_to_zero(data)?);
+        // Type and modifier.
+        data.try_get_u64().map_err(truncated)?;
+    }
+    Ok((oid, columns))
+}
+
+fn text_to_zero(data: &mut Bytes) -> Result<String, StoreError> {
+    let end = data.iter().position(|byte| *byte == 0);
+    let text = data.split_to(end.ok_or_else(|| corrupt("a name without an end"))?);
+    data.advance(1);
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// The values of a row, by the names of its columns. Null is absent.
+struct Row<'a> {
+    values: HashMap<&'a str, Bytes>,
+}
+
+impl<'a> Row<'a> {
+    fn read(columns: &'a [String], mut data: Bytes) -> Result<Self, StoreError> {
+        let count = data.try_get_u16().map_err(truncated)?;
+        let mut values = HashMap::with_capacity(count.into());
+        for name in columns.iter().take(count.into()) {
+            match data.try_get_u8().map_err(truncated)? {
+                // `u`: unchanged, which no insert has.
+                b'n' | b'u' => {}
+                b'b' => {
+                    let length = data.try_get_u32().map_err(truncated)? as usize;
+                    if data.remaining() < length {
+                        return Err(corrupt("a row that ends in the middle"));
+                    }
+                    values.insert(&**name, data.split_to(length));
+                }
+                other => {
+                    return Err(corrupt(&format!(
+                        "a value of kind {other}, where binary ones were asked for"
+                    )));
+                }
+            }
+        }
+        Ok(Self { values })
+    }
+
+    fn message(&self) -> Result<LoggedMessage, StoreError> {
+        let must = |read: Result<i64, String>| read.map_err(|reason| corrupt(&reason));
+        let id = MessageId::from(self.uuid("id").map_err(|reason| corrupt(&reason))?);
+        let aggregate = Aggregate::new(
+            self.text("aggregate_type").map_err(|reason| corrupt(&reason))?,
+            self.text("aggregate_id").map_err(|reason| corrupt(&reason))?,
+        );
+        let partition = must(self.int("partition_no"))?;
+        let created_at = self.time("created_at");
+        Ok(LoggedMessage {
+            id,
+            created_at: created_at.clone().unwrap_or(OffsetDateTime::UNIX_EPOCH),
+            // One that cannot be read is left to the table, which reads it again.
+            available_at: match self.values.contains_key("available_at") {
+                true => Some(self.time("available_at").unwrap_or(far_away())),
+                false => None,
+            },
+            row: FetchedRow {
+                row_id: must(self.int("row_id"))?,
+                partition: u16::try_from(partition)
+                    .map_err(|_| corrupt("a partition that does not exist"))?,
+                sequenced: self.values.contains_key("sequence"),
+                attempts: 0,
+                failures: 0,
+                waited: false,
+                age: Duration::ZERO,
+                message: created_at.and_then(|created_at| self.envelope(id, &aggregate, created_at)),
+                aggregate,
+            },
+        })
+    }
+
+    fn envelope(
+        &self,
+        id: MessageId,
+        aggregate: &Aggregate,
+        created_at: OffsetDateTime,
+    ) -> Result<Message, String> {
+        let headers: Headers = serde_json::from_slice(self.value("headers")?)
+            .map_err(|error| format!("headers are not a JSON object of texts: {error}"))?;
+        let optional = |name| match self.values.contains_key(name) {
+            true => self.text(name).map(Some),
+            false => Ok(None),
+        };
+        let event_id = match self.values.contains_key("event_id") {
+            true => self.uuid("event_id")?,
+            false => id.as_uuid(),
+        };
+        let sequence = match self.values.contains_key("sequence") {
+            true => {
+                let sequence = self.int("sequence")?;
+                Some(u64::try_from(sequence).map_err(|_| format!("sequence is {sequence}"))?)
+            }
+            false => None,
+        };
+        let event_version = self.int("event_version")?;
+        Ok(Message {
+            id,
+            event_id: event_id.into(),
+            aggregate: aggregate.clone(),
+            sequence,
+            event_type: self.text("event_type")?,
+            event_version: event_version
+                .try_into()
+                .map_err(|_| format!("event_version is {event_version}"))?,
+            subject: optional("subject")?,
+            content_type: self.text("content_type")?,
+            payload: self.value("payload")?.clone(),
+            headers,
+            created_at,
+        })
+    }
+
+    fn value(&self, name: &str) -> Result<&Bytes, String> {
+        self.values.get(name).ok_or_else(|| format!("{name} is missing"))
+    }
+
+    fn text(&self, name: &str) -> Result<String, String> {
+        let bytes = self.value(name)?.to_vec();
+        String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8"))
+    }
+
+    /// An integer of any size.
+    fn int(&self, name: &str) -> Result<i64, String> {
+        let mut value = self.value(name)?.clone();
+        match value.len() {
+            2 => Ok(value.get_i16().into()),
+            4 => Ok(value.get_i32().into()),
+            8 => Ok(value.get_i64()),
+            length => Err(format!("{name} has {length} bytes, and is no integer")),
+        }
+    }
+
+    fn uuid(&self, name: &str) -> Result<Uuid, String> {
+        Uuid::from_slice(self.value(name)?).map_err(|error| format!("{name} cannot be read: {error}"))
+    }
+
+    fn time(&self, name: &str) -> Result<OffsetDateTime, String> {
+        let micros = i128::from(self.int(name)?) + i128::from(EPOCH_MICROS);
+        OffsetDateTime::from_unix_timestamp_nanos(micros * 1000)
+            .map_err(|error| format!("{name} is out of range: {error}"))
+    }
+}
+
+/// The last time that there is.
+fn far_away() -> OffsetDateTime {
+    time::PrimitiveDateTime::MAX.assume_utc()
+}
+
+fn truncated(_: bytes::TryGetError) -> StoreError {
+    corrupt("a change that ends in the middle")
+}
+
+fn corrupt(what: &str) -> StoreError {
+    StoreError::Corrupt {
+        context: format!("the log gave {what}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BufMut as _;
+
+    use super::*;
+
+    const TABLE: u32 = 7;
+
+    fn described(columns: &[&str]) -> Bytes {
+        let mut data = vec![b'R'];
+        data.put_u32(TABLE);
+        data.put_slice(b"public\0outbox_messages\0d");
+        data.put_u16(columns.len() as u16);
+        for name in columns {
+            data.put_u8(0);
+            data.put_slice(name.as_bytes());
+            data.put_u8(0);
+            data.put_u64(0);
+        }
+        data.into()
+    }
+
+    fn inserted(values: &[Option<&[u8]>]) -> Bytes {
+        let mut data = vec![b'I'];
+        data.put_u32(TABLE);
+        data.put_u8(b'N');
+        data.put_u16(values.len() as u16);
+        for value in values {
+            match value {
+                Some(value) => {
+                    data.put_u8(b'b');
+                    data.put_u32(value.len() as u32);
+                    data.put_slice(value);
+                }
+                None => data.put_u8(b'n'),
+            }
+        }
+        data.into()
+    }
+
+    const COLUMNS: [&str; 13] = [
+        "payload",
+        "a column of the future",
+        "id",
+        "row_id",
+        "partition_no",
+        "aggregate_type",
+        "aggregate_id",
+        "sequence",
+        "event_type",
+        "event_version",
+        "content_type",
+        "headers",
+        "created_at",
+    ];
+
+    fn values<'a>(id: &'a Uuid, headers: &'a [u8]) -> [Option<&'a [u8]>; 13] {
+        [
+            Some(b"{\"n\":1}"),
+            None,
+            Some(id.as_bytes()),
+            Some(&[0, 0, 0, 0, 0, 0, 0, 9]),
+            Some(&[0, 3]),
+            Some(b"order"),
+            Some(b"\xc3\xa4"),
+            Some(&[0, 0, 0, 0, 0, 0, 0, 4]),
+            Some(b"order.placed"),
+            Some(&[0, 0, 0, 0, 0, 0, 0, 1]),
+            Some(b"application/json"),
+            Some(headers),
+            Some(&[0, 0, 0, 0, 0, 0, 0x03, 0xe8]),
+        ]
+    }
+
+    #[test]
+    fn a_row_is_read_by_the_names_of_its_columns() {
+        let id = Uuid::from_u128(5);
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.take(described(&COLUMNS)).unwrap(), None);
+        let row = inserted(&values(&id, b"{\"a\":\"b\"}"));
+        let logged = decoder.take(row).unwrap().unwrap();
+        assert_eq!(
+            (logged.id, logged.row.row_id, logged.row.partition),
+            (id.into(), 9, 3)
+        );
+        assert_eq!((logged.available_at, logged.row.sequenced), (None, true));
+        let message = logged.row.message.unwrap();
+        assert_eq!(message.aggregate, Aggregate::new("order", "ä"));
+        assert_eq!((message.sequence, message.event_version), (Some(4), 1));
+        assert_eq!(
+            (&*message.payload, message.headers.get("a")),
+            (&b"{\"n\":1}"[..], Some("b"))
+        );
+        assert_eq!(
+            message.created_at,
+            time::macros::datetime!(2000-01-01 00:00:00.001 UTC)
+        );
+        assert_eq!(decoder.take(Bytes::from_static(b"Ywhatever")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_row_with_unreadable_headers_is_a_message_that_cannot_be_published() {
+        let id = Uuid::from_u128(5);
+        let mut decoder = Decoder::default();
+        decoder.take(described(&COLUMNS)).unwrap();
+        let logged = decoder.take(inserted(&values(&id, b"[]"))).unwrap().unwrap();
+        assert!(logged.row.message.unwrap_err().contains("headers"));
+    }
+
+    /// Every prefix of a good change, and a table that nobody described.
+    #[test]
+    fn a_damaged_change_is_an_error_and_no_panic() {
+        let id = Uuid::from_u128(5);
+        for change in [described(&COLUMNS), inserted(&values(&id, b"{}"))] {
+            for length in 0..change.len() {
+                let mut decoder = Decoder::default();
+                if change[0] == b'I' {
+                    decoder.take(described(&COLUMNS)).unwrap();
+                }
+                assert!(decoder.take(change.slice(..length)).is_err(), "{length}");
+            }
+        }
+        let row = inserted(&values(&id, b"{}"));
+        assert!(Decoder::default().take(row).is_err());
+    }
+}

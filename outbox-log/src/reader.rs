@@ -1,0 +1,191 @@
+//! A reading of the slot.
+//!
+//! Invariants: the position is stored in the table `outbox_log` before the server is told of it; it is stored only by the reading that began last. Positions
+//! are ends of commits, or those of keep-alives between transactions.
+
+use std::fmt;
+use std::time::Duration;
+
+use outbox_core::StoreError;
+use outbox_core::log::{LogEvent, LogReader, Position, Retained};
+use pgwire_replication::{Lsn, ReplicationClient, ReplicationEvent};
+use sea_orm::{ConnectionTrait, DatabaseConnection};
+use tokio::time::timeout;
+
+use crate::failure::trouble;
+use crate::pgoutput::Decoder;
+use crate::sql::{Names, statement};
+use crate::table;
+
+/// After this long without a word, a mark is written, which the server has to send.
+const QUIET_MAX: Duration = Duration::from_secs(20);
+
+/// Reads the slot of a [`PostgresLog`](crate::PostgresLog).
+pub struct PostgresLogReader {
+    client: ReplicationClient,
+    db: DatabaseConnection,
+    names: Names,
+    /// The number of the reading, in the table.
+    number: i64,
+    decoder: Decoder,
+    /// A transaction has begun and not ended.
+    within: bool,
+    /// A mark was written, and nothing has come since.
+    is_marked: bool,
+    /// Positions with the oldest transaction that was open when they were written: everything before it is passed with the position.
+    horizons: Vec<(Position, String)>,
+}
+
+impl fmt::Debug for PostgresLogReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresLogReader")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresLogReader {
+    pub(crate) fn new(client: ReplicationClient, db: DatabaseConnection, names: Names, number: i64) -> Self {
+        Self {
+            client,
+            db,
+            names,
+            number,
+            decoder: Decoder::default(),
+            within: false,
+            is_marked: false,
+            horizons: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, event: ReplicationEvent) -> Result<Option<LogEvent>, StoreError> {
+        self.is_marked = false;
+        Ok(match event {
+            ReplicationEvent::Begin { .. } => {
+                self.within = true;
+                None
+            }
+            ReplicationEvent::XLogData { data, .. } => self.decoder.take(data)?.map(LogEvent::Message),
+            ReplicationEvent::Commit { end_lsn, .. } => {
+                self.within = false;
+                Some(LogEvent::Commit(Position(end_lsn.as_u64())))
+            }
+            ReplicationEvent::KeepAlive { wal_end, .. } if !self.within => {
+                Some(LogEvent::Idle(Position(wal_end.as_u64())))
+            }
+            _ => None,
+        })
+    }
+
+    /// The oldest transaction that a row may still be of, once everything up to this position is decided.
+    fn horizon(&mut self, position: Position) -> Option<String> {
+        let passed = self
+            .horizons
+            .iter()
+            .take_while(|(written, _)| *written <= position)
+            .count();
+        self.horizons.drain(..passed).next_back().map(|(_, xid)| xid)
+    }
+
+    /// Notes which transactions have ended at the present end of the log.
+    async fn look_ahead(&mut self) -> Result<(), StoreError> {
+        // The snapshot is taken before the position is read, so what has ended by then stands before the position.
+        let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS xid, \
+                   (pg_current_wal_insert_lsn() - '0/0')::bigint AS position";
+        let row = self.db.query_one_raw(statement(sql, [])).await;
+        let read = row.and_then(|row| {
+            let row = table::found(row)?;
+            Ok((table::position(&row, "position")?, row.try_get("", "xid")?))
+        });
+        self.horizons
+            .push(read.map_err(trouble("the end of the log could not be asked for"))?);
+        Ok(())
+    }
+}
+
+impl LogReader for PostgresLogReader {
+    async fn next(&mut self) -> Result<LogEvent, StoreError> {
+        loop {
+            let event = match timeout(QUIET_MAX, self.client.recv()).await {
+                Ok(Ok(Some(event))) => event,
+                Ok(Ok(None)) => return Err(ended("the server has ended the replication".into())),
+                Ok(Err(error)) => return Err(ended(Box::new(error))),
+                // Either nothing is written, or the connection is dead.
+                Err(_) if !self.is_marked => {
+                    table::written(&self.db).await?;
+                    self.is_marked = true;
+                    continue;
+                }
+                Err(_) => {
+                    return Err(StoreError::Silent {
+                        context: "the replication connection fell silent",
+                        waited: QUIET_MAX,
+                    });
+                }
+            };
+            if let Some(event) = self.take(event)? {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// A crash after the row is written, and before the server is told, only makes the log keep more.
+    async fn confirm(&mut self, position: Position) -> Result<(), StoreError> {
+        let passed = self.horizon(position);
+        let sql = format!(
+            "UPDATE {} SET position = $1, passed_xid = COALESCE($2::text::xid8, passed_xid), stored_at = clock_timestamp() \
+             WHERE name = $3 AND reading = $4 AND is_on",
+            self.names.log
+        );
+        let values = [
+            i64::try_from(position.0).unwrap_or(i64::MAX).into(),
+            passed.into(),
+            self.names.slot.clone().into(),
+            self.number.into(),
+        ];
+        let stored = self.db.execute_raw(statement(sql, values)).await;
+        let stored = stored.map_err(trouble("the position in the log could not be stored"))?;
+        if stored.rows_affected() == 0 {
+            return Err(ended(
+                "another relay has begun to read the log, or the log was dropped".into(),
+            ));
+        }
+        self.client.update_applied_lsn(Lsn::from_u64(position.0));
+        if self.horizons.len() < 2 {
+            self.look_ahead().await?;
+        }
+        Ok(())
+    }
+
+    async fn retained(&mut self) -> Result<Retained, StoreError> {
+        let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS bytes, safe_wal_size AS safe \
+                   FROM pg_replication_slots WHERE slot_name = $1";
+        let row = self
+            .db
+            .query_one_raw(statement(sql, [self.names.slot.clone().into()]))
+            .await;
+        let read = row.and_then(|row| {
+            let row = table::found(row)?;
+            let unsigned = |value: i64| u64::try_from(value).unwrap_or_default();
+            Ok(Retained {
+                bytes: row.try_get::<Option<i64>>("", "bytes")?.map_or(0, unsigned),
+                safe: row.try_get::<Option<i64>>("", "safe")?.map(unsigned),
+            })
+        });
+        read.map_err(trouble("the slot could not be asked how much it keeps"))
+    }
+
+    async fn close(mut self) {
+        // The server frees the slot when it has answered. What is buffered is thrown away.
+        if let Err(error) = self.client.shutdown().await {
+            tracing::debug!(%error, "the replication connection did not end well");
+        }
+    }
+}
+
+fn ended(source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
+    StoreError::Database {
+        context: "the log cannot be read on",
+        source,
+    }
+}

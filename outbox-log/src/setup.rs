@@ -1,0 +1,345 @@
+//! Sets the log up, takes it down, and shows how it stands.
+//!
+//! Invariants: the publication is there before the slot, because a slot never sees a publication that was made behind it; the slot is there before messages
+//! become the log's; no message is the log's any more when the slot is dropped. Each step may be repeated: after a crash, call again.
+
+use std::time::Duration;
+
+use outbox_core::StoreError;
+use outbox_core::log::Position;
+use sea_orm::{ConnectionTrait, DatabaseConnection, TransactionTrait};
+use tokio::time::{Instant, sleep};
+
+use crate::failure::{failed, setup, sqlstate};
+use crate::slot::{Slot, create_slot, setting};
+use crate::sql::{LOGGED, Names, statement};
+use crate::table;
+use crate::{LogError, PostgresLog};
+
+/// How long a change of the table waits for its lock. Writers wait behind it.
+const LOCK_WAITS: &str = "2s";
+/// How often a change of the table is tried.
+const LOCK_TRIES: u32 = 30;
+/// How long the end of the reading is waited for before the slot is dropped.
+const READER_ENDS: Duration = Duration::from_secs(90);
+
+/// How the log of an outbox stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlotStatus {
+    /// The name of the slot and of the publication.
+    pub name: String,
+    /// New messages are the log's.
+    pub is_on: bool,
+    /// Everything up to here is decided; `None` if the log was never set up.
+    pub stored: Option<Position>,
+    /// The slot exists.
+    pub exists: bool,
+    /// A relay reads it.
+    pub is_read: bool,
+    /// The server has given the slot up. The next relay that opens it makes it anew, and publishes from the table what may be missing.
+    pub is_lost: bool,
+    /// Bytes of the server's disk that the slot keeps.
+    pub retained_bytes: Option<u64>,
+    /// Bytes that may still be written before the server gives the slot up; `None` if it never does (`max_slot_wal_keep_size`).
+    pub safe_bytes: Option<u64>,
+}
+
+impl PostgresLog {
+    /// Sets the log up, and makes new messages the log's. Call it as the owner of the tables. It may be called again, and while services and relays run.
+    ///
+    /// It makes the table `outbox_log`, a publication and a slot, and then changes the default of the column `status`. The last step locks the table for a
+    /// moment, for which it waits at most 2 s at a time, 30 times. What is pending stays pending, and is published first.
+    ///
+    /// From then on a [`LogRelay`](outbox_core::log::LogRelay) has to run: a polling relay does not publish the new messages.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Setup`] if the server is older than version 15, has another `wal_level` than `logical` or no free slot, if the tables are missing, or if a
+    /// transaction has been open for so long that the slot cannot begin. [`LogError::Failed`] otherwise, above all without the rights.
+    ///
+    /// # Cancellation
+    ///
+    /// As a crash: what was done stays, and nothing is lost.
+    pub async fn init(&self) -> Result<(), LogError> {
+        let (db, names) = (&self.db, &self.names);
+        check_server(db).await?;
+        check_user(db, self.address.user()).await?;
+        create_table(db, names).await?;
+        create_publication(db, names).await?;
+        let slot = Slot::find(db, names)
+            .await
+            .map_err(|error| setup(error.to_string()))?;
+        let position = match slot {
+            Some(_) => None,
+            None => Some(create_slot(db, names).await?),
+        };
+        // With a slot that was there before, the stored position is the one that counts. Without a row, it is not ours, and the first relay makes it anew.
+        let sql = format!(
+            "INSERT INTO {} AS l (name, position, is_on) VALUES ($1, COALESCE($2, 0), true) \
+             ON CONFLICT (name) DO UPDATE SET is_on = true, position = COALESCE($2, l.position)",
+            names.log
+        );
+        let position = position.map(|position| i64::try_from(position.0).unwrap_or(i64::MAX));
+        let row = statement(sql, [names.slot.clone().into(), position.into()]);
+        db.execute_raw(row)
+            .await
+            .map_err(failed("the position could not be stored"))?;
+        change_table(db, names, LOGGED, None).await
+    }
+
+    /// Takes the log down: new messages are pending again, and so is every logged message that may not be published. Then the slot and the publication are
+    /// dropped. It may be called while services and relays run; a log relay publishes from the table afterwards, and a polling relay can take its place.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Setup`] if the relay that reads the slot has not ended within 90 s; then call again. [`LogError::Failed`] otherwise.
+    ///
+    /// # Cancellation
+    ///
+    /// As a crash: call it again. A slot that is left keeps the server's disk.
+    pub async fn drop(&self) -> Result<(), LogError> {
+        let (db, names) = (&self.db, &self.names);
+        if stored(db, names).await?.is_some() {
+            change_table(db, names, 0, Some(table::is_passed(names, "m"))).await?;
+        }
+        let until = Instant::now() + READER_ENDS;
+        loop {
+            let sql =
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1";
+            match db.execute_raw(statement(sql, [names.slot.clone().into()])).await {
+                Ok(_) => break,
+                // The reader learns that it has to end when it stores its position.
+                Err(error) if sqlstate(&error).as_deref() == Some("55006") && Instant::now() < until => {
+                    sleep(Duration::from_millis(200)).await;
+                }
+                Err(error) if sqlstate(&error).as_deref() == Some("55006") => {
+                    return Err(setup(format!(
+                        "a relay still reads the slot {}; stop it and call again, because the slot keeps the server's disk",
+                        names.slot
+                    )));
+                }
+                Err(error) => return Err(failed("the replication slot could not be dropped")(error)),
+            }
+        }
+        let sql = format!("DROP PUBLICATION IF EXISTS {}", names.slot);
+        db.execute_unprepared(&sql)
+            .await
+            .map(drop)
+            .map_err(failed("the publication could not be dropped"))
+    }
+
+    /// How the log stands.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Failed`].
+    pub async fn status(&self) -> Result<SlotStatus, LogError> {
+        let (db, names) = (&self.db, &self.names);
+        let stored = stored(db, names).await?;
+        let slot = Slot::find(db, names)
+            .await
+            .map_err(|error| setup(error.to_string()))?;
+        Ok(SlotStatus {
+            name: names.slot.clone(),
+            is_on: stored.is_some_and(|(_, is_on)| is_on),
+            stored: stored.map(|(position, _)| position),
+            exists: slot.is_some(),
+            is_read: slot.as_ref().is_some_and(|slot| slot.is_active),
+            is_lost: slot.as_ref().is_some_and(Slot::is_lost),
+            retained_bytes: slot.as_ref().and_then(|slot| slot.retained_bytes),
+            safe_bytes: slot.and_then(|slot| slot.safe_bytes),
+        })
+    }
+}
+
+/// What is foreseeable. A log that is off is no failure here: opening it says so.
+pub(crate) async fn preflight(db: &DatabaseConnection, names: &Names) -> Result<Vec<String>, StoreError> {
+    let mut warnings = Vec::new();
+    check_server(db).await?;
+    let keep = setting(db, "max_slot_wal_keep_size").await?;
+    if keep == "-1" {
+        warnings.push(
+            "max_slot_wal_keep_size is -1: if no relay reads the slot, it fills the server's disk; set it, for example to half of the free disk"
+                .to_owned(),
+        );
+    }
+    let idle = setting(db, "idle_replication_slot_timeout").await?;
+    if !matches!(&*idle, "" | "0" | "0s") {
+        warnings.push(format!(
+            "idle_replication_slot_timeout is {idle}: a relay that stands still for longer publishes from the table what it may have missed, and some \
+             messages twice; set it to 0, or longer than your outages"
+        ));
+    }
+    match stored(db, names).await? {
+        Some((_, true)) => Ok(warnings),
+        _ => Err(StoreError::Setup {
+            context: format!(
+                "the log {} is not set up in this database; call `PostgresLog::init` as the owner of the tables, or use a polling relay",
+                names.slot
+            ),
+        }),
+    }
+}
+
+async fn check_server(db: &DatabaseConnection) -> Result<(), LogError> {
+    let version: u32 = setting(db, "server_version_num")
+        .await?
+        .parse()
+        .unwrap_or_default();
+    if version < 150_000 {
+        return Err(setup(format!(
+            "reading the log needs PostgreSQL 15 or later, and this server has version {version}; use a polling relay"
+        )));
+    }
+    let level = setting(db, "wal_level").await?;
+    if level != "logical" {
+        return Err(setup(format!(
+            "wal_level is {level}; set wal_level = logical and restart the server (on managed services: rds.logical_replication, \
+             cloudsql.logical_decoding, or the server parameter wal_level)"
+        )));
+    }
+    Ok(())
+}
+
+async fn check_user(db: &DatabaseConnection, user: &str) -> Result<(), LogError> {
+    let sql = "SELECT rolreplication OR rolsuper OR EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid \
+               WHERE m.member = r.oid AND g.rolname IN ('rds_replication', 'cloudsqlsuperuser')) AS may \
+               FROM pg_roles r WHERE rolname = $1";
+    let row = db.query_one_raw(statement(sql, [user.into()])).await;
+    let row = row.map_err(failed("the rights of the replication user could not be read"))?;
+    let may = match row {
+        Some(row) => row
+            .try_get("", "may")
+            .map_err(failed("the rights could not be read"))?,
+        None => {
+            return Err(setup(format!(
+                "the replication user {user} does not exist; create it, with the attribute REPLICATION"
+            )));
+        }
+    };
+    match may {
+        true => Ok(()),
+        false => Err(setup(format!(
+            "the user {user} may not read replication slots; run ALTER ROLE \"{user}\" REPLICATION"
+        ))),
+    }
+}
+
+async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    // One row for each log. `passed_xid`: every transaction with a smaller id is decided. `reading` rises with each reading: an earlier one stores nothing more.
+    let sql = format!(
+        "CREATE TABLE IF NOT EXISTS {} (
+            name       text PRIMARY KEY,
+            position   bigint NOT NULL,
+            passed_xid xid8 NOT NULL DEFAULT '3',
+            reading    bigint NOT NULL DEFAULT 0,
+            is_on      boolean NOT NULL,
+            stored_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+        ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200)",
+        names.log
+    );
+    db.execute_unprepared(&sql)
+        .await
+        .map(drop)
+        .map_err(failed("the table outbox_log could not be made"))
+}
+
+async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    let sql = "SELECT 1 AS one FROM pg_publication WHERE pubname = $1";
+    let found = db
+        .query_one_raw(statement(sql, [names.slot.clone().into()]))
+        .await;
+    if found
+        .map_err(failed("the publications could not be read"))?
+        .is_some()
+    {
+        return Ok(());
+    }
+    let sql = format!(
+        "CREATE PUBLICATION {} FOR TABLE {} WHERE (status = {LOGGED}) \
+         WITH (publish = 'insert', publish_via_partition_root = true)",
+        names.slot, names.messages
+    );
+    match db.execute_unprepared(&sql).await {
+        Ok(_) => Ok(()),
+        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Err(setup(
+            "the table of the outbox does not exist; run the migration first",
+        )),
+        Err(error) => Err(failed("the publication could not be made")(error)),
+    }
+}
+
+/// Changes the status of new messages. `not_passed`: also turns the log off, and makes every logged message pending that the position has not passed. All of it
+/// in one transaction, so no message of an aggregate can be the log's behind one that is pending.
+async fn change_table(
+    db: &DatabaseConnection,
+    names: &Names,
+    status: i16,
+    is_passed: Option<String>,
+) -> Result<(), LogError> {
+    let (messages, log) = (&names.messages, &names.log);
+    let mut statements = vec![
+        format!("SET LOCAL lock_timeout = '{LOCK_WAITS}'"),
+        // Waits until every transaction that has recorded messages has ended. Reads are held up as well, for as long as this transaction takes.
+        format!("ALTER TABLE {messages} ALTER COLUMN status SET DEFAULT {status}"),
+    ];
+    if let Some(is_passed) = is_passed {
+        statements.push(format!(
+            "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} AND NOT ({is_passed})"
+        ));
+        statements.push(format!(
+            "UPDATE {log} SET is_on = false, reading = reading + 1 WHERE name = '{}'",
+            names.slot
+        ));
+    }
+    let context = "the default of the column status could not be changed";
+    for attempt in 1.. {
+        let tx = db.begin().await.map_err(failed(context))?;
+        let mut outcome = Ok(());
+        for statement in &statements {
+            outcome = tx.execute_unprepared(statement).await.map(drop);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        let outcome = match outcome {
+            Ok(()) => tx.commit().await,
+            Err(error) => {
+                let rolled_back = tx.rollback().await;
+                rolled_back.and(Err(error))
+            }
+        };
+        match outcome {
+            Ok(()) => return Ok(()),
+            // The lock was not to be had, or two transactions waited for each other.
+            Err(error)
+                if matches!(sqlstate(&error).as_deref(), Some("55P03" | "40P01")) && attempt < LOCK_TRIES =>
+            {
+                // Writers that queued behind the lock go on meanwhile.
+                sleep(Duration::from_millis(500)).await;
+            }
+            Err(error) => return Err(failed(context)(error)),
+        }
+    }
+    Ok(())
+}
+
+/// The stored position, and whether the log is on.
+async fn stored(db: &DatabaseConnection, names: &Names) -> Result<Option<(Position, bool)>, LogError> {
+    let sql = format!("SELECT position, is_on FROM {} WHERE name = $1", names.log);
+    match db
+        .query_one_raw(statement(sql, [names.slot.clone().into()]))
+        .await
+    {
+        Ok(None) => Ok(None),
+        Ok(Some(row)) => {
+            let read = table::position(&row, "position")
+                .and_then(|position| Ok((position, row.try_get("", "is_on")?)));
+            read.map(Some)
+                .map_err(failed("the stored position could not be read"))
+        }
+        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(None),
+        Err(error) => Err(failed("the stored position could not be read")(error)),
+    }
+}

@@ -1,0 +1,136 @@
+//! The replication slot, as the server shows it, and how it is made.
+
+use outbox_core::StoreError;
+use outbox_core::log::Position;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult, TransactionTrait};
+
+use crate::failure::{failed, setup, sqlstate, trouble};
+use crate::sql::{Names, statement};
+use crate::{LogError, table};
+
+/// How long the creation of a slot waits for transactions that are open.
+const WAITS: &str = "30s";
+
+/// The slot, as the server shows it.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) is_active: bool,
+    pub(crate) wal_status: Option<String>,
+    pub(crate) confirmed: Option<Position>,
+    pub(crate) retained_bytes: Option<u64>,
+    pub(crate) safe_bytes: Option<u64>,
+    pub(crate) plugin: Option<String>,
+    pub(crate) is_of_this_database: bool,
+}
+
+impl Slot {
+    pub(crate) async fn find(db: &DatabaseConnection, names: &Names) -> Result<Option<Self>, StoreError> {
+        let sql = "SELECT active, wal_status, (confirmed_flush_lsn - '0/0')::bigint AS confirmed, plugin, \
+                   database = current_database() AS here, \
+                   pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS retained, safe_wal_size AS safe \
+                   FROM pg_replication_slots WHERE slot_name = $1";
+        let row = db
+            .query_one_raw(statement(sql, [names.slot.clone().into()]))
+            .await;
+        let unsigned = |value: i64| u64::try_from(value).unwrap_or_default();
+        let read = |row: QueryResult| {
+            Ok(Self {
+                is_active: row.try_get("", "active")?,
+                wal_status: row.try_get("", "wal_status")?,
+                confirmed: row
+                    .try_get::<Option<i64>>("", "confirmed")?
+                    .map(|position| Position(unsigned(position))),
+                retained_bytes: row.try_get::<Option<i64>>("", "retained")?.map(unsigned),
+                safe_bytes: row.try_get::<Option<i64>>("", "safe")?.map(unsigned),
+                plugin: row.try_get("", "plugin")?,
+                is_of_this_database: row.try_get::<Option<bool>>("", "here")?.unwrap_or_default(),
+            })
+        };
+        row.and_then(|row| row.map(read).transpose())
+            .map_err(trouble("the slot could not be looked up"))
+    }
+
+    /// The server has given up the slot, because it kept too much or stood still for too long.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.wal_status.as_deref() == Some("lost") || self.confirmed.is_none()
+    }
+
+    /// Whether it is the slot whose position is stored.
+    pub(crate) fn is_ours(&self, stored: Position) -> bool {
+        !self.is_lost()
+            && self.is_of_this_database
+            && self.plugin.as_deref() == Some("pgoutput")
+            && self.confirmed.is_some_and(|confirmed| confirmed <= stored)
+    }
+}
+
+/// Makes the slot. Waits until all transactions have ended that are open now.
+pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Result<Position, LogError> {
+    let version: u32 = setting(db, "server_version_num")
+        .await?
+        .parse()
+        .unwrap_or_default();
+    // From version 17 on, the slot follows to a standby server that takes over.
+    let failover = if version >= 170_000 {
+        ", false, false, true"
+    } else {
+        ""
+    };
+    let sql = format!(
+        "SELECT (lsn - '0/0')::bigint AS position FROM pg_create_logical_replication_slot('{}', 'pgoutput'{failover})",
+        names.slot
+    );
+    // A transaction, so that the time limit ends with it. It must not have written before the slot is made.
+    let tx = db
+        .begin()
+        .await
+        .map_err(failed("the replication slot could not be made"))?;
+    let limit = format!("SET LOCAL statement_timeout = '{WAITS}'");
+    tx.execute_unprepared(&limit)
+        .await
+        .map_err(failed("the replication slot could not be made"))?;
+    match tx.query_one_raw(statement(sql, [])).await {
+        Ok(row) => {
+            let position = table::found(row).and_then(|row| table::position(&row, "position"));
+            tx.commit()
+                .await
+                .map_err(failed("the replication slot could not be made"))?;
+            position.map_err(failed("the position of the new slot could not be read"))
+        }
+        Err(error) => {
+            drop(tx);
+            Err(why_no_slot(db, error).await)
+        }
+    }
+}
+
+async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
+    match sqlstate(&error).as_deref() {
+        // Cancelled by its time limit.
+        Some("57014") => {
+            let sql = "SELECT string_agg(format('pid %s of %s since %s', pid, usename, xact_start), ', ' ORDER BY xact_start) AS them \
+                       FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()";
+            let row = db.query_one_raw(statement(sql, [])).await;
+            let them = row
+                .ok()
+                .flatten()
+                .and_then(|row| row.try_get::<Option<String>>("", "them").ok().flatten());
+            setup(format!(
+                "the replication slot begins when all open transactions have ended, and did not within {WAITS}; end them and call again: {}",
+                them.unwrap_or_else(|| "none is open any more".to_owned())
+            ))
+        }
+        Some("53400") => setup(
+            "all replication slots are in use; raise max_replication_slots, or drop one that nobody reads",
+        ),
+        _ => failed("the replication slot could not be made")(error),
+    }
+}
+
+/// A setting of the server; empty if it has none of this name.
+pub(crate) async fn setting(db: &DatabaseConnection, name: &str) -> Result<String, LogError> {
+    let sql = "SELECT COALESCE(current_setting($1, true), '') AS value";
+    let row = db.query_one_raw(statement(sql, [name.into()])).await;
+    row.and_then(|row| table::found(row)?.try_get("", "value"))
+        .map_err(failed("the server's settings could not be read"))
+}

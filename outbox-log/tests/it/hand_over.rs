@@ -1,0 +1,94 @@
+//! From a polling relay to the log and back, and from one log relay to another.
+
+use outbox_core::Relay;
+use outbox_core::shutdown::CancellationToken;
+use outbox_sea_orm::SqlStore;
+
+use crate::reading::futures_join;
+use crate::support::{Place, quick, sleep};
+
+fn polling(place: &Place) -> Relay<SqlStore, outbox_core::testing::MemoryPublisher> {
+    Relay::new(SqlStore::new(place.db.clone()), place.broker.publisher()).with_config(quick())
+}
+
+/// Two polling relays run all the time. Writers never pause.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_in_both_directions_under_load_loses_and_inverts_nothing() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    let (stop_writers, stop_polling) = (CancellationToken::new(), CancellationToken::new());
+    let write = async |n: u32| {
+        while !stop_writers.is_cancelled() {
+            place.write(n * 4..n * 4 + 4, 1).await;
+        }
+    };
+    let scenario = async {
+        for _ in 0..3 {
+            sleep(300).await;
+            place.log().init().await.unwrap();
+            let stop = CancellationToken::new();
+            let relay = place.relay();
+            let turn = async {
+                sleep(700).await;
+                place.log().drop().await.unwrap();
+                sleep(100).await;
+                stop.cancel();
+            };
+            let (ended, ()) = tokio::join!(relay.run(stop.clone()), turn);
+            // A relay whose log was dropped goes on with the table.
+            ended.unwrap();
+        }
+        stop_writers.cancel();
+        place.published().await;
+        stop_polling.cancel();
+    };
+    let (first, second) = (polling(&place), polling(&place));
+    let writers = futures_join((0..4).map(write));
+    let relays = async { tokio::join!(first.run(stop_polling.clone()), second.run(stop_polling.clone())) };
+    let ((), (first, second), ()) = tokio::join!(writers, relays, scenario);
+    assert!(first.unwrap().published + second.unwrap().published > 0);
+    assert_eq!(place.rows(0).await, 0);
+    place.assert_balanced();
+    place.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_relay_stands_by_and_takes_over() {
+    let Some(place) = Place::open().await else { return };
+    let (first, second) = (place.relay(), place.relay());
+    let (of_first, of_second) = (first.health(), second.health());
+    let (stop_first, stop_second) = (CancellationToken::new(), CancellationToken::new());
+    let scenario = async {
+        place.write(0..5, 4).await;
+        place.published().await;
+        let is_settled = || {
+            let (first, second) = (of_first.status(), of_second.status());
+            first.reads && second.stands_by || second.reads && first.stands_by
+        };
+        while !is_settled() {
+            sleep(10).await;
+        }
+        let (reader, other) = match of_first.status().reads {
+            true => (&stop_first, &of_second),
+            false => (&stop_second, &of_first),
+        };
+        reader.cancel();
+        place.write(0..5, 4).await;
+        place.published().await;
+        while !other.status().reads {
+            sleep(10).await;
+        }
+        stop_first.cancel();
+        stop_second.cancel();
+    };
+    let (first, second, ()) = tokio::join!(
+        first.run(stop_first.clone()),
+        second.run(stop_second.clone()),
+        scenario
+    );
+    first.unwrap();
+    second.unwrap();
+    place.assert_balanced();
+    place.close().await;
+}

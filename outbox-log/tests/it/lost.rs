@@ -1,0 +1,85 @@
+//! Sessions that break, and slots that are dropped, replaced, or moved by somebody else.
+
+use crate::support::{Place, sleep};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_breaks_again_and_again_loses_nothing() {
+    let Some(place) = Place::open().await else { return };
+    place
+        .run(async {
+            for _ in 0..10 {
+                place.write(0..10, 3).await;
+                place.end_session().await;
+            }
+            place.published().await;
+        })
+        .await;
+    place.assert_balanced();
+    place.close().await;
+}
+
+/// The messages of the table that the slot has not given are published from the table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost() {
+    let Some(place) = Place::open().await else { return };
+    let drop_slot = format!("SELECT pg_drop_replication_slot('{}_log')", place.name);
+    place
+        .run(async {
+            for _ in 0..4 {
+                place.write(0..10, 5).await;
+                loop {
+                    place.end_session().await;
+                    if sea_orm::ConnectionTrait::execute_unprepared(&place.db, &drop_slot)
+                        .await
+                        .is_ok()
+                    {
+                        break;
+                    }
+                }
+                place.write(0..10, 5).await;
+            }
+            place.published().await;
+        })
+        .await;
+    place.assert_balanced();
+    place.close().await;
+}
+
+/// As after the restore of an old backup beside a living slot, or a program that reads the same slot: the server would not give what is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_somebody_moved_on_is_not_trusted() {
+    let Some(place) = Place::open().await else { return };
+    place
+        .run(async {
+            place.write(0..5, 2).await;
+            place.published().await;
+        })
+        .await;
+    place.write(0..5, 10).await;
+    let moved = format!(
+        "SELECT count(*) FROM pg_replication_slot_advance('{}_log', pg_current_wal_lsn())",
+        place.name
+    );
+    place.number(&moved).await;
+    place.run(place.published()).await;
+    assert!(place.rows(1).await >= 50, "the table has published them");
+    place.assert_balanced();
+    place.close().await;
+}
+
+/// The end of a relay at any moment, as by SIGKILL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_is_dropped_at_any_moment_loses_nothing() {
+    let Some(place) = Place::open().await else { return };
+    for round in 0..12 {
+        place.write(0..10, 3).await;
+        let relay = place.relay();
+        let run = relay.run(Default::default());
+        let ended = tokio::time::timeout(std::time::Duration::from_millis(40 * round), run).await;
+        assert!(ended.is_err());
+        sleep(5).await;
+    }
+    place.run(place.published()).await;
+    place.assert_balanced();
+    place.close().await;
+}

@@ -1,0 +1,12 @@
+//! The log of a real PostgreSQL, with its own schema, slot and publication for each test.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test says with it what it does not expect to fail"
+)]
+
+mod hand_over;
+mod lost;
+mod reading;
+mod set_up;
+mod support;

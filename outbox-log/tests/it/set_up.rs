@@ -1,0 +1,171 @@
+//! Setting up, looking at and taking down a log, and what is said when that cannot be done.
+
+use outbox_core::log::MessageLog as _;
+use outbox_core::testing::backend_url;
+use outbox_core::{RelayError, StoreError};
+use outbox_log::{LogError, PostgresLog};
+use sea_orm::{ConnectionTrait as _, Database};
+
+use crate::support::{Place, sleep};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    let log = place.log();
+    let before = log.status().await.unwrap();
+    assert!(!before.exists && !before.is_on && before.stored.is_none());
+    for _ in 0..2 {
+        for _ in 0..2 {
+            log.init().await.unwrap();
+        }
+        place.write(0..3, 2).await;
+        let status = log.status().await.unwrap();
+        assert!(
+            status.exists && status.is_on && !status.is_read && !status.is_lost,
+            "{status:?}"
+        );
+        assert!(status.retained_bytes.is_some_and(|bytes| bytes > 0));
+        assert_eq!(place.rows(4).await, 6);
+        for _ in 0..2 {
+            log.drop().await.unwrap();
+        }
+        assert!(!log.status().await.unwrap().exists);
+        assert_eq!(
+            (place.rows(4).await, place.rows(0).await),
+            (0, 6),
+            "nothing is the log's any more"
+        );
+        place.execute("DELETE FROM outbox_messages").await;
+    }
+    place.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_without_a_log_says_what_to_do() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    let error = place.relay().run(Default::default()).await.unwrap_err();
+    assert!(
+        matches!(error, RelayError::Store(StoreError::Setup { .. })),
+        "{error:?}"
+    );
+    let text = outbox_core::describe(&error);
+    assert!(
+        text.contains("PostgresLog::init") && text.contains("polling relay"),
+        "{text}"
+    );
+    place.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_another_wal_level_is_refused_with_the_setting() {
+    let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+        return;
+    };
+    let log = PostgresLog::new(Database::connect(&url).await.unwrap(), &url).unwrap();
+    let error = log.init().await.unwrap_err();
+    assert!(matches!(&error, LogError::Setup { .. }), "{error:?}");
+    assert!(error.to_string().contains("wal_level = logical"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_that_are_missing_are_named() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    place
+        .execute(&format!("CREATE SCHEMA {}_empty", place.name))
+        .await;
+    let mut options = sea_orm::ConnectOptions::new(&place.url);
+    options.set_schema_search_path(format!("{}_empty", place.name));
+    let log = PostgresLog::new(Database::connect(options).await.unwrap(), &place.url)
+        .unwrap()
+        .named(&format!("{}_e", place.name))
+        .unwrap();
+    let error = log.init().await.unwrap_err();
+    assert!(error.to_string().contains("run the migration first"), "{error}");
+    log.drop().await.unwrap();
+    place.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_read_slots_is_named_with_the_remedy() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    let user = format!("{}_user", place.name);
+    place.execute(&format!("CREATE ROLE {user} LOGIN")).await;
+    let url = place.url.replace("postgres@", &format!("{user}@"));
+    let log = PostgresLog::new(place.db.clone(), &url)
+        .unwrap()
+        .named(&place.name)
+        .unwrap();
+    let error = log.init().await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains(&format!("ALTER ROLE \"{user}\" REPLICATION")),
+        "{error}"
+    );
+    place.execute(&format!("ALTER ROLE {user} REPLICATION")).await;
+    log.init().await.unwrap();
+    // It needs no right on any table.
+    assert!(log.open().await.unwrap().is_some());
+    place.close().await;
+}
+
+/// The slot begins when open transactions have ended. Whoever holds it up is named.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_is_slow_only_delays_the_set_up() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    let writer = outbox_sea_orm::OutboxConnection::new(place.db.clone(), Default::default());
+    let tx = writer.begin().await.unwrap();
+    outbox_sea_orm::record(
+        &tx,
+        [outbox_core::testing::conformance::probe::Probe::noted("slow", 1)],
+    )
+    .await
+    .unwrap();
+    let log = place.log();
+    let slow = async {
+        sleep(1_500).await;
+        tx.commit().await.unwrap();
+    };
+    let (set_up, ()) = tokio::join!(log.init(), slow);
+    set_up.unwrap();
+    assert_eq!(
+        (place.rows(0).await, place.rows(4).await),
+        (1, 0),
+        "it was recorded before the log began"
+    );
+    place.write(0..2, 1).await;
+    assert_eq!(place.rows(4).await, 2);
+    place.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_belongs_to_another_program_is_refused() {
+    let Some(place) = Place::open().await else { return };
+    place
+        .execute(&format!("SELECT pg_drop_replication_slot('{}_log')", place.name))
+        .await;
+    place
+        .execute(&format!(
+            "SELECT pg_create_logical_replication_slot('{}_log', 'test_decoding')",
+            place.name
+        ))
+        .await;
+    let error = place.log().open().await.unwrap_err();
+    assert!(error.to_string().contains("another program"), "{error}");
+    place
+        .db
+        .execute_unprepared(&format!("SELECT pg_drop_replication_slot('{}_log')", place.name))
+        .await
+        .unwrap();
+    place.close().await;
+}

@@ -1,0 +1,252 @@
+//! An outbox of a test's own on a server whose log can be read, a writer that keeps its own list, and a judge.
+
+use std::collections::{BTreeMap, HashSet};
+use std::future::Future;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use outbox_core::log::{LogConfig, LogRelay};
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::testing::{MemoryBroker, MemoryPublisher, backend_url};
+use outbox_core::{Events, IntoEvents, RelayConfig, RelayReport};
+use outbox_log::PostgresLog;
+use outbox_sea_orm::migration::{self, partitioned};
+use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
+use uuid::Uuid;
+
+/// A bound for every step.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) db: DatabaseConnection,
+    pub(crate) broker: MemoryBroker,
+    /// How many messages of each aggregate are known to be committed.
+    committed: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Place {
+    /// An outbox whose log is set up; `None` skips the test.
+    pub(crate) async fn open() -> Option<Self> {
+        let place = Self::without_log().await?;
+        place.log().init().await.unwrap();
+        Some(place)
+    }
+
+    pub(crate) async fn without_log() -> Option<Self> {
+        let place = Self::empty().await?;
+        migration::migrate(&place.db).await.unwrap();
+        Some(place)
+    }
+
+    pub(crate) async fn by_day() -> Option<Self> {
+        let place = Self::empty().await?;
+        partitioned::migrate(&place.db).await.unwrap();
+        place.log().init().await.unwrap();
+        Some(place)
+    }
+
+    async fn empty() -> Option<Self> {
+        let url = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")?;
+        let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);
+        let admin = Database::connect(&url).await.unwrap();
+        admin
+            .execute_unprepared(&format!("CREATE SCHEMA {name}"))
+            .await
+            .unwrap();
+        let mut options = ConnectOptions::new(&url);
+        options
+            .max_connections(12)
+            .sqlx_logging(false)
+            .set_schema_search_path(&name);
+        Some(Self {
+            db: Database::connect(options).await.unwrap(),
+            name,
+            url,
+            broker: MemoryBroker::new(),
+            committed: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn log(&self) -> PostgresLog {
+        PostgresLog::new(self.db.clone(), &self.url)
+            .unwrap()
+            .named(&self.name)
+            .unwrap()
+    }
+
+    pub(crate) fn relay(&self) -> LogRelay<SqlStore, PostgresLog, MemoryPublisher> {
+        let log_config = LogConfig::default().checkpoint_every(Duration::from_millis(100));
+        LogRelay::new(
+            SqlStore::new(self.db.clone()),
+            self.log(),
+            self.broker.publisher(),
+        )
+        .with_config(quick())
+        .with_log_config(log_config)
+    }
+
+    /// Runs a log relay until `scenario` is over.
+    pub(crate) async fn run(&self, scenario: impl Future<Output = ()>) -> RelayReport {
+        let (relay, shutdown) = (self.relay(), CancellationToken::new());
+        let scenario = async {
+            scenario.await;
+            shutdown.cancel();
+        };
+        let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+        report.unwrap()
+    }
+
+    pub(crate) async fn record(&self, events: impl IntoEvents) {
+        let outbox = OutboxConnection::new(self.db.clone(), OutboxConfig::default());
+        let tx = outbox.begin().await.unwrap();
+        outbox_sea_orm::record(&tx, events).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// Commits this many messages of each of these aggregates, one transaction for each message.
+    pub(crate) async fn write(&self, aggregates: std::ops::Range<u32>, each: u64) {
+        for _ in 0..each {
+            for aggregate in aggregates.clone() {
+                self.write_of(&aggregate.to_string(), 1).await;
+            }
+        }
+    }
+
+    /// Commits messages of one aggregate in one transaction.
+    pub(crate) async fn write_of(&self, aggregate: &str, count: u64) {
+        let before = self
+            .committed
+            .lock()
+            .unwrap()
+            .get(aggregate)
+            .copied()
+            .unwrap_or_default();
+        let mut events = Events::new();
+        for n in 1..=count {
+            events.push(Probe::noted(aggregate, before + n));
+        }
+        self.record(events).await;
+        *self
+            .committed
+            .lock()
+            .unwrap()
+            .entry(aggregate.to_owned())
+            .or_default() += count;
+    }
+
+    pub(crate) fn written(&self) -> u64 {
+        self.committed.lock().unwrap().values().sum()
+    }
+
+    /// Waits until each committed message is on the stream.
+    pub(crate) async fn published(&self) {
+        let wait = async {
+            while self.missing() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let waited = tokio::time::timeout(SOON, wait).await;
+        assert!(
+            waited.is_ok(),
+            "{} of {} are missing",
+            self.missing(),
+            self.written()
+        );
+    }
+
+    fn missing(&self) -> u64 {
+        let arrived = self.arrived();
+        let committed = self.committed.lock().unwrap();
+        let of = |aggregate: &String| {
+            arrived
+                .get(aggregate)
+                .map_or(0, |sequences| sequences.len() as u64)
+        };
+        committed
+            .iter()
+            .map(|(aggregate, count)| count.saturating_sub(of(aggregate)))
+            .sum()
+    }
+
+    /// The sequences of each aggregate, in the order in which they came first.
+    fn arrived(&self) -> BTreeMap<String, Vec<u64>> {
+        let (mut arrived, mut known) = (BTreeMap::<String, Vec<u64>>::new(), HashSet::new());
+        for message in self.broker.messages() {
+            if known.insert(message.id) {
+                let of_aggregate = arrived.entry(message.aggregate.id).or_default();
+                of_aggregate.push(message.sequence.unwrap_or_default());
+            }
+        }
+        arrived
+    }
+
+    /// Nothing is lost, nothing was invented, and each aggregate is in order.
+    pub(crate) fn assert_balanced(&self) {
+        let committed = self.committed.lock().unwrap().clone();
+        let expected: BTreeMap<String, Vec<u64>> = committed
+            .iter()
+            .map(|(aggregate, count)| (aggregate.clone(), (1..=*count).collect()))
+            .collect();
+        for (aggregate, sequences) in self.arrived() {
+            assert_eq!(Some(&sequences), expected.get(&aggregate), "{aggregate}");
+        }
+        assert_eq!(self.missing(), 0);
+    }
+
+    /// Messages on the stream, without the first of each.
+    pub(crate) fn copies(&self) -> usize {
+        let first: usize = self.arrived().values().map(Vec::len).sum();
+        self.broker.messages().len() - first
+    }
+
+    pub(crate) async fn execute(&self, sql: &str) {
+        let done = self.db.execute_unprepared(sql).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        let statement = Statement::from_string(DbBackend::Postgres, format!("SELECT ({sql})::bigint AS n"));
+        self.db
+            .query_one_raw(statement)
+            .await
+            .unwrap()
+            .unwrap()
+            .try_get("", "n")
+            .unwrap()
+    }
+
+    /// Number of rows with this status.
+    pub(crate) async fn rows(&self, status: i16) -> i64 {
+        let sql = format!("SELECT count(*) FROM outbox_messages WHERE status = {status}");
+        self.number(&sql).await
+    }
+
+    /// Ends the session that reads the slot, as a server does that restarts.
+    pub(crate) async fn end_session(&self) {
+        let sql = format!(
+            "SELECT count(pg_terminate_backend(active_pid)) FROM pg_replication_slots WHERE slot_name = '{}_log' AND active",
+            self.name
+        );
+        self.number(&sql).await;
+    }
+
+    /// Removes what belongs to the server and not to the schema.
+    pub(crate) async fn close(self) {
+        self.log().drop().await.unwrap();
+        self.execute(&format!("DROP SCHEMA {} CASCADE", self.name)).await;
+    }
+}
+
+pub(crate) fn quick() -> RelayConfig {
+    RelayConfig::default()
+        .lease_ttl(Duration::from_millis(1_500))
+        .poll_max(Duration::from_millis(200))
+}
+
+pub(crate) async fn sleep(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}
