@@ -52,7 +52,7 @@
 //! | to describe an event | [`DomainEvent`] |
 //! | to run a relay | [`Relay`], [`RelayConfig`], [`shutdown`] |
 //! | to write a store or a broker | [`OutboxStore`], [`Publisher`], [`Subscriber`]; suites: `testing::conformance` (feature `testing`) |
-//! | to operate | [`OutboxAdmin`], [`health`], [`telemetry`] |
+//! | to operate | [`OutboxAdmin`], [`OutboxReader`], [`health`], [`telemetry`] |
 //! | to show payloads to people | [`SensitiveFields`] |
 //! | correlation and trace ids | [`MessageContext`] |
 //!
@@ -108,15 +108,16 @@ pub use message::{
 #[cfg(feature = "cbor")]
 pub use payload::Cbor;
 pub use payload::{Codec, EventCodec, Json, PayloadError};
-pub use publisher::{FailureClass, PublishError, Publisher, Receipt, StreamLog};
+pub use publisher::{FailureClass, PublishError, Publisher, Receipt, StreamLog, StreamSearch};
 pub use relay::{
     DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
 };
 pub use sensitive::{MaskedPayload, SensitiveFields};
 pub use store::{
-    Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Forgotten, Lease, MessageStatus,
-    OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
-    StoredMessage, Verdict, WaitingRequest,
+    AggregateHead, Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Forgotten,
+    FoundMessage, Lease, LiveRelay, MessageStatus, OutboxAdmin, OutboxReader, OutboxStore, OwnerId,
+    PartitionOwner, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, Verdict,
+    WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,

@@ -75,6 +75,13 @@ pub trait StreamLog: Send + Sync + 'static {
     ) -> impl Future<Output = Result<HashSet<MessageId>, PublishError>> + Send;
 }
 
+/// Single messages on the stream, for whoever asks where one is.
+pub trait StreamSearch: StreamLog {
+    /// The stream sequence of a message, by its id; `None` if the stream does not hold the message. Looks at what is on the message's subject and was
+    /// stored an hour before the recording or later. An error means that it is not known; nothing on the stream has changed.
+    fn locate(&self, message: &Message) -> impl Future<Output = Result<Option<u64>, PublishError>> + Send;
+}
+
 /// The broker's confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {

@@ -11,7 +11,7 @@ use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::stream::Stream;
 use futures_util::StreamExt as _;
-use outbox_core::{FailureClass, MessageId, PublishError, StreamLog};
+use outbox_core::{FailureClass, Message, MessageId, PublishError, StreamLog, StreamSearch};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::timeout;
@@ -26,6 +26,9 @@ const BATCH: usize = 1_000;
 
 /// Empty batches before reading fails. A batch is empty if its messages were deleted meanwhile.
 const EMPTY_MAX: u32 = 3;
+
+/// Largest difference between the clocks of database and broker that is allowed for.
+pub(crate) const CLOCKS_APART: Duration = Duration::from_hours(1);
 
 /// Time after which the server removes the consumer by itself.
 const ABANDONED: Duration = Duration::from_secs(30);
@@ -42,6 +45,27 @@ impl StreamLog for JetStreamPublisher {
             let log = Log::open(live, &self.stream().name).await?;
             log.read(None, Start::At(from), see).await?;
             Ok(ids)
+        })
+        .await
+    }
+}
+
+/// Reads the message's subject as the log is read. A consumer in memory receives the headers, so nothing is taken from the stream.
+impl StreamSearch for JetStreamPublisher {
+    async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
+        let subject = self.subject_of(message)?;
+        self.connected(async |live| {
+            let mut found = None;
+            let see = |stream_sequence, headers: &HeaderMap| {
+                if message_id(headers) == Some(message.id) {
+                    found = Some(stream_sequence);
+                }
+                found.is_none()
+            };
+            let log = Log::open(live, &self.stream().name).await?;
+            log.read(Some(&subject), Start::At(message.created_at - CLOCKS_APART), see)
+                .await?;
+            Ok(found)
         })
         .await
     }

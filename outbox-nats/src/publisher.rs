@@ -166,6 +166,15 @@ impl JetStreamPublisher {
         use_it(live).await
     }
 
+    /// The subject that a message is published on.
+    pub(crate) fn subject_of(&self, message: &Message) -> Result<String, PublishError> {
+        if self.is_fenced(message) {
+            return Ok(self.stream.prefix.aggregate_subject(&message.aggregate));
+        }
+        let subject = self.stream.subject(message);
+        subject.map_err(|error| unsendable(message, "a subject").with_source(error))
+    }
+
     /// Sends and waits for the acknowledgement.
     pub(crate) async fn send(
         &self,
@@ -254,39 +263,31 @@ impl fmt::Debug for JetStreamPublisher {
     }
 }
 
+/// The error for a message that can never be sent.
+fn unsendable(message: &Message, what: &str) -> PublishError {
+    PublishError::new(
+        FailureClass::Permanent,
+        format!("message {} has {what} that cannot be sent", message.id),
+    )
+}
+
 impl Publisher for JetStreamPublisher {
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
-        let EventStream {
-            name: stream, prefix, ..
-        } = &self.stream;
-        let id = message.id;
-        let unsendable = |what| {
-            PublishError::new(
-                FailureClass::Permanent,
-                format!("message {id} has {what} that cannot be sent"),
-            )
-        };
-        let fenced = self.is_fenced(message);
-        let subject = if fenced {
-            Ok(prefix.aggregate_subject(&message.aggregate))
-        } else {
-            self.stream.subject(message)
-        };
-        let subject = subject.map_err(|error| unsendable("a subject").with_source(error))?;
+        let stream = &self.stream.name;
+        // The client's own type shares the text instead of copying it.
+        let subject = Subject::from(self.subject_of(message)?);
         let encode = || {
             let (headers, payload) = headers::encode(message, &self.config.source, stream)
-                .map_err(|error| unsendable("a header").with_source(error))?;
+                .map_err(|error| unsendable(message, "a header").with_source(error))?;
             Ok(PublishMessage::build().payload(payload).headers(headers))
         };
-        // The client's own type shares the text instead of copying it.
-        let subject = Subject::from(subject);
         let attempt = Attempt {
-            id,
+            id: message.id,
             stream,
             subject: &subject,
         };
         let deadline = Instant::now() + self.config.ack_timeout;
-        if fenced {
+        if self.is_fenced(message) {
             Box::pin(self.send_fenced(message, attempt, subject.clone(), deadline, encode)).await
         } else {
             self.send(attempt, subject.clone(), encode()?, deadline).await

@@ -3,18 +3,13 @@
 //! A publish is bounded, and a subject may have more messages than can be read in that time. So each search begins where the last one for the same message
 //! ended. Invariant: a message counts as absent only if every message on its subject was seen, from an hour before it was recorded to the end.
 
-use std::time::Duration;
-
 use async_nats::HeaderMap;
 use outbox_core::{FailureClass, Message, PublishError};
 use tokio::time::Instant;
 
-use crate::log::{self, Log, Start};
+use crate::log::{self, CLOCKS_APART, Log, Start};
 use crate::outcome::Attempt;
 use crate::publisher::JetStreamPublisher;
-
-/// Largest difference between the clocks of database and broker that is allowed for.
-const CLOCKS_APART: Duration = Duration::from_hours(1);
 
 impl JetStreamPublisher {
     /// The stream sequence of the message, if it is on its subject. If the time does not suffice to find out, the error is transient, and the next call goes

@@ -30,6 +30,7 @@
 //! An unsequenced message asks for no order: it neither blocks its aggregate nor is blocked with it, and waits alone.
 
 mod admin;
+mod reader;
 
 use std::error::Error;
 use std::fmt;
@@ -42,6 +43,7 @@ use uuid::Uuid;
 use crate::message::{Aggregate, Message, MessageId};
 
 pub use admin::{BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+pub use reader::{AggregateHead, FoundMessage, LiveRelay, OutboxReader, PartitionOwner};
 
 /// Leases partitions, returns due messages, and records verdicts on them.
 ///
@@ -146,7 +148,7 @@ pub trait OutboxStore: Send + Sync + 'static {
 }
 
 /// The identity of a relay: fresh at each start, so that a restarted process is never mistaken for its predecessor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId(Uuid);
 
 impl OwnerId {
@@ -160,6 +162,13 @@ impl OwnerId {
     #[must_use]
     pub fn as_uuid(&self) -> Uuid {
         self.0
+    }
+}
+
+/// An identity as a store holds it.
+impl From<Uuid> for OwnerId {
+    fn from(id: Uuid) -> Self {
+        Self(id)
     }
 }
 
@@ -186,6 +195,17 @@ pub enum Fitness {
 impl Fitness {
     /// All values, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Fit, Self::Unproven, Self::Trying, Self::Ailing];
+
+    /// The value as a short lower-case word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fit => "fit",
+            Self::Unproven => "unproven",
+            Self::Trying => "trying",
+            Self::Ailing => "ailing",
+        }
+    }
 
     /// The number that stores write for this value.
     #[must_use]

@@ -203,6 +203,12 @@ mod wrong_stores {
         forgets_unpublished: ForgetsUnpublished => unpublished_messages_are_not_forgotten,
         forget_keeps_keys: ForgetKeepsKeys => nothing_is_left_of_a_forgotten_aggregate,
         forgets_busy_aggregates: ForgetsBusyAggregates => only_idle_aggregates_are_forgotten,
+        finds_no_payload: FindsNoPayload => a_message_is_found_with_its_payload,
+        finds_no_delay: FindsNoDelay => a_delayed_message_says_for_how_long,
+        counts_heads_short: CountsHeadsShort => the_head_of_an_aggregate_is_found,
+        finds_other_blocks: FindsOtherBlocks => the_block_of_an_aggregate_is_found,
+        lists_no_ailing_relays: ListsNoAilingRelays => live_relays_are_listed,
+        lists_former_owners: ListsFormerOwners => partitions_are_listed_with_their_owners,
     ]);
 }
 
@@ -260,6 +266,7 @@ mod wrong_stream_logs {
         reads_one_batch: ReadsOneBatch => what_was_published_is_listed,
         ignores_start: IgnoresStart => a_start_time_leaves_older_messages_out,
         fails_on_foreign: FailsOnForeign => foreign_messages_are_not_listed,
+        locates_events: LocatesEvents => a_message_on_the_stream_is_located,
     ]);
 }
 

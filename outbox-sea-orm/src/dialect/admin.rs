@@ -161,19 +161,25 @@ impl Dialect {
 
     /// Blocked aggregates: halted ones first, then by the end of their block. Sorts all blocks.
     pub(crate) fn blocked(&self, limit: i64) -> Statement {
-        let now = self.statement_now();
         let mut sql = self.sql(format!(
-            "SELECT {} AS aggregate_type, {} AS aggregate_id, h.halted_by, {} AS due_micros, {} AS now_micros FROM {} h \
-             ORDER BY {}, h.blocked_until, h.aggregate_type, h.aggregate_id LIMIT ",
-            self.bytes("h.aggregate_type"),
-            self.bytes("h.aggregate_id"),
-            self.micros("h.blocked_until"),
-            self.micros(now),
-            self.blocks,
+            "{} ORDER BY {}, h.blocked_until, h.aggregate_type, h.aggregate_id LIMIT ",
+            self.blocks_as_read(),
             self.flag("h.halted_by IS NULL"),
         ));
         sql.bind(limit);
         sql.statement()
+    }
+
+    /// Blocks `h` as operators see them, without a condition.
+    pub(super) fn blocks_as_read(&self) -> String {
+        format!(
+            "SELECT {} AS aggregate_type, {} AS aggregate_id, h.halted_by, {} AS due_micros, {} AS now_micros FROM {} h",
+            self.bytes("h.aggregate_type"),
+            self.bytes("h.aggregate_id"),
+            self.micros("h.blocked_until"),
+            self.micros(self.statement_now()),
+            self.blocks,
+        )
     }
 
     /// The highest row id in the table. PostgreSQL reads the whole table, because it has no index on `row_id`. Its sequence would know, but only tells

@@ -18,6 +18,7 @@ pub(crate) mod key;
 pub(crate) mod leases;
 pub(crate) mod mysql;
 pub(crate) mod own;
+pub(crate) mod reader;
 pub(crate) mod settle;
 pub(crate) mod sqlite;
 mod values;

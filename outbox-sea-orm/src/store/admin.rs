@@ -229,17 +229,17 @@ pub(super) async fn blocked(
     limit: NonZeroU32,
 ) -> Result<Vec<BlockedAggregate>, DbErr> {
     let rows = db.query_all_raw(dialect.blocked(i64::from(limit.get()))).await?;
-    rows.iter()
-        .map(|row| {
-            let now: i64 = row.try_get("", "now_micros")?;
-            let due: Option<i64> = row.try_get("", "due_micros")?;
-            Ok(BlockedAggregate {
-                aggregate: read_aggregate(row)?,
-                halted_by: row.try_get("", "halted_by")?,
-                blocked_for: due.map(|due| since(now, due)),
-            })
-        })
-        .collect()
+    rows.iter().map(read_blocked).collect()
+}
+
+pub(super) fn read_blocked(row: &QueryResult) -> Result<BlockedAggregate, DbErr> {
+    let now: i64 = row.try_get("", "now_micros")?;
+    let due: Option<i64> = row.try_get("", "due_micros")?;
+    Ok(BlockedAggregate {
+        aggregate: read_aggregate(row)?,
+        halted_by: row.try_get("", "halted_by")?,
+        blocked_for: due.map(|due| since(now, due)),
+    })
 }
 
 pub(super) async fn resume(db: &Session, dialect: &Dialect, aggregate: &Aggregate) -> Result<bool, DbErr> {
@@ -325,6 +325,6 @@ fn text(row: &QueryResult, column: &str) -> Result<String, DbErr> {
 }
 
 /// The time between two times in microseconds; zero if `later` is the earlier one.
-fn since(earlier: i64, later: i64) -> Duration {
+pub(super) fn since(earlier: i64, later: i64) -> Duration {
     Duration::from_micros(u64::try_from(later.saturating_sub(earlier)).unwrap_or_default())
 }

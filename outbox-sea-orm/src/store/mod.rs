@@ -15,6 +15,7 @@ mod leases;
 mod own;
 mod preflight;
 mod purge;
+mod reader;
 mod refusal;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
-    Fitness, MessageStatus, NewMessage, OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Selection,
-    StoreError, Verdict,
+    Fitness, MessageStatus, NewMessage, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PurgeRequest,
+    Selection, StoreError, Verdict,
 };
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use sea_orm::sqlx::{self, Executor};
@@ -435,5 +435,40 @@ async fn a_writer_in_sql_needs_the_right_to_execute_alone() {
         let delete = format!("DELETE FROM {}", role.test.messages());
         role.pool.execute_unprepared(&delete).await.unwrap_err();
         assert_eq!(role.test.fetch_all().await.len(), 1, "{backend:?}");
+    }
+}
+
+/// Whoever only looks needs no right to write, and no lock.
+#[tokio::test]
+async fn the_documented_rights_of_readers_are_enough() {
+    for backend in SERVERS {
+        let Some(reader) = Role::open(backend, "reader_rights").await else {
+            continue;
+        };
+        reader.grant_usage().await;
+        for table in [
+            "outbox_messages",
+            "outbox_aggregates",
+            "outbox_blocks",
+            "outbox_leases",
+            "outbox_relays",
+        ] {
+            reader.grant_on("SELECT", table).await;
+        }
+        let (test, store) = (&reader.test, reader.store());
+        test.record([Probe::noted("a", 1)]).await.unwrap();
+        let listed = store
+            .list(&Selection::all(), 10.try_into().unwrap())
+            .await
+            .unwrap();
+        let message = &listed[0];
+        assert!(store.find(message.id).await.unwrap().is_some(), "{backend:?}");
+        assert!(store.head(&message.aggregate).await.unwrap().is_some());
+        assert_eq!(store.block(&message.aggregate).await.unwrap(), None);
+        assert_eq!(store.relays().await.unwrap(), []);
+        assert_eq!(store.partitions().await.unwrap().len(), 64);
+        assert_eq!(store.backlog().await.unwrap().pending, 1);
+        store.blocked(10.try_into().unwrap()).await.unwrap();
+        store.resume(&message.aggregate).await.unwrap_err();
     }
 }

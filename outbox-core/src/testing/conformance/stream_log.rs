@@ -1,4 +1,4 @@
-//! The promises of every [`StreamLog`] to code that reconciles the outbox with the stream.
+//! The promises of every [`StreamLog`] and [`StreamSearch`] to code that compares the outbox with the stream.
 //!
 //! Each function takes a fixture whose stream is empty, and panics if its promise does not hold. Not here: publishing,
 //! see [`super::publisher`].
@@ -11,14 +11,14 @@ use time::OffsetDateTime;
 
 use super::probe::{NOTED, message};
 use crate::message::{Message, MessageId};
-use crate::publisher::StreamLog;
+use crate::publisher::{StreamLog, StreamSearch};
 
 /// Brings one broker into the states that the promises need.
 ///
 /// One value stands for one stream that nobody else uses, empty at first.
 pub trait StreamLogFixture: Send + Sync + 'static {
     /// The log under test.
-    type Log: StreamLog;
+    type Log: StreamSearch;
 
     /// The log under test.
     fn log(&self) -> &Self::Log;
@@ -90,6 +90,40 @@ pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
     assert_eq!(ids(fixture, from).await, published);
 }
 
+/// A message is located by its own id while the stream holds it, also where others are on its subject. A replayed copy is another message.
+pub async fn a_message_on_the_stream_is_located<F: StreamLogFixture>(fixture: &F) {
+    fixture.publish_foreign().await;
+    let mut messages = vec![
+        message(NOTED, "a", 1),
+        message(NOTED, "a", 2),
+        message(NOTED, "b", 1),
+    ];
+    // As old as the clock of the broker, which a search starts from.
+    let now = fixture.now().await;
+    messages.iter_mut().for_each(|message| message.created_at = now);
+    let copy = Message {
+        id: MessageId::fresh(),
+        ..messages[0].clone()
+    };
+    let absent = Message {
+        id: MessageId::fresh(),
+        ..messages[0].clone()
+    };
+    messages.insert(0, copy);
+    for message in &messages {
+        fixture.publish(message.clone()).await;
+    }
+    let mut located = Vec::new();
+    for message in &messages {
+        located.push(fixture.log().locate(message).await.expect("locate answers"));
+    }
+    let first = located[0].expect("the copy is on the stream");
+    let expected: Vec<_> = (first..).take(messages.len()).map(Some).collect();
+    assert_eq!(located, expected);
+    let found = fixture.log().locate(&absent).await.expect("locate answers");
+    assert_eq!(found, None);
+}
+
 /// Makes one test per promise of a stream's log. Arguments: the attributes of the tests, and an expression for an
 /// `Option` of a fresh [`StreamLogFixture`](crate::testing::conformance::stream_log::StreamLogFixture). The expression
 /// may await; `None` skips the test.
@@ -100,6 +134,7 @@ macro_rules! stream_log_conformance {
             what_was_published_is_listed,
             a_start_time_leaves_older_messages_out,
             foreign_messages_are_not_listed,
+            a_message_on_the_stream_is_located,
         ]);
     };
 }

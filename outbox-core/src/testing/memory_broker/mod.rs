@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 use self::state::State;
 use crate::codec::{self, DecodeError};
 use crate::message::{Message, MessageId};
-use crate::publisher::{FailureClass, PublishError, Receipt, StreamLog};
+use crate::publisher::{PublishError, Receipt, StreamLog, StreamSearch};
 
 pub use publisher::MemoryPublisher;
 pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
@@ -242,14 +242,20 @@ impl MemoryBroker {
 }
 
 impl StreamLog for MemoryBroker {
-    /// Answers [`FailureClass::Unknown`] while the broker is down.
+    /// Answers [`FailureClass::Unknown`](crate::FailureClass::Unknown) while the broker is down.
     async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
         let state = self.lock();
-        if state.faults.down {
-            let context = "injected fault: the broker is down";
-            return Err(PublishError::new(FailureClass::Unknown, context));
-        }
+        state.reachable()?;
         Ok(state.message_ids(from))
+    }
+}
+
+impl StreamSearch for MemoryBroker {
+    /// Answers [`FailureClass::Unknown`](crate::FailureClass::Unknown) while the broker is down.
+    async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
+        let state = self.lock();
+        state.reachable()?;
+        Ok(state.locate(message.id))
     }
 }
 

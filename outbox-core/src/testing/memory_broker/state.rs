@@ -97,6 +97,21 @@ impl State {
         self.faults.on_the_way.retain(|(from, _)| *from != connection);
     }
 
+    /// An error while the broker is down.
+    pub(super) fn reachable(&self) -> Result<(), PublishError> {
+        if self.faults.down {
+            let context = "injected fault: the broker is down";
+            return Err(PublishError::new(FailureClass::Unknown, context));
+        }
+        Ok(())
+    }
+
+    /// The stream sequence of a message.
+    pub(super) fn locate(&self, id: MessageId) -> Option<u64> {
+        let entry = self.log().find(|entry| entry.message_id == Some(id))?;
+        Some(entry.stream_sequence)
+    }
+
     /// Ids of the messages stored at `from` or later.
     pub(super) fn message_ids(&self, from: OffsetDateTime) -> HashSet<MessageId> {
         self.log()

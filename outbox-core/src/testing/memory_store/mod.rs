@@ -23,9 +23,9 @@ use crate::log::{Look, LookRequest, Position};
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::payload::{Decode, EventCodec};
 use crate::store::{
-    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, MessageStatus, OutboxAdmin,
-    OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage,
-    WaitingRequest,
+    AggregateHead, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, FoundMessage, Lease,
+    LiveRelay, MessageStatus, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PartitionOwner, PurgeRequest,
+    Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
 };
 
 pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
@@ -429,6 +429,28 @@ impl OutboxAdmin for MemoryStore {
         self.call("read published messages", |state| {
             state.published((recorded_from, recorded_until), after, limit)
         })
+    }
+}
+
+impl OutboxReader for MemoryStore {
+    async fn find(&self, id: MessageId) -> Result<Option<FoundMessage>, StoreError> {
+        self.call("find a message", |state| state.find(id))
+    }
+
+    async fn head(&self, aggregate: &Aggregate) -> Result<Option<AggregateHead>, StoreError> {
+        self.call("read a head row", |state| state.head(aggregate))
+    }
+
+    async fn block(&self, aggregate: &Aggregate) -> Result<Option<BlockedAggregate>, StoreError> {
+        self.call("read a block", |state| state.block_of(aggregate))
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        self.call("list relays", |state| state.leases.relays())
+    }
+
+    async fn partitions(&self) -> Result<Vec<PartitionOwner>, StoreError> {
+        self.call("list partitions", |state| state.leases.partitions())
     }
 }
 

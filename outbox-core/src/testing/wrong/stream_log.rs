@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use time::OffsetDateTime;
 
-use crate::message::MessageId;
-use crate::publisher::{FailureClass, PublishError, StreamLog};
+use crate::message::{Message, MessageId};
+use crate::publisher::{FailureClass, PublishError, StreamLog, StreamSearch};
 use crate::testing::MemoryBroker;
 
 /// The mistake of a [`WrongStreamLog`].
@@ -19,6 +19,8 @@ pub enum StreamLogMistake {
     IgnoresStart,
     /// Fails because of one foreign message.
     FailsOnForeign,
+    /// Takes a replayed copy for the original.
+    LocatesEvents,
 }
 
 /// A log with one mistake.
@@ -57,6 +59,21 @@ impl StreamLog for WrongStreamLog {
                 }
                 self.inner.message_ids(from).await
             }
+            StreamLogMistake::LocatesEvents => self.inner.message_ids(from).await,
         }
+    }
+}
+
+impl StreamSearch for WrongStreamLog {
+    async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
+        if self.mistake == StreamLogMistake::LocatesEvents {
+            let entries = self.inner.log().into_iter();
+            let mut of_event = entries.filter(|entry| {
+                let found = entry.message.as_ref();
+                found.is_ok_and(|found| found.event_id == message.event_id)
+            });
+            return Ok(of_event.next().map(|entry| entry.stream_sequence));
+        }
+        self.inner.locate(message).await
     }
 }

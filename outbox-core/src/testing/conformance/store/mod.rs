@@ -1,4 +1,4 @@
-//! The promises of every [`OutboxStore`] and [`OutboxAdmin`] to the relay and to operators.
+//! The promises of every [`OutboxStore`](crate::store::OutboxStore), [`OutboxAdmin`](crate::store::OutboxAdmin) and [`OutboxReader`] to the relay and to operators.
 //!
 //! Each function takes a fixture whose outbox is empty and whose leases are free, and panics if its promise does not
 //! hold. Not here: recording by an application; a fixture commits events in its integration's own way.
@@ -10,6 +10,7 @@ mod delay;
 mod fetch;
 mod forget;
 mod lease;
+mod reader;
 mod record;
 mod retention;
 mod settle;
@@ -21,7 +22,7 @@ use std::future::Future;
 use time::OffsetDateTime;
 
 use crate::message::{Aggregate, Events, MessageId};
-use crate::store::{MessageStatus, OutboxAdmin, OutboxStore};
+use crate::store::{MessageStatus, OutboxReader};
 
 pub use admin::{
     a_selection_narrows_the_list, backlog_counts_waiting_messages_and_dead_letters,
@@ -71,6 +72,11 @@ pub use lease::{
     leases_are_exclusive, leases_are_renewed_only_while_owned, leaving_gives_everything_back,
     relays_are_counted_by_what_they_say_of_themselves, released_partitions_are_free_at_once,
 };
+pub use reader::{
+    a_delayed_message_says_for_how_long, a_message_is_found_with_its_payload, live_relays_are_listed,
+    partitions_are_listed_with_their_owners, the_block_of_an_aggregate_is_found,
+    the_head_of_an_aggregate_is_found,
+};
 pub use record::{
     a_deduplication_key_is_refused_twice, a_large_batch_keeps_its_order,
     a_rollback_leaves_no_trace_and_no_hole, an_event_that_cannot_be_stored_is_refused,
@@ -93,7 +99,7 @@ pub use settle::{
 /// One value stands for one outbox that nobody else uses: a schema, a database or a table prefix of its own.
 pub trait StoreFixture: Send + Sync + 'static {
     /// The store under test.
-    type Store: OutboxStore + OutboxAdmin;
+    type Store: OutboxReader;
     /// A transaction that has recorded events and is still open.
     type Open: OpenTransaction;
 
@@ -267,6 +273,12 @@ macro_rules! store_conformance {
             nothing_is_left_of_a_forgotten_aggregate,
             unpublished_messages_are_not_forgotten,
             only_idle_aggregates_are_forgotten,
+            a_message_is_found_with_its_payload,
+            a_delayed_message_says_for_how_long,
+            the_head_of_an_aggregate_is_found,
+            the_block_of_an_aggregate_is_found,
+            live_relays_are_listed,
+            partitions_are_listed_with_their_owners,
         ]);
     };
 }

@@ -217,6 +217,6 @@ fn is_wanted(wanted: Option<&str>, value: &str) -> bool {
 }
 
 /// The time from `earlier` to `later`; zero if `later` comes first.
-fn since(earlier: OffsetDateTime, later: OffsetDateTime) -> Duration {
+pub(super) fn since(earlier: OffsetDateTime, later: OffsetDateTime) -> Duration {
     (later - earlier).try_into().unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::message::PARTITIONS;
-use crate::store::{Fitness, Lease, OwnerId, Relays};
+use crate::store::{Fitness, Lease, LiveRelay, OwnerId, PartitionOwner, Relays};
 
 #[derive(Debug)]
 pub(in super::super) struct Leases {
@@ -141,6 +141,40 @@ impl Leases {
             *owners.entry(owner).or_default() += 1;
         }
         owners
+    }
+
+    /// The announced relays whose announcement has not run out.
+    pub(in super::super) fn relays(&self) -> Vec<LiveRelay> {
+        let now = Instant::now();
+        let mut relays: Vec<LiveRelay> = self
+            .announced
+            .iter()
+            .filter(|(_, (expires_at, _))| now < *expires_at)
+            .map(|(owner, (expires_at, fitness))| LiveRelay {
+                owner: *owner,
+                fitness: *fitness,
+                expires_in: *expires_at - now,
+            })
+            .collect();
+        relays.sort_by_key(|relay| relay.owner);
+        relays
+    }
+
+    /// All partitions with their live owners.
+    pub(in super::super) fn partitions(&self) -> Vec<PartitionOwner> {
+        let now = Instant::now();
+        let live = |row: &LeaseRow| row.owned.filter(|_| row.is_live());
+        (0_u16..)
+            .zip(&self.rows)
+            .map(|(partition, row)| PartitionOwner {
+                partition,
+                epoch: row.epoch,
+                owner: live(row).map(|(owner, _)| owner),
+                expires_in: live(row).map_or(Duration::ZERO, |(_, expires_at)| {
+                    expires_at.saturating_duration_since(now)
+                }),
+            })
+            .collect()
     }
 
     pub(in super::super) fn current(&self) -> Vec<Lease> {

@@ -9,6 +9,7 @@ mod forget;
 mod index;
 mod leases;
 mod logged;
+mod reader;
 mod settle;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

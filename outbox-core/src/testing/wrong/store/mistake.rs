@@ -173,4 +173,16 @@ pub enum StoreMistake {
     ForgetKeepsKeys,
     /// Forgets aggregates that have recorded a moment ago.
     ForgetsBusyAggregates,
+    /// Finds messages without their payloads.
+    FindsNoPayload,
+    /// Finds delayed messages as if they were not delayed.
+    FindsNoDelay,
+    /// Says that the last message of an aggregate has the number before.
+    CountsHeadsShort,
+    /// Finds any block instead of that of the aggregate.
+    FindsOtherBlocks,
+    /// Does not list relays that say that they cannot work.
+    ListsNoAilingRelays,
+    /// Lists the relay whose lease has run out as the owner of the partition.
+    ListsFormerOwners,
 }

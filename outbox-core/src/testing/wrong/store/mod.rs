@@ -5,6 +5,7 @@
 
 mod mistake;
 mod operate;
+mod read;
 mod spoil;
 
 use std::collections::{HashMap, HashSet};

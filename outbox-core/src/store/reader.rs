@@ -1,0 +1,80 @@
+//! Single facts of an outbox, for whoever asks why something does not arrive.
+//!
+//! Invariant: nothing here changes or locks anything, so it works beside relays and with rights to read only. Not here: lists of messages and of blocked
+//! aggregates, which operators need before they decide, see [`OutboxAdmin`].
+
+use std::future::Future;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use super::{BlockedAggregate, Fitness, OutboxAdmin, OwnerId, StoreError, StoredMessage};
+use crate::message::{Aggregate, Message, MessageId};
+
+/// Reads single facts of an outbox. Each call reads a snapshot of its own, so two facts may be of different moments.
+pub trait OutboxReader: OutboxAdmin {
+    /// Reads a message with its payload; `None` if the outbox does not hold it.
+    fn find(&self, id: MessageId) -> impl Future<Output = Result<Option<FoundMessage>, StoreError>> + Send;
+
+    /// Reads the head row of an aggregate; `None` if it has recorded nothing that asks for order, or was forgotten.
+    fn head(
+        &self,
+        aggregate: &Aggregate,
+    ) -> impl Future<Output = Result<Option<AggregateHead>, StoreError>> + Send;
+
+    /// Reads the block of an aggregate; `None` if it has none.
+    fn block(
+        &self,
+        aggregate: &Aggregate,
+    ) -> impl Future<Output = Result<Option<BlockedAggregate>, StoreError>> + Send;
+
+    /// Lists the relays that are alive, in the order of their ids, which is that of their starts.
+    fn relays(&self) -> impl Future<Output = Result<Vec<LiveRelay>, StoreError>> + Send;
+
+    /// Lists all partitions, in their order, with their owners.
+    fn partitions(&self) -> impl Future<Output = Result<Vec<PartitionOwner>, StoreError>> + Send;
+}
+
+/// A message with everything that the outbox holds of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundMessage {
+    /// The message as lists show it.
+    pub stored: StoredMessage,
+    /// The time until the message may be published, if it is delayed; for an unsequenced message also the rest of its back-off.
+    pub delayed_for: Option<Duration>,
+    /// The message, or the reason why the row cannot be read.
+    pub message: Result<Message, String>,
+}
+
+/// The head row of an aggregate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AggregateHead {
+    /// The number of its last message that asks for order.
+    pub last_sequence: u64,
+    /// The time at which it recorded last.
+    pub recorded_at: OffsetDateTime,
+}
+
+/// A relay that is alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveRelay {
+    /// Its identity, which is new at each start.
+    pub owner: OwnerId,
+    /// How well it works, by its own word.
+    pub fitness: Fitness,
+    /// The time until it counts as dead, unless it announces itself again.
+    pub expires_in: Duration,
+}
+
+/// A partition and its owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartitionOwner {
+    /// The partition, in `0..PARTITIONS`.
+    pub partition: u16,
+    /// How often it was acquired.
+    pub epoch: i64,
+    /// The relay whose lease has not run out.
+    pub owner: Option<OwnerId>,
+    /// The time until the lease runs out; zero if nobody owns the partition.
+    pub expires_in: Duration,
+}

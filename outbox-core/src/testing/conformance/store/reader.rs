@@ -1,0 +1,152 @@
+//! Promises to whoever asks why something does not arrive: single messages, aggregates, relays and partitions are found as they are.
+
+use std::time::Duration;
+
+use super::StoreFixture;
+use super::support::{
+    ALL, LONG, TTL, block_each, commit_delayed, commit_each, dead, fetch, id_of, lease_all, only, settled,
+    shown,
+};
+use crate::message::{Aggregate, MessageId, PARTITIONS};
+use crate::store::{
+    AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, OutboxReader, OutboxStore, OwnerId,
+    PartitionOwner,
+};
+use crate::testing::conformance::probe::{Probe, aggregate};
+
+async fn find<F: StoreFixture>(fixture: &F, id: MessageId) -> Option<FoundMessage> {
+    fixture.store().find(id).await.expect("find answers")
+}
+
+async fn head<F: StoreFixture>(fixture: &F, aggregate: &Aggregate) -> Option<AggregateHead> {
+    fixture.store().head(aggregate).await.expect("head answers")
+}
+
+async fn block<F: StoreFixture>(fixture: &F, aggregate: &Aggregate) -> Option<BlockedAggregate> {
+    fixture.store().block(aggregate).await.expect("block answers")
+}
+
+async fn relays<F: StoreFixture>(fixture: &F) -> Vec<LiveRelay> {
+    fixture.store().relays().await.expect("relays answers")
+}
+
+async fn partitions<F: StoreFixture>(fixture: &F) -> Vec<PartitionOwner> {
+    fixture.store().partitions().await.expect("partitions answers")
+}
+
+/// A message is found by its id as it was recorded, with its payload. What cannot be read is found with the reason.
+pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    for row in &rows {
+        let expected = FoundMessage {
+            stored: shown(fixture, row).await,
+            delayed_for: None,
+            message: row.message.clone(),
+        };
+        assert_eq!(find(fixture, id_of(row)).await, Some(expected));
+    }
+    assert_eq!(find(fixture, MessageId::fresh()).await, None);
+    let damaged = id_of(&only(&rows, "b")[0]);
+    fixture.corrupt(damaged).await;
+    let found = find(fixture, damaged).await.expect("a damaged message is found");
+    assert_eq!(found.stored.id, damaged);
+    found.message.expect_err("a damaged message has a reason");
+}
+
+/// A delayed message says for how long, before and after a relay has set it aside.
+pub async fn a_delayed_message_says_for_how_long<F: StoreFixture>(fixture: &F) {
+    commit_delayed(fixture, Probe::noted("a", 1), LONG).await;
+    let id = super::support::list(fixture, &crate::store::Selection::all()).await[0].id;
+    let check = |delayed_for: Option<Duration>| {
+        let delayed_for = delayed_for.expect("the message is delayed");
+        assert!(
+            delayed_for > LONG / 2 && delayed_for <= LONG + TTL,
+            "{delayed_for:?}"
+        );
+    };
+    let found = find(fixture, id).await.expect("the message is found");
+    check(found.delayed_for);
+    let (_, leases) = lease_all(fixture).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    let found = find(fixture, id).await.expect("the message is found");
+    check(found.delayed_for);
+}
+
+/// The head of an aggregate has the number of its last message and the time of its last recording.
+pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
+    assert_eq!(head(fixture, &aggregate("a")).await, None);
+    commit_each(fixture, &["a", "b", "a"]).await;
+    let found = head(fixture, &aggregate("a")).await.expect("the head is found");
+    assert_eq!(found.last_sequence, 2);
+    let ago = fixture.now().await - found.recorded_at;
+    assert!(ago.abs() < LONG, "{ago}");
+    let other = head(fixture, &aggregate("b")).await.expect("the head is found");
+    assert_eq!(other.last_sequence, 1);
+}
+
+/// The block of one aggregate is found: its end, or the dead letter that halts the aggregate.
+pub async fn the_block_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a"], LONG).await;
+    commit_each(fixture, &["b", "c"]).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "b"), dead(true)).await;
+    let backing_off = block(fixture, &aggregate("a")).await.expect("a is blocked");
+    assert_eq!(backing_off.halted_by, None);
+    assert!(
+        backing_off
+            .blocked_for
+            .is_some_and(|blocked_for| blocked_for > LONG / 2 && blocked_for <= LONG)
+    );
+    let halted = BlockedAggregate {
+        aggregate: aggregate("b"),
+        halted_by: Some(only(&rows, "b")[0].row_id),
+        blocked_for: None,
+    };
+    assert_eq!(block(fixture, &aggregate("b")).await, Some(halted));
+    assert_eq!(block(fixture, &aggregate("c")).await, None);
+}
+
+/// The relays that are alive are listed with what they say of themselves, in the order of their ids.
+pub async fn live_relays_are_listed<F: StoreFixture>(fixture: &F) {
+    assert_eq!(relays(fixture).await, []);
+    let mut announced = Vec::new();
+    for fitness in [Fitness::Ailing, Fitness::Fit] {
+        let owner = OwnerId::fresh();
+        let counted = fixture.store().announce(owner, TTL, fitness).await;
+        counted.expect("announce answers");
+        announced.push((owner, fitness));
+    }
+    let gone = OwnerId::fresh();
+    let counted = fixture.store().announce(gone, Duration::ZERO, Fitness::Fit).await;
+    counted.expect("announce answers");
+    announced.sort_unstable_by_key(|(owner, _)| *owner);
+    let listed = relays(fixture).await;
+    let said: Vec<_> = listed.iter().map(|relay| (relay.owner, relay.fitness)).collect();
+    assert_eq!(said, announced);
+    let lasts = |relay: &LiveRelay| relay.expires_in > TTL / 2 && relay.expires_in <= TTL;
+    assert!(listed.iter().all(lasts), "{listed:?}");
+}
+
+/// All partitions are listed, those whose lease has run out without an owner.
+pub async fn partitions_are_listed_with_their_owners<F: StoreFixture>(fixture: &F) {
+    let free = partitions(fixture).await;
+    let numbers: Vec<u16> = free.iter().map(|partition| partition.partition).collect();
+    assert_eq!(numbers, (0..PARTITIONS).collect::<Vec<_>>());
+    assert!(free.iter().all(|partition| partition.owner.is_none()));
+    let (owner, leases) = lease_all(fixture).await;
+    let owned = partitions(fixture).await;
+    for (partition, lease) in owned.iter().zip(&leases) {
+        assert_eq!(
+            (partition.partition, partition.epoch),
+            (lease.partition, lease.epoch)
+        );
+        assert_eq!(partition.owner, Some(owner));
+        assert!(partition.expires_in > TTL / 2 && partition.expires_in <= TTL);
+    }
+    fixture.expire_leases().await;
+    let expired = partitions(fixture).await;
+    let is_free = |partition: &PartitionOwner| partition.owner.is_none() && partition.expires_in.is_zero();
+    assert!(expired.iter().all(is_free), "{expired:?}");
+}

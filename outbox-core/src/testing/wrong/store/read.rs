@@ -1,0 +1,62 @@
+//! Mistakes in single facts.
+
+use std::num::NonZeroU32;
+
+use super::{M, WrongStore};
+use crate::message::{Aggregate, MessageId};
+use crate::store::{
+    AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, OutboxAdmin, OutboxReader, OwnerId,
+    PartitionOwner, StoreError,
+};
+
+impl OutboxReader for WrongStore {
+    async fn find(&self, id: MessageId) -> Result<Option<FoundMessage>, StoreError> {
+        let mut found = self.inner.find(id).await?;
+        if let Some(found) = &mut found {
+            match self.mistake {
+                M::FindsNoPayload => {
+                    if let Ok(message) = &mut found.message {
+                        message.payload = Default::default();
+                    }
+                }
+                M::FindsNoDelay => found.delayed_for = None,
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    async fn head(&self, aggregate: &Aggregate) -> Result<Option<AggregateHead>, StoreError> {
+        let mut head = self.inner.head(aggregate).await?;
+        if let (Some(head), M::CountsHeadsShort) = (&mut head, self.mistake) {
+            head.last_sequence -= 1;
+        }
+        Ok(head)
+    }
+
+    async fn block(&self, aggregate: &Aggregate) -> Result<Option<BlockedAggregate>, StoreError> {
+        if self.mistake == M::FindsOtherBlocks {
+            let mut blocked = self.inner.blocked(NonZeroU32::MIN).await?;
+            return Ok(blocked.pop());
+        }
+        self.inner.block(aggregate).await
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        let mut relays = self.inner.relays().await?;
+        if self.mistake == M::ListsNoAilingRelays {
+            relays.retain(|relay| relay.fitness != Fitness::Ailing);
+        }
+        Ok(relays)
+    }
+
+    async fn partitions(&self) -> Result<Vec<PartitionOwner>, StoreError> {
+        let mut partitions = self.inner.partitions().await?;
+        if self.mistake == M::ListsFormerOwners {
+            let acquired = partitions.iter_mut().filter(|partition| partition.epoch > 0);
+            acquired
+                .for_each(|partition| partition.owner = partition.owner.or_else(|| Some(OwnerId::fresh())));
+        }
+        Ok(partitions)
+    }
+}
