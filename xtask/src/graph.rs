@@ -20,7 +20,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "outbox",
         &["outbox-core", "outbox-inbox", "outbox-nats", "outbox-sea-orm"],
     ),
-    ("outbox-cli", &["outbox"]),
+    // Read models for operators: over the seams of the core, and over the tables of inboxes.
+    ("outbox-admin", &["outbox-core", "outbox-inbox"]),
+    ("outbox-cli", &["outbox", "outbox-admin"]),
     (
         "examples",
         &[

@@ -1,0 +1,336 @@
+//! Changes that operators make, and what each would do.
+//!
+//! Invariant: a preview reads and changes nothing. What it says is of the moment of its reads; a change takes what its selection finds later. Not here: who
+//! may do it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use outbox_core::{Aggregate, MessageId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use crate::relays::dead_letter;
+use crate::serial;
+use crate::words::counted;
+
+/// Most messages that a preview counts. The change itself has no bound.
+pub const PREVIEW_MAX: u32 = 100_000;
+
+/// Most different errors that a preview lists.
+const ERRORS_MAX: usize = 10;
+
+/// A change to selected messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Change {
+    /// Dead letters become pending again.
+    Retry,
+    /// Aggregates go on without the dead letters that halt them.
+    Skip,
+    /// Copies of published messages and dead letters are recorded.
+    Replay,
+}
+
+impl Change {
+    /// The change as its command.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Skip => "skip",
+            Self::Replay => "replay",
+        }
+    }
+
+    fn takes(self, message: &StoredMessage) -> bool {
+        match self {
+            Self::Retry => message.status == MessageStatus::Dead,
+            Self::Skip => message.status == MessageStatus::Dead && message.halts,
+            Self::Replay => matches!(message.status, MessageStatus::Dead | MessageStatus::Published),
+        }
+    }
+}
+
+/// What a change would do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Preview {
+    /// The change.
+    pub change: Change,
+    /// Messages that it would change or copy.
+    pub messages: u64,
+    /// Whether that is all. Counting stops at [`PREVIEW_MAX`] selected messages.
+    pub is_complete: bool,
+    /// Aggregates of these messages.
+    pub aggregates: u64,
+    /// Aggregates that are halted and would go on.
+    pub halts_ended: u64,
+    /// Messages that would be published in their own place of their aggregate, or ask for no order.
+    pub in_order: u64,
+    /// Messages that may come after later ones of their aggregate, or leave a hole in it.
+    pub out_of_order: u64,
+    /// When the first of them was recorded.
+    #[serde(serialize_with = "serial::time_if_any")]
+    pub recorded_from: Option<OffsetDateTime>,
+    /// When the last of them was recorded.
+    #[serde(serialize_with = "serial::time_if_any")]
+    pub recorded_until: Option<OffsetDateTime>,
+    /// Messages by event type.
+    pub event_types: BTreeMap<String, u64>,
+    /// The most frequent errors. If the cause still holds, a retried message fails again.
+    pub errors: Vec<ErrorCount>,
+    /// What it would do to order, and to consumers: one sentence each.
+    pub effects: Vec<String>,
+}
+
+/// An error and how many messages have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ErrorCount {
+    /// The text.
+    pub error: String,
+    /// Messages with it.
+    pub messages: u64,
+}
+
+/// What a change has done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Applied {
+    /// The change.
+    pub change: Change,
+    /// Messages that it has changed or copied. `skip` also counts selected dead letters that halted nothing.
+    pub messages: u64,
+}
+
+/// Says what a change would do to the messages of a selection. Reads up to [`PREVIEW_MAX`] of them, without their payloads.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn preview(
+    store: &impl OutboxReader,
+    change: Change,
+    selection: &Selection,
+) -> Result<Preview, StoreError> {
+    let statuses: &[MessageStatus] = match (change, selection.status) {
+        (Change::Replay, None) => &[MessageStatus::Published, MessageStatus::Dead],
+        (Change::Replay, Some(MessageStatus::Published)) => &[MessageStatus::Published],
+        _ => &[MessageStatus::Dead],
+    };
+    let mut selected = Vec::new();
+    for status in statuses {
+        let limit = NonZeroU32::MIN.saturating_add(PREVIEW_MAX);
+        let selection = selection.clone().status(*status);
+        selected.extend(store.list(&selection, limit).await?);
+    }
+    let bound = PREVIEW_MAX as usize;
+    let is_complete = selected.len() <= bound;
+    selected.truncate(bound);
+    selected.retain(|message| change.takes(message));
+    Ok(summarise(change, is_complete, &selected))
+}
+
+fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> Preview {
+    let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let aggregates: HashSet<&Aggregate> = selected.iter().map(|message| &message.aggregate).collect();
+    let halting = selected.iter().filter(|message| message.halts).count();
+    let unordered = selected
+        .iter()
+        .filter(|message| message.sequence.is_none())
+        .count();
+    let in_order = match change {
+        // A dead letter that halts its aggregate is still the next one of it.
+        Change::Retry => selected
+            .iter()
+            .filter(|message| message.halts || message.sequence.is_none())
+            .count(),
+        Change::Skip | Change::Replay => unordered,
+    };
+    let mut event_types: BTreeMap<String, u64> = BTreeMap::new();
+    for message in selected {
+        *event_types.entry(message.event_type.clone()).or_default() += 1;
+    }
+    let mut preview = Preview {
+        change,
+        messages: count(selected.len()),
+        is_complete,
+        aggregates: count(aggregates.len()),
+        halts_ended: match change {
+            Change::Replay => 0,
+            _ => count(halting),
+        },
+        in_order: count(in_order),
+        out_of_order: count(selected.len() - in_order),
+        recorded_from: selected.iter().map(|message| message.created_at).min(),
+        recorded_until: selected.iter().map(|message| message.created_at).max(),
+        event_types,
+        errors: errors_of(selected),
+        effects: Vec::new(),
+    };
+    preview.effects = effects(&preview);
+    preview
+}
+
+/// The most frequent errors first.
+fn errors_of(selected: &[StoredMessage]) -> Vec<ErrorCount> {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for error in selected.iter().filter_map(|message| message.error.as_deref()) {
+        *counts.entry(error).or_default() += 1;
+    }
+    let mut errors: Vec<ErrorCount> = counts
+        .into_iter()
+        .map(|(error, messages)| ErrorCount {
+            error: error.to_owned(),
+            messages,
+        })
+        .collect();
+    errors.sort_by_key(|error| std::cmp::Reverse(error.messages));
+    errors.truncate(ERRORS_MAX);
+    errors
+}
+
+fn effects(preview: &Preview) -> Vec<String> {
+    let mut effects = Vec::new();
+    if preview.messages == 0 {
+        return effects;
+    }
+    let Preview {
+        in_order,
+        out_of_order,
+        halts_ended,
+        ..
+    } = preview;
+    match preview.change {
+        Change::Retry => {
+            if *in_order > 0 {
+                effects.push(counted(*in_order, "keeps its order", "keep their order"));
+            }
+            if *out_of_order > 0 {
+                effects.push(counted(
+                    *out_of_order,
+                    "may come after later messages of its aggregate, which went on without it",
+                    "may come after later messages of their aggregates, which went on without them",
+                ));
+            }
+            if *halts_ended > 0 {
+                effects.push(counted(
+                    *halts_ended,
+                    "halted aggregate goes on",
+                    "halted aggregates go on",
+                ));
+            }
+            effects.push("if the cause still holds, they become dead letters again".to_owned());
+        }
+        Change::Skip => {
+            effects.push(counted(
+                *halts_ended,
+                "halted aggregate goes on without its dead letter",
+                "halted aggregates go on without their dead letters",
+            ));
+            effects.push(
+                "consumers see a hole; consumers with strategy `sequence` wait for it as they are set to"
+                    .to_owned(),
+            );
+            effects.push("they stay dead letters and can still be retried, then out of order".to_owned());
+        }
+        Change::Replay => {
+            effects.push("copies have new message ids and come behind everything recorded so far".to_owned());
+            effects.push(
+                "only consumers take effect that have not handled the event, or whose inbox has forgotten it (after 15 days by default)".to_owned(),
+            );
+            effects.push("repeating it makes copies once more".to_owned());
+        }
+    }
+    effects
+}
+
+/// Makes a change. Takes its messages in transactions of at most 1,000.
+///
+/// A crash or an error leaves the transactions that were completed, and the outcome of the last one unknown. `retry` and `skip` may then be repeated: they
+/// find what is left. `replay` makes further copies if it is repeated; a list shows by its event ids what was copied.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn apply(
+    store: &impl OutboxReader,
+    change: Change,
+    selection: &Selection,
+) -> Result<Applied, StoreError> {
+    let messages = match change {
+        Change::Retry => store.retry(selection).await?,
+        Change::Skip => store.skip(selection).await?,
+        Change::Replay => store.replay(selection).await?,
+    };
+    Ok(Applied { change, messages })
+}
+
+/// What `resume` would do to an aggregate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct ResumePreview {
+    /// Type of the aggregate.
+    pub aggregate_type: String,
+    /// Id of the aggregate.
+    pub aggregate_id: String,
+    /// Whether a block can be ended.
+    pub can_resume: bool,
+    /// The dead letter that halts the aggregate.
+    #[serde(serialize_with = "serial::text_if_any")]
+    pub halted_by: Option<MessageId>,
+    /// The time until the block would end by itself.
+    #[serde(rename = "blocked_for_seconds", serialize_with = "serial::seconds_if_any")]
+    pub blocked_for: Option<Duration>,
+    /// What it would do, in a sentence.
+    pub effect: String,
+}
+
+/// Says what `resume` would do.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn preview_resume(
+    store: &impl OutboxReader,
+    aggregate: &Aggregate,
+) -> Result<ResumePreview, StoreError> {
+    let block = store.block(aggregate).await?;
+    let halting = match block.as_ref().and_then(|block| Some((block, block.halted_by?))) {
+        Some((block, row_id)) => dead_letter(store, block, row_id).await?,
+        None => None,
+    };
+    let blocked_for = block.as_ref().and_then(|block| block.blocked_for);
+    let effect = match (&halting, blocked_for) {
+        (Some(letter), _) => format!(
+            "nothing: a dead letter halts it; remove the cause, then `outbox retry {0}`, or `outbox skip {0}`",
+            letter.id
+        ),
+        (None, Some(left)) if !left.is_zero() => format!(
+            "its back-off of {} s more ends now, and its messages are tried in order; a delayed message keeps its time",
+            left.as_secs()
+        ),
+        (None, Some(_)) => "nothing: its block has ended, and a relay will find it".to_owned(),
+        (None, None) => "nothing: it is not blocked".to_owned(),
+    };
+    Ok(ResumePreview {
+        aggregate_type: aggregate.aggregate_type.clone(),
+        aggregate_id: aggregate.id.clone(),
+        can_resume: blocked_for.is_some_and(|left| !left.is_zero()),
+        halted_by: halting.map(|letter| letter.id),
+        blocked_for,
+        effect,
+    })
+}
+
+/// Ends the block of an aggregate now. Returns false if it is not blocked, or halted. One statement: it took effect or it did not.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn apply_resume(store: &impl OutboxReader, aggregate: &Aggregate) -> Result<bool, StoreError> {
+    store.resume(aggregate).await
+}

@@ -1,0 +1,249 @@
+//! The dead letters of consumers, and what operators may do about them.
+//!
+//! Invariants: a preview counts and changes nothing. No value holds a payload, or a header of the application, that was not masked.
+
+use std::collections::BTreeMap;
+
+use outbox_core::sensitive::MASK;
+use outbox_core::{EventId, SensitiveFields};
+use outbox_inbox::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters};
+use sea_orm::DbErr;
+use serde::Serialize;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::serial;
+
+/// A dead letter of a consumer in a list.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LetterRow {
+    /// Its key, which commands take.
+    #[serde(serialize_with = "serial::text")]
+    pub id: Uuid,
+    /// The consumer that could not handle it.
+    pub consumer: String,
+    /// `open`, or `retry` if it is to be tried again.
+    pub status: &'static str,
+    /// The event's id; `None` if it is no message of an outbox.
+    #[serde(serialize_with = "serial::text_if_any")]
+    pub event_id: Option<EventId>,
+    /// The event type; `None` if it is no message.
+    pub event_type: Option<String>,
+    /// Type of the aggregate; `None` if it is no message.
+    pub aggregate_type: Option<String>,
+    /// Id of the aggregate; `None` if it is no message.
+    pub aggregate_id: Option<String>,
+    /// The number within the aggregate.
+    pub sequence: Option<u64>,
+    /// The subject it was published on.
+    pub subject: String,
+    /// The stream sequence under which it was delivered.
+    pub stream_sequence: u64,
+    /// Failed attempts; 0 if no handler ever ran.
+    pub attempts: u32,
+    /// Why it was dead-lettered, the last time.
+    pub error: String,
+    /// When it was dead-lettered.
+    #[serde(serialize_with = "serial::time")]
+    pub dead_lettered_at: OffsetDateTime,
+}
+
+impl From<&DeadLetter> for LetterRow {
+    fn from(letter: &DeadLetter) -> Self {
+        let aggregate = letter.aggregate.as_ref();
+        Self {
+            id: letter.id,
+            consumer: letter.consumer.clone(),
+            status: match letter.status {
+                DeadLetterStatus::Open => "open",
+                DeadLetterStatus::Retry => "retry",
+            },
+            event_id: letter.event_id,
+            event_type: letter.event_type.clone(),
+            aggregate_type: aggregate.map(|aggregate| aggregate.aggregate_type.clone()),
+            aggregate_id: aggregate.map(|aggregate| aggregate.id.clone()),
+            sequence: letter.sequence,
+            subject: letter.subject.clone(),
+            stream_sequence: letter.stream_sequence,
+            attempts: letter.attempts,
+            error: letter.error.clone(),
+            dead_lettered_at: letter.created_at,
+        }
+    }
+}
+
+/// A dead letter with everything that may be shown of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LetterDetail {
+    /// What lists show.
+    #[serde(flatten)]
+    pub row: LetterRow,
+    /// Headers by name. The values of those that the application has set are masked.
+    pub headers: BTreeMap<String, String>,
+    /// The payload with its sensitive fields masked, if it was asked for.
+    pub payload: Option<String>,
+}
+
+/// At most `limit` dead letters, oldest first.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn list_letters(
+    letters: &DeadLetters,
+    selection: &DeadLetterSelection,
+    limit: u32,
+) -> Result<Vec<LetterRow>, DbErr> {
+    let listed = letters.list(selection, limit).await?;
+    Ok(listed.iter().map(LetterRow::from).collect())
+}
+
+/// A dead letter; `None` if it is gone. With `shown`, its payload too: the events that are known there, with their sensitive fields masked.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn show_letter(
+    letters: &DeadLetters,
+    id: Uuid,
+    shown: Option<&SensitiveFields>,
+) -> Result<Option<LetterDetail>, DbErr> {
+    let letter = letters.get(id).await?;
+    Ok(letter.map(|letter| LetterDetail {
+        row: LetterRow::from(&letter),
+        headers: letter.headers.iter().map(masked_header).collect(),
+        payload: shown.map(|fields| letter.masked_payload(fields).to_string()),
+    }))
+}
+
+/// Names that belong to CloudEvents, NATS, W3C and this library say nothing of a person. Nobody has said what the others hold.
+fn masked_header((name, value): &(String, String)) -> (String, String) {
+    let plain = name.to_ascii_lowercase();
+    let is_own = ["ce-", "nats-", "outbox-", "trace"]
+        .iter()
+        .any(|own| plain.starts_with(own));
+    let shown = if is_own || plain == "content-type" {
+        value
+    } else {
+        MASK
+    };
+    (name.clone(), shown.to_owned())
+}
+
+/// A change to dead letters of consumers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum LetterChange {
+    /// Open ones are to be tried again.
+    Retry,
+    /// Those that are to be tried again are open again.
+    CancelRetry,
+    /// They are deleted, and with them the only copy of their bytes outside the stream.
+    Discard,
+}
+
+impl LetterChange {
+    /// The change as its command.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::CancelRetry => "cancel-retry",
+            Self::Discard => "discard",
+        }
+    }
+
+    /// The dead letters that the change takes.
+    fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
+        let mut selection = selection.clone();
+        selection.status = match self {
+            Self::Retry => Some(DeadLetterStatus::Open),
+            Self::CancelRetry => Some(DeadLetterStatus::Retry),
+            Self::Discard => selection.status,
+        };
+        selection
+    }
+
+    fn effects(self) -> Vec<String> {
+        let effects: &[&str] = match self {
+            Self::Retry => &[
+                "a running inbox of the consumer tries them soon, another one at its start; those of an aggregate in the order of the stream",
+                "later messages of their aggregates have usually been handled by then",
+                "those that fail again are open again, with the new error",
+            ],
+            Self::CancelRetry => {
+                &["they are open again; those that an inbox is trying at this moment are left out"]
+            }
+            Self::Discard => &[
+                "the only copy of their bytes outside the stream is deleted",
+                "a copy of the message that is delivered later has no effect, until the inbox forgets the message",
+            ],
+        };
+        effects.iter().map(|&effect| effect.to_owned()).collect()
+    }
+}
+
+/// What a change to dead letters would do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LetterPreview {
+    /// The change.
+    pub change: LetterChange,
+    /// Dead letters that it would change.
+    pub dead_letters: u64,
+    /// What it would do: one sentence each.
+    pub effects: Vec<String>,
+}
+
+/// What a change to dead letters has done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LettersChanged {
+    /// The change.
+    pub change: LetterChange,
+    /// Dead letters that it has changed.
+    pub dead_letters: u64,
+}
+
+/// Says what a change would do. Reads all dead letters that are selected, without their payloads.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn preview_letters(
+    letters: &DeadLetters,
+    change: LetterChange,
+    selection: &DeadLetterSelection,
+) -> Result<LetterPreview, DbErr> {
+    let dead_letters = letters.count(&change.narrow(selection)).await?;
+    Ok(LetterPreview {
+        change,
+        dead_letters,
+        effects: if dead_letters == 0 {
+            Vec::new()
+        } else {
+            change.effects()
+        },
+    })
+}
+
+/// Makes a change, in transactions of at most 1,000 dead letters. A crash or an error leaves those that were completed; calling again continues.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn apply_letters(
+    letters: &DeadLetters,
+    change: LetterChange,
+    selection: &DeadLetterSelection,
+) -> Result<LettersChanged, DbErr> {
+    let dead_letters = match change {
+        LetterChange::Retry => letters.retry(selection).await?,
+        LetterChange::CancelRetry => letters.cancel_retry(selection).await?,
+        LetterChange::Discard => letters.discard(selection).await?,
+    };
+    Ok(LettersChanged { change, dead_letters })
+}

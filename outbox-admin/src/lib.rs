@@ -1,0 +1,47 @@
+//! What operators ask of an outbox: how it stands, what it holds, why something does not arrive, and what a change would do.
+//!
+//! The answers are values: the program `outbox` prints them, and other programs can serve them as JSON. Their fields are the keys of that JSON, which do
+//! not change without a word in the changelog.
+//!
+//! | question | see |
+//! |---|---|
+//! | is it well? | [`status`](fn@status) |
+//! | which messages are there, and what is in one? | [`list`], [`show`] |
+//! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
+//! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
+//! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
+//! | how far is a consumer behind? | [`consumer`] |
+//! | what could consumers not handle? | [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
+//!
+//! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`], [`apply_resume`] and [`apply_letters`]. No value holds a payload that is not masked, nor the address of a server.
+//!
+//! **Not promised**: one moment. An answer is made of several reads, while relays go on.
+//!
+//! It works over each store and each broker that has the seams of `outbox-core`, [`OutboxReader`](outbox_core::OutboxReader) above all, and over the tables of
+//! `outbox-inbox`. Not here: text for terminals and the command line, see `outbox-cli`.
+
+#![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
+
+mod change;
+mod consumers;
+mod letters;
+mod messages;
+mod relays;
+mod serial;
+mod status;
+mod why;
+mod words;
+
+pub use change::{
+    Applied, Change, ErrorCount, PREVIEW_MAX, Preview, ResumePreview, apply, apply_resume, preview,
+    preview_resume,
+};
+pub use consumers::{ConsumerRow, consumer};
+pub use letters::{
+    LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged, apply_letters, list_letters,
+    preview_letters, show_letter,
+};
+pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
+pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
+pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
+pub use why::{Cause, Explanation, Finding, why_aggregate, why_message};

@@ -1,0 +1,179 @@
+//! Messages as lists and pages show them.
+//!
+//! Invariant: no value holds a payload, or a header of the application, that was not masked.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use outbox_core::headers::{CAUSATION_ID, CORRELATION_ID, TRACEPARENT, TRACESTATE};
+use outbox_core::sensitive::MASK;
+use outbox_core::{
+    EventId, FoundMessage, Headers, MaskedPayload, Message, MessageId, MessageStatus, OutboxReader,
+    Selection, SensitiveFields, StoreError, StoredMessage,
+};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use crate::serial;
+
+/// A message in a list.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct MessageRow {
+    /// The message's id.
+    #[serde(serialize_with = "serial::text")]
+    pub id: MessageId,
+    /// The event's id: another one in a replayed copy only.
+    #[serde(serialize_with = "serial::text")]
+    pub event_id: EventId,
+    /// The row id. The next page of a list is behind it.
+    pub row_id: i64,
+    /// The status.
+    #[serde(serialize_with = "serial::status")]
+    pub status: MessageStatus,
+    /// Type of the aggregate.
+    pub aggregate_type: String,
+    /// Id of the aggregate.
+    pub aggregate_id: String,
+    /// The number within the aggregate; `None` for unsequenced events.
+    pub sequence: Option<u64>,
+    /// The event type.
+    pub event_type: String,
+    /// Attempts used.
+    pub attempts: u32,
+    /// Failures of any kind.
+    pub failures: u32,
+    /// Whether it halts its aggregate.
+    pub halts: bool,
+    /// The last error.
+    pub error: Option<String>,
+    /// Time of recording.
+    #[serde(serialize_with = "serial::time")]
+    pub recorded_at: OffsetDateTime,
+    /// Time of publishing.
+    #[serde(serialize_with = "serial::time_if_any")]
+    pub published_at: Option<OffsetDateTime>,
+}
+
+impl From<StoredMessage> for MessageRow {
+    fn from(stored: StoredMessage) -> Self {
+        Self {
+            id: stored.id,
+            event_id: stored.event_id,
+            row_id: stored.row_id,
+            status: stored.status,
+            aggregate_type: stored.aggregate.aggregate_type,
+            aggregate_id: stored.aggregate.id,
+            sequence: stored.sequence,
+            event_type: stored.event_type,
+            attempts: stored.attempts,
+            failures: stored.failures,
+            halts: stored.halts,
+            error: stored.error,
+            recorded_at: stored.created_at,
+            published_at: stored.published_at,
+        }
+    }
+}
+
+/// A message with everything that may be shown of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct MessageDetail {
+    /// What lists show.
+    #[serde(flatten)]
+    pub row: MessageRow,
+    /// The partition.
+    pub partition: u16,
+    /// The time until it may be published, if it is delayed.
+    #[serde(rename = "delayed_for_seconds", serialize_with = "serial::seconds_if_any")]
+    pub delayed_for: Option<Duration>,
+    /// What is in it, or `None` if the row cannot be read.
+    pub content: Option<PayloadView>,
+    /// Why the row cannot be read.
+    pub damage: Option<String>,
+}
+
+/// What is in a message.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PayloadView {
+    /// Version of the payload's shape.
+    pub event_version: u32,
+    /// The fixed subject, if the event has one.
+    pub subject: Option<String>,
+    /// Content type of the payload.
+    pub content_type: String,
+    /// Size of the payload.
+    pub payload_bytes: usize,
+    /// Headers by name. The values of those that the application has set are masked.
+    pub headers: BTreeMap<String, String>,
+    /// The payload with its sensitive fields masked, if it was asked for.
+    pub payload: Option<String>,
+}
+
+impl PayloadView {
+    fn new(message: &Message, shown: Option<&SensitiveFields>) -> Self {
+        let masked = shown.map(|fields| fields.mask_message(message));
+        Self {
+            event_version: message.event_version,
+            subject: message.subject.clone(),
+            content_type: message.content_type.clone(),
+            payload_bytes: message.payload.len(),
+            headers: masked_headers(&message.headers),
+            payload: masked.as_ref().map(MaskedPayload::to_string),
+        }
+    }
+}
+
+/// Ids of traces and processes are for operators. Nobody has said what the others hold.
+fn masked_headers(headers: &Headers) -> BTreeMap<String, String> {
+    let is_own = |name: &str| [CAUSATION_ID, CORRELATION_ID, TRACEPARENT, TRACESTATE].contains(&name);
+    headers
+        .iter()
+        .map(|(name, value)| {
+            let shown = if is_own(name) { value } else { MASK };
+            (name.to_owned(), shown.to_owned())
+        })
+        .collect()
+}
+
+/// At most `limit` messages, oldest first.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn list(
+    store: &impl OutboxReader,
+    selection: &Selection,
+    limit: NonZeroU32,
+) -> Result<Vec<MessageRow>, StoreError> {
+    let listed = store.list(selection, limit).await?;
+    Ok(listed.into_iter().map(MessageRow::from).collect())
+}
+
+/// A message; `None` if the outbox does not hold it. With `shown`, its payload too: the events that are known there, with their sensitive fields masked.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn show(
+    store: &impl OutboxReader,
+    id: MessageId,
+    shown: Option<&SensitiveFields>,
+) -> Result<Option<MessageDetail>, StoreError> {
+    let found = store.find(id).await?;
+    Ok(found.map(|found| detail(found, shown)))
+}
+
+fn detail(found: FoundMessage, shown: Option<&SensitiveFields>) -> MessageDetail {
+    let content = found.message.as_ref().ok();
+    MessageDetail {
+        partition: found.stored.aggregate.partition(),
+        delayed_for: found.delayed_for,
+        content: content.map(|message| PayloadView::new(message, shown)),
+        damage: found.message.err(),
+        row: MessageRow::from(found.stored),
+    }
+}

@@ -1,0 +1,163 @@
+//! Who publishes, who owns what, and which aggregates wait.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use outbox_core::{
+    BlockedAggregate, Fitness, MessageId, OutboxReader, OwnerId, Selection, StoreError, StoredMessage,
+};
+use serde::{Serialize, Serializer};
+use time::OffsetDateTime;
+
+use crate::serial;
+
+/// A relay that is alive.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct RelayRow {
+    /// Its identity, which is new at each start.
+    #[serde(serialize_with = "serial::text")]
+    pub owner: OwnerId,
+    /// How well it works, by its own word: `fit`, `unproven`, `trying` or `ailing`.
+    #[serde(serialize_with = "fitness")]
+    pub fitness: Fitness,
+    /// Partitions that it owns.
+    pub partitions: u16,
+    /// When it started, by the clock of its machine.
+    #[serde(serialize_with = "serial::time_if_any")]
+    pub started_at: Option<OffsetDateTime>,
+    /// The time until it counts as dead, unless it announces itself again.
+    #[serde(rename = "expires_in_seconds", serialize_with = "serial::seconds")]
+    pub expires_in: Duration,
+}
+
+fn fitness<S: Serializer>(fitness: &Fitness, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(fitness.as_str())
+}
+
+/// A partition and its owner.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PartitionRow {
+    /// The partition.
+    pub partition: u16,
+    /// The relay that owns it.
+    #[serde(serialize_with = "serial::text_if_any")]
+    pub owner: Option<OwnerId>,
+    /// How often it was acquired.
+    pub epoch: i64,
+    /// The time until the lease runs out, unless it is renewed; `None` if nobody owns the partition.
+    #[serde(rename = "expires_in_seconds", serialize_with = "serial::seconds_if_any")]
+    pub expires_in: Option<Duration>,
+}
+
+/// A blocked aggregate.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct BlockedRow {
+    /// Type of the aggregate.
+    pub aggregate_type: String,
+    /// Id of the aggregate.
+    pub aggregate_id: String,
+    /// Whether it waits for an operator.
+    pub halted: bool,
+    /// The dead letter that halts it.
+    #[serde(serialize_with = "serial::text_if_any")]
+    pub halted_by: Option<MessageId>,
+    /// The error of that dead letter.
+    pub error: Option<String>,
+    /// The time until the block ends; `None` if the aggregate is halted.
+    #[serde(rename = "blocked_for_seconds", serialize_with = "serial::seconds_if_any")]
+    pub blocked_for: Option<Duration>,
+}
+
+/// The relays that are alive, in the order of their starts.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreError> {
+    let relays = store.relays().await?;
+    let mut owned: HashMap<OwnerId, u16> = HashMap::new();
+    for owner in store
+        .partitions()
+        .await?
+        .into_iter()
+        .filter_map(|lease| lease.owner)
+    {
+        *owned.entry(owner).or_default() += 1;
+    }
+    let row = |relay: outbox_core::LiveRelay| RelayRow {
+        owner: relay.owner,
+        fitness: relay.fitness,
+        partitions: owned.get(&relay.owner).copied().unwrap_or_default(),
+        started_at: started_at(relay.owner),
+        expires_in: relay.expires_in,
+    };
+    Ok(relays.into_iter().map(row).collect())
+}
+
+/// The first 48 bits of a UUID v7 are its time in milliseconds.
+fn started_at(owner: OwnerId) -> Option<OffsetDateTime> {
+    let id = owner.as_uuid();
+    if id.get_version_num() != 7 {
+        return None;
+    }
+    let millis = i128::try_from(id.as_u128() >> 80).ok()?;
+    OffsetDateTime::from_unix_timestamp_nanos(millis * 1_000_000).ok()
+}
+
+/// All partitions, in their order.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn partitions(store: &impl OutboxReader) -> Result<Vec<PartitionRow>, StoreError> {
+    let partitions = store.partitions().await?.into_iter();
+    Ok(partitions
+        .map(|lease| PartitionRow {
+            partition: lease.partition,
+            owner: lease.owner,
+            epoch: lease.epoch,
+            expires_in: lease.owner.map(|_| lease.expires_in),
+        })
+        .collect())
+}
+
+/// At most `limit` blocked aggregates: first the halted ones, then the others by the end of their block.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn blocked(store: &impl OutboxReader, limit: NonZeroU32) -> Result<Vec<BlockedRow>, StoreError> {
+    let mut rows = Vec::new();
+    for block in store.blocked(limit).await? {
+        let halting = match block.halted_by {
+            Some(row_id) => dead_letter(store, &block, row_id).await?,
+            None => None,
+        };
+        rows.push(BlockedRow {
+            aggregate_type: block.aggregate.aggregate_type,
+            aggregate_id: block.aggregate.id,
+            halted: block.halted_by.is_some(),
+            halted_by: halting.as_ref().map(|letter| letter.id),
+            error: halting.and_then(|letter| letter.error),
+            blocked_for: block.blocked_for,
+        });
+    }
+    Ok(rows)
+}
+
+/// The dead letter of an aggregate that has this row id; `None` if it was retried meanwhile.
+pub(crate) async fn dead_letter(
+    store: &impl OutboxReader,
+    block: &BlockedAggregate,
+    row_id: i64,
+) -> Result<Option<StoredMessage>, StoreError> {
+    let selection = Selection::dead_letters()
+        .aggregate(&block.aggregate)
+        .after(row_id - 1);
+    let mut letters = store.list(&selection, NonZeroU32::MIN).await?;
+    Ok(letters.pop().filter(|letter| letter.row_id == row_id))
+}

@@ -1,0 +1,391 @@
+//! How an outbox stands, in one answer: its backlog, its relays, its partitions and its stream, and what somebody should look at.
+//!
+//! The judgement is a pure function of the facts. Invariant: each reason names the command that shows more or mends it.
+
+use std::time::Duration;
+
+use outbox_core::{Backlog, Fitness, LiveRelay, OutboxReader, StoreError};
+use serde::Serialize;
+
+use crate::serial;
+use crate::words::counted;
+
+/// Age of the oldest pending message above which a relay counts as behind: that of the alert in `docs/monitoring`.
+const BEHIND_AFTER: Duration = Duration::from_secs(60);
+
+/// How bad it is. A later value is worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum State {
+    /// Nothing is wrong.
+    Well,
+    /// It goes on, or will by itself; somebody should look.
+    Degraded,
+    /// It does not go on until somebody acts.
+    Stuck,
+}
+
+impl State {
+    /// The state as a lower-case word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Well => "well",
+            Self::Degraded => "degraded",
+            Self::Stuck => "stuck",
+        }
+    }
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Reason {
+    /// How bad it is.
+    pub state: State,
+    /// What is wrong, in a sentence.
+    pub what: String,
+    /// The next command.
+    pub next: String,
+}
+
+impl Reason {
+    pub(crate) fn new(state: State, what: impl Into<String>, next: impl Into<String>) -> Self {
+        Self {
+            state,
+            what: what.into(),
+            next: next.into(),
+        }
+    }
+}
+
+/// How an outbox stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Status {
+    /// The worst state of all reasons.
+    pub state: State,
+    /// What is wrong, the worst first.
+    pub reasons: Vec<Reason>,
+    /// What is not published.
+    pub backlog: BacklogCounts,
+    /// The relays that are alive.
+    pub relays: RelayCounts,
+    /// Who owns the partitions.
+    pub partitions: PartitionCounts,
+}
+
+/// Counts of what is not published; each stops at 1,000,000.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct BacklogCounts {
+    /// Messages that are not yet published, waiting ones included, without dead letters.
+    pub pending: u64,
+    /// Of those, messages that wait for their aggregate or their own time.
+    pub waiting: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
+    /// Aggregates that wait for an operator.
+    pub halted_aggregates: u64,
+    /// Aggregates whose block has not ended, halted ones included.
+    pub blocked_aggregates: u64,
+    /// Age of the oldest message that is pending and does not wait.
+    #[serde(rename = "oldest_pending_seconds", serialize_with = "serial::seconds_if_any")]
+    pub oldest_pending: Option<Duration>,
+}
+
+impl From<Backlog> for BacklogCounts {
+    fn from(backlog: Backlog) -> Self {
+        Self {
+            pending: backlog.pending,
+            waiting: backlog.waiting,
+            dead_letters: backlog.dead_letters,
+            halted_aggregates: backlog.halted_aggregates,
+            blocked_aggregates: backlog.blocked_aggregates,
+            oldest_pending: backlog.oldest_pending,
+        }
+    }
+}
+
+/// Live relays, by what they say of themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RelayCounts {
+    /// All of them.
+    pub alive: u32,
+    /// Published successfully of late.
+    pub fit: u32,
+    /// Had nothing to publish.
+    pub unproven: u32,
+    /// Were ailing and try again.
+    pub trying: u32,
+    /// Do not reach the broker, or cannot fetch or settle.
+    pub ailing: u32,
+}
+
+impl RelayCounts {
+    pub(crate) fn new(relays: &[LiveRelay]) -> Self {
+        let mut counts = Self::default();
+        for relay in relays {
+            counts.alive += 1;
+            let counted = match relay.fitness {
+                Fitness::Fit => &mut counts.fit,
+                Fitness::Unproven => &mut counts.unproven,
+                Fitness::Trying => &mut counts.trying,
+                Fitness::Ailing => &mut counts.ailing,
+            };
+            *counted += 1;
+        }
+        counts
+    }
+}
+
+/// How many partitions have an owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PartitionCounts {
+    /// Those that a relay owns.
+    pub owned: u16,
+    /// All of them.
+    pub all: u16,
+}
+
+/// What a look at the stream has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BrokerCheck {
+    /// Nobody has looked.
+    NotAsked,
+    /// The stream is there and takes messages. The texts are warnings about its settings.
+    Checked(Vec<String>),
+    /// This program does not reach the broker, or the stream cannot take messages.
+    Failed(String),
+}
+
+/// Reads how an outbox stands: four reads of the database, and what the caller has found out about the stream.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<Status, StoreError> {
+    let backlog = BacklogCounts::from(store.backlog().await?);
+    let relays = RelayCounts::new(&store.relays().await?);
+    let leases = store.partitions().await?;
+    let owned = leases.iter().filter(|lease| lease.owner.is_some()).count();
+    let count = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+    let partitions = PartitionCounts {
+        owned: count(owned),
+        all: count(leases.len()),
+    };
+    let mut reasons = of_relays(&backlog, relays, partitions);
+    reasons.extend(of_messages(&backlog));
+    reasons.extend(of_broker(broker));
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
+    Ok(Status {
+        state: reasons.first().map_or(State::Well, |reason| reason.state),
+        reasons,
+        backlog,
+        relays,
+        partitions,
+    })
+}
+
+fn of_relays(backlog: &BacklogCounts, relays: RelayCounts, partitions: PartitionCounts) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    let unowned = partitions.all.saturating_sub(partitions.owned);
+    if relays.alive == 0 {
+        reasons.push(if backlog.pending > 0 {
+            let messages = counted(backlog.pending, "message is", "messages are");
+            let what = format!("no relay is alive, and {messages} not published");
+            Reason::new(State::Stuck, what, "outbox relay run")
+        } else {
+            Reason::new(State::Degraded, "no relay is alive", "outbox relay run")
+        });
+    } else if relays.ailing == relays.alive {
+        let what =
+            "all relays say that they do not reach the broker, or cannot fetch or settle; their logs say why";
+        reasons.push(Reason::new(State::Stuck, what, "outbox relays"));
+    } else if relays.ailing > 0 {
+        let what = format!(
+            "{} of {} relays say that they cannot do their work; others have their partitions",
+            relays.ailing, relays.alive
+        );
+        reasons.push(Reason::new(State::Degraded, what, "outbox relays"));
+    }
+    if relays.alive > 0 && unowned > 0 {
+        let what = format!(
+            "{unowned} of {} partitions have no owner; after a start or a crash that lasts for seconds",
+            partitions.all
+        );
+        reasons.push(Reason::new(State::Degraded, what, "outbox partitions"));
+    }
+    if relays.alive > 0 && backlog.oldest_pending.is_some_and(|age| age > BEHIND_AFTER) {
+        let age = backlog.oldest_pending.unwrap_or_default().as_secs();
+        let what = format!("the relays are behind: the oldest pending message is {age} s old");
+        reasons.push(Reason::new(State::Degraded, what, "outbox relays"));
+    }
+    reasons
+}
+
+fn of_messages(backlog: &BacklogCounts) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    if backlog.halted_aggregates > 0 {
+        let what = counted(
+            backlog.halted_aggregates,
+            "aggregate is halted by a dead letter and waits for an operator",
+            "aggregates are halted by dead letters and wait for an operator",
+        );
+        reasons.push(Reason::new(State::Degraded, what, "outbox blocked --halted"));
+    }
+    if backlog.dead_letters > backlog.halted_aggregates {
+        let others = backlog.dead_letters - backlog.halted_aggregates;
+        let what = counted(others, "dead letter halts nothing", "dead letters halt nothing");
+        reasons.push(Reason::new(State::Degraded, what, "outbox list --status dead"));
+    }
+    reasons
+}
+
+fn of_broker(broker: &BrokerCheck) -> Vec<Reason> {
+    const NEXT: &str = "nats stream info";
+    match broker {
+        BrokerCheck::NotAsked => Vec::new(),
+        BrokerCheck::Checked(warnings) => warnings
+            .iter()
+            .map(|warning| Reason::new(State::Degraded, warning, NEXT))
+            .collect(),
+        BrokerCheck::Failed(error) => vec![Reason::new(State::Degraded, error, NEXT)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::testing::MemoryStore;
+    use outbox_core::{OutboxStore, OwnerId};
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(60);
+
+    fn backlog(pending: u64) -> BacklogCounts {
+        BacklogCounts {
+            pending,
+            waiting: 0,
+            dead_letters: 0,
+            halted_aggregates: 0,
+            blocked_aggregates: 0,
+            oldest_pending: None,
+        }
+    }
+
+    fn counts(fitness: &[Fitness]) -> RelayCounts {
+        let relay = |fitness: &Fitness| LiveRelay {
+            owner: OwnerId::fresh(),
+            fitness: *fitness,
+            expires_in: TTL,
+        };
+        RelayCounts::new(&fitness.iter().map(relay).collect::<Vec<_>>())
+    }
+
+    const ALL: PartitionCounts = PartitionCounts { owned: 64, all: 64 };
+
+    #[track_caller]
+    fn check(reasons: &[Reason], expected: &[(State, &str)]) {
+        assert_eq!(reasons.len(), expected.len(), "{reasons:?}");
+        for (reason, (state, text)) in reasons.iter().zip(expected) {
+            assert!(reason.state == *state && reason.what.contains(text), "{reason:?}");
+            assert!(!reason.next.is_empty());
+        }
+    }
+
+    #[test]
+    fn without_a_relay_an_outbox_is_stuck_once_something_is_to_be_published() {
+        let none = PartitionCounts { owned: 0, all: 64 };
+        check(
+            &of_relays(&backlog(0), counts(&[]), none),
+            &[(State::Degraded, "no relay is alive")],
+        );
+        let expected = (State::Stuck, "no relay is alive, and 3 messages");
+        check(&of_relays(&backlog(3), counts(&[]), none), &[expected]);
+    }
+
+    #[test]
+    fn relays_that_all_ail_are_stuck_and_some_are_degraded() {
+        use Fitness::{Ailing, Fit, Unproven};
+        check(&of_relays(&backlog(1), counts(&[Fit, Unproven]), ALL), &[]);
+        let some = counts(&[Fit, Ailing]);
+        check(
+            &of_relays(&backlog(1), some, ALL),
+            &[(State::Degraded, "1 of 2 relays")],
+        );
+        let all = counts(&[Ailing, Ailing]);
+        check(
+            &of_relays(&backlog(1), all, ALL),
+            &[(State::Stuck, "all relays say")],
+        );
+    }
+
+    #[test]
+    fn partitions_without_an_owner_and_old_messages_are_degraded() {
+        let fit = counts(&[Fitness::Fit]);
+        let some = PartitionCounts { owned: 60, all: 64 };
+        check(
+            &of_relays(&backlog(0), fit, some),
+            &[(State::Degraded, "4 of 64 partitions")],
+        );
+        let old = BacklogCounts {
+            oldest_pending: Some(Duration::from_secs(61)),
+            ..backlog(1)
+        };
+        check(&of_relays(&old, fit, ALL), &[(State::Degraded, "61 s old")]);
+    }
+
+    #[test]
+    fn dead_letters_are_named_once_whether_they_halt_or_not() {
+        let mut dead = backlog(0);
+        dead.dead_letters = 1;
+        check(
+            &of_messages(&dead),
+            &[(State::Degraded, "1 dead letter halts nothing")],
+        );
+        dead.halted_aggregates = 1;
+        check(&of_messages(&dead), &[(State::Degraded, "1 aggregate is halted")]);
+        dead.dead_letters = 3;
+        let expected = [
+            (State::Degraded, "1 aggregate is halted"),
+            (State::Degraded, "2 dead letters"),
+        ];
+        check(&of_messages(&dead), &expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_worst_reason_comes_first_and_is_the_state() {
+        let store = MemoryStore::new();
+        let owner = OwnerId::fresh();
+        store
+            .announce(owner, TTL, Fitness::Ailing)
+            .await
+            .expect("announced");
+        store.acquire(owner, TTL, 64).await.expect("acquired");
+        let warned = BrokerCheck::Checked(vec!["the duplicate window is short".to_owned()]);
+        let status = status(&store, &warned).await.expect("status");
+        assert_eq!(status.state, State::Stuck);
+        let expected = [
+            (State::Stuck, "all relays say"),
+            (State::Degraded, "duplicate window"),
+        ];
+        check(&status.reasons, &expected);
+        assert_eq!(status.partitions, ALL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_healthy_outbox_is_well() {
+        let store = MemoryStore::new();
+        let owner = OwnerId::fresh();
+        store.announce(owner, TTL, Fitness::Fit).await.expect("announced");
+        store.acquire(owner, TTL, 64).await.expect("acquired");
+        let status = status(&store, &BrokerCheck::Checked(Vec::new()))
+            .await
+            .expect("status");
+        assert_eq!((status.state, status.reasons), (State::Well, Vec::new()));
+    }
+}

@@ -1,0 +1,345 @@
+//! Judges the facts: a pure function from what was read to what is so.
+
+use std::time::Duration;
+
+use outbox_core::{Fitness, FoundMessage, MessageStatus, StoredMessage};
+
+use super::facts::{Facts, Place, Subject};
+use super::{Cause, Finding};
+use crate::status::State;
+use crate::words::counted;
+
+/// The findings, the first one to be mended first. There is always one.
+pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
+    let Some(message) = &facts.message else {
+        return vec![not_held(facts)];
+    };
+    match message.stored.status {
+        MessageStatus::Published => vec![published(facts, message)],
+        MessageStatus::Dead => dead(facts, message),
+        MessageStatus::Pending | MessageStatus::Waiting => {
+            let mut findings: Vec<Finding> = aggregate_or_time(facts, message).into_iter().collect();
+            findings.extend(relay(facts, message, findings.is_empty()));
+            findings
+        }
+    }
+}
+
+fn finding(
+    cause: Cause,
+    state: State,
+    message: Option<&StoredMessage>,
+    what: String,
+    next: &[&str],
+) -> Finding {
+    Finding {
+        cause,
+        state,
+        message: message.map(|message| message.id),
+        stream_sequence: None,
+        what,
+        next: next.iter().map(|&command| command.to_owned()).collect(),
+    }
+}
+
+/// The message as a sentence names it: `#8 order.placed (…)`.
+fn named(message: &StoredMessage) -> String {
+    match message.sequence {
+        Some(sequence) => format!("#{sequence} {} ({})", message.event_type, message.id),
+        None => format!("{} ({})", message.event_type, message.id),
+    }
+}
+
+fn error_of(message: &StoredMessage) -> &str {
+    message.error.as_deref().unwrap_or("no error was kept")
+}
+
+fn times(message: &StoredMessage) -> String {
+    counted(message.failures.into(), "time", "times")
+}
+
+/// Whole seconds, and at least one: what is left of a wait is never nothing.
+fn in_words(left: Duration) -> String {
+    let seconds = left.as_secs().max(1);
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
+
+fn not_held(facts: &Facts) -> Finding {
+    let (what, next) = match (&facts.subject, facts.head) {
+        (Subject::Message(id), _) => (
+            format!(
+                "the outbox does not hold message {id}: its transaction was rolled back or is still open, it belongs to another outbox, or its row was deleted \
+                 after it was published"
+            ),
+            "outbox list --since 1h".to_owned(),
+        ),
+        (Subject::Aggregate(aggregate), Some(head)) => (
+            format!(
+                "{aggregate} has recorded {}, and the outbox holds none of them: all were published, and their rows were deleted since",
+                counted(head.last_sequence, "message", "messages")
+            ),
+            format!("outbox list --aggregate-type {}", aggregate.aggregate_type),
+        ),
+        (Subject::Aggregate(aggregate), None) => (
+            format!(
+                "{aggregate} has recorded nothing: check type and id, or its transaction was rolled back or is still open, or the aggregate was forgotten"
+            ),
+            format!("outbox list --aggregate-type {}", aggregate.aggregate_type),
+        ),
+    };
+    finding(Cause::NotRecorded, State::Degraded, None, what, &[&next])
+}
+
+fn published(facts: &Facts, message: &FoundMessage) -> Finding {
+    let stored = &message.stored;
+    let name = named(stored);
+    match &facts.place {
+        Place::OnStream(stream_sequence) => Finding {
+            stream_sequence: Some(*stream_sequence),
+            ..finding(
+                Cause::OnStream,
+                State::Well,
+                Some(stored),
+                format!(
+                    "{name} is on the stream, with stream sequence {stream_sequence}; if it has no effect, the reason is at the consumer"
+                ),
+                &["nats consumer report"],
+            )
+        },
+        Place::Gone => finding(
+            Cause::LeftStream,
+            State::Degraded,
+            Some(stored),
+            format!(
+                "{name} was published and is no longer on the stream: its maximum age is over, it was purged, or the stream has lost data"
+            ),
+            &[&format!("outbox replay {}", stored.id)],
+        ),
+        Place::Unknown(why) => finding(
+            Cause::StreamUnknown,
+            State::Degraded,
+            Some(stored),
+            format!("{name} was published; whether it is still on the stream is not known: {why}"),
+            &["nats stream info"],
+        ),
+        Place::NotAsked => finding(
+            Cause::StreamUnknown,
+            State::Degraded,
+            Some(stored),
+            format!(
+                "{name} was published, but its row cannot be read, so it cannot be looked for on the stream"
+            ),
+            &[&format!("outbox show {}", stored.id)],
+        ),
+    }
+}
+
+fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
+    let stored = &message.stored;
+    let (state, consequence) = if stored.halts {
+        let behind = counted(
+            facts.unpublished.saturating_sub(1),
+            "message waits",
+            "messages wait",
+        );
+        (
+            State::Stuck,
+            format!("it halts its aggregate; {behind} behind it"),
+        )
+    } else {
+        (State::Degraded, "its aggregate goes on without it".to_owned())
+    };
+    let what = format!(
+        "{} is a dead letter after {}: {}. {consequence}",
+        named(stored),
+        counted(stored.attempts.into(), "attempt", "attempts"),
+        error_of(stored),
+    );
+    let retry = format!("outbox retry {}", stored.id);
+    let skip = format!("outbox skip {}", stored.id);
+    let next: &[&str] = if stored.halts { &[&retry, &skip] } else { &[&retry] };
+    vec![finding(Cause::DeadLetter, state, Some(stored), what, next)]
+}
+
+/// What comes before the message, or its own time. `None` if it may be published now.
+fn aggregate_or_time(facts: &Facts, message: &FoundMessage) -> Option<Finding> {
+    let stored = &message.stored;
+    let is_sequenced = stored.sequence.is_some();
+    if let Some(letter) = facts.halting.as_ref().filter(|_| is_sequenced) {
+        return Some(behind_dead_letter(stored, letter));
+    }
+    let blocked_for = facts.block.as_ref().and_then(|block| block.blocked_for);
+    let blocked_for = blocked_for.filter(|left| !left.is_zero() && is_sequenced);
+    match &facts.before {
+        Some(first) => behind(stored, first, blocked_for),
+        None => own_time(message, blocked_for),
+    }
+}
+
+fn behind_dead_letter(stored: &StoredMessage, letter: &StoredMessage) -> Finding {
+    let what = format!(
+        "{} waits: its aggregate is halted by {}, a dead letter: {}",
+        named(stored),
+        named(letter),
+        error_of(letter)
+    );
+    let (retry, skip) = (
+        format!("outbox retry {}", letter.id),
+        format!("outbox skip {}", letter.id),
+    );
+    finding(
+        Cause::BehindDeadLetter,
+        State::Stuck,
+        Some(letter),
+        what,
+        &[&retry, &skip],
+    )
+}
+
+/// The first message of the aggregate that is not published is another one.
+fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Duration>) -> Option<Finding> {
+    let other = &first.stored;
+    let (cause, what, next) = if let Some(left) = first.delayed_for {
+        let what = format!(
+            "{} waits behind {} of its aggregate, which is delayed for {} more",
+            named(stored),
+            named(other),
+            in_words(left)
+        );
+        (Cause::BehindDelayed, what, format!("outbox show {}", other.id))
+    } else {
+        let what = format!(
+            "{} waits behind {} of its aggregate, which has failed {} and is tried again in {}: {}",
+            named(stored),
+            named(other),
+            times(other),
+            in_words(blocked_for?),
+            error_of(other)
+        );
+        (
+            Cause::BehindFailed,
+            what,
+            format!("outbox resume {}", stored.aggregate),
+        )
+    };
+    Some(finding(cause, State::Degraded, Some(other), what, &[&next]))
+}
+
+/// The message is the first one of its aggregate, or asks for no order.
+fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Finding> {
+    let stored = &message.stored;
+    let show = format!("outbox show {}", stored.id);
+    // The back-off of an unsequenced message is its own time.
+    let backs_off_alone = stored.failures > 0 && stored.sequence.is_none();
+    if let Some(left) = message.delayed_for.filter(|_| !backs_off_alone) {
+        let what = format!(
+            "{} is delayed: its own time comes in {}",
+            named(stored),
+            in_words(left)
+        );
+        return Some(finding(Cause::Delayed, State::Well, Some(stored), what, &[&show]));
+    }
+    let left = blocked_for.or(message.delayed_for)?;
+    let what = format!(
+        "{} has failed {} and is tried again in {}: {}",
+        named(stored),
+        times(stored),
+        in_words(left),
+        error_of(stored)
+    );
+    let next = match stored.sequence {
+        Some(_) => format!("outbox resume {}", stored.aggregate),
+        None => show,
+    };
+    Some(finding(
+        Cause::BackingOff,
+        State::Degraded,
+        Some(stored),
+        what,
+        &[&next],
+    ))
+}
+
+/// What the relays do about the message. `is_due` says that nothing else holds it back, so that there must be a finding.
+fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding> {
+    let stored = &message.stored;
+    if facts.relays.is_empty() {
+        let what = format!(
+            "no relay is alive, so nothing is published; {} is {}",
+            named(stored),
+            stored.status.as_str()
+        );
+        return Some(finding(
+            Cause::NoRelay,
+            State::Stuck,
+            None,
+            what,
+            &["outbox relay run"],
+        ));
+    }
+    let all_ail = facts.relays.iter().all(|relay| relay.fitness == Fitness::Ailing);
+    if all_ail {
+        let what =
+            "all relays say that they do not reach the broker, or cannot fetch or settle; their logs say why";
+        return Some(ailing(what.to_owned()));
+    }
+    let partition = stored.aggregate.partition();
+    let Some(owner) = facts.owner else {
+        let what = format!(
+            "no relay owns partition {partition}, to which {} belongs; after a start or a crash that lasts for seconds",
+            named(stored)
+        );
+        return Some(finding(
+            Cause::NoOwner,
+            State::Degraded,
+            None,
+            what,
+            &["outbox partitions"],
+        ));
+    };
+    if facts.owners_fitness() == Some(Fitness::Ailing) {
+        return Some(ailing(format!(
+            "the relay {owner}, which owns partition {partition}, says that it does not reach the broker, or cannot fetch or settle; its log says why"
+        )));
+    }
+    is_due.then(|| {
+        due(
+            facts,
+            message,
+            &format!("the relay {owner}, which owns partition {partition},"),
+        )
+    })
+}
+
+fn ailing(what: String) -> Finding {
+    finding(Cause::RelayAiling, State::Stuck, None, what, &["outbox relays"])
+}
+
+/// Nothing holds the message back, and its relay works.
+fn due(facts: &Facts, message: &FoundMessage, relay: &str) -> Finding {
+    let stored = &message.stored;
+    let name = named(stored);
+    if let Err(damage) = &message.message {
+        let what =
+            format!("the row of {name} cannot be read, so a relay will make it a dead letter: {damage}");
+        let next = format!("outbox show {}", stored.id);
+        return finding(Cause::Unreadable, State::Degraded, Some(stored), what, &[&next]);
+    }
+    let due = match &facts.before {
+        Some(first) => format!(
+            "comes after {} of its aggregate, which may be published now",
+            named(&first.stored)
+        ),
+        None => "may be published now".to_owned(),
+    };
+    let what = format!(
+        "{name} is {} and {due}; {relay} has not come to it yet",
+        stored.status.as_str()
+    );
+    let next = ["outbox status", "outbox relays"];
+    finding(Cause::RelayBehind, State::Degraded, Some(stored), what, &next)
+}

@@ -1,0 +1,192 @@
+//! Reads the facts that decide why something does not arrive.
+//!
+//! Invariant: each read is bounded. The stream is asked about one message only, and only if the outbox says that it was published.
+
+use std::num::NonZeroU32;
+
+use outbox_core::{
+    Aggregate, AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, Message, MessageId,
+    MessageStatus, OutboxReader, OwnerId, Selection, StoreError, StoredMessage,
+};
+
+use crate::relays::dead_letter;
+
+/// Most messages of an aggregate that are counted.
+const UNPUBLISHED_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub(super) enum Subject {
+    Message(MessageId),
+    Aggregate(Aggregate),
+}
+
+/// Where a published message is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Nobody had to ask.
+    NotAsked,
+    /// On the stream, with its stream sequence.
+    OnStream(u64),
+    /// Not on the stream.
+    Gone,
+    /// It could not be found out.
+    Unknown(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Facts {
+    pub(super) subject: Subject,
+    /// The message to explain; `None` if the outbox holds none.
+    pub(super) message: Option<FoundMessage>,
+    /// The first message of its aggregate before it that is not published.
+    pub(super) before: Option<FoundMessage>,
+    pub(super) block: Option<BlockedAggregate>,
+    /// The dead letter that halts the aggregate.
+    pub(super) halting: Option<StoredMessage>,
+    pub(super) head: Option<AggregateHead>,
+    pub(super) relays: Vec<LiveRelay>,
+    /// The owner of the message's partition.
+    pub(super) owner: Option<OwnerId>,
+    pub(super) place: Place,
+    pub(super) unpublished: u64,
+}
+
+impl Facts {
+    pub(super) async fn of_message(
+        store: &impl OutboxReader,
+        locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
+        id: MessageId,
+    ) -> Result<Self, StoreError> {
+        let mut facts = Self::empty(Subject::Message(id));
+        let Some(message) = store.find(id).await? else {
+            return Ok(facts);
+        };
+        facts.read(store, locate, message).await?;
+        Ok(facts)
+    }
+
+    pub(super) async fn of_aggregate(
+        store: &impl OutboxReader,
+        locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
+        aggregate: &Aggregate,
+    ) -> Result<Self, StoreError> {
+        let mut facts = Self::empty(Subject::Aggregate(aggregate.clone()));
+        facts.head = store.head(aggregate).await?;
+        let block = store.block(aggregate).await?;
+        let chosen = match block.as_ref().and_then(|block| Some((block, block.halted_by?))) {
+            Some((block, row_id)) => dead_letter(store, block, row_id).await?,
+            None => None,
+        };
+        let chosen = match chosen {
+            Some(letter) => Some(letter),
+            None => match unpublished(store, aggregate).await?.into_iter().next() {
+                Some(first) => Some(first),
+                None => last_settled(store, aggregate, facts.head).await?,
+            },
+        };
+        let Some(chosen) = chosen else {
+            return Ok(facts);
+        };
+        // It may have been deleted since, by a relay that keeps nothing.
+        if let Some(message) = store.find(chosen.id).await? {
+            facts.read(store, locate, message).await?;
+        }
+        Ok(facts)
+    }
+
+    fn empty(subject: Subject) -> Self {
+        Self {
+            subject,
+            message: None,
+            before: None,
+            block: None,
+            halting: None,
+            head: None,
+            relays: Vec::new(),
+            owner: None,
+            place: Place::NotAsked,
+            unpublished: 0,
+        }
+    }
+
+    /// Reads what matters for a message.
+    async fn read(
+        &mut self,
+        store: &impl OutboxReader,
+        locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
+        message: FoundMessage,
+    ) -> Result<(), StoreError> {
+        let stored = &message.stored;
+        let aggregate = &stored.aggregate;
+        self.block = store.block(aggregate).await?;
+        if let Some((block, row_id)) = self
+            .block
+            .as_ref()
+            .and_then(|block| Some((block, block.halted_by?)))
+        {
+            self.halting = dead_letter(store, block, row_id).await?;
+        }
+        let waiting = unpublished(store, aggregate).await?;
+        self.unpublished = waiting.len() as u64 + u64::from(self.halting.is_some());
+        let is_before = |other: &&StoredMessage| {
+            stored.sequence.is_some() && other.sequence.is_some() && other.row_id < stored.row_id
+        };
+        if let Some(first) = waiting.iter().find(is_before) {
+            self.before = store.find(first.id).await?;
+        }
+        self.relays = store.relays().await?;
+        let partition = aggregate.partition();
+        let owners = store.partitions().await?;
+        self.owner = owners
+            .into_iter()
+            .find(|owner| owner.partition == partition)
+            .and_then(|owner| owner.owner);
+        if let (MessageStatus::Published, Ok(published)) = (stored.status, &message.message) {
+            self.place = match locate(published).await {
+                Ok(Some(stream_sequence)) => Place::OnStream(stream_sequence),
+                Ok(None) => Place::Gone,
+                Err(error) => Place::Unknown(error),
+            };
+        }
+        self.message = Some(message);
+        Ok(())
+    }
+
+    /// What the owner of the partition says of itself.
+    pub(super) fn owners_fitness(&self) -> Option<Fitness> {
+        let owner = self.owner?;
+        let relay = self.relays.iter().find(|relay| relay.owner == owner);
+        relay.map(|relay| relay.fitness)
+    }
+}
+
+/// The messages of an aggregate that are pending or waiting, in their order.
+async fn unpublished(
+    store: &impl OutboxReader,
+    aggregate: &Aggregate,
+) -> Result<Vec<StoredMessage>, StoreError> {
+    let mut messages = Vec::new();
+    for status in [MessageStatus::Waiting, MessageStatus::Pending] {
+        let selection = Selection::all().aggregate(aggregate).status(status);
+        messages.extend(store.list(&selection, UNPUBLISHED_MAX).await?);
+    }
+    messages.sort_by_key(|message| message.row_id);
+    messages.truncate(UNPUBLISHED_MAX.get() as usize);
+    Ok(messages)
+}
+
+/// The last message of an aggregate of which nothing is pending or waiting. The head row says since when to look; without one, all rows are read.
+async fn last_settled(
+    store: &impl OutboxReader,
+    aggregate: &Aggregate,
+    head: Option<AggregateHead>,
+) -> Result<Option<StoredMessage>, StoreError> {
+    // The rows of a transaction are some moments older or younger than its head rows.
+    const APART: time::Duration = time::Duration::minutes(1);
+    let mut selection = Selection::all().aggregate(aggregate);
+    if let Some(head) = head {
+        selection = selection.recorded_from(head.recorded_at - APART);
+    }
+    Ok(store.list(&selection, UNPUBLISHED_MAX).await?.pop())
+}

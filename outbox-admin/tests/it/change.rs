@@ -1,0 +1,90 @@
+//! Previews say what a change would do, and change nothing.
+
+use outbox_admin::{Change, apply, preview, preview_resume};
+use outbox_core::testing::MemoryStore;
+use outbox_core::{Fitness, Selection};
+
+use crate::plant::{aggregate, all, dead, failed, noted, published, relay, settle};
+
+#[tokio::test(start_paused = true)]
+async fn a_preview_counts_what_keeps_its_order_and_changes_nothing() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let halting = noted(&store, "a");
+    settle(&store, &leases, halting, dead(true)).await;
+    let passed = noted(&store, "b");
+    settle(&store, &leases, passed, dead(false)).await;
+    noted(&store, "a");
+    let before = all(&store).await;
+    let retry = preview(&store, Change::Retry, &Selection::all())
+        .await
+        .expect("previewed");
+    assert_eq!((retry.messages, retry.aggregates, retry.halts_ended), (2, 2, 1));
+    assert_eq!((retry.in_order, retry.out_of_order), (1, 1));
+    assert_eq!(retry.errors[0].messages, 2);
+    assert_eq!(retry.event_types["probe.noted"], 2);
+    let skip = preview(&store, Change::Skip, &Selection::all())
+        .await
+        .expect("previewed");
+    assert_eq!((skip.messages, skip.halts_ended), (1, 1));
+    let replay = preview(&store, Change::Replay, &Selection::all())
+        .await
+        .expect("previewed");
+    assert_eq!((replay.messages, replay.halts_ended), (2, 0));
+    let nothing = preview(
+        &store,
+        Change::Retry,
+        &Selection::all().aggregate(&aggregate("x")),
+    )
+    .await;
+    let nothing = nothing.expect("previewed");
+    assert_eq!((nothing.messages, nothing.effects.len()), (0, 0));
+    assert_eq!(all(&store).await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_does_what_its_preview_said() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let letter = noted(&store, "a");
+    settle(&store, &leases, letter, dead(true)).await;
+    let other = noted(&store, "b");
+    settle(&store, &leases, other, published(true)).await;
+    for (change, messages) in [(Change::Skip, 1), (Change::Replay, 2), (Change::Retry, 1)] {
+        let said = preview(&store, change, &Selection::all())
+            .await
+            .expect("previewed");
+        let done = apply(&store, change, &Selection::all()).await.expect("applied");
+        assert_eq!((said.messages, done.messages), (messages, messages), "{change:?}");
+    }
+    let none = preview(&store, Change::Retry, &Selection::all())
+        .await
+        .expect("previewed");
+    assert_eq!(none.messages, 0, "nothing is dead any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn resume_says_whether_there_is_something_to_end() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let (first, second) = (noted(&store, "a"), noted(&store, "b"));
+    settle(&store, &leases, first, failed()).await;
+    settle(&store, &leases, second, dead(true)).await;
+    let ask = async |id| preview_resume(&store, &aggregate(id)).await.expect("previewed");
+    let backing_off = ask("a").await;
+    assert!(
+        backing_off.can_resume && backing_off.effect.contains("its back-off of"),
+        "{backing_off:?}"
+    );
+    let halted = ask("b").await;
+    assert!(
+        !halted.can_resume && halted.effect.contains("a dead letter halts it"),
+        "{halted:?}"
+    );
+    assert_eq!(halted.halted_by, Some(second));
+    let free = ask("c").await;
+    assert!(
+        !free.can_resume && free.effect.contains("it is not blocked"),
+        "{free:?}"
+    );
+}

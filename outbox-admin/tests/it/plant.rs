@@ -1,0 +1,102 @@
+//! Brings an outbox in memory into a state, as relays and services would.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use outbox_core::testing::MemoryStore;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{
+    Aggregate, FetchRequest, Fitness, IntoEvents, Lease, MessageId, OutboxAdmin, OutboxStore, OwnerId,
+    Selection, Settlement, Verdict, WaitingRequest,
+};
+
+/// Longer than any test takes, on a paused clock.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+
+pub(crate) fn aggregate(id: &str) -> Aggregate {
+    Aggregate::new("probe", id)
+}
+
+/// Records an event in a transaction of its own.
+pub(crate) fn record(store: &MemoryStore, event: impl IntoEvents) -> MessageId {
+    store.record(event).expect("it is recorded");
+    store.rows().last().expect("there is a row").message.id
+}
+
+pub(crate) fn noted(store: &MemoryStore, id: &str) -> MessageId {
+    record(store, [Probe::noted(id, 1)])
+}
+
+/// A relay that owns all partitions.
+pub(crate) async fn relay(store: &MemoryStore, fitness: Fitness) -> Vec<Lease> {
+    let owner = OwnerId::fresh();
+    store.announce(owner, LONG * 2, fitness).await.expect("announced");
+    store.acquire(owner, LONG * 2, 64).await.expect("acquired")
+}
+
+/// Fetches all that is due, and sets aside what has to wait.
+async fn fetch(store: &MemoryStore, leases: &[Lease]) -> Vec<outbox_core::FetchedRow> {
+    let request = FetchRequest {
+        leases,
+        limit: ALL,
+        bytes: usize::MAX,
+        in_flight: &[],
+    };
+    let mut fetched = store.fetch(request).await.expect("fetched");
+    store.settle(leases, &fetched.waits).await.expect("settled");
+    let waiting = WaitingRequest {
+        leases,
+        limit: ALL,
+        per_aggregate: ALL,
+        bytes: usize::MAX,
+        in_flight: &[],
+        excluding: &[],
+    };
+    fetched
+        .due
+        .extend(store.fetch_waiting(waiting).await.expect("fetched").due);
+    fetched.due
+}
+
+/// Settles one message, and sets aside what waits then.
+pub(crate) async fn settle(store: &MemoryStore, leases: &[Lease], id: MessageId, verdict: Verdict) {
+    let rows = fetch(store, leases).await;
+    let row = rows
+        .iter()
+        .find(|row| row.message.as_ref().is_ok_and(|message| message.id == id));
+    let row = row.expect("the message is due");
+    let settlement = Settlement {
+        row_id: row.row_id,
+        partition: row.partition,
+        waited: row.waited,
+        verdict,
+    };
+    assert_eq!(store.settle(leases, &[settlement]).await.expect("settled"), 1);
+    fetch(store, leases).await;
+}
+
+pub(crate) fn dead(halt: bool) -> Verdict {
+    Verdict::Dead {
+        error: "maximum payload exceeded".to_owned(),
+        halt,
+    }
+}
+
+pub(crate) fn failed() -> Verdict {
+    Verdict::Blocked {
+        delay: LONG,
+        error: Some("no answer".to_owned()),
+        attempt: true,
+    }
+}
+
+pub(crate) fn published(keep: bool) -> Verdict {
+    Verdict::Published { keep }
+}
+
+/// All messages as they are now.
+pub(crate) async fn all(store: &MemoryStore) -> Vec<outbox_core::StoredMessage> {
+    store.list(&Selection::all(), ALL).await.expect("listed")
+}

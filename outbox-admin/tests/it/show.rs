@@ -1,0 +1,105 @@
+//! What is shown of messages, relays and blocks.
+
+use outbox_admin::{blocked, partitions, relays, show};
+use outbox_core::testing::MemoryStore;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{Events, Fitness, NewMessage, SensitiveFields};
+use std::num::NonZeroU32;
+
+use crate::plant::{dead, failed, noted, record, relay, settle};
+
+const TEN: NonZeroU32 = NonZeroU32::new(10).unwrap();
+
+#[tokio::test(start_paused = true)]
+async fn payloads_and_headers_are_masked_unless_they_are_known_to_be_harmless() {
+    let store = MemoryStore::new();
+    let message = NewMessage::from_event(&Probe::noted("a", 1).with_filler("secret")).expect("encoded");
+    let message = message.with_header("customer", "Ada").expect("a header");
+    let id = record(&store, Events::new().with(message));
+    let without = show(&store, id, None).await.expect("shown").expect("found");
+    let content = without.content.expect("readable");
+    assert_eq!(content.payload, None);
+    assert_eq!(content.headers["customer"], "***");
+    let known = SensitiveFields::new().with_event("probe.noted", 1, &["filler"]);
+    let with = show(&store, id, Some(&known))
+        .await
+        .expect("shown")
+        .expect("found");
+    let payload = with
+        .content
+        .and_then(|content| content.payload)
+        .expect("a payload");
+    assert!(
+        payload.contains(r#""filler":"***""#) && !payload.contains("secret"),
+        "{payload}"
+    );
+    let unknown = show(&store, id, Some(&SensitiveFields::new()))
+        .await
+        .expect("shown")
+        .expect("found");
+    let payload = unknown
+        .content
+        .and_then(|content| content.payload)
+        .expect("a text");
+    assert!(
+        payload.starts_with("*** (") && !payload.contains("secret"),
+        "{payload}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_damaged_row_is_shown_with_its_damage() {
+    let store = MemoryStore::new();
+    let id = noted(&store, "a");
+    assert!(store.corrupt(id));
+    let detail = show(&store, id, None).await.expect("shown").expect("found");
+    assert_eq!(detail.content, None);
+    assert!(detail.damage.is_some_and(|damage| !damage.is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn relays_are_listed_with_the_number_of_their_partitions() {
+    let store = MemoryStore::new();
+    relay(&store, Fitness::Trying).await;
+    let listed = relays(&store).await.expect("listed");
+    let counts: Vec<_> = listed
+        .iter()
+        .map(|relay| (relay.fitness, relay.partitions))
+        .collect();
+    assert_eq!(counts, [(Fitness::Trying, 64)]);
+    assert!(listed[0].started_at.is_some());
+    let owned = partitions(&store).await.expect("listed");
+    assert!(
+        owned
+            .iter()
+            .all(|partition| partition.owner == Some(listed[0].owner))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_halted_aggregate_is_listed_with_the_dead_letter_that_halts_it() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let (first, second) = (noted(&store, "a"), noted(&store, "b"));
+    settle(&store, &leases, first, failed()).await;
+    settle(&store, &leases, second, dead(true)).await;
+    let listed = blocked(&store, TEN).await.expect("listed");
+    let shown: Vec<_> = listed
+        .iter()
+        .map(|row| {
+            (
+                row.aggregate_id.as_str(),
+                row.halted_by,
+                row.error.as_deref(),
+                row.blocked_for.is_some(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("b", Some(second), Some("maximum payload exceeded"), false),
+            ("a", None, None, true)
+        ]
+    );
+}

@@ -1,0 +1,333 @@
+//! Each cause is planted, and named.
+
+use outbox_admin::{Cause, Explanation, State, why_aggregate, why_message};
+use outbox_core::testing::MemoryStore;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{Events, Fitness, Message, MessageId, NewMessage, OutboxStore, OwnerId};
+
+use crate::plant::{LONG, aggregate, dead, failed, noted, published, record, relay, settle};
+
+/// A stream that holds nothing.
+async fn gone(_: &Message) -> Result<Option<u64>, String> {
+    Ok(None)
+}
+
+async fn why(store: &MemoryStore, id: MessageId) -> Explanation {
+    why_message(store, gone, id).await.expect("explained")
+}
+
+#[track_caller]
+fn check(explanation: &Explanation, expected: &[(Cause, State)], text: &str) {
+    let found: Vec<_> = explanation
+        .findings
+        .iter()
+        .map(|finding| (finding.cause, finding.state))
+        .collect();
+    assert_eq!(found, expected, "{explanation:?}");
+    let first = &explanation.findings[0];
+    assert!(first.what.contains(text), "{first:?}");
+    assert!(
+        explanation
+            .findings
+            .iter()
+            .all(|finding| !finding.next.is_empty()),
+        "{explanation:?}"
+    );
+    let worst = expected.iter().map(|(_, state)| *state).max();
+    assert_eq!(Some(explanation.state), worst);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_the_outbox_does_not_hold_is_not_recorded() {
+    let store = MemoryStore::new();
+    let explanation = why(&store, MessageId::fresh()).await;
+    check(
+        &explanation,
+        &[(Cause::NotRecorded, State::Degraded)],
+        "the outbox does not hold message",
+    );
+    let explanation = why_aggregate(&store, gone, &aggregate("a"))
+        .await
+        .expect("explained");
+    check(
+        &explanation,
+        &[(Cause::NotRecorded, State::Degraded)],
+        "probe/a has recorded nothing",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_aggregate_whose_rows_were_deleted_says_how_many_it_has_recorded() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    for _ in 0..2 {
+        let id = noted(&store, "a");
+        settle(&store, &leases, id, published(false)).await;
+    }
+    let explanation = why_aggregate(&store, gone, &aggregate("a"))
+        .await
+        .expect("explained");
+    check(
+        &explanation,
+        &[(Cause::NotRecorded, State::Degraded)],
+        "has recorded 2 messages",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_relay_nothing_is_published() {
+    let store = MemoryStore::new();
+    let id = noted(&store, "a");
+    check(
+        &why(&store, id).await,
+        &[(Cause::NoRelay, State::Stuck)],
+        "no relay is alive",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_without_an_owner_is_named() {
+    let store = MemoryStore::new();
+    let id = noted(&store, "a");
+    let announced = store.announce(OwnerId::fresh(), LONG, Fitness::Fit).await;
+    announced.expect("announced");
+    let partition = format!("no relay owns partition {}", aggregate("a").partition());
+    check(
+        &why(&store, id).await,
+        &[(Cause::NoOwner, State::Degraded)],
+        &partition,
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_ails_is_named() {
+    let store = MemoryStore::new();
+    let id = noted(&store, "a");
+    relay(&store, Fitness::Ailing).await;
+    check(
+        &why(&store, id).await,
+        &[(Cause::RelayAiling, State::Stuck)],
+        "all relays say",
+    );
+    // Another one is fit, and does not own the partition.
+    store
+        .announce(OwnerId::fresh(), LONG, Fitness::Fit)
+        .await
+        .expect("announced");
+    check(
+        &why(&store, id).await,
+        &[(Cause::RelayAiling, State::Stuck)],
+        "which owns partition",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_may_be_published_now_waits_for_its_relay() {
+    let store = MemoryStore::new();
+    let id = noted(&store, "a");
+    relay(&store, Fitness::Fit).await;
+    let explanation = why(&store, id).await;
+    check(
+        &explanation,
+        &[(Cause::RelayBehind, State::Degraded)],
+        "is pending and may be published now",
+    );
+    let of_aggregate = why_aggregate(&store, gone, &aggregate("a"))
+        .await
+        .expect("explained");
+    assert_eq!(of_aggregate.findings, explanation.findings);
+    let second = noted(&store, "a");
+    let after = "is pending and comes after #1 probe.noted";
+    check(
+        &why(&store, second).await,
+        &[(Cause::RelayBehind, State::Degraded)],
+        after,
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_cannot_be_read_is_named_before_it_is_a_dead_letter() {
+    let store = MemoryStore::new();
+    let id = noted(&store, "a");
+    relay(&store, Fitness::Fit).await;
+    assert!(store.corrupt(id));
+    check(
+        &why(&store, id).await,
+        &[(Cause::Unreadable, State::Degraded)],
+        "cannot be read",
+    );
+}
+
+fn delayed(store: &MemoryStore, event: &Probe) -> MessageId {
+    let message = NewMessage::from_event(event).expect("encoded");
+    record(
+        store,
+        Events::new().with(message.available_at(store.now() + LONG)),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_message_and_those_behind_it_wait_for_its_time() {
+    let store = MemoryStore::new();
+    let first = delayed(&store, &Probe::noted("a", 1));
+    let second = noted(&store, "a");
+    let leases = relay(&store, Fitness::Fit).await;
+    check(
+        &why(&store, first).await,
+        &[(Cause::Delayed, State::Well)],
+        "its own time comes in 10 min",
+    );
+    let other = noted(&store, "b");
+    settle(&store, &leases, other, published(true)).await;
+    check(
+        &why(&store, first).await,
+        &[(Cause::Delayed, State::Well)],
+        "its own time comes in 10 min",
+    );
+    let explanation = why(&store, second).await;
+    check(
+        &explanation,
+        &[(Cause::BehindDelayed, State::Degraded)],
+        "waits behind #1 probe.noted",
+    );
+    assert_eq!(explanation.findings[0].message, Some(first));
+    let alone = delayed(&store, &Probe::sampled("b", 1));
+    check(
+        &why(&store, alone).await,
+        &[(Cause::Delayed, State::Well)],
+        "its own time",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_failed_and_those_behind_it_wait_for_the_next_try() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let (first, second) = (noted(&store, "a"), noted(&store, "a"));
+    settle(&store, &leases, first, failed()).await;
+    check(
+        &why(&store, first).await,
+        &[(Cause::BackingOff, State::Degraded)],
+        "tried again in 10 min: no answer",
+    );
+    let explanation = why(&store, second).await;
+    check(
+        &explanation,
+        &[(Cause::BehindFailed, State::Degraded)],
+        "has failed 1 time and",
+    );
+    assert_eq!(explanation.findings[0].next, ["outbox resume probe/a"]);
+    assert_eq!(explanation.unpublished, 2);
+    // A message without order has a back-off of its own, which nobody can end.
+    let alone = record(&store, [Probe::sampled("a", 1)]);
+    settle(&store, &leases, alone, failed()).await;
+    let explanation = why(&store, alone).await;
+    check(
+        &explanation,
+        &[(Cause::BackingOff, State::Degraded)],
+        "tried again in 10 min",
+    );
+    assert_eq!(explanation.findings[0].next, [format!("outbox show {alone}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_and_has_no_relay_has_two_findings() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let id = noted(&store, "a");
+    settle(&store, &leases, id, failed()).await;
+    store.age_leases(LONG * 3);
+    let expected = [
+        (Cause::BackingOff, State::Degraded),
+        (Cause::NoRelay, State::Stuck),
+    ];
+    check(&why(&store, id).await, &expected, "has failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_halts_is_named_to_all_behind_it() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let (first, second) = (noted(&store, "a"), noted(&store, "a"));
+    settle(&store, &leases, first, dead(true)).await;
+    let explanation = why(&store, first).await;
+    check(
+        &explanation,
+        &[(Cause::DeadLetter, State::Stuck)],
+        "maximum payload exceeded",
+    );
+    assert!(explanation.findings[0].what.contains("1 message waits behind it"));
+    assert_eq!(
+        explanation.findings[0].next,
+        [format!("outbox retry {first}"), format!("outbox skip {first}")]
+    );
+    let explanation = why(&store, second).await;
+    check(
+        &explanation,
+        &[(Cause::BehindDeadLetter, State::Stuck)],
+        "halted by #1 probe.noted",
+    );
+    assert_eq!(explanation.findings[0].message, Some(first));
+    let explanation = why_aggregate(&store, gone, &aggregate("a"))
+        .await
+        .expect("explained");
+    check(
+        &explanation,
+        &[(Cause::DeadLetter, State::Stuck)],
+        "it halts its aggregate",
+    );
+    // A message without order does not wait for it.
+    let alone = record(&store, [Probe::sampled("a", 1)]);
+    check(
+        &why(&store, alone).await,
+        &[(Cause::RelayBehind, State::Degraded)],
+        "may be published now",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_that_halts_nothing_says_so() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let id = noted(&store, "a");
+    settle(&store, &leases, id, dead(false)).await;
+    let explanation = why(&store, id).await;
+    check(
+        &explanation,
+        &[(Cause::DeadLetter, State::Degraded)],
+        "its aggregate goes on without it",
+    );
+    assert_eq!(explanation.findings[0].next, [format!("outbox retry {id}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_published_message_is_on_the_stream_or_has_left_it_or_nobody_knows() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let id = noted(&store, "a");
+    settle(&store, &leases, id, published(true)).await;
+    let at_seven = async |_: &Message| Ok(Some(7));
+    let explanation = why_message(&store, at_seven, id).await.expect("explained");
+    check(
+        &explanation,
+        &[(Cause::OnStream, State::Well)],
+        "stream sequence 7",
+    );
+    assert_eq!(explanation.findings[0].stream_sequence, Some(7));
+    check(
+        &why(&store, id).await,
+        &[(Cause::LeftStream, State::Degraded)],
+        "no longer on the stream",
+    );
+    let away = async |_: &Message| Err("nats does not answer".to_owned());
+    let explanation = why_message(&store, away, id).await.expect("explained");
+    check(
+        &explanation,
+        &[(Cause::StreamUnknown, State::Degraded)],
+        "not known: nats does not answer",
+    );
+    let explanation = why_aggregate(&store, at_seven, &aggregate("a"))
+        .await
+        .expect("explained");
+    check(&explanation, &[(Cause::OnStream, State::Well)], "#1 probe.noted");
+}
