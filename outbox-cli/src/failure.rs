@@ -1,9 +1,48 @@
-//! Why a command ended without doing what it was asked for, and the exit code that says so.
+//! How a command ends: what it has found, or why it could not do what it was asked for, and the exit code of each.
 
 use std::error::Error;
 use std::process::ExitCode;
 
 use outbox::Failure;
+use outbox_admin::State;
+
+/// What a command has found. Each has an exit code of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It did what it was asked for, and nothing is wrong: exit code 0.
+    Well,
+    /// Something goes on, or will by itself, and somebody should look: exit code 3.
+    Degraded,
+    /// Something does not go on until somebody acts: exit code 4.
+    Stuck,
+    /// Nothing matched: exit code 5.
+    NothingMatched,
+}
+
+impl Outcome {
+    /// The exit code of a program that ends with this outcome.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Well => 0,
+            Self::Degraded => 3,
+            Self::Stuck => 4,
+            Self::NothingMatched => 5,
+        }
+    }
+}
+
+impl From<State> for Outcome {
+    fn from(state: State) -> Self {
+        match state {
+            State::Well => Self::Well,
+            State::Stuck => Self::Stuck,
+            // A state of a newer library is not known to be better.
+            _ => Self::Degraded,
+        }
+    }
+}
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
@@ -37,9 +76,9 @@ impl CommandError {
 /// Prints the error of a command to the standard error, with its causes, and returns the exit code of the program.
 #[must_use]
 #[expect(clippy::print_stderr, reason = "it is the last word of a program")]
-pub fn exit_code(outcome: Result<(), CommandError>) -> ExitCode {
+pub fn exit_code(outcome: Result<Outcome, CommandError>) -> ExitCode {
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(outcome) => ExitCode::from(outcome.code()),
         Err(error) => {
             let (CommandError::Configuration(failure) | CommandError::Failed(failure)) = &error;
             eprintln!("error: {failure:?}");

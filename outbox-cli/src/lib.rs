@@ -1,7 +1,7 @@
-//! The program `outbox`: the relay for services in any language, as a program and as commands for a program of your own.
+//! The program `outbox`: the relay for services in any language, and the commands of operators, as a program and for a program of your own.
 //!
-//! `outbox relay run --config outbox.toml` publishes what services record in their databases. [`OutboxCommand`] is the same for programs that have a
-//! command line already:
+//! `outbox relay run --config outbox.toml` publishes what services record in their databases; `outbox status`, `outbox why` and others say how that goes.
+//! [`OutboxCommand`] is the same for programs that have a command line already:
 //!
 //! ```no_run
 //! use clap::Parser;
@@ -21,14 +21,18 @@
 //! }
 //! ```
 //!
-//! Data goes to the standard output, words to the standard error. Exit codes: 0 if it did what it was asked for, 1 if it failed, 2 if the command line
-//! or the configuration is wrong. No secret is taken from the command line, and none is printed.
+//! Data goes to the standard output, words to the standard error. Exit codes: those of [`Outcome`], 1 if it failed, 2 if the command line or the
+//! configuration is wrong. No secret is taken from the command line, and none is printed. Nothing is changed without `--yes`.
+//!
+//! A program of your own shows payloads (`outbox show --payload`) of the event types that are linked into it, with their sensitive fields masked.
 
 #![warn(unreachable_pub)]
 
 pub mod commands;
 pub mod config;
 mod failure;
+mod output;
 
 pub use commands::OutboxCommand;
-pub use failure::{CommandError, exit_code};
+pub use failure::{CommandError, Outcome, exit_code};
+pub use output::Format;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use outbox_cli::OutboxCommand;
 
-/// Publishes what services record in their databases.
+/// Publishes what services record in their databases, and says why something does not arrive.
 #[derive(Debug, Parser)]
 #[command(name = "outbox", version)]
 struct Program {

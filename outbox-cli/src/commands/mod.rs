@@ -1,16 +1,48 @@
 //! The commands, one module each.
 
+pub mod arguments;
+pub mod change;
+pub mod messages;
+mod place;
 pub mod print;
 pub mod relay;
+pub mod relays;
+mod servers;
+pub mod status;
+mod text;
+pub mod why;
 
 use clap::Subcommand;
+use outbox_admin::Change;
 
-use crate::failure::CommandError;
+use crate::failure::{CommandError, Outcome};
 
 /// All commands of the program `outbox`, to be mounted in another program as well.
 #[derive(Debug, Subcommand)]
 #[non_exhaustive]
 pub enum OutboxCommand {
+    /// How each outbox stands, and what somebody should look at.
+    Status(status::StatusCommand),
+    /// Why a message, or the events of an aggregate, do not arrive.
+    Why(why::WhyCommand),
+    /// List messages, oldest first.
+    List(messages::ListCommand),
+    /// Show a message; with `--payload` its payload, masked.
+    Show(messages::ShowCommand),
+    /// List aggregates whose messages wait: those that are halted first.
+    Blocked(relays::BlockedCommand),
+    /// List the relays that are alive.
+    Relays(relays::RelaysCommand),
+    /// List the partitions and their owners.
+    Partitions(relays::PartitionsCommand),
+    /// Publish dead letters again. Says what it would do; `--yes` does it.
+    Retry(change::ChangeCommand),
+    /// Let aggregates go on without the dead letters that halt them. Says what it would do; `--yes` does it.
+    Skip(change::ChangeCommand),
+    /// Publish copies of published messages or dead letters. Says what it would do; `--yes` does it.
+    Replay(change::ChangeCommand),
+    /// End the back-off of an aggregate. Says what it would do; `--yes` does it.
+    Resume(change::ResumeCommand),
     /// The relay as a program.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
@@ -28,11 +60,23 @@ impl OutboxCommand {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future of `relay run` asks its relays to stop and does not wait for them.
-    pub async fn run(self) -> Result<(), CommandError> {
+    /// Dropping the future of `relay run` asks its relays to stop and does not wait for them. Dropping that of a change leaves the transactions that were
+    /// completed; the outcome of the last one is unknown.
+    pub async fn run(self) -> Result<Outcome, CommandError> {
         match self {
-            Self::Relay(command) => command.run().await,
-            Self::Print(command) => command.run(),
+            Self::Status(command) => command.run().await,
+            Self::Why(command) => command.run().await,
+            Self::List(command) => command.run().await,
+            Self::Show(command) => command.run().await,
+            Self::Blocked(command) => command.run().await,
+            Self::Relays(command) => command.run().await,
+            Self::Partitions(command) => command.run().await,
+            Self::Retry(command) => command.run(Change::Retry).await,
+            Self::Skip(command) => command.run(Change::Skip).await,
+            Self::Replay(command) => command.run(Change::Replay).await,
+            Self::Resume(command) => command.run().await,
+            Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
+            Self::Print(command) => command.run().map(|()| Outcome::Well),
         }
     }
 }

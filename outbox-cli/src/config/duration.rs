@@ -28,7 +28,7 @@ pub(super) fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opt
     deserialize(deserializer).map(Some)
 }
 
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub(crate) fn parse(text: &str) -> Option<Duration> {
     let digits = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
     let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;

@@ -2,14 +2,16 @@
 //!
 //! Invariants: an unknown key is an error, never ignored. What holds a secret is a [`Secret`], which no text shows, and no error shows the text of a line.
 
-mod duration;
+pub(crate) mod duration;
 mod environment;
 mod file;
 mod outbox;
 
 use std::path::{Path, PathBuf};
 
-pub use self::outbox::{Outbox, OutboxSection, PoisonSection, RelaySection, Secret, StreamSection};
+pub use self::outbox::{
+    EventSection, Outbox, OutboxSection, PoisonSection, RelaySection, Secret, StreamSection,
+};
 pub use environment::Environment;
 pub use file::{File, HttpSection, LogFormat, LogSection};
 

@@ -66,10 +66,26 @@ pub struct OutboxSection {
     pub nats_ca: Option<PathBuf>,
     /// Whether connections without TLS are refused. Default: no.
     pub nats_require_tls: bool,
+    /// Events whose payloads operators may see. Default: none.
+    pub events: Vec<EventSection>,
     /// The stream.
     pub stream: StreamSection,
     /// The relay.
     pub relay: RelaySection,
+}
+
+/// An entry of `events`: an event whose payload operators may see, except for its sensitive fields.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct EventSection {
+    /// The event type, such as `order.placed`.
+    #[serde(rename = "type")]
+    pub event_type: String,
+    /// The version of its payload.
+    pub version: u32,
+    /// Names of fields that are masked, at any depth. It must be given, so that nobody forgets it.
+    pub sensitive: Vec<String>,
 }
 
 impl Default for OutboxSection {
@@ -86,6 +102,7 @@ impl Default for OutboxSection {
             nats_credentials: None,
             nats_ca: None,
             nats_require_tls: false,
+            events: Vec::new(),
             stream: StreamSection::default(),
             relay: RelaySection::default(),
         }

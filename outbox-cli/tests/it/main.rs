@@ -1,4 +1,4 @@
-//! The program `outbox`: its configuration, and its relay on real servers.
+//! The program `outbox`: its configuration, its relay and its commands of operators on real servers.
 
 #![expect(
     clippy::unwrap_used,
@@ -8,5 +8,6 @@
 mod config;
 mod deploy;
 mod guide;
+mod operate;
 mod place;
 mod program;

@@ -8,7 +8,7 @@ use outbox::core::{FailureClass, Message, PublishError, Publisher, Receipt, Rela
 use outbox::sea_orm::{ConnectError, SqlStore};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 
-use super::servers;
+use crate::commands::servers;
 use crate::config::{Config, Outbox};
 
 /// Checks the addresses of the servers and the settings of the relay.

@@ -7,7 +7,6 @@ mod metrics;
 mod one;
 mod probes;
 mod run;
-mod servers;
 mod systemd;
 
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use std::thread;
 use outbox::core::shutdown::CancellationToken;
 use outbox::core::{Relay, RelayError, StoreError};
 use outbox::nats::async_nats::Client;
-use outbox::nats::{EventStream, ProvisionError, connect_options};
+use outbox::nats::{EventStream, ProvisionError};
 use outbox::sea_orm::{SqlStore, migration};
 use outbox::{Failure, RunError, Runner};
 use sea_orm::{ConnectOptions, DatabaseConnection};
@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::check;
 use super::metrics::Metrics;
 use super::probes::Probes;
-use super::servers;
+use crate::commands::servers;
 use crate::config::Outbox;
 
 /// Threads of an outbox. A relay waits far more than it computes.
@@ -95,7 +95,8 @@ async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<Runne
     migrate(&db, outbox).await?;
     let stream = outbox.section.stream.event_stream()?;
     probes.waits_for(index, "it waits for nats");
-    let client = connect(&stream, outbox).await?;
+    let options = servers::options(outbox).await?;
+    let client = stream.connect_with(servers::of(outbox)?, options).await?;
     probes.waits_for(index, "it waits for the stream");
     provision(&stream, &client).await?;
     let store = SqlStore::new(db).with_names(&outbox.table_names()?)?;
@@ -113,26 +114,6 @@ async fn migrate(db: &DatabaseConnection, outbox: &Outbox) -> Result<(), Failure
         migration::writers::migrate_with(db, &names).await?;
     }
     Ok(())
-}
-
-async fn connect(stream: &EventStream, outbox: &Outbox) -> Result<Client, Failure> {
-    let section = &outbox.section;
-    let mut options = connect_options()
-        .name(format!("outbox {}", stream.name()))
-        .require_tls(section.nats_require_tls);
-    if let Some(path) = &section.nats_ca {
-        options = options.add_root_certificates(path.clone());
-    }
-    if let Some(path) = &outbox.nats_credentials {
-        let read = options.credentials_file(path).await;
-        options = read.map_err(|error| {
-            format!(
-                "the credentials file {} of nats cannot be used: {error}",
-                path.display()
-            )
-        })?;
-    }
-    Ok(stream.connect_with(servers::of(outbox)?, options).await?)
 }
 
 /// A server that has no leader yet, or that another process changes, is waited for, as one that is away.

@@ -1,0 +1,220 @@
+//! Arguments that several commands share: which outbox, which messages, which form of answer.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use outbox::core::{Aggregate, MessageId, MessageStatus, Selection};
+use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
+use time::{Date, OffsetDateTime};
+use uuid::Uuid;
+
+use crate::config::duration;
+use crate::failure::CommandError;
+use crate::output::Format;
+
+/// Which outbox, and in which form it answers.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct PlaceArguments {
+    /// The configuration file of the relay program; without it all settings have their defaults, and the environment says where the servers are.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The outbox, by its name in the file. Needed if the file has several.
+    #[arg(long, value_name = "NAME")]
+    pub outbox: Option<String>,
+    /// How long an answer of the database or of NATS is waited for.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    pub timeout: Duration,
+    /// The form of the answer.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// Which messages.
+#[derive(Debug, Clone, Default, Args)]
+#[non_exhaustive]
+pub struct SelectionArguments {
+    /// Only this message.
+    #[arg(value_name = "MESSAGE", value_parser = parse_id)]
+    pub id: Option<MessageId>,
+    /// Only messages of this aggregate, such as `order/4711`.
+    #[arg(long, value_name = "TYPE/ID", value_parser = parse_aggregate)]
+    pub aggregate: Option<Aggregate>,
+    /// Only messages of aggregates of this type.
+    #[arg(long, value_name = "TYPE", conflicts_with = "aggregate")]
+    pub aggregate_type: Option<String>,
+    /// Only messages of this event type, such as `order.placed`.
+    #[arg(long = "type", value_name = "EVENT")]
+    pub event_type: Option<String>,
+    /// Only messages that were recorded at this time or later: `2h` ago, a date, or a time by RFC 3339.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub since: Option<OffsetDateTime>,
+    /// Only messages that were recorded before this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub until: Option<OffsetDateTime>,
+}
+
+impl SelectionArguments {
+    /// Whether nothing narrows the selection.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.id.is_none()
+            && self.aggregate.is_none()
+            && self.aggregate_type.is_none()
+            && self.event_type.is_none()
+            && self.since.is_none()
+            && self.until.is_none()
+    }
+
+    pub(crate) fn selection(&self) -> Selection {
+        let mut selection = self.id.map_or_else(Selection::all, Selection::id);
+        if let Some(aggregate) = &self.aggregate {
+            selection = selection.aggregate(aggregate);
+        }
+        if let Some(aggregate_type) = &self.aggregate_type {
+            selection = selection.aggregate_type(aggregate_type);
+        }
+        if let Some(event_type) = &self.event_type {
+            selection = selection.event_type(event_type);
+        }
+        if let Some(since) = self.since {
+            selection = selection.recorded_from(since);
+        }
+        if let Some(until) = self.until {
+            selection = selection.recorded_until(until);
+        }
+        selection
+    }
+}
+
+/// The statuses of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
+#[non_exhaustive]
+pub enum StatusArgument {
+    /// To be published.
+    Pending,
+    /// Set aside until their aggregate or their own time is due.
+    Waiting,
+    /// Published and still kept.
+    Published,
+    /// Dead letters.
+    Dead,
+}
+
+impl From<StatusArgument> for MessageStatus {
+    fn from(status: StatusArgument) -> Self {
+        match status {
+            StatusArgument::Pending => Self::Pending,
+            StatusArgument::Waiting => Self::Waiting,
+            StatusArgument::Published => Self::Published,
+            StatusArgument::Dead => Self::Dead,
+        }
+    }
+}
+
+/// How many rows a list has.
+#[derive(Debug, Clone, Copy, Args)]
+#[non_exhaustive]
+pub struct LimitArguments {
+    /// At most so many.
+    #[arg(long, value_name = "N", default_value = "50")]
+    pub limit: NonZeroU32,
+}
+
+/// A message or an aggregate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Subject {
+    /// The message with this id.
+    Message(MessageId),
+    /// An aggregate.
+    Aggregate(Aggregate),
+}
+
+pub(crate) fn parse_subject(text: &str) -> Result<Subject, String> {
+    match parse_id(text) {
+        Ok(id) => Ok(Subject::Message(id)),
+        Err(_) if text.contains('/') => Ok(Subject::Aggregate(parse_aggregate(text)?)),
+        Err(_) => Err("neither the id of a message (a UUID) nor an aggregate (`order/4711`)".to_owned()),
+    }
+}
+
+pub(crate) fn parse_id(text: &str) -> Result<MessageId, String> {
+    let id = Uuid::parse_str(text);
+    id.map(MessageId::from)
+        .map_err(|_| "no id of a message; it is a UUID, as `outbox list` shows it".to_owned())
+}
+
+pub(crate) fn parse_aggregate(text: &str) -> Result<Aggregate, String> {
+    match text.split_once('/') {
+        Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
+            Ok(Aggregate::new(aggregate_type, id))
+        }
+        _ => Err("no aggregate; write its type and its id, such as `order/4711`".to_owned()),
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    duration::parse(text)
+        .ok_or_else(|| "no duration; write a whole number and a unit, such as `30s` or `2h`".to_owned())
+}
+
+/// By the clock of this machine, if the time is given as a duration.
+pub(crate) fn parse_time(text: &str) -> Result<OffsetDateTime, String> {
+    if let Some(ago) = duration::parse(text) {
+        let time = time::Duration::try_from(ago)
+            .ok()
+            .and_then(|ago| OffsetDateTime::now_utc().checked_sub(ago));
+        return time.ok_or_else(|| "longer ago than there are times".to_owned());
+    }
+    if let Ok(date) = Date::parse(text, format_description!("[year]-[month]-[day]")) {
+        return Ok(date.midnight().assume_utc());
+    }
+    OffsetDateTime::parse(text, &Rfc3339).map_err(|_| {
+        "no time; write `2h` for two hours ago, a date such as `2026-11-20` (UTC), or a time such as `2026-11-20T06:00:00Z`"
+            .to_owned()
+    })
+}
+
+/// Refuses a change of everything that nobody has asked for.
+pub(crate) fn refuse_everything(selection: &SelectionArguments, all: bool) -> Result<(), CommandError> {
+    if selection.is_empty() && !all {
+        return Err(CommandError::configuration(
+            "nothing is selected; name a message or a filter, or write `--all`",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_is_a_message_or_an_aggregate() {
+        let id = "019ab000-0000-7000-8000-000000000001";
+        assert_eq!(
+            parse_subject(id).unwrap(),
+            Subject::Message(parse_id(id).unwrap())
+        );
+        let aggregate = Subject::Aggregate(Aggregate::new("order", "47/11"));
+        assert_eq!(parse_subject("order/47/11").unwrap(), aggregate);
+        for text in ["", "4711", "/4711", "order/"] {
+            parse_subject(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_time_is_an_age_a_date_or_a_time_with_an_offset() {
+        let midnight = parse_time("2026-11-20").unwrap();
+        assert_eq!(parse_time("2026-11-20T01:00:00+01:00").unwrap(), midnight);
+        let before = OffsetDateTime::now_utc();
+        let two_hours_ago = parse_time("2h").unwrap() + time::Duration::hours(2);
+        assert!((before..=OffsetDateTime::now_utc()).contains(&two_hours_ago));
+        for text in ["", "2", "yesterday", "2026-11-20T06:00"] {
+            parse_time(text).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `outbox retry`, `skip`, `replay` and `resume`: what they would do, and with `--yes` the change itself.
+//!
+//! Invariant: nothing is changed without `--yes`, and nobody is asked a question, so a script never hangs.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use outbox::core::{Aggregate, MessageStatus, Selection};
+use outbox_admin::{Applied, Change, Preview, ResumePreview};
+use serde::Serialize;
+
+use super::arguments::{PlaceArguments, SelectionArguments, parse_aggregate, refuse_everything};
+use super::place::Place;
+use super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, plain, say};
+
+/// Arguments of `outbox retry`, `skip` and `replay`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ChangeCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The messages.
+    #[command(flatten)]
+    pub selection: SelectionArguments,
+    /// All messages that the command can change.
+    #[arg(long)]
+    pub all: bool,
+    /// Do it. Otherwise the command only says what it would do.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+impl ChangeCommand {
+    pub(super) async fn run(self, change: Change) -> Result<Outcome, CommandError> {
+        refuse_everything(&self.selection, self.all)?;
+        let selection = match change {
+            Change::Replay => self.selection.selection(),
+            _ => self.selection.selection().status(MessageStatus::Dead),
+        };
+        let place = Place::open(&self.place).await?;
+        place.say_where();
+        if self.yes {
+            return self.apply(&place, change, &selection).await;
+        }
+        let preview = place
+            .ask(outbox_admin::preview(&place.store, change, &selection))
+            .await?;
+        output::one(self.place.output, &preview)?;
+        if preview.messages == 0 {
+            say(nothing(change));
+            return Ok(Outcome::NothingMatched);
+        }
+        say("nothing was changed; repeat it with `--yes`");
+        Ok(Outcome::Well)
+    }
+
+    async fn apply(
+        &self,
+        place: &Place,
+        change: Change,
+        selection: &Selection,
+    ) -> Result<Outcome, CommandError> {
+        // A crash or an error here leaves the transactions that were completed; `apply` says what a repetition does.
+        let applied = place
+            .ask(outbox_admin::apply(&place.store, change, selection))
+            .await?;
+        output::one(self.place.output, &applied)?;
+        if applied.messages == 0 {
+            say(nothing(change));
+            return Ok(Outcome::NothingMatched);
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+fn nothing(change: Change) -> &'static str {
+    match change {
+        Change::Retry => "no dead letter matches",
+        Change::Skip => "no dead letter that halts its aggregate matches",
+        _ => "no published message and no dead letter matches",
+    }
+}
+
+/// Arguments of `outbox resume`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ResumeCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The aggregate, such as `order/4711`.
+    #[arg(value_name = "TYPE/ID", value_parser = parse_aggregate)]
+    pub aggregate: Aggregate,
+    /// Do it. Otherwise the command only says what it would do.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+impl ResumeCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        place.say_where();
+        let preview = place
+            .ask(outbox_admin::preview_resume(&place.store, &self.aggregate))
+            .await?;
+        if !self.yes || !preview.can_resume {
+            output::one(self.place.output, &preview)?;
+            if !preview.can_resume {
+                return Ok(Outcome::NothingMatched);
+            }
+            say("nothing was changed; repeat it with `--yes`");
+            return Ok(Outcome::Well);
+        }
+        let resumed = place
+            .ask(outbox_admin::apply_resume(&place.store, &self.aggregate))
+            .await?;
+        let resumed = Resumed {
+            change: "resume",
+            aggregate_type: self.aggregate.aggregate_type,
+            aggregate_id: self.aggregate.id,
+            resumed,
+        };
+        output::one(self.place.output, &resumed)?;
+        Ok(if resumed.resumed {
+            Outcome::Well
+        } else {
+            Outcome::NothingMatched
+        })
+    }
+}
+
+/// What `resume` has done.
+#[derive(Debug, Serialize)]
+struct Resumed {
+    change: &'static str,
+    aggregate_type: String,
+    aggregate_id: String,
+    /// Whether there was a back-off to end.
+    resumed: bool,
+}
+
+impl Print for Preview {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("change", |preview| preview.change.as_str().to_owned()),
+        Column::new("messages", |preview| preview.messages.to_string()),
+        Column::new("complete", |preview| text::yes(preview.is_complete)),
+        Column::new("aggregates", |preview| preview.aggregates.to_string()),
+        Column::new("halts_ended", |preview| preview.halts_ended.to_string()),
+        Column::new("in_order", |preview| preview.in_order.to_string()),
+        Column::new("out_of_order", |preview| preview.out_of_order.to_string()),
+        Column::new("recorded_from", |preview| {
+            text::any(preview.recorded_from.map(text::time))
+        }),
+        Column::new("recorded_until", |preview| {
+            text::any(preview.recorded_until.map(text::time))
+        }),
+    ];
+
+    fn name(&self) -> String {
+        self.change.as_str().to_owned()
+    }
+
+    fn text(&self) -> Option<String> {
+        let verb = match self.change {
+            Change::Replay => "copy",
+            other => other.as_str(),
+        };
+        let bound = if self.is_complete { "" } else { "at least " };
+        let mut text = format!(
+            "would {verb} {bound}{} of {}",
+            text::counted(self.messages, "message", "messages"),
+            text::counted(self.aggregates, "aggregate", "aggregates")
+        );
+        // Writing to a `String` does not fail.
+        if let (Some(from), Some(until)) = (self.recorded_from, self.recorded_until) {
+            let _ = write!(
+                text,
+                ", recorded from {} to {}",
+                text::time(from),
+                text::time(until)
+            );
+        }
+        text.push('\n');
+        for (event_type, messages) in &self.event_types {
+            let _ = writeln!(text, "  {messages:>8}  {}", plain(event_type));
+        }
+        for error in &self.errors {
+            let _ = writeln!(text, "  {:>8}  error: {}", error.messages, plain(&error.error));
+        }
+        for effect in &self.effects {
+            let _ = writeln!(text, "  {effect}");
+        }
+        Some(text)
+    }
+}
+
+impl Print for Applied {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("change", |applied| applied.change.as_str().to_owned()),
+        Column::new("messages", |applied| applied.messages.to_string()),
+    ];
+
+    fn name(&self) -> String {
+        self.change.as_str().to_owned()
+    }
+
+    fn text(&self) -> Option<String> {
+        let (one, many) = match self.change {
+            Change::Retry => ("dead letter is pending again", "dead letters are pending again"),
+            Change::Skip => ("dead letter is skipped", "dead letters are skipped"),
+            _ => ("copy is recorded", "copies are recorded"),
+        };
+        Some(format!("{}\n", text::counted(self.messages, one, many)))
+    }
+}
+
+impl Print for ResumePreview {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("aggregate", Print::name),
+        Column::new("can_resume", |preview| text::yes(preview.can_resume)),
+        Column::new("ends_in", |preview| {
+            text::any(preview.blocked_for.map(text::duration))
+        }),
+        Column::new("halted_by", |preview| text::any(preview.halted_by)),
+        Column::new("effect", |preview| preview.effect.clone()),
+    ];
+
+    fn name(&self) -> String {
+        format!("{}/{}", self.aggregate_type, self.aggregate_id)
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(format!("{}: {}\n", plain(&self.name()), self.effect))
+    }
+}
+
+impl Print for Resumed {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("aggregate", Print::name),
+        Column::new("resumed", |resumed| text::yes(resumed.resumed)),
+    ];
+
+    fn name(&self) -> String {
+        format!("{}/{}", self.aggregate_type, self.aggregate_id)
+    }
+
+    fn text(&self) -> Option<String> {
+        let done = if self.resumed {
+            "its back-off has ended"
+        } else {
+            "it is not blocked any more, or halted"
+        };
+        Some(format!("{}: {done}\n", plain(&self.name())))
+    }
+}

@@ -1,0 +1,182 @@
+//! `outbox list` and `outbox show`: the messages of an outbox.
+
+use clap::Args;
+use outbox::core::MessageId;
+use outbox_admin::{MessageDetail, MessageRow};
+
+use super::arguments::{LimitArguments, PlaceArguments, SelectionArguments, StatusArgument, parse_id};
+use super::place::Place;
+use super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, say};
+
+/// Arguments of `outbox list`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ListCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The messages.
+    #[command(flatten)]
+    pub selection: SelectionArguments,
+    /// Only messages of this status. Without it, published messages are listed too, for which a database may read its whole table: give `--since`.
+    #[arg(long, value_enum)]
+    pub status: Option<StatusArgument>,
+    /// Only messages behind this row id: the next page.
+    #[arg(long, value_name = "ROW_ID")]
+    pub after: Option<i64>,
+    /// How many.
+    #[command(flatten)]
+    pub limit: LimitArguments,
+}
+
+impl ListCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let mut selection = self.selection.selection();
+        selection.status = self.status.map(Into::into);
+        selection.after = self.after;
+        let place = Place::open(&self.place).await?;
+        let limit = self.limit.limit;
+        let rows = place
+            .ask(outbox_admin::list(&place.store, &selection, limit))
+            .await?;
+        output::many(self.place.output, &rows)?;
+        if rows.len() == limit.get() as usize
+            && let Some(last) = rows.last()
+        {
+            say(&format!("there may be more: `--after {}`", last.row_id));
+        }
+        if rows.is_empty() {
+            say("no message matches");
+            return Ok(Outcome::NothingMatched);
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+/// Arguments of `outbox show`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ShowCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The message.
+    #[arg(value_name = "MESSAGE", value_parser = parse_id)]
+    pub id: MessageId,
+    /// Show the payload too. Only of events that the program or the file (`events`) knows, with their sensitive fields masked.
+    #[arg(long)]
+    pub payload: bool,
+}
+
+impl ShowCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let shown = self.payload.then(|| place.shown());
+        let detail = place
+            .ask(outbox_admin::show(&place.store, self.id, shown.as_ref()))
+            .await?;
+        let Some(detail) = detail else {
+            say(&format!(
+                "the outbox does not hold message {0}; next: outbox why {0}",
+                self.id
+            ));
+            return Ok(Outcome::NothingMatched);
+        };
+        output::one(self.place.output, &detail)?;
+        Ok(Outcome::Well)
+    }
+}
+
+/// The status, and whether the message halts its aggregate.
+fn status(row: &MessageRow) -> String {
+    let halts = if row.halts { ", halts" } else { "" };
+    format!("{}{halts}", row.status.as_str())
+}
+
+impl Print for MessageRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("id", |row| row.id.to_string()),
+        Column::new("status", status),
+        Column::new("aggregate", |row| {
+            format!("{}/{}", row.aggregate_type, row.aggregate_id)
+        }),
+        Column::new("number", |row| text::any(row.sequence)),
+        Column::new("type", |row| row.event_type.clone()),
+        Column::new("recorded", |row| text::time(row.recorded_at)),
+        Column::wide("published", |row| text::any(row.published_at.map(text::time))),
+        Column::wide("attempts", |row| row.attempts.to_string()),
+        Column::wide("failures", |row| row.failures.to_string()),
+        Column::wide("row_id", |row| row.row_id.to_string()),
+        Column::wide("event_id", |row| row.event_id.to_string()),
+        Column::new("error", |row| row.error.clone().unwrap_or_default()),
+    ];
+
+    fn name(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+impl Print for MessageDetail {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("id", |detail| detail.row.id.to_string()),
+        Column::new("status", |detail| status(&detail.row)),
+        Column::new("aggregate", |detail| {
+            format!("{}/{}", detail.row.aggregate_type, detail.row.aggregate_id)
+        }),
+        Column::new("number", |detail| text::any(detail.row.sequence)),
+        Column::new("type", |detail| detail.row.event_type.clone()),
+        Column::new("version", |detail| {
+            text::any(detail.content.as_ref().map(|content| content.event_version))
+        }),
+        Column::new("partition", |detail| detail.partition.to_string()),
+        Column::new("recorded", |detail| text::time(detail.row.recorded_at)),
+        Column::new("published", |detail| {
+            text::any(detail.row.published_at.map(text::time))
+        }),
+        Column::new("delayed_for", |detail| {
+            text::any(detail.delayed_for.map(text::duration))
+        }),
+        Column::new("attempts", |detail| detail.row.attempts.to_string()),
+        Column::new("failures", |detail| detail.row.failures.to_string()),
+        Column::new("error", |detail| detail.row.error.clone().unwrap_or_default()),
+        Column::new("damage", |detail| detail.damage.clone().unwrap_or_default()),
+        Column::new("event_id", |detail| detail.row.event_id.to_string()),
+        Column::new("row_id", |detail| detail.row.row_id.to_string()),
+        Column::new("subject", |detail| {
+            let content = detail.content.as_ref();
+            text::any(content.and_then(|content| content.subject.clone()))
+        }),
+        Column::new("content_type", |detail| {
+            text::any(
+                detail
+                    .content
+                    .as_ref()
+                    .map(|content| content.content_type.clone()),
+            )
+        }),
+        Column::new("bytes", |detail| {
+            text::any(detail.content.as_ref().map(|content| content.payload_bytes))
+        }),
+        Column::new("headers", |detail| {
+            let headers = detail.content.iter().flat_map(|content| &content.headers);
+            headers
+                .map(|(name, value)| format!("{name}: {value}"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        }),
+        Column::new("payload", |detail| {
+            let content = detail.content.as_ref();
+            text::any(content.and_then(|content| content.payload.clone()))
+        }),
+    ];
+
+    fn name(&self) -> String {
+        self.row.id.to_string()
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(text::lines(Self::COLUMNS, self))
+    }
+}

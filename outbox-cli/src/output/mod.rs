@@ -1,0 +1,109 @@
+//! What a command prints: data to the standard output in the form that was asked for, words to the standard error.
+//!
+//! Invariants: the keys of JSON are the fields of `outbox-admin`, whatever a table shows; the values of a table, and of what is said to people, hold no control
+//! characters, so that an id or an error text cannot steer a terminal.
+
+mod grid;
+
+use std::io::{ErrorKind, Write};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+pub(crate) use grid::{Column, plain};
+
+use crate::failure::CommandError;
+
+/// The form of the data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, ValueEnum)]
+#[non_exhaustive]
+pub enum Format {
+    /// A table for people, or a text.
+    #[default]
+    Table,
+    /// A table with all columns.
+    Wide,
+    /// JSON: an array for a list, otherwise an object.
+    Json,
+    /// An object of JSON in each line.
+    Jsonl,
+    /// All columns, separated by commas, with a header.
+    Csv,
+    /// The name of each thing in a line: the argument for the next command.
+    Name,
+}
+
+/// Something that can be printed in every form.
+pub(crate) trait Print: Serialize + Sized + 'static {
+    /// The columns of a table.
+    const COLUMNS: &'static [Column<Self>];
+
+    /// What the next command calls it.
+    fn name(&self) -> String;
+
+    /// A text for people instead of a row of a table.
+    fn text(&self) -> Option<String> {
+        None
+    }
+}
+
+/// Prints a list.
+pub(crate) fn many<T: Print>(format: Format, things: &[T]) -> Result<(), CommandError> {
+    match format {
+        Format::Json => write(&pretty(&things)?),
+        _ => write(&render(format, things)?),
+    }
+}
+
+/// Prints one thing.
+pub(crate) fn one<T: Print>(format: Format, thing: &T) -> Result<(), CommandError> {
+    match format {
+        Format::Json => write(&pretty(thing)?),
+        _ => write(&render(format, std::slice::from_ref(thing))?),
+    }
+}
+
+fn render<T: Print>(format: Format, things: &[T]) -> Result<String, CommandError> {
+    match format {
+        Format::Table => {
+            let texts: Option<Vec<String>> = things.iter().map(Print::text).collect();
+            Ok(match texts {
+                Some(texts) if !things.is_empty() => texts.join("\n"),
+                _ => grid::table(T::COLUMNS, things, false),
+            })
+        }
+        Format::Wide => Ok(grid::table(T::COLUMNS, things, true)),
+        Format::Csv => grid::csv(T::COLUMNS, things).map_err(CommandError::failed),
+        Format::Name => Ok(things
+            .iter()
+            .map(|thing| format!("{}\n", plain(&thing.name())))
+            .collect()),
+        Format::Json | Format::Jsonl => {
+            let lines = things.iter().map(|thing| {
+                let line = serde_json::to_string(thing).map_err(CommandError::failed)?;
+                Ok(format!("{line}\n"))
+            });
+            lines.collect()
+        }
+    }
+}
+
+fn pretty(thing: &impl Serialize) -> Result<String, CommandError> {
+    let text = serde_json::to_string_pretty(thing).map_err(CommandError::failed)?;
+    Ok(format!("{text}\n"))
+}
+
+/// Writes data. A reader that has seen enough, such as `head`, is no failure.
+fn write(text: &str) -> Result<(), CommandError> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Says something to people.
+pub(crate) fn say(words: &str) {
+    // Nobody can be told that nobody listens.
+    let _ = writeln!(std::io::stderr(), "{words}");
+}

@@ -1,0 +1,61 @@
+//! Runs a command of the program and keeps what it has answered.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::place::Place;
+
+/// What a command has answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) code: Option<i32>,
+    /// The data.
+    pub(super) out: String,
+    /// The words.
+    pub(super) said: String,
+}
+
+impl Answer {
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub(super) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+}
+
+/// Runs the program with these variables and no others.
+pub(super) fn run(words: &[&str], variables: &[(&str, &str)]) -> Answer {
+    let output = Command::new(env!("CARGO_BIN_EXE_outbox"))
+        .args(words)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    Answer {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        said: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// Runs a command on the outbox of a place, with NATS at this address.
+pub(super) fn at(place: &Place, nats: &str, words: &[&str]) -> Answer {
+    let file = place.folder.path().join("outbox.toml");
+    let events =
+        "events = [{ type = \"order.placed\", version = 1, sensitive = [\"email\"] }]\n[outbox.stream]";
+    let text = place.outbox("shop").replace("[outbox.stream]", events);
+    std::fs::write(&file, text).unwrap();
+    let mut all = words.to_vec();
+    all.extend(["--config", file.to_str().unwrap()]);
+    run(&all, &[("DATABASE_URL", &place.url), ("NATS_URL", nats)])
+}
+
+/// Runs a command on the outbox of a place.
+pub(super) fn ask(place: &Place, words: &[&str]) -> Answer {
+    at(place, &place.nats, words)
+}

@@ -1,0 +1,172 @@
+//! `outbox retry`, `skip`, `replay` and `resume` on real servers: nothing happens without `--yes`.
+
+use outbox::core::{Fitness, MessageId};
+
+use super::answer::ask;
+use super::plant::{Planted, dead, failed};
+use crate::place::{Kind, Place};
+
+/// The status of a message, or `halts` if it halts its aggregate.
+fn status(place: &Place, id: MessageId) -> String {
+    let json = ask(place, &["show", &id.to_string(), "-o", "json"])
+        .expect(0)
+        .json();
+    match json["halts"].as_bool() {
+        Some(true) => "halts".to_owned(),
+        _ => json["status"].as_str().unwrap().to_owned(),
+    }
+}
+
+async fn a_change_needs_yes(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    let (id, behind) = (planted.placed("1").await, planted.placed("1").await);
+    let relay = planted.relay(Fitness::Fit).await;
+    planted.settle(&relay.1, id, dead(true)).await;
+    let name = id.to_string();
+    for words in [["skip", &name], ["retry", &name], ["replay", &name]] {
+        let answer = ask(place, &words).expect(0);
+        assert!(answer.out.starts_with("would "), "{answer:?}");
+        assert!(
+            answer
+                .said
+                .contains("nothing was changed; repeat it with `--yes`"),
+            "{answer:?}"
+        );
+        assert_eq!(
+            (status(place, id).as_str(), status(place, behind).as_str()),
+            ("halts", "waiting")
+        );
+    }
+    let skipped = ask(place, &["skip", &name, "--yes", "-o", "json"])
+        .expect(0)
+        .json();
+    assert_eq!(
+        (&skipped["change"], &skipped["messages"]),
+        (&"skip".into(), &1.into())
+    );
+    assert_eq!(status(place, id), "dead");
+    let again = ask(place, &["skip", &name]).expect(5);
+    assert!(again.said.contains("no dead letter that halts"), "{again:?}");
+    let retried = ask(place, &["retry", "--aggregate", "order/1", "--yes"]).expect(0);
+    assert_eq!(retried.out, "1 dead letter is pending again\n");
+    assert_ne!(status(place, id), "dead");
+    ask(place, &["retry", "--all", "--yes"]).expect(5);
+    planted.publish_after(&relay).await;
+    let replayed = ask(
+        place,
+        &[
+            "replay",
+            "--type",
+            "order.placed",
+            "--since",
+            "1h",
+            "--yes",
+            "-o",
+            "json",
+        ],
+    )
+    .expect(0);
+    assert_eq!(replayed.json()["messages"], 2);
+    assert_eq!(
+        ask(place, &["list", "--status", "pending", "-o", "name"])
+            .expect(0)
+            .out
+            .lines()
+            .count(),
+        2
+    );
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_change_in_postgres_needs_yes() {
+    a_change_needs_yes(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_change_in_mariadb_needs_yes() {
+    a_change_needs_yes(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn a_change_in_sqlite_needs_yes() {
+    a_change_needs_yes(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn a_change_of_everything_must_be_asked_for() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    for change in ["retry", "skip", "replay"] {
+        let answer = ask(&planted.place, &[change, "--yes"]).expect(2);
+        assert!(answer.said.contains("or write `--all`"), "{answer:?}");
+        ask(&planted.place, &[change, "--all"]).expect(5);
+    }
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_preview_says_what_becomes_of_the_order() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let (halting, passed) = (planted.placed("1").await, planted.placed("2").await);
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, halting, dead(true)).await;
+    planted.settle(&leases, passed, dead(false)).await;
+    let answer = ask(&planted.place, &["retry", "--type", "order.placed"]).expect(0);
+    for text in [
+        "would retry 2 messages of 2 aggregates",
+        "2  error: maximum payload exceeded",
+        "1 keeps its order",
+        "1 may come after later messages",
+        "1 halted aggregate goes on",
+    ] {
+        assert!(answer.out.contains(text), "{text}: {answer:?}");
+    }
+    assert!(
+        answer.said.contains("outbox `shop`: postgres, table "),
+        "{answer:?}"
+    );
+    planted.close().await;
+}
+
+async fn resume_ends_a_back_off_and_no_halt(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    let (one, two) = (planted.placed("1").await, planted.placed("2").await);
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, one, failed()).await;
+    planted.settle(&leases, two, dead(true)).await;
+    let preview = ask(place, &["resume", "order/1"]).expect(0);
+    assert!(preview.out.contains("its back-off of"), "{preview:?}");
+    ask(place, &["resume", "order/1"]).expect(0);
+    let resumed = ask(place, &["resume", "order/1", "--yes"]).expect(0);
+    assert_eq!(resumed.out, "order/1: its back-off has ended\n");
+    ask(place, &["resume", "order/1", "--yes"]).expect(5);
+    let halted = ask(place, &["resume", "order/2", "--yes"]).expect(5);
+    assert!(halted.out.contains(&format!("outbox retry {two}")), "{halted:?}");
+    assert_eq!(status(place, two), "halts");
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn resume_ends_a_back_off_in_postgres_and_no_halt() {
+    resume_ends_a_back_off_and_no_halt(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn resume_ends_a_back_off_in_mariadb_and_no_halt() {
+    resume_ends_a_back_off_and_no_halt(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn resume_ends_a_back_off_in_sqlite_and_no_halt() {
+    resume_ends_a_back_off_and_no_halt(Kind::Sqlite).await;
+}

@@ -1,0 +1,268 @@
+//! `outbox status`, `list`, `show`, `blocked`, `relays` and `partitions` on real servers.
+
+use outbox::core::{Fitness, MessageId};
+
+use super::answer::{Answer, ask, at, run};
+use super::plant::{Planted, dead, failed};
+use crate::place::Kind;
+
+fn lines(answer: &Answer) -> Vec<&str> {
+    answer.out.lines().collect()
+}
+
+async fn status_ends_with_what_it_has_found(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.publish().await;
+    let state = |answer: &Answer| answer.json()[0]["state"].as_str().unwrap().to_owned();
+    let answer = ask(place, &["status", "-o", "json"]).expect(3);
+    assert_eq!(answer.json()[0]["reasons"][0]["what"], "no relay is alive");
+    let id = planted.placed("1").await;
+    assert_eq!(state(&ask(place, &["status", "-o", "json"]).expect(4)), "stuck");
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    assert_eq!(state(&ask(place, &["status", "-o", "json"]).expect(0)), "well");
+    let away = at(place, "nats://127.0.0.1:1", &["status"]).expect(3);
+    assert!(away.out.contains("from here, nats cannot be asked"), "{away:?}");
+    planted.settle(&leases, id, dead(true)).await;
+    let answer = ask(place, &["status"]).expect(3);
+    assert!(answer.out.contains("next: outbox blocked --halted"), "{answer:?}");
+    assert!(answer.out.contains("dead letters 1"), "{answer:?}");
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn status_of_postgres_ends_with_what_it_has_found() {
+    status_ends_with_what_it_has_found(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn status_of_mariadb_ends_with_what_it_has_found() {
+    status_ends_with_what_it_has_found(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn status_of_sqlite_ends_with_what_it_has_found() {
+    status_ends_with_what_it_has_found(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn filters_narrow_a_list_and_nothing_is_5() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    let (one, two) = (planted.placed("1").await, planted.viewed("2").await);
+    let names = |words: &[&str]| {
+        let answer = ask(place, &[&["list", "-o", "name"], words].concat()).expect(0);
+        answer.out
+    };
+    assert_eq!(names(&[]), format!("{one}\n{two}\n"));
+    for filter in [
+        ["--aggregate", "order/1"],
+        ["--type", "order.placed"],
+        ["--limit", "1"],
+    ] {
+        assert_eq!(names(&filter), format!("{one}\n"), "{filter:?}");
+    }
+    assert_eq!(
+        names(&[
+            "--aggregate-type",
+            "order",
+            "--since",
+            "1h",
+            "--status",
+            "pending"
+        ]),
+        format!("{one}\n{two}\n")
+    );
+    for filter in [
+        ["--status", "dead"],
+        ["--until", "1h"],
+        ["--aggregate", "order/3"],
+    ] {
+        let answer = ask(place, &[&["list"], &filter[..]].concat()).expect(5);
+        assert!(answer.said.contains("no message matches"), "{answer:?}");
+    }
+    let first = ask(place, &["list", "--limit", "1", "-o", "json"]).expect(0);
+    let after = first.json()[0]["row_id"].to_string();
+    assert!(first.said.contains(&format!("--after {after}")), "{first:?}");
+    assert_eq!(names(&["--after", &after]), format!("{two}\n"));
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn each_form_holds_the_same_messages() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let place = &planted.place;
+    // An id that would clear a terminal.
+    let id = planted.placed("a\u{1b}[2J,\"b\"").await.to_string();
+    for form in ["table", "wide", "name", "csv", "json", "jsonl"] {
+        let answer = ask(place, &["list", "-o", form]).expect(0);
+        assert!(answer.out.contains(&id), "{form}: {answer:?}");
+        assert!(
+            form == "csv" || !answer.out.contains('\u{1b}'),
+            "{form}: {answer:?}"
+        );
+    }
+    assert_eq!(lines(&ask(place, &["list"])).len(), 2);
+    assert_eq!(
+        ask(place, &["list", "-o", "json"])
+            .json()
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    let line: serde_json::Value = serde_json::from_str(&ask(place, &["list", "-o", "jsonl"]).out).unwrap();
+    assert_eq!(line["aggregate_id"], "a\u{1b}[2J,\"b\"");
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_payload_is_shown_only_if_it_is_asked_for_and_only_masked() {
+    let Some(planted) = Planted::open(Kind::MariaDb).await else {
+        return;
+    };
+    let place = &planted.place;
+    let (known, unknown) = (
+        planted.placed("1").await.to_string(),
+        planted.viewed("1").await.to_string(),
+    );
+    for form in ["table", "json", "csv"] {
+        let without = ask(place, &["show", &known, "-o", form]).expect(0);
+        assert!(!without.out.contains("order_id"), "{without:?}");
+        let with = ask(place, &["show", &known, "--payload", "-o", form]).expect(0);
+        assert!(
+            with.out.contains("order_id") && with.out.contains("***"),
+            "{with:?}"
+        );
+        assert!(!with.out.contains("ada@example.org"), "{with:?}");
+        let with = ask(place, &["show", &unknown, "--payload", "-o", form]).expect(0);
+        assert!(
+            with.out.contains("of an event that this program does not know"),
+            "{with:?}"
+        );
+    }
+    let absent = MessageId::fresh().to_string();
+    let answer = ask(place, &["show", &absent]).expect(5);
+    assert!(
+        answer.said.contains(&format!("next: outbox why {absent}")),
+        "{answer:?}"
+    );
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn relays_partitions_and_blocks_are_listed_and_none_is_5() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    for (words, said) in [
+        (["relays", "--timeout=9s"], "no relay is alive"),
+        (["blocked", "--halted"], "no aggregate is blocked"),
+    ] {
+        let answer = ask(place, &words).expect(5);
+        assert!(answer.said.contains(said), "{answer:?}");
+    }
+    assert_eq!(
+        lines(&ask(place, &["partitions", "--unowned", "-o", "name"]).expect(0)).len(),
+        64
+    );
+    let (owner, leases) = planted.relay(Fitness::Unproven).await;
+    ask(place, &["partitions", "--unowned"]).expect(5);
+    let relays = ask(place, &["relays", "-o", "json"]).expect(0).json();
+    assert_eq!(relays[0]["owner"], owner.to_string());
+    assert_eq!(
+        (&relays[0]["fitness"], &relays[0]["partitions"]),
+        (&"unproven".into(), &64.into())
+    );
+    let (one, two) = (planted.placed("1").await, planted.placed("2").await);
+    planted.settle(&leases, one, failed()).await;
+    planted.settle(&leases, two, dead(true)).await;
+    let answer = ask(place, &["blocked", "-o", "name"]).expect(0);
+    assert_eq!(answer.out, "order/2\norder/1\n");
+    assert!(answer.said.contains("next: outbox why order/2"), "{answer:?}");
+    let halted = ask(place, &["blocked", "--halted", "-o", "json"])
+        .expect(0)
+        .json();
+    assert_eq!(halted.as_array().unwrap().len(), 1);
+    assert_eq!(halted[0]["halted_by"], two.to_string());
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn an_outbox_is_chosen_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("outbox.toml");
+    std::fs::write(
+        &file,
+        "[[outbox]]\nname = \"a\"\n[[outbox]]\nname = \"b\"\nprefix = \"b_\"\n",
+    )
+    .unwrap();
+    let config = ["--config", file.to_str().unwrap()];
+    let servers = [
+        ("DATABASE_URL", "sqlite::memory:"),
+        ("NATS_URL", "nats://127.0.0.1:1"),
+    ];
+    let list = |words: &[&str]| run(&[&["list"], words, &config].concat(), &servers);
+    let answer = list(&[]).expect(2);
+    assert!(
+        answer.said.contains("choose one with `--outbox NAME`"),
+        "{answer:?}"
+    );
+    let answer = list(&["--outbox", "c"]).expect(2);
+    assert!(
+        answer
+            .said
+            .contains("there is no outbox `c`; the file has `a`, `b`"),
+        "{answer:?}"
+    );
+    // The database has no tables.
+    let answer = list(&["--outbox", "b"]).expect(1);
+    assert!(
+        answer
+            .said
+            .contains("let the relay make the tables with `migrate = true`"),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_is_1_and_no_password_is_said() {
+    let servers = [
+        ("DATABASE_URL", "postgres://relay:hunter2@127.0.0.1:1/shop"),
+        ("NATS_URL", "nats://u:hunter2@127.0.0.1:1"),
+    ];
+    for words in [
+        ["list", "--timeout=3s"],
+        ["status", "--timeout=3s"],
+        ["relays", "--timeout=3s"],
+    ] {
+        let answer = run(&words, &servers).expect(1);
+        assert!(
+            !answer.said.contains("hunter2") && !answer.out.contains("hunter2"),
+            "{answer:?}"
+        );
+        assert!(answer.said.contains("outbox `outbox`: "), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn arguments_without_sense_are_2() {
+    for words in [
+        &["why", "4711"][..],
+        &["show", "4711"],
+        &["list", "--since", "yesterday"],
+        &["list", "--aggregate", "order"],
+        &["list", "--limit", "0"],
+        &["list", "-o", "yaml"],
+        &["resume", "order/"],
+    ] {
+        run(words, &[]).expect(2);
+    }
+}

@@ -1,0 +1,202 @@
+//! Brings the outbox of a place into a state, as services and relays would.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use outbox::core::{
+    Events, FetchRequest, FetchedRow, Fitness, IntoEvents, Lease, MessageId, NewMessage, OutboxStore as _,
+    OwnerId, Relay, Settlement, Verdict, WaitingRequest,
+};
+use outbox::prelude::*;
+use outbox::sea_orm::{OutboxConfig, OutboxConnection, SqlStore, TableNames, migration};
+use sea_orm::ConnectionTrait as _;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::place::{Kind, Place};
+
+/// Longer than any test takes.
+pub(super) const LONG: Duration = Duration::from_secs(600);
+
+const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed")]
+pub(super) struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    pub(super) order_id: String,
+    pub(super) email: String,
+}
+
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "viewed", unsequenced)]
+struct OrderViewed {
+    #[domain_event(aggregate_id)]
+    order_id: String,
+}
+
+/// An outbox with its tables, and the store of a relay.
+pub(super) struct Planted {
+    pub(super) place: Place,
+    pub(super) store: SqlStore,
+    names: TableNames,
+    connection: OutboxConnection,
+}
+
+impl Planted {
+    /// `None` if a server is missing, and the test is skipped.
+    pub(super) async fn open(kind: Kind) -> Option<Self> {
+        let place = Place::open(kind).await?;
+        let mut names = TableNames::new();
+        if let Some(schema) = &place.schema {
+            names = names.with_schema(schema).unwrap();
+        }
+        migration::migrate_with(&place.db, &names).await.unwrap();
+        let config = OutboxConfig::default().with_names(names.clone());
+        Some(Self {
+            store: SqlStore::new(place.db.clone()).with_names(&names).unwrap(),
+            connection: OutboxConnection::new(place.db.clone(), config),
+            names,
+            place,
+        })
+    }
+
+    pub(super) async fn record(&self, events: impl IntoEvents) -> MessageId {
+        let tx = self.connection.begin().await.unwrap();
+        let ids = outbox::sea_orm::record(&tx, events).await.unwrap();
+        tx.commit().await.unwrap();
+        ids[0]
+    }
+
+    pub(super) async fn placed(&self, order_id: &str) -> MessageId {
+        let (order_id, email) = (order_id.to_owned(), "ada@example.org".to_owned());
+        self.record([OrderPlaced { order_id, email }]).await
+    }
+
+    pub(super) async fn viewed(&self, order_id: &str) -> MessageId {
+        let order_id = order_id.to_owned();
+        self.record([OrderViewed { order_id }]).await
+    }
+
+    pub(super) async fn delayed(&self, order_id: &str) -> MessageId {
+        let (order_id, email) = (order_id.to_owned(), String::new());
+        let message = NewMessage::from_event(&OrderPlaced { order_id, email }).unwrap();
+        let message = message.available_at(OffsetDateTime::now_utc() + LONG);
+        self.record(Events::new().with(message)).await
+    }
+
+    /// Announces a relay that owns nothing.
+    pub(super) async fn announce(&self, fitness: Fitness) -> OwnerId {
+        let owner = OwnerId::fresh();
+        self.store.announce(owner, LONG, fitness).await.unwrap();
+        owner
+    }
+
+    /// A relay that owns all partitions, and does nothing by itself.
+    pub(super) async fn relay(&self, fitness: Fitness) -> (OwnerId, Vec<Lease>) {
+        let owner = self.announce(fitness).await;
+        let leases = self.store.acquire(owner, LONG, 64).await.unwrap();
+        assert_eq!(leases.len(), 64);
+        (owner, leases)
+    }
+
+    async fn fetch(&self, leases: &[Lease]) -> Vec<FetchedRow> {
+        let request = FetchRequest {
+            leases,
+            limit: ALL,
+            bytes: usize::MAX,
+            in_flight: &[],
+        };
+        let mut fetched = self.store.fetch(request).await.unwrap();
+        self.store.settle(leases, &fetched.waits).await.unwrap();
+        let waiting = WaitingRequest {
+            leases,
+            limit: ALL,
+            per_aggregate: ALL,
+            bytes: usize::MAX,
+            in_flight: &[],
+            excluding: &[],
+        };
+        fetched
+            .due
+            .extend(self.store.fetch_waiting(waiting).await.unwrap().due);
+        fetched.due
+    }
+
+    /// Settles a message that is due, and sets aside what waits then.
+    pub(super) async fn settle(&self, leases: &[Lease], id: MessageId, verdict: Verdict) {
+        let rows = self.fetch(leases).await;
+        let is_it = |row: &&FetchedRow| row.message.as_ref().is_ok_and(|message| message.id == id);
+        let row = rows.iter().find(is_it).unwrap();
+        let settlement = Settlement {
+            row_id: row.row_id,
+            partition: row.partition,
+            waited: row.waited,
+            verdict,
+        };
+        assert_eq!(self.store.settle(leases, &[settlement]).await.unwrap(), 1);
+        self.fetch(leases).await;
+    }
+
+    /// Publishes all that is due to the stream of the place, by a relay that stops then.
+    pub(super) async fn publish(&self) {
+        let stream = EventStream::new(&self.place.name)
+            .with_prefix(&self.place.name)
+            .unwrap();
+        let client = stream.connect(&self.place.nats).await.unwrap();
+        stream.provision(&client).await.unwrap();
+        Relay::new(self.store.clone(), stream.publisher(client))
+            .drain()
+            .await
+            .unwrap();
+    }
+
+    /// Makes the tables of an inbox, and lets the consumers of this program handle what is on the stream.
+    pub(super) async fn handle(&self) {
+        let db = self.place.db.clone();
+        outbox::inbox::migration::migrate_with(&db, &self.names)
+            .await
+            .unwrap();
+        let stream = EventStream::new(&self.place.name)
+            .with_prefix(&self.place.name)
+            .unwrap();
+        let client = stream.connect(&self.place.nats).await.unwrap();
+        let inbox = Inbox::new(db, stream.subscriber(client)).with_names(self.names.clone());
+        inbox.drain().await.unwrap();
+    }
+
+    /// As [`Self::publish`], after the relay that owned the partitions has gone.
+    pub(super) async fn publish_after(&self, (owner, _): &(OwnerId, Vec<Lease>)) {
+        self.store.leave(*owner).await.unwrap();
+        self.publish().await;
+    }
+
+    /// Makes the headers of a row unreadable.
+    pub(super) async fn corrupt(&self, order_id: &str) {
+        let schema = self.place.schema.as_ref().map(|schema| format!("{schema}."));
+        let sql = format!(
+            "UPDATE {}outbox_messages SET headers = '[1]' WHERE aggregate_id = '{order_id}'",
+            schema.unwrap_or_default()
+        );
+        self.place.db.execute_unprepared(&sql).await.unwrap();
+    }
+
+    pub(super) async fn close(self) {
+        self.place.close().await;
+    }
+}
+
+pub(super) fn dead(halt: bool) -> Verdict {
+    Verdict::Dead {
+        error: "maximum payload exceeded".to_owned(),
+        halt,
+    }
+}
+
+pub(super) fn failed() -> Verdict {
+    Verdict::Blocked {
+        delay: LONG,
+        error: Some("no answer".to_owned()),
+        attempt: true,
+    }
+}

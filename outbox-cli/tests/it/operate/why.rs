@@ -1,0 +1,201 @@
+//! `outbox why`: each cause is planted on real servers, and named with its next command and its exit code.
+
+use outbox::core::{Fitness, MessageId};
+use outbox::nats::EventStream;
+use outbox::nats::async_nats::jetstream;
+
+use super::answer::{Answer, ask, at};
+use super::plant::{Planted, dead, failed};
+use crate::place::Kind;
+
+/// Asks, and checks the causes, the exit code, and a part of the sentence of the first.
+#[track_caller]
+fn check(answer: Answer, code: i32, causes: &[&str], text: &str) {
+    let answer = answer.expect(code);
+    let json = answer.json();
+    let findings = json["findings"].as_array().unwrap();
+    let found: Vec<&str> = findings
+        .iter()
+        .map(|finding| finding["cause"].as_str().unwrap())
+        .collect();
+    assert_eq!(found, causes, "{answer:?}");
+    assert!(findings[0]["what"].as_str().unwrap().contains(text), "{answer:?}");
+    let has_next =
+        |finding: &serde_json::Value| finding["next"].as_array().is_some_and(|next| !next.is_empty());
+    assert!(findings.iter().all(has_next), "{answer:?}");
+}
+
+fn why(planted: &Planted, subject: impl ToString) -> Answer {
+    ask(&planted.place, &["why", &subject.to_string(), "-o", "json"])
+}
+
+async fn what_nobody_recorded(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    check(
+        why(&planted, MessageId::fresh()),
+        5,
+        &["not-recorded"],
+        "does not hold message",
+    );
+    check(
+        why(&planted, "order/1"),
+        5,
+        &["not-recorded"],
+        "order/1 has recorded nothing",
+    );
+    planted.close().await;
+}
+
+async fn what_waits_for_a_relay(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let id = planted.placed("1").await;
+    check(why(&planted, id), 4, &["no-relay"], "no relay is alive");
+    planted.announce(Fitness::Fit).await;
+    check(why(&planted, id), 3, &["no-owner"], "no relay owns partition 19");
+    planted.relay(Fitness::Fit).await;
+    check(why(&planted, id), 3, &["relay-behind"], "has not come to it yet");
+    check(why(&planted, "order/1"), 3, &["relay-behind"], "#1 order.placed");
+    planted.corrupt("1").await;
+    check(why(&planted, id), 3, &["unreadable"], "cannot be read");
+    planted.close().await;
+}
+
+async fn what_waits_for_a_relay_that_ails(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let id = planted.placed("1").await;
+    planted.relay(Fitness::Ailing).await;
+    check(why(&planted, id), 4, &["relay-ailing"], "all relays say");
+    planted.announce(Fitness::Fit).await;
+    check(why(&planted, id), 4, &["relay-ailing"], "which owns partition 19");
+    planted.close().await;
+}
+
+async fn what_waits_for_a_time(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let (delayed, behind) = (planted.delayed("1").await, planted.placed("1").await);
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    check(why(&planted, delayed), 0, &["delayed"], "its own time comes in");
+    check(
+        why(&planted, behind),
+        3,
+        &["behind-delayed"],
+        "waits behind #1 order.placed",
+    );
+    let (first, second) = (planted.placed("2").await, planted.placed("2").await);
+    // The relay sets the delayed one aside meanwhile, which changes no answer.
+    planted.settle(&leases, first, failed()).await;
+    check(why(&planted, delayed), 0, &["delayed"], "its own time comes in");
+    check(
+        why(&planted, behind),
+        3,
+        &["behind-delayed"],
+        "waits behind #1 order.placed",
+    );
+    check(why(&planted, first), 3, &["backing-off"], "no answer");
+    check(
+        why(&planted, second),
+        3,
+        &["behind-failed"],
+        "has failed 1 time and",
+    );
+    check(why(&planted, "order/2"), 3, &["backing-off"], "#1 order.placed");
+    let alone = planted.viewed("2").await;
+    planted.settle(&leases, alone, failed()).await;
+    check(why(&planted, alone), 3, &["backing-off"], "order.viewed");
+    planted.close().await;
+}
+
+async fn what_waits_for_an_operator(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let (first, second) = (planted.placed("1").await, planted.placed("1").await);
+    let passed = planted.placed("2").await;
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, first, dead(true)).await;
+    planted.settle(&leases, passed, dead(false)).await;
+    check(
+        why(&planted, first),
+        4,
+        &["dead-letter"],
+        "maximum payload exceeded",
+    );
+    check(
+        why(&planted, second),
+        4,
+        &["behind-dead-letter"],
+        "halted by #1 order.placed",
+    );
+    check(
+        why(&planted, "order/1"),
+        4,
+        &["dead-letter"],
+        "1 message waits behind it",
+    );
+    check(why(&planted, passed), 3, &["dead-letter"], "goes on without it");
+    planted.close().await;
+}
+
+async fn what_was_published(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    planted.placed("1").await;
+    let id = planted.placed("1").await;
+    planted.publish().await;
+    check(why(&planted, id), 0, &["on-stream"], "stream sequence 2");
+    check(why(&planted, "order/1"), 0, &["on-stream"], "#2 order.placed");
+    let place = &planted.place;
+    let id = id.to_string();
+    let unknown = at(place, "nats://127.0.0.1:1", &["why", &id, "-o", "json"]);
+    check(unknown, 3, &["stream-unknown"], "is not known");
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
+    stream.purge().await.unwrap();
+    check(why(&planted, &id), 3, &["left-stream"], "no longer on the stream");
+    planted.close().await;
+}
+
+macro_rules! on_each_database {
+    ($($cause:ident: $postgres:ident, $mariadb:ident, $sqlite:ident,)*) => {
+        $(
+            #[tokio::test]
+            async fn $postgres() {
+                $cause(Kind::Postgres).await;
+            }
+
+            #[tokio::test]
+            async fn $mariadb() {
+                $cause(Kind::MariaDb).await;
+            }
+
+            #[tokio::test]
+            async fn $sqlite() {
+                $cause(Kind::Sqlite).await;
+            }
+        )*
+    };
+}
+
+on_each_database! {
+    what_nobody_recorded:
+        what_nobody_recorded_in_postgres_is_named, what_nobody_recorded_in_mariadb_is_named, what_nobody_recorded_in_sqlite_is_named,
+    what_waits_for_a_relay:
+        what_waits_for_a_relay_in_postgres_is_named, what_waits_for_a_relay_in_mariadb_is_named, what_waits_for_a_relay_in_sqlite_is_named,
+    what_waits_for_a_relay_that_ails:
+        a_relay_that_ails_in_postgres_is_named, a_relay_that_ails_in_mariadb_is_named, a_relay_that_ails_in_sqlite_is_named,
+    what_waits_for_a_time:
+        what_waits_for_a_time_in_postgres_is_named, what_waits_for_a_time_in_mariadb_is_named, what_waits_for_a_time_in_sqlite_is_named,
+    what_waits_for_an_operator:
+        what_waits_for_an_operator_in_postgres_is_named, what_waits_for_an_operator_in_mariadb_is_named, what_waits_for_an_operator_in_sqlite_is_named,
+    what_was_published:
+        what_was_published_from_postgres_is_looked_for, what_was_published_from_mariadb_is_looked_for, what_was_published_from_sqlite_is_looked_for,
+}
