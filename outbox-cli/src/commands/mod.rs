@@ -2,6 +2,8 @@
 
 pub mod arguments;
 pub mod change;
+pub mod consumers;
+pub mod letters;
 pub mod messages;
 mod place;
 pub mod print;
@@ -43,6 +45,12 @@ pub enum OutboxCommand {
     Replay(change::ChangeCommand),
     /// End the back-off of an aggregate. Says what it would do; `--yes` does it.
     Resume(change::ResumeCommand),
+    /// The dead letters of consumers.
+    #[command(subcommand)]
+    DeadLetters(letters::LettersCommand),
+    /// How far consumers are behind, and their pauses.
+    #[command(subcommand)]
+    Consumers(consumers::ConsumersCommand),
     /// The relay as a program.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
@@ -75,6 +83,8 @@ impl OutboxCommand {
             Self::Skip(command) => command.run(Change::Skip).await,
             Self::Replay(command) => command.run(Change::Replay).await,
             Self::Resume(command) => command.run().await,
+            Self::DeadLetters(command) => command.run().await,
+            Self::Consumers(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
             Self::Print(command) => command.run().map(|()| Outcome::Well),
         }

@@ -2,6 +2,8 @@
 
 mod answer;
 mod changes;
+mod inbox;
+mod keys;
 mod lists;
 mod plant;
 mod why;

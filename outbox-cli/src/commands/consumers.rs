@@ -1,0 +1,331 @@
+//! `outbox consumers`: how far consumers are behind, and their pauses. Their inbox tables are beside the outbox, and they read its stream.
+//!
+//! Invariant: nothing is changed without `--yes`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use clap::{Args, Subcommand};
+use futures_util::TryStreamExt as _;
+use outbox::core::describe;
+use outbox::inbox::{Consumers, PausedConsumers};
+use outbox::nats::JetStreamSubscriber;
+use outbox::nats::async_nats::{Client, jetstream};
+use outbox_admin::ConsumerRow;
+use serde::Serialize;
+
+use super::arguments::PlaceArguments;
+use super::place::Place;
+use super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, plain, say};
+
+/// The commands about consumers.
+#[derive(Debug, Clone, Subcommand)]
+#[non_exhaustive]
+pub enum ConsumersCommand {
+    /// List the consumers of the stream, and paused ones, with what each has left to handle.
+    List(ListConsumersCommand),
+    /// Say how far one consumer is behind, and what somebody should look at.
+    Lag(LagCommand),
+    /// Stop a consumer in all its processes. Says what it would do; `--yes` does it.
+    Pause(PauseCommand),
+    /// End the pause of a consumer. Says what it would do; `--yes` does it.
+    Resume(ResumeConsumerCommand),
+}
+
+/// Arguments of `outbox consumers list`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ListConsumersCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+}
+
+/// Arguments of `outbox consumers lag`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct LagCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The consumer.
+    #[arg(value_name = "CONSUMER")]
+    pub consumer: String,
+}
+
+/// Arguments of `outbox consumers pause`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct PauseCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The consumer.
+    #[arg(value_name = "CONSUMER")]
+    pub consumer: String,
+    /// Why, for whoever finds it paused.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// Do it. Otherwise the command only says what it would do.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Arguments of `outbox consumers resume`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ResumeConsumerCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The consumer.
+    #[arg(value_name = "CONSUMER")]
+    pub consumer: String,
+    /// Do it. Otherwise the command only says what it would do.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+impl ConsumersCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        match self {
+            Self::List(command) => command.run().await,
+            Self::Lag(command) => command.run().await,
+            Self::Pause(command) => command.run().await,
+            Self::Resume(command) => command.run().await,
+        }
+    }
+}
+
+fn paused_of(place: &Place) -> Result<PausedConsumers, CommandError> {
+    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+    Ok(PausedConsumers::new(place.store.connection().clone()).with_names(names))
+}
+
+async fn consumers_of(place: &Place) -> Result<(Consumers<JetStreamSubscriber>, Client), CommandError> {
+    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+    let client = place.client().await.map_err(CommandError::Failed)?;
+    let stream = place
+        .outbox
+        .section
+        .stream
+        .event_stream()
+        .map_err(CommandError::configuration)?;
+    let subscriber = stream.subscriber(client.clone());
+    let consumers = Consumers::new(place.store.connection().clone(), subscriber).with_names(names);
+    Ok((consumers, client))
+}
+
+/// The durable consumers of the stream.
+async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<String>, CommandError> {
+    let stream = &place.outbox.section.stream.name;
+    let failed = |error: &(dyn std::error::Error + 'static)| {
+        CommandError::failed(format!(
+            "the consumers of stream `{stream}` cannot be listed: {}",
+            describe(error)
+        ))
+    };
+    let handle = jetstream::new(client).get_stream(stream).await;
+    let handle = handle.map_err(|error| failed(&error))?;
+    let consumers = handle.consumers().try_collect::<Vec<_>>().await;
+    let consumers = consumers.map_err(|error| failed(&error))?.into_iter();
+    Ok(consumers.filter_map(|info| info.config.durable_name).collect())
+}
+
+impl ListConsumersCommand {
+    async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let (consumers, client) = consumers_of(&place).await?;
+        let mut names = names_on_stream(&place, client).await?;
+        let paused = place.ask(paused_of(&place)?.list()).await?;
+        names.extend(paused.into_iter().map(|paused| paused.consumer));
+        let mut rows = Vec::new();
+        for name in names {
+            rows.push(place.ask(outbox_admin::consumer(&consumers, &name)).await?);
+        }
+        output::many(self.place.output, &rows)?;
+        if rows.is_empty() {
+            say("the stream has no durable consumer");
+            return Ok(Outcome::NothingMatched);
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+impl LagCommand {
+    async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let (consumers, _) = consumers_of(&place).await?;
+        let row = place
+            .ask(outbox_admin::consumer(&consumers, &self.consumer))
+            .await?;
+        let state = row.state;
+        output::one(self.place.output, &Lag(row))?;
+        Ok(state.into())
+    }
+}
+
+impl PauseCommand {
+    async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        place.say_where();
+        let paused = paused_of(&place)?;
+        let now = place.ask(paused.list()).await?;
+        let mut change = PauseChange::new("pause", &self.consumer);
+        match now.iter().find(|other| other.consumer == self.consumer) {
+            Some(other) => change.effect = format!("nothing: it is paused already: {}", other.reason),
+            // One statement: after a crash the consumer is paused or not.
+            None if self.yes => {
+                change.changed = place.ask(paused.pause(&self.consumer, &self.reason)).await?;
+                change.effect =
+                    "its processes begin nothing more within two seconds; messages wait on the stream"
+                        .to_owned();
+            }
+            None => {
+                change.effect =
+                    "would pause it: what runs ends, nothing begins, messages wait on the stream, and no attempts are used".to_owned();
+            }
+        }
+        change.end(
+            &self.place,
+            self.yes,
+            now.iter().any(|other| other.consumer == self.consumer),
+        )
+    }
+}
+
+impl ResumeConsumerCommand {
+    async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        place.say_where();
+        let paused = paused_of(&place)?;
+        let now = place.ask(paused.list()).await?;
+        let mut change = PauseChange::new("resume", &self.consumer);
+        let found = now.iter().find(|other| other.consumer == self.consumer);
+        match found {
+            None => change.effect = "nothing: it is not paused".to_owned(),
+            // One statement: after a crash the consumer is paused or not.
+            Some(_) if self.yes => {
+                change.changed = place.ask(paused.resume(&self.consumer)).await?;
+                change.effect = "its processes go on within two seconds".to_owned();
+            }
+            Some(other) => {
+                change.effect = format!(
+                    "would end its pause since {}: {}",
+                    text::time(other.paused_at),
+                    other.reason
+                );
+            }
+        }
+        change.end(&self.place, self.yes, found.is_none())
+    }
+}
+
+/// What `pause` or `resume` would do, or has done.
+#[derive(Debug, Serialize)]
+struct PauseChange {
+    change: &'static str,
+    consumer: String,
+    /// Whether something was changed.
+    changed: bool,
+    effect: String,
+}
+
+impl PauseChange {
+    fn new(change: &'static str, consumer: &str) -> Self {
+        Self {
+            change,
+            consumer: consumer.to_owned(),
+            changed: false,
+            effect: String::new(),
+        }
+    }
+
+    /// Prints it. `is_idle` says that there is nothing to change.
+    fn end(self, place: &PlaceArguments, yes: bool, is_idle: bool) -> Result<Outcome, CommandError> {
+        output::one(place.output, &self)?;
+        if is_idle {
+            return Ok(Outcome::NothingMatched);
+        }
+        if !yes {
+            say("nothing was changed; repeat it with `--yes`");
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+impl Print for PauseChange {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("consumer", |change| change.consumer.clone()),
+        Column::new("change", |change| change.change.to_owned()),
+        Column::new("changed", |change| text::yes(change.changed)),
+        Column::new("effect", |change| change.effect.clone()),
+    ];
+
+    fn name(&self) -> String {
+        self.consumer.clone()
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(format!("{}: {}\n", plain(&self.consumer), plain(&self.effect)))
+    }
+}
+
+impl Print for ConsumerRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("consumer", |row| row.consumer.clone()),
+        Column::new("state", |row| row.state.as_str().to_owned()),
+        Column::new("undelivered", |row| text::any(row.undelivered)),
+        Column::new("unacknowledged", |row| text::any(row.unacknowledged)),
+        Column::new("oldest", |row| text::any(row.oldest.map(text::duration))),
+        Column::new("receiving", |row| {
+            row.is_receiving.map(text::yes).unwrap_or_default()
+        }),
+        Column::new("dead_letters", |row| row.dead_letters_open.to_string()),
+        Column::wide("to_retry", |row| row.dead_letters_marked.to_string()),
+        Column::wide("floor", |row| text::any(row.floor)),
+        Column::new("paused", |row| text::any(row.paused.clone())),
+    ];
+
+    fn name(&self) -> String {
+        self.consumer.clone()
+    }
+}
+
+/// One consumer, with what is wrong in sentences.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct Lag(ConsumerRow);
+
+impl Print for Lag {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("consumer", |lag| lag.0.consumer.clone()),
+        Column::new("state", |lag| lag.0.state.as_str().to_owned()),
+        Column::new("undelivered", |lag| text::any(lag.0.undelivered)),
+        Column::new("unacknowledged", |lag| text::any(lag.0.unacknowledged)),
+        Column::new("oldest", |lag| text::any(lag.0.oldest.map(text::duration))),
+        Column::new("receiving", |lag| {
+            lag.0.is_receiving.map(text::yes).unwrap_or_default()
+        }),
+        Column::new("dead_letters", |lag| lag.0.dead_letters_open.to_string()),
+        Column::new("to_retry", |lag| lag.0.dead_letters_marked.to_string()),
+        Column::new("floor", |lag| text::any(lag.0.floor)),
+        Column::new("paused", |lag| text::any(lag.0.paused.clone())),
+    ];
+
+    fn name(&self) -> String {
+        self.0.consumer.clone()
+    }
+
+    fn text(&self) -> Option<String> {
+        let mut text = text::lines(Self::COLUMNS, self);
+        for reason in &self.0.reasons {
+            // Writing to a `String` does not fail.
+            let _ = writeln!(text, "{}: {}", reason.state.as_str(), plain(&reason.what));
+            let _ = writeln!(text, "  next: {}", plain(&reason.next));
+        }
+        Some(text)
+    }
+}

@@ -1,0 +1,335 @@
+//! `outbox dead-letters`: the dead letters of consumers, whose inbox tables are beside the outbox.
+//!
+//! Invariant: nothing is changed without `--yes`.
+
+use std::fmt::Write as _;
+
+use clap::{Args, Subcommand};
+use outbox::core::Aggregate;
+use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
+use outbox_admin::{LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
+use super::place::Place;
+use super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, plain, say};
+
+/// The commands about dead letters of consumers.
+#[derive(Debug, Clone, Subcommand)]
+#[non_exhaustive]
+pub enum LettersCommand {
+    /// List them, oldest first.
+    List(ListLettersCommand),
+    /// Show one; with `--payload` its payload, masked.
+    Show(ShowLetterCommand),
+    /// Let their consumers try them again. Says what it would do; `--yes` does it.
+    Retry(ChangeLettersCommand),
+    /// Take back what `retry` has marked. Says what it would do; `--yes` does it.
+    CancelRetry(ChangeLettersCommand),
+    /// Delete them. Says what it would do; `--yes` does it.
+    Discard(ChangeLettersCommand),
+}
+
+/// Which dead letters.
+#[derive(Debug, Clone, Default, Args)]
+#[non_exhaustive]
+pub struct LetterSelectionArguments {
+    /// Only these, by their keys.
+    #[arg(value_name = "DEAD_LETTER", value_parser = parse_key)]
+    pub ids: Vec<Uuid>,
+    /// Only those of this consumer. Without it, the database reads all dead letters.
+    #[arg(long, value_name = "NAME")]
+    pub consumer: Option<String>,
+    /// Only those of this event type, such as `order.placed`.
+    #[arg(long = "type", value_name = "EVENT")]
+    pub event_type: Option<String>,
+    /// Only those of this aggregate, such as `order/4711`.
+    #[arg(long, value_name = "TYPE/ID", value_parser = parse_aggregate)]
+    pub aggregate: Option<Aggregate>,
+    /// Only those that were dead-lettered at this time or later: `2h` ago, a date, or a time by RFC 3339.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub since: Option<OffsetDateTime>,
+    /// Only those that were dead-lettered before this time.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub until: Option<OffsetDateTime>,
+}
+
+impl LetterSelectionArguments {
+    fn selection(&self) -> DeadLetterSelection {
+        let mut selection = DeadLetterSelection::all();
+        selection.ids = (!self.ids.is_empty()).then(|| self.ids.clone());
+        selection.consumer.clone_from(&self.consumer);
+        selection.event_type.clone_from(&self.event_type);
+        selection.aggregate.clone_from(&self.aggregate);
+        selection.from = self.since;
+        selection.until = self.until;
+        selection
+    }
+}
+
+/// Arguments of `outbox dead-letters list`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ListLettersCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The dead letters.
+    #[command(flatten)]
+    pub selection: LetterSelectionArguments,
+    /// How many.
+    #[command(flatten)]
+    pub limit: LimitArguments,
+}
+
+/// Arguments of `outbox dead-letters show`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ShowLetterCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The dead letter, by its key.
+    #[arg(value_name = "DEAD_LETTER", value_parser = parse_key)]
+    pub id: Uuid,
+    /// Show the payload too. Only of events that the program or the file (`events`) knows, with their sensitive fields masked.
+    #[arg(long)]
+    pub payload: bool,
+}
+
+/// Arguments of the commands that change dead letters.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ChangeLettersCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The dead letters.
+    #[command(flatten)]
+    pub selection: LetterSelectionArguments,
+    /// Only the first ones of those that are selected: try one before the rest.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub first: Option<u32>,
+    /// Those of all consumers.
+    #[arg(long)]
+    pub all: bool,
+    /// Do it. Otherwise the command only says what it would do.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+impl LettersCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        match self {
+            Self::List(command) => command.run().await,
+            Self::Show(command) => command.run().await,
+            Self::Retry(command) => command.run(LetterChange::Retry).await,
+            Self::CancelRetry(command) => command.run(LetterChange::CancelRetry).await,
+            Self::Discard(command) => command.run(LetterChange::Discard).await,
+        }
+    }
+}
+
+fn letters_of(place: &Place) -> Result<DeadLetters, CommandError> {
+    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+    Ok(DeadLetters::new(place.store.connection().clone()).with_names(names))
+}
+
+impl ListLettersCommand {
+    async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let (letters, limit) = (letters_of(&place)?, self.limit.limit.get());
+        let selection = self.selection.selection();
+        let rows = place
+            .ask(outbox_admin::list_letters(&letters, &selection, limit))
+            .await?;
+        output::many(self.place.output, &rows)?;
+        if rows.len() == limit as usize {
+            say("there may be more: `--limit`");
+        }
+        if rows.is_empty() {
+            say("no dead letter matches");
+            return Ok(Outcome::NothingMatched);
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+impl ShowLetterCommand {
+    async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let letters = letters_of(&place)?;
+        let shown = self.payload.then(|| place.shown());
+        let detail = outbox_admin::show_letter(&letters, self.id, shown.as_ref());
+        let Some(detail) = place.ask(detail).await? else {
+            say(
+                "there is no such dead letter; it was handled or discarded since, or belongs to another outbox",
+            );
+            return Ok(Outcome::NothingMatched);
+        };
+        output::one(self.place.output, &detail)?;
+        Ok(Outcome::Well)
+    }
+}
+
+impl ChangeLettersCommand {
+    async fn run(self, change: LetterChange) -> Result<Outcome, CommandError> {
+        let mut selection = self.selection.selection();
+        if selection == DeadLetterSelection::all() && !self.all {
+            return Err(CommandError::configuration(
+                "nothing is selected; name dead letters or a filter, or write `--all`",
+            ));
+        }
+        let place = Place::open(&self.place).await?;
+        let letters = letters_of(&place)?;
+        place.say_where();
+        if let Some(first) = self.first {
+            selection.status = match change {
+                LetterChange::Retry => Some(DeadLetterStatus::Open),
+                LetterChange::CancelRetry => Some(DeadLetterStatus::Retry),
+                _ => None,
+            };
+            let listed = outbox_admin::list_letters(&letters, &selection, first);
+            selection = DeadLetterSelection::ids(place.ask(listed).await?.iter().map(|letter| letter.id));
+        }
+        let changed = if self.yes {
+            // A crash or an error here leaves the transactions that were completed; the same command goes on.
+            let changed = place
+                .ask(outbox_admin::apply_letters(&letters, change, &selection))
+                .await?;
+            output::one(self.place.output, &changed)?;
+            changed.dead_letters
+        } else {
+            let preview = place
+                .ask(outbox_admin::preview_letters(&letters, change, &selection))
+                .await?;
+            output::one(self.place.output, &preview)?;
+            preview.dead_letters
+        };
+        if changed == 0 {
+            say("no dead letter matches");
+            return Ok(Outcome::NothingMatched);
+        }
+        if !self.yes {
+            say("nothing was changed; repeat it with `--yes`");
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+fn parse_key(text: &str) -> Result<Uuid, String> {
+    Uuid::parse_str(text).map_err(|_| {
+        "no key of a dead letter; it is a UUID, as `outbox dead-letters list` shows it".to_owned()
+    })
+}
+
+fn aggregate(row: &LetterRow) -> String {
+    match (&row.aggregate_type, &row.aggregate_id) {
+        (Some(aggregate_type), Some(id)) => format!("{aggregate_type}/{id}"),
+        _ => String::new(),
+    }
+}
+
+impl Print for LetterRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("id", |row| row.id.to_string()),
+        Column::new("consumer", |row| row.consumer.clone()),
+        Column::new("status", |row| row.status.to_owned()),
+        Column::new("aggregate", aggregate),
+        Column::new("type", |row| text::any(row.event_type.clone())),
+        Column::new("since", |row| text::time(row.dead_lettered_at)),
+        Column::wide("number", |row| text::any(row.sequence)),
+        Column::wide("stream_sequence", |row| row.stream_sequence.to_string()),
+        Column::wide("attempts", |row| row.attempts.to_string()),
+        Column::wide("event_id", |row| text::any(row.event_id)),
+        Column::wide("subject", |row| row.subject.clone()),
+        Column::new("error", |row| row.error.clone()),
+    ];
+
+    fn name(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+impl Print for LetterDetail {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("id", |detail| detail.row.id.to_string()),
+        Column::new("consumer", |detail| detail.row.consumer.clone()),
+        Column::new("status", |detail| detail.row.status.to_owned()),
+        Column::new("aggregate", |detail| aggregate(&detail.row)),
+        Column::new("number", |detail| text::any(detail.row.sequence)),
+        Column::new("type", |detail| text::any(detail.row.event_type.clone())),
+        Column::new("since", |detail| text::time(detail.row.dead_lettered_at)),
+        Column::new("attempts", |detail| detail.row.attempts.to_string()),
+        Column::new("error", |detail| detail.row.error.clone()),
+        Column::new("event_id", |detail| text::any(detail.row.event_id)),
+        Column::new("subject", |detail| detail.row.subject.clone()),
+        Column::new("stream_sequence", |detail| detail.row.stream_sequence.to_string()),
+        Column::new("headers", |detail| {
+            let headers = detail.headers.iter();
+            headers
+                .map(|(name, value)| format!("{name}: {value}"))
+                .collect::<Vec<_>>()
+                .join("; ")
+        }),
+        Column::new("payload", |detail| text::any(detail.payload.clone())),
+    ];
+
+    fn name(&self) -> String {
+        self.row.id.to_string()
+    }
+
+    fn text(&self) -> Option<String> {
+        Some(text::lines(Self::COLUMNS, self))
+    }
+}
+
+impl Print for LetterPreview {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("change", |preview| preview.change.as_str().to_owned()),
+        Column::new("dead_letters", |preview| preview.dead_letters.to_string()),
+    ];
+
+    fn name(&self) -> String {
+        self.change.as_str().to_owned()
+    }
+
+    fn text(&self) -> Option<String> {
+        let would = match self.change {
+            LetterChange::Retry => "have tried again",
+            LetterChange::CancelRetry => "take back the retry of",
+            _ => "delete",
+        };
+        let letters = text::counted(self.dead_letters, "dead letter", "dead letters");
+        let mut text = format!("would {would} {letters}\n");
+        for effect in &self.effects {
+            // Writing to a `String` does not fail.
+            let _ = writeln!(text, "  {}", plain(effect));
+        }
+        Some(text)
+    }
+}
+
+impl Print for LettersChanged {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("change", |changed| changed.change.as_str().to_owned()),
+        Column::new("dead_letters", |changed| changed.dead_letters.to_string()),
+    ];
+
+    fn name(&self) -> String {
+        self.change.as_str().to_owned()
+    }
+
+    fn text(&self) -> Option<String> {
+        let (one, many) = match self.change {
+            LetterChange::Retry => ("is to be tried again", "are to be tried again"),
+            LetterChange::CancelRetry => ("is open again", "are open again"),
+            _ => ("is deleted", "are deleted"),
+        };
+        let (one, many) = (format!("dead letter {one}"), format!("dead letters {many}"));
+        Some(format!("{}\n", text::counted(self.dead_letters, &one, &many)))
+    }
+}

@@ -1,0 +1,213 @@
+//! `outbox dead-letters` and `outbox consumers` on real servers, with a consumer that handles nothing.
+
+use std::collections::BTreeSet;
+
+use outbox::prelude::*;
+
+use super::answer::ask;
+use super::plant::{OrderPlaced, Planted};
+use crate::place::{Kind, Place};
+
+/// What it is told comes from outside, and could steer a terminal.
+#[idempotent_handler(consumer = "billing")]
+async fn bill(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+    Err(HandlerError::fatal(format!(
+        "no price\u{1b}[2J for order {}",
+        event.order_id
+    )))
+}
+
+/// Records so many orders, publishes them, and lets the consumer fail on each.
+async fn with_dead_letters(kind: Kind, orders: u32) -> Option<Planted> {
+    let planted = Planted::open(kind).await?;
+    for order in 1..=orders {
+        planted.placed(&order.to_string()).await;
+    }
+    planted.publish().await;
+    planted.handle().await;
+    Some(planted)
+}
+
+fn keys(place: &Place, words: &[&str]) -> Vec<String> {
+    let answer = ask(place, &[&["dead-letters", "list", "-o", "name"], words].concat());
+    answer.out.lines().map(str::to_owned).collect()
+}
+
+async fn dead_letters_are_listed_and_decided_about(kind: Kind) {
+    let Some(planted) = with_dead_letters(kind, 3).await else {
+        return;
+    };
+    let place = &planted.place;
+    let all = keys(place, &[]);
+    assert_eq!(all.len(), 3);
+    for filter in [
+        ["--consumer", "billing"],
+        ["--type", "order.placed"],
+        ["--since", "1h"],
+    ] {
+        assert_eq!(keys(place, &filter), all, "{filter:?}");
+    }
+    // Orders are handled at once, so their dead letters come in any order.
+    let of_one = keys(place, &["--aggregate", "order/1"]);
+    assert!(of_one.len() == 1 && all.contains(&of_one[0]), "{of_one:?}");
+    ask(place, &["dead-letters", "list", "--consumer", "other"]).expect(5);
+    let listed = ask(place, &["dead-letters", "list"]).expect(0);
+    assert!(
+        !listed.out.contains('\u{1b}') && listed.out.contains("no price"),
+        "{listed:?}"
+    );
+
+    let shown = ask(place, &["dead-letters", "show", &all[0], "--payload"]).expect(0);
+    assert!(
+        shown.out.contains("\"email\":\"***\"") && !shown.out.contains("ada@example.org"),
+        "{shown:?}"
+    );
+    let shown = ask(place, &["dead-letters", "show", &all[0]]).expect(0);
+    assert!(!shown.out.contains("email"), "{shown:?}");
+
+    let retry = ["dead-letters", "retry", "--consumer", "billing"];
+    let preview = ask(place, &retry).expect(0);
+    assert!(
+        preview.out.starts_with("would have tried again 3 dead letters"),
+        "{preview:?}"
+    );
+    assert!(preview.said.contains("repeat it with `--yes`"), "{preview:?}");
+    let one = ask(
+        place,
+        &[&retry[..], &["--first", "1", "--yes", "-o", "json"]].concat(),
+    )
+    .expect(0);
+    assert_eq!(one.json()["dead_letters"], 1);
+    let statuses = ask(place, &["dead-letters", "list", "-o", "json"]).json();
+    let statuses: Vec<&str> = statuses
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|letter| letter["status"].as_str().unwrap())
+        .collect();
+    assert_eq!(statuses, ["retry", "open", "open"]);
+    let cancelled = ask(place, &["dead-letters", "cancel-retry", "--all", "--yes"]).expect(0);
+    assert_eq!(cancelled.out, "1 dead letter is open again\n");
+    ask(place, &["dead-letters", "discard", &all[0], &all[1]]).expect(0);
+    assert_eq!(keys(place, &[]), all);
+    ask(place, &["dead-letters", "discard", &all[0], &all[1], "--yes"]).expect(0);
+    assert_eq!(keys(place, &[]), all[2..]);
+    ask(place, &["dead-letters", "show", &all[0]]).expect(5);
+    ask(place, &["dead-letters", "discard", "--yes"]).expect(2);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn dead_letters_in_postgres_are_listed_and_decided_about() {
+    dead_letters_are_listed_and_decided_about(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn dead_letters_in_mariadb_are_listed_and_decided_about() {
+    dead_letters_are_listed_and_decided_about(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn dead_letters_in_sqlite_are_listed_and_decided_about() {
+    dead_letters_are_listed_and_decided_about(Kind::Sqlite).await;
+}
+
+async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
+    let Some(planted) = with_dead_letters(kind, 1).await else {
+        return;
+    };
+    let place = &planted.place;
+    let listed = ask(place, &["consumers", "list", "-o", "json"]).expect(0).json();
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&listed[0]["consumer"], &listed[0]["undelivered"]),
+        (&"billing".into(), &0.into())
+    );
+    assert_eq!(listed[0]["dead_letters_open"], 1);
+    let lag = ask(place, &["consumers", "lag", "billing"]).expect(3);
+    assert!(
+        lag.out
+            .contains("next: outbox dead-letters list --consumer billing"),
+        "{lag:?}"
+    );
+
+    let pause = ["consumers", "pause", "billing", "--reason", "the bank is away"];
+    let preview = ask(place, &pause).expect(0);
+    assert!(
+        preview.out.contains("would pause it") && preview.said.contains("`--yes`"),
+        "{preview:?}"
+    );
+    ask(place, &["consumers", "resume", "billing", "--yes"]).expect(5);
+    let paused = ask(place, &[&pause[..], &["--yes", "-o", "json"]].concat()).expect(0);
+    assert_eq!(paused.json()["changed"], true);
+    let again = ask(place, &[&pause[..], &["--yes"]].concat()).expect(5);
+    assert!(
+        again.out.contains("it is paused already: the bank is away"),
+        "{again:?}"
+    );
+    let lag = ask(place, &["consumers", "lag", "billing", "-o", "json"])
+        .expect(3)
+        .json();
+    assert_eq!(lag["paused"], "the bank is away");
+    let preview = ask(place, &["consumers", "resume", "billing"]).expect(0);
+    assert!(preview.out.contains("would end its pause"), "{preview:?}");
+    ask(place, &["consumers", "resume", "billing", "--yes"]).expect(0);
+    assert_eq!(
+        ask(place, &["consumers", "lag", "billing", "-o", "json"]).json()["paused"],
+        serde_json::Value::Null
+    );
+
+    planted.placed("2").await;
+    planted.publish().await;
+    let behind = ask(place, &["consumers", "lag", "billing", "-o", "json"])
+        .expect(3)
+        .json();
+    assert_eq!(behind["undelivered"], 1);
+    let what: BTreeSet<&str> = behind["reasons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|reason| reason["what"].as_str().unwrap())
+        .collect();
+    assert!(
+        what.contains("1 message is not delivered, and no process asks for messages at this moment"),
+        "{what:?}"
+    );
+    let unknown = ask(place, &["consumers", "lag", "nobody"]).expect(3);
+    assert!(
+        unknown.out.contains("the broker has no consumer of this name"),
+        "{unknown:?}"
+    );
+    ask(place, &["consumers", "lag", "no body"]).expect(1);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_consumer_over_postgres_is_looked_at_paused_and_resumed() {
+    a_consumer_is_looked_at_paused_and_resumed(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_consumer_over_mariadb_is_looked_at_paused_and_resumed() {
+    a_consumer_is_looked_at_paused_and_resumed(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn a_consumer_over_sqlite_is_looked_at_paused_and_resumed() {
+    a_consumer_is_looked_at_paused_and_resumed(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn missing_tables_of_the_inbox_are_said_with_the_next_step() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let answer = ask(&planted.place, &["dead-letters", "list"]).expect(1);
+    assert!(
+        answer
+            .said
+            .contains("the tables of inboxes are in the databases of their services"),
+        "{answer:?}"
+    );
+    planted.close().await;
+}

@@ -1,0 +1,160 @@
+//! The keys of the JSON of each command are a promise: they are compared with a file.
+//!
+//! `OUTBOX_BLESS=1` writes the file anew. A key that goes or changes its type breaks programs that read it, so say it in the changelog.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use outbox::core::Fitness;
+use serde_json::Value;
+
+use super::answer::ask;
+use super::plant::{Planted, dead, failed};
+use crate::place::Kind;
+
+/// Each part of the file, with the commands whose answers it describes. They are given in this order, so the last ones may change something.
+const COMMANDS: &[(&str, &[&str])] = &[
+    ("status", &["status"]),
+    ("list", &["list"]),
+    (
+        "show",
+        &["show {halting} --payload", "show {damaged}", "show {due}"],
+    ),
+    ("blocked", &["blocked"]),
+    ("relays", &["relays"]),
+    ("partitions", &["partitions"]),
+    ("why", &["why order/0", "why {failed}", "why order/2"]),
+    ("consumers list", &["consumers list"]),
+    (
+        "consumers lag",
+        &["consumers lag billing", "consumers lag nobody"],
+    ),
+    ("dead-letters list", &["dead-letters list"]),
+    (
+        "dead-letters show",
+        &[
+            "dead-letters show {letter} --payload",
+            "dead-letters show {letter}",
+        ],
+    ),
+    (
+        "retry, skip, replay without --yes",
+        &["retry --all", "skip --all", "replay --all"],
+    ),
+    ("resume without --yes", &["resume order/1", "resume order/2"]),
+    (
+        "retry, skip, replay with --yes",
+        &[
+            "skip {halting} --yes",
+            "retry {halting} --yes",
+            "replay --all --yes",
+        ],
+    ),
+    ("resume with --yes", &["resume order/1 --yes"]),
+    (
+        "dead-letters retry, cancel-retry, discard without --yes",
+        &["dead-letters retry {letter}", "dead-letters discard {letter}"],
+    ),
+    (
+        "dead-letters retry, cancel-retry, discard with --yes",
+        &[
+            "dead-letters retry {letter} --yes",
+            "dead-letters cancel-retry {letter} --yes",
+            "dead-letters discard {letter} --yes",
+        ],
+    ),
+    (
+        "consumers pause, resume",
+        &[
+            "consumers pause billing --reason trouble",
+            "consumers pause billing --reason trouble --yes",
+            "consumers resume billing --yes",
+        ],
+    ),
+];
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/keys.txt");
+
+/// Each path in a value, with the types that stand there.
+fn paths(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<&'static str>>) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(values) => {
+            values
+                .iter()
+                .for_each(|value| paths(&format!("{path}[]"), value, found));
+            "array"
+        }
+        Value::Object(values) => {
+            // The keys of these two are names from the data.
+            let is_map = path.ends_with(".headers") || path.ends_with(".event_types");
+            for (key, value) in values {
+                let key = if is_map { "*" } else { key };
+                paths(&format!("{path}.{key}"), value, found);
+            }
+            "object"
+        }
+    };
+    let kinds = found.entry(path.to_owned()).or_default();
+    if !kinds.contains(&kind) {
+        kinds.push(kind);
+        kinds.sort_unstable();
+    }
+}
+
+#[tokio::test]
+async fn the_keys_of_json_stay_as_they_are() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.placed("0").await;
+    planted.publish().await;
+    planted.handle().await;
+    let (in_back_off, halting) = (planted.placed("1").await, planted.placed("2").await);
+    let damaged = planted.delayed("3").await;
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, in_back_off, failed()).await;
+    planted.settle(&leases, halting, dead(true)).await;
+    let due = planted.viewed("4").await;
+    planted.corrupt("3").await;
+    let letter = ask(place, &["dead-letters", "list", "-o", "name"]).expect(0).out;
+    let names = [
+        ("{failed}", in_back_off.to_string()),
+        ("{halting}", halting.to_string()),
+        ("{damaged}", damaged.to_string()),
+        ("{due}", due.to_string()),
+        ("{letter}", letter.trim_end().to_owned()),
+    ];
+    let mut text = String::new();
+    for (title, commands) in COMMANDS {
+        let mut found = BTreeMap::new();
+        for command in *commands {
+            let name = |word| match names.iter().find(|(placeholder, _)| *placeholder == word) {
+                Some((_, name)) => name.as_str(),
+                None => word,
+            };
+            let words: Vec<&str> = command.split(' ').map(name).chain(["-o", "json"]).collect();
+            paths("", &ask(place, &words).json(), &mut found);
+        }
+        // Writing to a `String` does not fail.
+        let _ = writeln!(text, "# outbox {title}");
+        for (path, kinds) in found {
+            let path = if path.is_empty() { "." } else { &path };
+            let _ = writeln!(text, "{path} {}", kinds.join(" or "));
+        }
+        text.push('\n');
+    }
+    planted.close().await;
+    if std::env::var_os("OUTBOX_BLESS").is_some() {
+        std::fs::write(FILE, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(FILE).unwrap_or_default();
+    assert_eq!(
+        text, expected,
+        "the keys have changed; OUTBOX_BLESS=1 writes {FILE} anew"
+    );
+}
