@@ -1,10 +1,12 @@
-//! The page of the guide agrees with the program: its files are configurations, its commands exist, and what it says of defaults is so.
+//! The pages of the guide agree with the program: their files are configurations, their commands exist, and what they say of defaults and causes is so.
 
 use clap::Parser;
-use outbox_cli::OutboxCommand;
+use outbox_admin::Cause;
 use outbox_cli::config::{Config, Environment, File};
+use outbox_cli::{OutboxCommand, Outcome};
 
-const PAGE: &str = include_str!("../../../docs/guide/12-relay-program.md");
+const RELAY: &str = include_str!("../../../docs/guide/12-relay-program.md");
+const COMMANDS: &str = include_str!("../../../docs/guide/14-command-line.md");
 
 #[derive(Debug, Parser)]
 struct Program {
@@ -13,43 +15,68 @@ struct Program {
 }
 
 /// The fenced blocks of a language.
-fn blocks(language: &str) -> Vec<&'static str> {
+fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
     let opening = format!("```{language}\n");
-    let blocks = PAGE.split(opening.as_str()).skip(1);
+    let blocks = page.split(opening.as_str()).skip(1);
     blocks.map(|block| block.split("```").next().unwrap()).collect()
 }
 
 #[test]
-fn its_files_are_configurations() {
-    let blocks = blocks("toml");
-    assert_eq!(blocks.len(), 3);
+fn their_files_are_configurations() {
     let servers = [
         ("DATABASE_URL", "postgres://db/shop"),
         ("NATS_URL", "nats://nats"),
     ];
     let environment: Environment = servers.into_iter().collect();
-    for block in blocks {
-        Config::new(File::parse("page", block).unwrap(), &environment).unwrap();
+    for (page, count) in [(RELAY, 3), (COMMANDS, 1)] {
+        let blocks = blocks(page, "toml");
+        assert_eq!(blocks.len(), count);
+        for block in blocks {
+            Config::new(File::parse("page", block).unwrap(), &environment).unwrap();
+        }
     }
 }
 
 #[test]
-fn its_commands_exist() {
-    let lines = blocks("sh").into_iter().flat_map(str::lines);
-    let commands = lines.filter(|line| line.starts_with("outbox "));
-    let mut count = 0;
-    for command in commands {
-        let words = command
-            .split_whitespace()
-            .take_while(|word| !["#", ">"].contains(word));
-        Program::try_parse_from(words).unwrap();
-        count += 1;
+fn their_commands_exist() {
+    for (page, expected) in [(RELAY, 6), (COMMANDS, 22)] {
+        let lines = blocks(page, "sh").into_iter().flat_map(str::lines);
+        let mut count = 0;
+        for command in lines.filter(|line| line.starts_with("outbox ")) {
+            let words = command
+                .split_whitespace()
+                .take_while(|word| !["#", ">"].contains(word))
+                .map(|word| word.trim_matches('\''));
+            Program::try_parse_from(words).unwrap();
+            count += 1;
+        }
+        assert_eq!(count, expected);
     }
-    assert_eq!(count, 6);
 }
 
 #[test]
-fn its_default_address_is_that_of_the_program() {
+fn the_default_address_is_that_of_the_program() {
     let address = File::default().http.address;
-    assert!(PAGE.contains(&format!("by default {address}")));
+    assert!(RELAY.contains(&format!("by default {address}")));
+}
+
+#[test]
+fn each_cause_and_each_exit_code_has_a_line() {
+    for cause in Cause::ALL {
+        assert!(
+            COMMANDS.contains(&format!("| `{}` | ", cause.as_str())),
+            "{cause:?}"
+        );
+    }
+    for outcome in [
+        Outcome::Well,
+        Outcome::Degraded,
+        Outcome::Stuck,
+        Outcome::NothingMatched,
+    ] {
+        assert!(
+            COMMANDS.contains(&format!("| {} | ", outcome.code())),
+            "{outcome:?}"
+        );
+    }
 }
