@@ -1,5 +1,7 @@
 //! Sessions that break, and slots that are dropped, replaced, or moved by somebody else.
 
+use sea_orm::ConnectionTrait as _;
+
 use crate::support::{Place, sleep};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -22,19 +24,22 @@ async fn a_session_that_breaks_again_and_again_loses_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost() {
     let Some(place) = Place::open().await else { return };
-    let drop_slot = format!("SELECT pg_drop_replication_slot('{}_log')", place.name);
+    let drop_slot = format!(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
+        place.name
+    );
+    // Fails while the slot is in use, and drops nothing while the relay has not made it anew.
+    let is_dropped = async || {
+        place.end_session().await;
+        let dropped = place.db.execute_unprepared(&drop_slot).await;
+        dropped.is_ok_and(|dropped| dropped.rows_affected() == 1)
+    };
     place
         .run(async {
             for _ in 0..4 {
                 place.write(0..10, 5).await;
-                loop {
-                    place.end_session().await;
-                    if sea_orm::ConnectionTrait::execute_unprepared(&place.db, &drop_slot)
-                        .await
-                        .is_ok()
-                    {
-                        break;
-                    }
+                while !is_dropped().await {
+                    sleep(20).await;
                 }
                 place.write(0..10, 5).await;
             }
