@@ -13,47 +13,7 @@ use sea_orm::{
 use tempfile::TempDir;
 
 use crate::examples::example;
-
-/// A database of its own, because the example makes a schema with a fixed name.
-struct OwnDatabase {
-    url: String,
-    admin: DatabaseConnection,
-    name: String,
-}
-
-impl OwnDatabase {
-    async fn create() -> Option<Self> {
-        let url = backend_url("OUTBOX_TEST_POSTGRES_URL")?;
-        let admin = Database::connect(&url).await.unwrap();
-        let name = format!("first_days_{}", uuid::Uuid::now_v7().simple());
-        admin
-            .execute_unprepared(&format!("CREATE DATABASE {name}"))
-            .await
-            .unwrap();
-        let (server, _) = url.rsplit_once('/').unwrap();
-        Some(Self {
-            url: format!("{server}/{name}"),
-            admin,
-            name,
-        })
-    }
-
-    /// Host and port of the server.
-    fn server(&self) -> String {
-        let (_, rest) = self.url.rsplit_once('@').unwrap();
-        rest.split('/').next().unwrap().to_owned()
-    }
-
-    /// The address of the database behind another port.
-    fn behind(&self, port: u16) -> String {
-        self.url.replace(&self.server(), &format!("127.0.0.1:{port}"))
-    }
-
-    async fn remove(self) {
-        let sql = format!("DROP DATABASE {} WITH (FORCE)", self.name);
-        self.admin.execute_unprepared(&sql).await.unwrap();
-    }
-}
+use crate::own_database::OwnDatabase;
 
 /// Passes connections on, as if a server began to listen.
 async fn forward(port: u16, server: String) {
@@ -183,7 +143,7 @@ async fn a_program_that_starts_before_its_servers_waits_and_a_second_ctrl_c_ends
     let Some(binary) = backend_url("OUTBOX_TEST_NATS_OLD_BIN") else {
         return;
     };
-    let Some(own) = OwnDatabase::create().await else {
+    let Some(own) = OwnDatabase::create("first_days").await else {
         return;
     };
     let (database_port, nats_port) = (free_port(), free_port());

@@ -13,5 +13,6 @@ mod lossy;
 mod lost_acks;
 mod lost_publish_acks;
 mod order_files;
+mod own_database;
 mod reconcile;
 mod versions;
