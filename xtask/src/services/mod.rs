@@ -9,6 +9,7 @@
 mod debezium;
 mod folder;
 mod install;
+mod java;
 mod mariadb;
 mod nats;
 mod postgres;
