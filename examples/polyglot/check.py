@@ -4,7 +4,7 @@
 
 Without names it runs those stacks whose programs it finds, and says which it does not. Needs python/requirements.txt; the README says what
 each stack needs besides. Each order is handled once by the handler in Rust, and shipped once by consumer.py, although all is delivered twice to it.
-EXAMPLE_16 may hold the path of the example's program, and NODE_MODULES that of a node_modules folder with pg.
+EXAMPLE_16 may hold the path of the example's program, NODE that of Node, and NODE_MODULES that of a node_modules folder with pg.
 """
 
 import asyncio
@@ -55,13 +55,14 @@ def python(_: Path) -> tuple[list, str]:
 
 def node(folder: Path) -> tuple[list, str] | None:
     modules = Path(os.environ.get("NODE_MODULES", HERE / "node/node_modules")).resolve()
-    if not shutil.which("node") or not (modules / "pg").exists():
+    program = shutil.which(os.environ.get("NODE", "node"))
+    if not program or not (modules / "pg").exists():
         return None
     # A program finds its modules beside itself only.
     for name in ["order_service.js", "package.json"]:
         shutil.copy(HERE / "node" / name, folder)
     (folder / "node_modules").symlink_to(modules)
-    return ["node", folder / "order_service.js"], SHOP
+    return [program, folder / "order_service.js"], SHOP
 
 
 def java(_: Path) -> tuple[list, str] | None:

@@ -10,6 +10,7 @@ mod failure;
 mod failures;
 mod graph;
 mod lint;
+mod polyglot;
 mod process;
 mod program;
 mod services;
@@ -53,6 +54,8 @@ enum Task {
     Chaos(chaos::Options),
     /// Check Debezium's Outbox Event Router over our tables, and the move from an outbox of its own; nightly.
     Debezium(debezium::Options),
+    /// Run the services in other languages and the consumer in Python beside ours, in all stacks that can be installed; nightly.
+    Polyglot(polyglot::Options),
     /// Check formatting, house rules, clippy, features, documentation, licences and the crate graph.
     Lint,
     /// Run the relay in simulated worlds, one for each seed, in which everything goes wrong.
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Task::Bench(what) => bench::run(&what),
         Task::Chaos(options) => chaos::run(&options),
         Task::Debezium(options) => debezium::run(&options),
+        Task::Polyglot(options) => polyglot::run(&options),
         Task::Lint => lint::run(),
         Task::Simulate(options) => simulate::run(&options),
         Task::Tidy => tidy::run(),

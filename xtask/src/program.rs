@@ -14,12 +14,21 @@ use crate::workspace::{Workspace, cargo_command};
 /// The package of `bench`, `chaos` and `simulate`.
 pub(crate) const STRESS: &str = "outbox-stress";
 
-/// Builds a program and returns its path. Cargo's messages go to the standard error. `arguments` are further ones for `cargo build`.
+/// Builds a program and returns its path. `arguments` are further ones for `cargo build`.
 pub(crate) fn build(workspace: &Workspace, package: &str, name: &str, arguments: &[&str]) -> Result<PathBuf> {
+    let target = ["--package", package, "--bin", name];
+    build_target(workspace, name, &[&target, arguments].concat())
+}
+
+/// Builds a numbered example and returns its path.
+pub(crate) fn build_example(workspace: &Workspace, name: &str) -> Result<PathBuf> {
+    build_target(workspace, name, &["--package", "examples", "--example", name])
+}
+
+/// Cargo's messages go to the standard error.
+fn build_target(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result<PathBuf> {
     let mut command = cargo_command();
-    command
-        .args(["build", "--package", package, "--bin", name])
-        .args(arguments);
+    command.arg("build").args(arguments);
     command.arg("--message-format=json-render-diagnostics");
     command.current_dir(&workspace.root).stdout(Stdio::piped());
     // Cargo tells this task about its own package. Build scripts that watch such variables (ring's) would run again, and half of the

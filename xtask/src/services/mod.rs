@@ -12,6 +12,7 @@ mod install;
 mod java;
 mod mariadb;
 mod nats;
+mod polyglot;
 mod postgres;
 mod programs;
 mod prometheus;
@@ -29,6 +30,7 @@ use crate::services::server::Server;
 use crate::workspace::Workspace;
 
 pub(crate) use crate::services::debezium::Debezium;
+pub(crate) use crate::services::polyglot::Stack;
 
 /// Something with a URL that tests or the demo connect to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
