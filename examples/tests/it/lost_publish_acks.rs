@@ -29,7 +29,7 @@ struct Dimmed {
 }
 
 /// The numbers of each aggregate's messages, in the order of the stream.
-async fn on_stream(stream: &Stream) -> BTreeMap<String, Vec<String>> {
+pub(crate) async fn on_stream(stream: &Stream) -> BTreeMap<String, Vec<String>> {
     let mut numbers = BTreeMap::<_, Vec<_>>::new();
     for at in 1..=stream.get_info().await.unwrap().state.last_sequence {
         let message = stream.get_raw_message(at).await.unwrap();

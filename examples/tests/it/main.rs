@@ -14,5 +14,6 @@ mod lost_acks;
 mod lost_publish_acks;
 mod order_files;
 mod own_database;
+mod polyglot;
 mod reconcile;
 mod versions;

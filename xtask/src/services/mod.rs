@@ -1,4 +1,5 @@
-//! Private instances of the databases and brokers that the tests need: finds, installs, starts and stops them, on free ports.
+//! Private instances of the databases and brokers that the tests need: finds, installs, starts and stops them, on free ports. And programs and modules
+//! that tests run themselves.
 //!
 //! Invariant: every server that `Services` started has stopped, and its data is gone, when the value is dropped or the task ends
 //! in any other way. An instance given by an environment variable is used as it is and never touched otherwise.
@@ -32,7 +33,7 @@ use crate::workspace::Workspace;
 pub(crate) use crate::services::debezium::Debezium;
 pub(crate) use crate::services::polyglot::Stack;
 
-/// Something with a URL that tests or the demo connect to.
+/// What tests or the demo need: a server, with a URL that they connect to, or a program or a folder, with its path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Backend {
     Postgres,
@@ -54,12 +55,18 @@ pub(crate) enum Backend {
     Redis,
     /// The program that checks and tests the alerts.
     Promtool,
+    /// The modules of the programs in `examples/polyglot/python`.
+    PythonModules,
+    /// The program that runs the service in `examples/polyglot/node`.
+    Node,
+    /// The modules of that service.
+    NodeModules,
     /// Any nats-server at all, for the demo.
     NatsForDemo,
 }
 
 /// The back ends of the tests.
-pub(crate) const FOR_TESTS: [Backend; 11] = [
+pub(crate) const FOR_TESTS: [Backend; 14] = [
     Backend::Postgres,
     Backend::PostgresLogical,
     Backend::PostgresProgram,
@@ -71,10 +78,13 @@ pub(crate) const FOR_TESTS: [Backend; 11] = [
     Backend::NatsOldProgram,
     Backend::Redis,
     Backend::Promtool,
+    Backend::PythonModules,
+    Backend::Node,
+    Backend::NodeModules,
 ];
 
 impl Backend {
-    /// The environment variable that names a running instance or a program, for us and for the tests.
+    /// The environment variable that names a running instance, a program or a folder of modules, for us and for the tests.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "OUTBOX_TEST_POSTGRES_URL",
@@ -88,6 +98,9 @@ impl Backend {
             Self::NatsOldProgram => "OUTBOX_TEST_NATS_OLD_BIN",
             Self::Redis => "OUTBOX_TEST_REDIS_URL",
             Self::Promtool => "OUTBOX_TEST_PROMTOOL_BIN",
+            Self::PythonModules => "OUTBOX_TEST_PYTHON_MODULES",
+            Self::Node => "OUTBOX_TEST_NODE_BIN",
+            Self::NodeModules => "OUTBOX_TEST_NODE_MODULES",
             Self::NatsForDemo => "NATS_URL",
         }
     }
@@ -105,6 +118,9 @@ impl Backend {
             Self::NatsOldProgram => "old nats-server for private servers",
             Self::Redis => "Redis",
             Self::Promtool => "promtool",
+            Self::PythonModules => "modules for Python",
+            Self::Node => "Node",
+            Self::NodeModules => "modules for Node",
         }
     }
 
@@ -117,6 +133,9 @@ impl Backend {
             Self::NatsOld | Self::NatsOldProgram => nats::old_program().map(drop),
             Self::Redis => redis::program().map(drop),
             Self::Promtool => prometheus::program().map(drop),
+            Self::PythonModules => polyglot::python_modules(tools).map(drop),
+            Self::Node => polyglot::node(tools).map(drop),
+            Self::NodeModules => polyglot::node_modules(tools).map(drop),
             Self::NatsForDemo => nats::any(tools).map(drop),
         }
     }
@@ -134,16 +153,19 @@ impl Backend {
                 ],
             ),
             Self::PostgresProgram => {
-                return postgres::programs().map(|folder| Found::Program(folder.join("postgres")));
+                return postgres::programs().map(|folder| Found::Path(folder.join("postgres")));
             }
             Self::MariaDb => mariadb::launch(folder),
-            Self::MariaDbProgram => return mariadb::programs().map(|found| Found::Program(found.server)),
+            Self::MariaDbProgram => return mariadb::programs().map(|found| Found::Path(found.server)),
             Self::Nats => nats::current(folder, tools),
-            Self::NatsProgram => return nats::program(tools).map(Found::Program),
+            Self::NatsProgram => return nats::program(tools).map(Found::Path),
             Self::NatsOld => nats::old(folder),
-            Self::NatsOldProgram => return nats::old_program().map(Found::Program),
+            Self::NatsOldProgram => return nats::old_program().map(Found::Path),
             Self::Redis => redis::launch(folder),
-            Self::Promtool => return prometheus::program().map(Found::Program),
+            Self::Promtool => return prometheus::program().map(Found::Path),
+            Self::PythonModules => return polyglot::python_modules(tools).map(Found::Path),
+            Self::Node => return polyglot::node(tools).map(Found::Path),
+            Self::NodeModules => return polyglot::node_modules(tools).map(Found::Path),
             Self::NatsForDemo => nats::for_demo(folder, tools),
         }
         .map(Found::Server)
@@ -153,15 +175,15 @@ impl Backend {
 /// A back end that is available.
 enum Found {
     Server(Server),
-    /// A program that tests run themselves.
-    Program(PathBuf),
+    /// A program that tests run themselves, or the folder of its modules.
+    Path(PathBuf),
 }
 
 /// Whether a back end can be used, and why not.
 #[derive(Clone, Debug)]
 pub(crate) enum Availability {
     Ready {
-        /// Of a program: its path.
+        /// Of a program or a folder: its path.
         url: String,
         /// Where it comes from, for people.
         origin: String,
@@ -300,9 +322,13 @@ fn make_available(backend: Backend, folder: &Folder, tools: &Path) -> (Availabil
         .launch(folder, tools)
         .context(|| "cannot start it".to_owned())
     {
-        Ok(Found::Program(path)) => {
+        Ok(Found::Path(path)) => {
             let url = path.display().to_string();
-            let origin = label(backend.name(), &path);
+            let origin = if path.is_dir() {
+                format!("in {url}")
+            } else {
+                label(backend.name(), &path)
+            };
             (Availability::Ready { url, origin }, None)
         }
         Ok(Found::Server(server)) => {
