@@ -89,6 +89,7 @@ pub mod wake;
 
 mod metrics_table;
 mod setters;
+mod unbroken;
 
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -123,6 +124,7 @@ pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,
     SubscriberError, Subscription,
 };
+pub use unbroken::Unbroken;
 
 /// Describes a Rust type as a domain event; [`DomainEvent`] lists the keys and the generated code.
 #[cfg(feature = "macros")]

@@ -28,6 +28,8 @@ struct Batch<'a> {
     handler: &'a Registration,
     call: Call<'a>,
     members: Vec<Ready<'a>>,
+    /// What the claim of each member does about numbers that are missing before it.
+    gaps: Vec<Gaps>,
     /// The members for which the handler asked for another time, and that time.
     deferred: OnceLock<(Range<usize>, Duration)>,
 }
@@ -54,6 +56,7 @@ impl Consumer {
             handler,
             call: self.call(handler, 1, stop),
             members: members?,
+            gaps: messages.iter().map(|routed| self.gaps(routed, Some(handler))).collect(),
             deferred: OnceLock::new(),
         };
         match batch.handle().await {
@@ -136,18 +139,14 @@ impl Batch<'_> {
             let claimants: Vec<_> = self.members.iter().map(|member| member.claimant).collect();
             return claim_all(tx, &claimants).await.ok()?;
         }
-        let gaps = match strategy {
-            Strategy::Sequence { gap: Some(gap) } if gap.is_zero() => Gaps::Ignore,
-            _ => Gaps::Wait,
-        };
         let mut mine = Vec::with_capacity(self.members.len());
-        for member in &self.members {
+        for (member, gaps) in self.members.iter().zip(&self.gaps) {
             // Without bookkeeping one question about the transaction answers for all.
             if !matches!(strategy, Strategy::Sequence { .. }) && !mine.is_empty() {
                 mine.push(true);
                 continue;
             }
-            mine.push(match member.claimant.claim(tx, false, gaps).await.ok()? {
+            mine.push(match member.claimant.claim(tx, false, *gaps).await.ok()? {
                 Claim::Mine => true,
                 Claim::Done | Claim::Dead => false,
                 Claim::CountFirst | Claim::Early { .. } | Claim::Late | Claim::Taken => return None,

@@ -382,6 +382,12 @@ impl Consumer {
         self.whole_aggregates
     }
 
+    /// Whether it asks for messages of an aggregate type.
+    pub(super) fn wants_aggregate(&self, aggregate_type: &str) -> bool {
+        let mut events = self.events.iter();
+        events.any(|event| event.is_everything() || event.aggregate == aggregate_type)
+    }
+
     /// Whether a message that is for others to handle may leave the lane of its aggregate: nothing waits for it, and it waits for nothing.
     pub(super) fn stands_alone(&self, routed: &RoutedMessage) -> bool {
         matches!(routed.route, Route::NotWanted) && !self.numbered

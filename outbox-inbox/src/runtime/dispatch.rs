@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 use tokio_util::task::TaskTracker;
 
+use super::beginnings::Beginnings;
 use super::consumer::{Consumer, Stop};
 use super::deliveries::{Deliveries, DeliveryOf, SILENCE_MAX, TROUBLE};
 use super::idle::Idle;
@@ -38,6 +39,8 @@ pub(super) struct Dispatcher<S: Subscriber> {
     pub(super) stop: Stop,
     pub(super) tasks: TaskTracker,
     pub(super) deliveries: Deliveries<S>,
+    /// What the deliveries of the subscription show, where sequences are kept.
+    pub(super) beginnings: Beginnings,
     /// Whether the consumer is paused, as it was told last.
     pub(super) is_paused: bool,
     pub(super) paused: watch::Receiver<bool>,
@@ -105,6 +108,7 @@ impl<S: Subscriber> Dispatcher<S> {
             stop,
             tasks,
             deliveries,
+            beginnings: Beginnings::default(),
             is_paused: false,
             paused,
             failures: 0,

@@ -12,6 +12,7 @@
 
 mod attempt;
 mod batch;
+mod beginnings;
 mod call;
 mod capacity;
 mod consumer;

@@ -9,6 +9,7 @@ use futures_util::FutureExt as _;
 use outbox_core::{Delivery, Subscriber, SubscriberError, Subscription};
 use tokio::time::{Instant, timeout};
 
+use super::beginnings::Beginnings;
 use super::deliveries::{Deliveries, DeliveryOf, Received, SILENCE_MAX, TROUBLE};
 use super::dispatch::Dispatcher;
 use super::job::Origin;
@@ -25,6 +26,7 @@ impl<S: Subscriber> Dispatcher<S> {
             Received::Subscribed(subscription) => {
                 self.consumer.vitals.subscribed();
                 self.heard_at = Instant::now();
+                self.beginnings = Beginnings::default();
                 self.deliveries = Deliveries::Open(subscription);
             }
             Received::Ended((subscription, fetched)) => {
@@ -69,7 +71,13 @@ impl<S: Subscriber> Dispatcher<S> {
         self.consumer.shared.tally.received();
         self.consumer.vitals.received();
         telemetry::received(self.consumer.name);
-        let routed = self.consumer.routed(delivery.incoming());
+        let mut routed = self.consumer.routed(delivery.incoming());
+        if self.consumer.keeps_sequences() {
+            let aggregate = routed.message.as_ref().ok().map(|message| &message.aggregate);
+            if self.beginnings.is_first(aggregate, delivery.is_unbroken()) {
+                self.consumer.begins_here(&mut routed);
+            }
+        }
         let deliveries = delivery.incoming().delivery_count;
         let (key, mut in_flight) = self.enter(Origin::broker(delivery), routed);
         // If no other process had it meanwhile, what was known of it holds.

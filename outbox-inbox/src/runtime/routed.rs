@@ -104,9 +104,9 @@ pub(super) struct Early {
     pub(super) since: Instant,
     /// The wait took too long, which was reported; or it is in vain, because the beginning of the aggregate has left the stream.
     pub(super) expired: bool,
-    /// The broker was asked whether the beginning of the aggregate has left the stream.
+    /// Whether the beginning of the aggregate has left the stream is known, or the broker was asked.
     pub(super) asked: bool,
-    /// It was asked before the database, so that the aggregate may be known there.
+    /// That was before the database was asked, so that the aggregate may be known there.
     pub(super) ahead: bool,
 }
 

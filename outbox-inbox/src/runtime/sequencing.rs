@@ -1,7 +1,8 @@
 //! Order across processes: what waits for those before it in its aggregate, where sequences are kept (strategy `sequence`).
 //!
 //! Invariant: what is known to fail is waited for as long as its attempts last; a gap is waited for a bounded time, reported, and then passed. Where a new
-//! consumer begins with an aggregate whose beginning has left the stream, nothing is missing.
+//! consumer begins with an aggregate whose beginning has left the stream, nothing is missing. That is known from the deliveries
+//! ([`super::beginnings`]), or the broker is asked.
 //! Not here: the sequences ([`crate::dedup::sequence`]).
 
 use std::sync::atomic::Ordering;
@@ -118,6 +119,24 @@ impl Consumer {
     pub(super) fn may_begin_late(&self, handling: Handling, routed: &RoutedMessage) -> bool {
         let waits = |early: Early| early.expected == 1 && !early.expired && !early.asked;
         matches!(handling, Handling::Early { .. }) && routed.memory.early.is_some_and(waits) && self.may_ask()
+    }
+
+    /// Takes note that a message is the first one of its aggregate that the consumer can be given: nothing comes before it, so nobody need be asked. An aggregate
+    /// of another type than the consumer wants may have messages that it is not given.
+    pub(super) fn begins_here(&self, routed: &mut RoutedMessage) {
+        let begins_late = routed.message.as_ref().is_ok_and(|message| {
+            message.sequence.is_some_and(|sequence| sequence > 1)
+                && self.wants_aggregate(&message.aggregate.aggregate_type)
+        });
+        if begins_late {
+            routed.memory.early = Some(Early {
+                expected: 1,
+                since: Instant::now(),
+                expired: true,
+                asked: true,
+                ahead: true,
+            });
+        }
     }
 
     /// Whether the broker is asked before the database. Where an aggregate has just begun late, as on a stream that has forgotten its beginning, the next ones

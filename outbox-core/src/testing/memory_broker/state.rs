@@ -51,7 +51,8 @@ pub(in crate::testing) struct State {
 /// The answer to a subscription that asks for the next delivery.
 #[derive(Debug)]
 pub(super) enum Next {
-    Delivery(Incoming),
+    /// The message, and the number of the delivery among those of the consumer.
+    Delivery(Incoming, u64),
     /// Nothing now, and nothing before this time unless the state changes.
     Wait(Option<Instant>),
 }
@@ -353,6 +354,12 @@ impl State {
         }
     }
 
+    /// Whether a consumer was given nothing, and has not passed anything over that it did not want.
+    pub(super) fn has_passed_nothing(&self, name: &str) -> bool {
+        let consumer = self.consumers.get(name);
+        consumer.is_some_and(|consumer| consumer.deliveries == 0 && consumer.cursor + 1 == consumer.start)
+    }
+
     pub(super) fn consumer(&self, name: &str) -> Option<&Consumer> {
         self.consumers.get(name)
     }
@@ -437,16 +444,18 @@ impl State {
             };
         }
         consumer.deliveries += 1;
+        let number = consumer.deliveries;
         let Some(entry) = self.log.get(&stream_sequence) else {
             return Next::Wait(None);
         };
-        Next::Delivery(Incoming {
+        let incoming = Incoming {
             subject: entry.subject.clone(),
             headers: entry.headers.clone(),
             payload: entry.payload.clone(),
             delivery_count: count,
             stream_sequence,
-        })
+        };
+        Next::Delivery(incoming, number)
     }
 
     /// Acknowledges a delivery. As on a real server, this counts even if the message has since been delivered to

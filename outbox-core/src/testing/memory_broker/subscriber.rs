@@ -16,6 +16,7 @@ use crate::subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, Subscriber, SubscriberError,
     Subscription,
 };
+use crate::unbroken::Unbroken;
 
 /// How long a call waits for a broker that is down.
 const OUTAGE_ANSWER_AFTER: Duration = Duration::from_millis(100);
@@ -45,6 +46,7 @@ impl Subscriber for MemorySubscriber {
         check(consumer)?;
         self.broker.until_up().await?;
         let generation = self.broker.lock().subscribe(consumer);
+        let is_new = consumer.whole_aggregates && self.broker.lock().has_passed_nothing(&consumer.name);
         // The consumer may now want other types, or may have more messages in flight.
         self.broker.notify();
         let prefetch = if self.broker.lock().prefetches {
@@ -58,6 +60,8 @@ impl Subscriber for MemorySubscriber {
             generation,
             prefetch,
             fetched: VecDeque::new(),
+            // Whatever is published later, a consumer of whole aggregates looks at all subjects.
+            unbroken: Unbroken::until(if is_new { u64::MAX } else { 0 }),
         })
     }
 
@@ -183,16 +187,19 @@ pub struct MemorySubscription {
     generation: u64,
     /// Number of messages to fetch ahead.
     prefetch: usize,
-    /// Fetched messages that the caller has not asked for yet.
-    fetched: VecDeque<Incoming>,
+    /// Fetched messages that the caller has not asked for yet, with the numbers of their deliveries.
+    fetched: VecDeque<(Incoming, u64)>,
+    unbroken: Unbroken,
 }
 
 impl MemorySubscription {
-    fn delivery(&self, incoming: Incoming) -> MemoryDelivery {
+    fn delivery(&mut self, incoming: Incoming, number: u64) -> MemoryDelivery {
+        let (count, stream_sequence) = (incoming.delivery_count, incoming.stream_sequence);
         MemoryDelivery {
             broker: self.broker.clone(),
             consumer: self.consumer.clone(),
             incoming,
+            is_unbroken: self.unbroken.goes_on(number, count, stream_sequence),
         }
     }
 
@@ -200,13 +207,13 @@ impl MemorySubscription {
     fn fetch(&mut self) -> Next {
         let mut state = self.broker.lock();
         let next = match self.fetched.pop_front() {
-            Some(incoming) => Next::Delivery(incoming),
+            Some((incoming, number)) => Next::Delivery(incoming, number),
             None => state.next(&self.consumer),
         };
         while self.fetched.len() < self.prefetch
-            && let Next::Delivery(incoming) = state.next(&self.consumer)
+            && let Next::Delivery(incoming, number) = state.next(&self.consumer)
         {
-            self.fetched.push_back(incoming);
+            self.fetched.push_back((incoming, number));
         }
         next
     }
@@ -273,7 +280,7 @@ impl Subscription for MemorySubscription {
             self.check_exists()?;
             let next = self.fetch();
             match next {
-                Next::Delivery(incoming) => return Ok(self.delivery(incoming)),
+                Next::Delivery(incoming, number) => return Ok(self.delivery(incoming, number)),
                 Next::Wait(None) => changed.await,
                 Next::Wait(Some(due)) => tokio::select! {
                     () = changed => {}
@@ -293,7 +300,7 @@ impl Subscription for MemorySubscription {
         let fetched = std::mem::take(&mut self.fetched);
         fetched
             .into_iter()
-            .map(|incoming| self.delivery(incoming))
+            .map(|(incoming, number)| self.delivery(incoming, number))
             .collect()
     }
 
@@ -308,6 +315,7 @@ pub struct MemoryDelivery {
     broker: MemoryBroker,
     consumer: String,
     incoming: Incoming,
+    is_unbroken: bool,
 }
 
 impl MemoryDelivery {
@@ -360,5 +368,9 @@ impl Delivery for MemoryDelivery {
         self.broker.check_up()?;
         let state = self.broker.lock();
         Ok(state.has_predecessors(&self.consumer, self.incoming.stream_sequence))
+    }
+
+    fn is_unbroken(&self) -> bool {
+        self.is_unbroken
     }
 }

@@ -75,6 +75,8 @@ pub enum SubscriberMistake {
     LooksBeforeTheStart,
     /// Says of every message that there are earlier ones.
     FindsPredecessorsEverywhere,
+    /// Says of every delivery that nothing was missed before it.
+    BelievesItMissedNothing,
     /// Does not ask the broker for messages with a fixed subject that only count.
     ForgetsSiblings,
     /// Does not understand selections of aggregate types.
@@ -395,5 +397,9 @@ impl Delivery for WrongDelivery {
             }
             _ => self.inner.has_predecessors().await,
         }
+    }
+
+    fn is_unbroken(&self) -> bool {
+        self.mistake == SubscriberMistake::BelievesItMissedNothing || self.inner.is_unbroken()
     }
 }

@@ -10,6 +10,7 @@ mod selections;
 mod standing;
 mod starts;
 mod subjects;
+mod unbroken;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -44,6 +45,9 @@ pub use starts::{
     what_came_before_the_start_is_no_predecessor,
 };
 pub use subjects::{a_message_belongs_on_its_own_subjects_only, siblings_with_a_fixed_subject_arrive};
+pub use unbroken::{
+    a_subscription_that_may_have_missed_something_says_so, what_a_consumer_has_passed_over_counts_as_missed,
+};
 
 /// Brings one broker into the states that the promises need.
 ///
@@ -469,6 +473,8 @@ macro_rules! subscriber_conformance {
             what_another_version_asked_for_is_known,
             what_nobody_asked_for_is_known,
             predecessors_of_any_type_are_found_and_no_others,
+            a_subscription_that_may_have_missed_something_says_so,
+            what_a_consumer_has_passed_over_counts_as_missed,
             a_new_consumer_starts_where_it_asks_to,
             a_consumer_that_exists_keeps_its_place,
             what_came_before_the_start_is_no_predecessor,
