@@ -79,6 +79,7 @@ mod settings;
 mod standing;
 mod subscriber;
 mod subscription;
+mod unbroken;
 
 mod dead_letters;
 mod dedup;

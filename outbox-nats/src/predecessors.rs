@@ -21,7 +21,7 @@ use crate::failure::interrupted;
 use crate::subject::{SubjectPrefix, decode_token, encode_token};
 
 /// Longest wait for an answer.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// Looks at the stream of one consumer.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Predecessors {
         };
         let asked = async {
             let from = self.start().await?;
-            let first = try_join_all(subjects.iter().map(|subject| self.first_on(subject, from))).await?;
+            let first = try_join_all(subjects.iter().map(|subject| first_on(&self.stream, subject, from))).await?;
             Ok(first
                 .into_iter()
                 .flatten()
@@ -131,7 +131,7 @@ impl Predecessors {
                 return Ok(low);
             }
             let middle = low + (high - low) / 2;
-            let found = self.first_on(">", middle).await?;
+            let found = first_on(&self.stream, ">", middle).await?;
             let mut between = self.between();
             match found {
                 Some(message) if older(&message) => between.0 = between.0.max(message.sequence + 1),
@@ -143,15 +143,20 @@ impl Predecessors {
     fn between(&self) -> MutexGuard<'_, (u64, u64)> {
         self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    async fn first_on(&self, subject: &str, from: u64) -> Result<Option<StreamMessage>, SubscriberError> {
-        match self.stream.get_first_raw_message_by_subject(subject, from).await {
-            Ok(first) => Ok(Some(first)),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(interrupted(
-                "the first message of an aggregate cannot be read",
-                error,
-            )),
-        }
+/// The first message on a subject, or on those of a pattern, from a stream sequence on.
+pub(crate) async fn first_on(
+    stream: &Stream,
+    subject: &str,
+    from: u64,
+) -> Result<Option<StreamMessage>, SubscriberError> {
+    match stream.get_first_raw_message_by_subject(subject, from).await {
+        Ok(first) => Ok(Some(first)),
+        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(interrupted(
+            "the first message of an aggregate cannot be read",
+            error,
+        )),
     }
 }

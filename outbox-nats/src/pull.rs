@@ -226,6 +226,7 @@ impl Pull {
     }
 }
 
-fn connects(client: &Client) -> u64 {
+/// The number of connections so far.
+pub(crate) fn connects(client: &Client) -> u64 {
     client.statistics().connects.load(Ordering::Relaxed)
 }

@@ -25,7 +25,9 @@ use crate::provision::REQUEST_TIMEOUT;
 use crate::standing::{self, MayRead};
 use crate::stream::{EventStream, Provisioning};
 use crate::subject::{captures, is_plain_name, without_covered};
-use crate::subscription::JetStreamSubscription;
+use crate::pull::connects;
+use crate::subscription::{JetStreamSubscription, Received};
+use crate::unbroken::known_until;
 
 /// How a [`JetStreamSubscriber`] subscribes. Start from the default and set what differs.
 ///
@@ -208,6 +210,8 @@ impl Subscriber for JetStreamSubscriber {
     /// next call uses.
     async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
         check(consumer)?;
+        // Before anything is known of the consumer: what is known belongs to this connection.
+        let connects = connects(&self.client);
         let stream = self.stream_for(consumer).await?;
         let durable = Durable {
             stream,
@@ -221,7 +225,9 @@ impl Subscriber for JetStreamSubscriber {
         let consumer_handle = durable.ensure().await?;
         tracing::info!(stream = self.stream.name, consumer = consumer.name, "subscribed");
         let heartbeat = self.config.idle_heartbeat;
-        let started_at = consumer::started_at(consumer_handle.cached_info());
+        let info = consumer_handle.cached_info();
+        let started_at = consumer::started_at(info);
+        let received = Received::new(connects, known_until(&durable, info).await);
         Ok(JetStreamSubscription::new(
             self.client.clone(),
             self.context.clone(),
@@ -229,6 +235,7 @@ impl Subscriber for JetStreamSubscriber {
             consumer.prefetch,
             heartbeat,
             Oracle::new(durable, started_at),
+            received,
         ))
     }
 

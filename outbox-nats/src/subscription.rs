@@ -13,13 +13,13 @@ use async_nats::header::HeaderName;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::context::{ConsumerInfoError, ConsumerInfoErrorKind, Context};
 use async_nats::jetstream::{self, AckKind};
-use outbox_core::{Delivery, Incoming, SubscriberError, Subscription};
+use outbox_core::{Delivery, Incoming, SubscriberError, Subscription, Unbroken};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::failure::interrupted;
 use crate::headers;
 use crate::oracle::Oracle;
-use crate::pull::{Pull, PullError};
+use crate::pull::{Pull, PullError, connects};
 
 /// Bounds of [`SubscriberConfig::idle_heartbeat`](crate::SubscriberConfig::idle_heartbeat).
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
@@ -46,9 +46,27 @@ pub struct JetStreamSubscription {
     prefetch: usize,
     silence_max: Duration,
     oracle: Arc<Oracle>,
+    received: Received,
     /// `None` until the first call, after trouble, and at the end.
     pull: Option<Pull>,
     trouble: Trouble,
+}
+
+/// What the deliveries so far show, on the connection on which the consumer was found new. Another connection may find another consumer of the same name.
+#[derive(Debug)]
+pub(crate) struct Received {
+    connects: u64,
+    unbroken: Unbroken,
+}
+
+impl Received {
+    /// `connects`: the number of the connection. `known_until`: the last stream sequence for which everything can be known.
+    pub(crate) fn new(connects: u64, known_until: u64) -> Self {
+        Self {
+            connects,
+            unbroken: Unbroken::until(known_until),
+        }
+    }
 }
 
 /// State that is kept between calls, because a call may be cancelled at any await.
@@ -68,11 +86,13 @@ impl JetStreamSubscription {
         prefetch: usize,
         heartbeat: Duration,
         oracle: Oracle,
+        received: Received,
     ) -> Self {
         Self {
             client,
             context,
             oracle: Arc::new(oracle),
+            received,
             consumer,
             prefetch,
             silence_max: 2 * heartbeat.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX),
@@ -85,8 +105,11 @@ impl JetStreamSubscription {
         &self.consumer.cached_info().name
     }
 
-    fn delivery(&self, message: jetstream::Message) -> Result<JetStreamDelivery, SubscriberError> {
-        JetStreamDelivery::new(message, self.oracle.clone())
+    fn delivery(&mut self, message: jetstream::Message) -> Result<JetStreamDelivery, SubscriberError> {
+        if connects(&self.client) != self.received.connects || self.oracle.was_narrowed() {
+            self.received.unbroken.end();
+        }
+        JetStreamDelivery::new(message, self.oracle.clone(), &mut self.received.unbroken)
     }
 
     /// Ends pulling. The next call begins again after a pause.
@@ -237,6 +260,7 @@ pub struct JetStreamDelivery {
     message: jetstream::Message,
     incoming: Incoming,
     oracle: Arc<Oracle>,
+    is_unbroken: bool,
 }
 
 impl fmt::Debug for JetStreamDelivery {
@@ -248,8 +272,12 @@ impl fmt::Debug for JetStreamDelivery {
 }
 
 impl JetStreamDelivery {
-    fn new(message: jetstream::Message, oracle: Arc<Oracle>) -> Result<Self, SubscriberError> {
-        let (delivery_count, stream_sequence) = {
+    fn new(
+        message: jetstream::Message,
+        oracle: Arc<Oracle>,
+        unbroken: &mut Unbroken,
+    ) -> Result<Self, SubscriberError> {
+        let (delivery_count, stream_sequence, number) = {
             // Somebody else may send to our inbox subject; what JetStream did not deliver cannot be acknowledged either.
             let info = message.info().map_err(|error| {
                 interrupted(
@@ -260,6 +288,7 @@ impl JetStreamDelivery {
             (
                 u64::try_from(info.delivered).unwrap_or(1).max(1),
                 info.stream_sequence,
+                info.consumer_sequence,
             )
         };
         let incoming = Incoming {
@@ -270,6 +299,7 @@ impl JetStreamDelivery {
             stream_sequence,
         };
         Ok(Self {
+            is_unbroken: unbroken.goes_on(number, delivery_count, stream_sequence),
             message,
             incoming,
             oracle,
@@ -328,5 +358,9 @@ impl Delivery for JetStreamDelivery {
 
     async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
         self.oracle.predecessors.exist(&self.incoming).await
+    }
+
+    fn is_unbroken(&self) -> bool {
+        self.is_unbroken
     }
 }

@@ -6,6 +6,7 @@ mod support;
 
 mod batch;
 mod batch_of_types;
+mod beginnings;
 mod consumer_settings;
 mod consumers;
 mod crash;

@@ -35,3 +35,4 @@ mod provisioning;
 mod publishing;
 mod pulling;
 mod tls;
+mod unbroken;

@@ -1,0 +1,279 @@
+//! Which messages begin their aggregate on a stream that has forgotten older ones, with and without a question to the broker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
+use outbox_core::{
+    ConsumerSpec, ConsumerStanding, Delivery, Incoming, Message, StreamFacts, Subscriber, SubscriberError,
+    Subscription,
+};
+use outbox_inbox::{
+    Event, Handler, HandlerError, HandlerState, Inbox, InboxReport, Router, Tx, idempotent_handler,
+};
+use sea_orm::DatabaseConnection;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::on_every_backend;
+use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
+use crate::runtime::within;
+use crate::support::{Backend, OrderPlaced, TestDb, slow};
+
+/// Waits for a gap longer than any test runs.
+#[idempotent_handler(consumer = "latecomer", strategy = sequence(gap = "1h"))]
+async fn note(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: HandlerState<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("latecomer", &event, &tx).await
+}
+
+#[idempotent_handler(consumer = "late_batches", strategy = sequence(gap = "1h"), batch = 10)]
+async fn note_together(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: HandlerState<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("late_batches", &event, &tx).await
+}
+
+/// Counts the questions for predecessors.
+#[derive(Debug)]
+struct Counting<T> {
+    inner: T,
+    questions: Arc<AtomicU32>,
+}
+
+impl Subscriber for Counting<MemorySubscriber> {
+    type Subscription = Counting<MemorySubscription>;
+
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<Self::Subscription, SubscriberError> {
+        Ok(Counting {
+            inner: self.inner.subscribe(consumer).await?,
+            questions: self.questions.clone(),
+        })
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+        self.inner.facts().await
+    }
+
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        self.inner.standing(consumer).await
+    }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        self.inner.belongs(message, subject, fixed)
+    }
+}
+
+impl Counting<MemorySubscription> {
+    fn delivery(&self, inner: MemoryDelivery) -> Counting<MemoryDelivery> {
+        Counting {
+            inner,
+            questions: self.questions.clone(),
+        }
+    }
+}
+
+impl Subscription for Counting<MemorySubscription> {
+    type Delivery = Counting<MemoryDelivery>;
+
+    async fn next(&mut self) -> Result<Self::Delivery, SubscriberError> {
+        let inner = self.inner.next().await?;
+        Ok(self.delivery(inner))
+    }
+
+    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
+        self.inner.backlog().await
+    }
+
+    async fn stop(&mut self) -> Vec<Self::Delivery> {
+        let fetched = self.inner.stop().await;
+        fetched.into_iter().map(|inner| self.delivery(inner)).collect()
+    }
+
+    async fn flush(&mut self) -> Result<(), SubscriberError> {
+        self.inner.flush().await
+    }
+}
+
+impl Delivery for Counting<MemoryDelivery> {
+    fn incoming(&self) -> &Incoming {
+        self.inner.incoming()
+    }
+
+    async fn ack(&self) -> Result<(), SubscriberError> {
+        self.inner.ack().await
+    }
+
+    async fn retry_after(&self, delay: Duration) -> Result<(), SubscriberError> {
+        self.inner.retry_after(delay).await
+    }
+
+    async fn progress(&self) -> Result<(), SubscriberError> {
+        self.inner.progress().await
+    }
+
+    async fn is_asked_for(&self) -> Result<bool, SubscriberError> {
+        self.inner.is_asked_for().await
+    }
+
+    async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
+        self.questions.fetch_add(1, Ordering::SeqCst);
+        self.inner.has_predecessors().await
+    }
+
+    fn is_unbroken(&self) -> bool {
+        self.inner.is_unbroken()
+    }
+}
+
+type Questions = Arc<AtomicU32>;
+
+/// The inbox of one process, and the questions that it asks.
+fn inbox<H: Handler>(
+    db: DatabaseConnection,
+    broker: &MemoryBroker,
+    orders: &Orders,
+) -> (Inbox<Counting<MemorySubscriber>>, Questions) {
+    let questions = Questions::default();
+    let subscriber = Counting {
+        inner: broker.subscriber(),
+        questions: questions.clone(),
+    };
+    let inbox = Inbox::new(db, subscriber)
+        .with_router(Router::new().handler::<H>())
+        .with_config(slow().concurrency(1))
+        .with_state(orders.clone());
+    (inbox, questions)
+}
+
+fn spawn(inbox: Inbox<Counting<MemorySubscriber>>) -> (CancellationToken, JoinHandle<InboxReport>) {
+    let shutdown = CancellationToken::new();
+    let token = shutdown.clone();
+    let run = tokio::spawn(async move { inbox.run(token).await.unwrap() });
+    (shutdown, run)
+}
+
+/// Puts messages onto the stream, and forgets those of lines that are not `left`.
+async fn put_lines(broker: &MemoryBroker, orders: u64, last: u32, left: &[u32]) {
+    let mut forgotten = Vec::new();
+    for line in 1..=last {
+        for order_id in 0..orders {
+            put(broker, &numbered(order_id, line)).await;
+            if !left.contains(&line) {
+                forgotten.push(broker.log().last().unwrap().stream_sequence);
+            }
+        }
+    }
+    broker.lose_stream_sequences(&forgotten.into_iter().collect(), false);
+}
+
+async fn an_aggregate_that_begins_late_costs_a_process_alone_no_question(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    put_lines(&broker, 20, 4, &[3, 4]).await;
+    let (inbox, questions) = inbox::<note>(test.db.clone(), &broker, &orders);
+    let report = within(inbox.drain()).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (40, 0), "{report:?}");
+    for order_id in 0..20 {
+        assert_eq!(lines(&test, "latecomer", order_id).await, [3, 4], "order {order_id}");
+    }
+    assert_eq!(questions.load(Ordering::SeqCst), 0);
+}
+
+/// Which aggregate such a message is of, nobody knows.
+async fn behind_a_message_that_cannot_be_read_the_broker_is_asked(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    broker.inject("events.order.0.placed", Vec::new(), "{}");
+    put_lines(&broker, 1, 2, &[2]).await;
+    let (inbox, questions) = inbox::<note>(test.db.clone(), &broker, &orders);
+    let report = within(inbox.drain()).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");
+    assert_eq!(questions.load(Ordering::SeqCst), 1);
+}
+
+/// A gap behind the beginning of an aggregate is one like any other.
+async fn what_is_missing_behind_a_late_beginning_is_waited_for(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    put_lines(&broker, 1, 4, &[2, 4]).await;
+    let (shutdown, run) = spawn(inbox::<note>(test.db.clone(), &broker, &orders).0);
+    orders.until("the beginning", |seen| seen.runs_of(0) > 0).await;
+    put(&broker, &numbered(0, 3)).await;
+    within(broker.until_idle("latecomer")).await;
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    assert_eq!(lines(&test, "latecomer", 0).await, [2, 3, 4]);
+}
+
+async fn a_predecessor_that_came_and_fails_is_waited_for(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.line_rule((0, 2), Rule::Fail);
+    put_lines(&broker, 1, 3, &[2, 3]).await;
+    let (shutdown, run) = spawn(inbox::<note>(test.db.clone(), &broker, &orders).0);
+    orders
+        .until("two failures", |seen| seen.runs_of(0) > 1)
+        .await;
+    assert!(orders.seen().runs.iter().all(|run| *run == (0, 2)));
+    orders.line_rule((0, 2), None);
+    within(broker.until_idle("latecomer")).await;
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    assert_eq!(lines(&test, "latecomer", 0).await, [2, 3]);
+}
+
+/// One process has the beginning of an aggregate in hand. The other one gets the next message, and nothing else.
+async fn what_another_process_has_in_hand_is_waited_for(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.line_rule((0, 2), Rule::Wait);
+    put_lines(&broker, 1, 2, &[2]).await;
+    let (first, _) = inbox::<note>(test.db.clone(), &broker, &orders);
+    let (other, questions) = inbox::<note>(test.connect_again().await, &broker, &orders);
+    let first = spawn(first.with_config(slow().in_flight_max(1)));
+    orders.until("the beginning", |seen| seen.runs_of(0) > 0).await;
+    let other = spawn(other);
+    put(&broker, &numbered(0, 3)).await;
+    eventually("the question of the other process", async || {
+        questions.load(Ordering::SeqCst) > 0
+    })
+    .await;
+    orders.line_rule((0, 2), None);
+    within(broker.until_idle("latecomer")).await;
+    for (shutdown, run) in [first, other] {
+        shutdown.cancel();
+        assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    }
+    assert_eq!(lines(&test, "latecomer", 0).await, [2, 3]);
+}
+
+async fn aggregates_that_begin_late_share_a_transaction(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    put_lines(&broker, 8, 2, &[2]).await;
+    let (inbox, questions) = inbox::<note_together>(test.db.clone(), &broker, &orders);
+    let report = within(inbox.drain()).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (8, 0), "{report:?}");
+    assert_eq!(questions.load(Ordering::SeqCst), 0);
+    // Each member runs once: nothing was rolled back.
+    assert_eq!(orders.seen().runs.len(), 8);
+    if test.backend == Backend::Postgres {
+        assert_eq!(test.int("SELECT count(DISTINCT tx) FROM noted").await, 1);
+    }
+}
+
+on_every_backend!(
+    an_aggregate_that_begins_late_costs_a_process_alone_no_question,
+    behind_a_message_that_cannot_be_read_the_broker_is_asked,
+    what_is_missing_behind_a_late_beginning_is_waited_for,
+    a_predecessor_that_came_and_fails_is_waited_for,
+    aggregates_that_begin_late_share_a_transaction,
+);
+on_every_backend!(servers only: what_another_process_has_in_hand_is_waited_for);

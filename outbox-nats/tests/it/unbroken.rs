@@ -1,0 +1,153 @@
+//! What the deliveries of a new consumer show of its aggregates, without a question.
+
+use std::sync::atomic::Ordering;
+
+use outbox_core::testing::eventually;
+use outbox_core::{ConsumerSpec, Delivery as _, Publisher as _, StartAt, Subscriber as _};
+use outbox_nats::async_nats::jetstream::consumer::{FromConsumer as _, pull};
+use outbox_nats::{EventStream, JetStreamSubscription};
+
+use crate::environment::{Nats, PLACED, SHIPPED, consumer, event_on, message, on_both_servers, receive};
+
+on_both_servers! {
+    a_subscription_alone_has_missed_nothing_that_was_there,
+    what_was_published_in_another_mode_is_not_overlooked,
+    what_was_published_on_a_fixed_subject_is_not_overlooked,
+    a_start_at_a_number_is_as_good_as_the_beginning,
+    a_new_connection_ends_what_is_known,
+    a_filter_that_was_narrowed_ends_what_is_known,
+}
+
+/// A consumer that is given one message at a time.
+fn whole() -> ConsumerSpec {
+    ConsumerSpec {
+        whole_aggregates: true,
+        prefetch: 1,
+        ..consumer(&[&PLACED])
+    }
+}
+
+/// Whether the server tells at once what is on the subjects that the consumer does not ask for.
+fn looks(nats: &Nats) -> bool {
+    nats.client.is_server_compatible(2, 10, 0)
+}
+
+async fn publish(nats: &Nats, stream: &EventStream, numbers: &[u64]) {
+    let publisher = stream
+        .publisher(nats.client.clone())
+        .with_config(nats.publisher_config());
+    for number in numbers {
+        publisher
+            .publish(&message(&PLACED, "1", *number))
+            .await
+            .unwrap();
+    }
+}
+
+/// What the next deliveries say.
+async fn known(subscription: &mut JetStreamSubscription, count: usize) -> Vec<bool> {
+    let mut known = Vec::new();
+    for _ in 0..count {
+        let delivery = receive(subscription).await;
+        known.push(delivery.is_unbroken());
+        delivery.ack().await.unwrap();
+    }
+    known
+}
+
+async fn a_subscription_alone_has_missed_nothing_that_was_there(nats: &Nats) {
+    nats.provision().await;
+    publish(nats, &nats.stream(), &[1, 2]).await;
+    nats.publisher().publish(&message(&SHIPPED, "1", 3)).await.unwrap();
+    let mut subscription = nats.subscribe(&whole()).await;
+    assert_eq!(known(&mut subscription, 3).await, [looks(nats); 3]);
+    // Others may have published in another mode meanwhile, which is not looked for.
+    publish(nats, &nats.stream(), &[4]).await;
+    assert_eq!(known(&mut subscription, 1).await, [false]);
+}
+
+/// The stream was in strong mode for some time. A consumer that is not is not given those messages.
+async fn what_was_published_in_another_mode_is_not_overlooked(nats: &Nats) {
+    let (plain, strong) = (nats.stream_in_mode(false), nats.stream_in_mode(true));
+    nats.provision().await;
+    publish(nats, &plain, &[1]).await;
+    publish(nats, &strong, &[2]).await;
+    publish(nats, &plain, &[3]).await;
+    let mut subscription = nats.subscribe(&whole()).await;
+    assert_eq!(known(&mut subscription, 2).await, [looks(nats), false]);
+    let both = strong.subscriber(nats.client.clone());
+    let spec = ConsumerSpec {
+        name: "both".to_owned(),
+        ..whole()
+    };
+    let mut subscription = both.subscribe(&spec).await.unwrap();
+    assert_eq!(known(&mut subscription, 3).await, [true; 3]);
+}
+
+/// The event is asked for by its fixed subject, and its aggregate has messages on the default ones.
+async fn what_was_published_on_a_fixed_subject_is_not_overlooked(nats: &Nats) {
+    let fixed = event_on("refunded", format!("{}-refunds", nats.prefix));
+    let stream = nats.stream();
+    stream.provision_for(&nats.client, [&PLACED, fixed]).await.unwrap();
+    nats.publisher().publish(&message(fixed, "1", 1)).await.unwrap();
+    publish(nats, &stream, &[2]).await;
+    nats.publisher().publish(&message(fixed, "1", 3)).await.unwrap();
+    let spec = ConsumerSpec {
+        events: vec![fixed],
+        ..whole()
+    };
+    let mut subscription = nats.subscribe(&spec).await;
+    assert_eq!(known(&mut subscription, 2).await, [looks(nats), false]);
+}
+
+async fn a_start_at_a_number_is_as_good_as_the_beginning(nats: &Nats) {
+    nats.provision().await;
+    publish(nats, &nats.stream(), &[1, 2]).await;
+    let started = ConsumerSpec {
+        start_at: StartAt::New,
+        ..whole()
+    };
+    drop(nats.subscribe(&started).await);
+    publish(nats, &nats.stream(), &[3, 4]).await;
+    let mut subscription = nats.subscribe(&started).await;
+    assert_eq!(known(&mut subscription, 2).await, [looks(nats); 2]);
+}
+
+/// On another connection it may be another consumer of the same name.
+async fn a_new_connection_ends_what_is_known(nats: &Nats) {
+    nats.provision().await;
+    publish(nats, &nats.stream(), &[1, 2]).await;
+    let mut subscription = nats.subscribe(&whole()).await;
+    assert_eq!(known(&mut subscription, 1).await, [looks(nats)]);
+    let connects = || nats.client.statistics().connects.load(Ordering::Relaxed);
+    let before = connects();
+    nats.client.force_reconnect().await.unwrap();
+    eventually("another connection", async || connects() > before).await;
+    assert_eq!(known(&mut subscription, 1).await, [false]);
+}
+
+/// Another program has written an older configuration. What was published meanwhile may have been passed over.
+async fn a_filter_that_was_narrowed_ends_what_is_known(nats: &Nats) {
+    nats.provision().await;
+    publish(nats, &nats.stream(), &[1, 2]).await;
+    let spec = whole();
+    let mut subscription = nats.subscribe(&spec).await;
+    assert_eq!(known(&mut subscription, 1).await, [looks(nats)]);
+    let written = nats.consumer_info(&spec).await.config;
+    let filter = |config: &pull::Config| (config.filter_subject.clone(), config.filter_subjects.clone());
+    let written = pull::Config::try_from_consumer_config(written).unwrap();
+    let narrow = pull::Config {
+        filter_subject: nats.prefix.filter(&PLACED),
+        filter_subjects: Vec::new(),
+        ..written.clone()
+    };
+    let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+    stream.create_consumer(narrow).await.unwrap();
+    eventually("the filter", async || {
+        let seen = nats.consumer_info(&spec).await.config;
+        let seen = pull::Config::try_from_consumer_config(seen).unwrap();
+        filter(&seen) == filter(&written)
+    })
+    .await;
+    assert_eq!(known(&mut subscription, 1).await, [false]);
+}
