@@ -12,7 +12,7 @@ use async_nats::jetstream::consumer::{
     self, AckPolicy, DeliverPolicy, FromConsumer as _, PullConsumer, ReplayPolicy, pull,
 };
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
-use async_nats::jetstream::stream::{ConsumerErrorKind, Stream};
+use async_nats::jetstream::stream::{ConsumerCreateStrictErrorKind, ConsumerErrorKind, Stream};
 use outbox_core::{ConsumerSpec, StartAt, SubscriberError};
 use time::OffsetDateTime;
 use tokio::time::sleep;
@@ -48,17 +48,18 @@ pub(crate) struct Durable {
 }
 
 impl Durable {
-    /// Creates, updates or checks the consumer.
+    /// Creates, updates or checks the consumer. Returns it, and whether it was created here.
     ///
     /// Each change is read back after a moment: another process may have read before it and written after it.
-    pub(crate) async fn ensure(&self) -> Result<PullConsumer, SubscriberError> {
+    pub(crate) async fn ensure(&self) -> Result<(PullConsumer, bool), SubscriberError> {
         let name = &self.spec.name;
-        let (mut is_fitted, mut has_settled) = (false, false);
+        let (mut is_fitted, mut has_settled, mut is_made) = (false, false, false);
         for _ in 0..ROUNDS {
             let Some(seen) = self.read().await? else {
                 let config = self.fitted(self.created(), self.filters.clone());
                 self.may_write(&config, &[])?;
                 tracing::info!(consumer = name, start = ?config.deliver_policy, "consumer is made");
+                is_made = self.make(config.clone()).await?;
                 self.store(config).await?;
                 (is_fitted, has_settled) = (true, true);
                 sleep(OVERWRITTEN_AFTER).await;
@@ -89,7 +90,7 @@ impl Durable {
                 for warning in settings::warnings(&seen, &self.spec, replicas) {
                     tracing::warn!(consumer = name, "{warning}");
                 }
-                return self.get().await;
+                return Ok((self.get().await?, is_made));
             }
             for change in &changes {
                 tracing::info!(consumer = name, "consumer is updated: {change}");
@@ -353,6 +354,24 @@ impl Durable {
             });
         }
         Ok(())
+    }
+
+    /// Creates the consumer if there is none. Returns whether nobody else has created it with other settings; servers before 2.10 do not tell.
+    async fn make(&self, config: pull::Config) -> Result<bool, SubscriberError> {
+        let name = &self.spec.name;
+        if !self.many_filters {
+            return Ok(false);
+        }
+        match self.stream.create_consumer_strict(config).await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.kind() {
+                ConsumerCreateStrictErrorKind::TimedOut => {
+                    Err(interrupted(format!("no answer while making consumer `{name}`"), error))
+                }
+                // What else is wrong shows when it is stored.
+                _ => Ok(false),
+            },
+        }
     }
 
     async fn create(&self, config: pull::Config) -> Result<PullConsumer, SubscriberError> {

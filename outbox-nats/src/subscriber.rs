@@ -222,12 +222,13 @@ impl Subscriber for JetStreamSubscriber {
             // After the first answer the client is connected and knows the version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
         };
-        let consumer_handle = durable.ensure().await?;
+        let (consumer_handle, is_made) = durable.ensure().await?;
         tracing::info!(stream = self.stream.name, consumer = consumer.name, "subscribed");
         let heartbeat = self.config.idle_heartbeat;
         let info = consumer_handle.cached_info();
         let started_at = consumer::started_at(info);
-        let received = Received::new(connects, known_until(&durable, info).await);
+        let known_until = if is_made { known_until(&durable, info).await } else { 0 };
+        let received = Received::new(connects, known_until);
         Ok(JetStreamSubscription::new(
             self.client.clone(),
             self.context.clone(),

@@ -1,8 +1,9 @@
-//! Finds out up to which stream sequence the deliveries of a new consumer tell everything about the wanted aggregates.
+//! Finds out up to which stream sequence the deliveries of a consumer that was just made tell everything about the wanted aggregates.
 //!
-//! Invariants: that is above zero only if the consumer has passed no message by when this process has subscribed, and it ends before the first message of the
-//! wanted aggregate types that the consumer does not ask for. What is published later is not looked for, so it ends with the last message of that moment. One
-//! question for each subscription stands for one per aggregate. Not here: the deliveries ([`outbox_core::Unbroken`]).
+//! Invariants: it ends before the first message of the wanted aggregate types that the consumer does not ask for, and with the last message that is there now,
+//! because what is published later is not looked for. Only a consumer that this process has made counts: another one may have passed messages that nobody asked
+//! for at that time, and the server does not tell. One question for a subscription stands for one per aggregate. Not here: the deliveries
+//! ([`outbox_core::Unbroken`]).
 
 use std::collections::BTreeSet;
 
@@ -15,35 +16,24 @@ use crate::filters::filters_of;
 use crate::predecessors::{ANSWER_MAX, first_on};
 use crate::subject::captures;
 
-/// The last stream sequence for which a subscription can know everything; 0 if it cannot. `info`: the consumer as it was after all changes of this process.
+/// The last stream sequence for which a subscription can know everything; 0 if it cannot. `info`: the consumer that this process has made.
 ///
-/// At most one request for each aggregate type and each fixed subject, all in a second, and none for a consumer that was given something.
+/// At most one request for each aggregate type and each fixed subject, all in a second.
 pub(crate) async fn known_until(durable: &Durable, info: &consumer::Info) -> u64 {
-    let known = timeout(ANSWER_MAX, look(durable, info)).await;
+    // Where a time is on the stream would be a question of its own, and behind a number there is nothing yet.
+    if !durable.spec.whole_aggregates || info.config.deliver_policy != DeliverPolicy::All {
+        return 0;
+    }
+    let looked = timeout(ANSWER_MAX, look(durable, &info.config)).await;
     // Not an error: then aggregates that begin late are asked for one by one.
-    known.ok().and_then(Result::ok).unwrap_or(0)
+    looked.ok().and_then(Result::ok).unwrap_or(0)
 }
 
-async fn look(durable: &Durable, info: &consumer::Info) -> Result<u64, SubscriberError> {
-    let state = &durable.stream.cached_info().state;
-    let start = match info.config.deliver_policy {
-        DeliverPolicy::All => state.first_sequence,
-        DeliverPolicy::ByStartSequence { start_sequence } => start_sequence.max(state.first_sequence),
-        // Where that is would be a question of its own.
-        _ => return Ok(0),
-    };
-    // A consumer also passes messages that nobody has asked for, until its filter is widened.
-    let is_new = info.delivered.consumer_sequence == 0 && info.delivered.stream_sequence < start.max(1);
-    if !is_new || !durable.spec.whole_aggregates {
-        return Ok(0);
-    }
-    let mut known_until = state.last_sequence;
-    for pattern in unasked(durable, &info.config) {
-        if !durable.many_filters {
-            // Old servers look through the whole stream.
-            return Ok(0);
-        }
-        if let Some(first) = first_on(&durable.stream, &pattern, start.max(1)).await? {
+async fn look(durable: &Durable, config: &consumer::Config) -> Result<u64, SubscriberError> {
+    // Read before the consumer was made, so that the questions find everything up to there.
+    let mut known_until = durable.stream.cached_info().state.last_sequence;
+    for pattern in unasked(durable, config) {
+        if let Some(first) = first_on(&durable.stream, &pattern, 1).await? {
             known_until = known_until.min(first.sequence - 1);
         }
     }

@@ -237,7 +237,7 @@ async fn what_another_process_has_in_hand_is_waited_for(test: TestDb) {
     put_lines(&broker, 1, 2, &[2]).await;
     let (first, _) = inbox::<note>(test.db.clone(), &broker, &orders);
     let (other, questions) = inbox::<note>(test.connect_again().await, &broker, &orders);
-    let first = spawn(first.with_config(slow().in_flight_max(1)));
+    let first = spawn(first.with_config(slow().in_flight_max(1).blocked_max(1).concurrency(1)));
     orders.until("the beginning", |seen| seen.runs_of(0) > 0).await;
     let other = spawn(other);
     put(&broker, &numbered(0, 3)).await;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use outbox_core::testing::eventually;
-use outbox_core::{ConsumerSpec, Delivery as _, Publisher as _, StartAt, Subscriber as _};
+use outbox_core::{ConsumerSpec, Delivery as _, Publisher as _, Subscriber as _};
 use outbox_nats::async_nats::jetstream::consumer::{FromConsumer as _, pull};
 use outbox_nats::{EventStream, JetStreamSubscription};
 
@@ -13,7 +13,6 @@ on_both_servers! {
     a_subscription_alone_has_missed_nothing_that_was_there,
     what_was_published_in_another_mode_is_not_overlooked,
     what_was_published_on_a_fixed_subject_is_not_overlooked,
-    a_start_at_a_number_is_as_good_as_the_beginning,
     a_new_connection_ends_what_is_known,
     a_filter_that_was_narrowed_ends_what_is_known,
 }
@@ -27,8 +26,8 @@ fn whole() -> ConsumerSpec {
     }
 }
 
-/// Whether the server tells at once what is on the subjects that the consumer does not ask for.
-fn looks(nats: &Nats) -> bool {
+/// Whether the server tells who has made a consumer.
+fn tells(nats: &Nats) -> bool {
     nats.client.is_server_compatible(2, 10, 0)
 }
 
@@ -60,7 +59,7 @@ async fn a_subscription_alone_has_missed_nothing_that_was_there(nats: &Nats) {
     publish(nats, &nats.stream(), &[1, 2]).await;
     nats.publisher().publish(&message(&SHIPPED, "1", 3)).await.unwrap();
     let mut subscription = nats.subscribe(&whole()).await;
-    assert_eq!(known(&mut subscription, 3).await, [looks(nats); 3]);
+    assert_eq!(known(&mut subscription, 3).await, [tells(nats); 3]);
     // Others may have published in another mode meanwhile, which is not looked for.
     publish(nats, &nats.stream(), &[4]).await;
     assert_eq!(known(&mut subscription, 1).await, [false]);
@@ -74,14 +73,14 @@ async fn what_was_published_in_another_mode_is_not_overlooked(nats: &Nats) {
     publish(nats, &strong, &[2]).await;
     publish(nats, &plain, &[3]).await;
     let mut subscription = nats.subscribe(&whole()).await;
-    assert_eq!(known(&mut subscription, 2).await, [looks(nats), false]);
+    assert_eq!(known(&mut subscription, 2).await, [tells(nats), false]);
     let both = strong.subscriber(nats.client.clone());
     let spec = ConsumerSpec {
         name: "both".to_owned(),
         ..whole()
     };
     let mut subscription = both.subscribe(&spec).await.unwrap();
-    assert_eq!(known(&mut subscription, 3).await, [true; 3]);
+    assert_eq!(known(&mut subscription, 3).await, [tells(nats); 3]);
 }
 
 /// The event is asked for by its fixed subject, and its aggregate has messages on the default ones.
@@ -97,20 +96,7 @@ async fn what_was_published_on_a_fixed_subject_is_not_overlooked(nats: &Nats) {
         ..whole()
     };
     let mut subscription = nats.subscribe(&spec).await;
-    assert_eq!(known(&mut subscription, 2).await, [looks(nats), false]);
-}
-
-async fn a_start_at_a_number_is_as_good_as_the_beginning(nats: &Nats) {
-    nats.provision().await;
-    publish(nats, &nats.stream(), &[1, 2]).await;
-    let started = ConsumerSpec {
-        start_at: StartAt::New,
-        ..whole()
-    };
-    drop(nats.subscribe(&started).await);
-    publish(nats, &nats.stream(), &[3, 4]).await;
-    let mut subscription = nats.subscribe(&started).await;
-    assert_eq!(known(&mut subscription, 2).await, [looks(nats); 2]);
+    assert_eq!(known(&mut subscription, 2).await, [tells(nats), false]);
 }
 
 /// On another connection it may be another consumer of the same name.
@@ -118,7 +104,7 @@ async fn a_new_connection_ends_what_is_known(nats: &Nats) {
     nats.provision().await;
     publish(nats, &nats.stream(), &[1, 2]).await;
     let mut subscription = nats.subscribe(&whole()).await;
-    assert_eq!(known(&mut subscription, 1).await, [looks(nats)]);
+    assert_eq!(known(&mut subscription, 1).await, [tells(nats)]);
     let connects = || nats.client.statistics().connects.load(Ordering::Relaxed);
     let before = connects();
     nats.client.force_reconnect().await.unwrap();
@@ -132,7 +118,7 @@ async fn a_filter_that_was_narrowed_ends_what_is_known(nats: &Nats) {
     publish(nats, &nats.stream(), &[1, 2]).await;
     let spec = whole();
     let mut subscription = nats.subscribe(&spec).await;
-    assert_eq!(known(&mut subscription, 1).await, [looks(nats)]);
+    assert_eq!(known(&mut subscription, 1).await, [tells(nats)]);
     let written = nats.consumer_info(&spec).await.config;
     let filter = |config: &pull::Config| (config.filter_subject.clone(), config.filter_subjects.clone());
     let written = pull::Config::try_from_consumer_config(written).unwrap();
