@@ -84,7 +84,10 @@ mod tests {
 
     #[test]
     fn what_is_behind_its_end_is_not_known() {
-        assert_eq!(known(&[(1, 1, 99), (2, 1, 100), (3, 1, 101)]), [true, true, false]);
+        assert_eq!(
+            known(&[(1, 1, 99), (2, 1, 100), (3, 1, 101)]),
+            [true, true, false]
+        );
         assert!(!Unbroken::until(0).goes_on(1, 1, 1));
     }
 

@@ -365,9 +365,10 @@ impl Durable {
         match self.stream.create_consumer_strict(config).await {
             Ok(_) => Ok(true),
             Err(error) => match error.kind() {
-                ConsumerCreateStrictErrorKind::TimedOut => {
-                    Err(interrupted(format!("no answer while making consumer `{name}`"), error))
-                }
+                ConsumerCreateStrictErrorKind::TimedOut => Err(interrupted(
+                    format!("no answer while making consumer `{name}`"),
+                    error,
+                )),
                 // What else is wrong shows when it is stored.
                 _ => Ok(false),
             },

@@ -69,7 +69,12 @@ impl Predecessors {
         };
         let asked = async {
             let from = self.start().await?;
-            let first = try_join_all(subjects.iter().map(|subject| first_on(&self.stream, subject, from))).await?;
+            let first = try_join_all(
+                subjects
+                    .iter()
+                    .map(|subject| first_on(&self.stream, subject, from)),
+            )
+            .await?;
             Ok(first
                 .into_iter()
                 .flatten()

@@ -22,10 +22,10 @@ use crate::log;
 use crate::oracle::Oracle;
 use crate::outcome::is_temporary;
 use crate::provision::REQUEST_TIMEOUT;
+use crate::pull::connects;
 use crate::standing::{self, MayRead};
 use crate::stream::{EventStream, Provisioning};
 use crate::subject::{captures, is_plain_name, without_covered};
-use crate::pull::connects;
 use crate::subscription::{JetStreamSubscription, Received};
 use crate::unbroken::known_until;
 
@@ -227,7 +227,11 @@ impl Subscriber for JetStreamSubscriber {
         let heartbeat = self.config.idle_heartbeat;
         let info = consumer_handle.cached_info();
         let started_at = consumer::started_at(info);
-        let known_until = if is_made { known_until(&durable, info).await } else { 0 };
+        let known_until = if is_made {
+            known_until(&durable, info).await
+        } else {
+            0
+        };
         let received = Received::new(connects, known_until);
         Ok(JetStreamSubscription::new(
             self.client.clone(),

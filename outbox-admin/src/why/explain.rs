@@ -16,6 +16,7 @@ pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
     };
     match message.stored.status {
         MessageStatus::Published => vec![published(facts, message)],
+        MessageStatus::Logged => vec![logged(facts, message)],
         MessageStatus::Dead => dead(facts, message),
         MessageStatus::Pending | MessageStatus::Waiting => {
             let mut findings: Vec<Finding> = aggregate_or_time(facts, message).into_iter().collect();
@@ -136,6 +137,26 @@ fn published(facts: &Facts, message: &FoundMessage) -> Finding {
             &[&format!("outbox show {}", stored.id)],
         ),
     }
+}
+
+/// A message that a log relay publishes.
+fn logged(facts: &Facts, message: &FoundMessage) -> Finding {
+    if let Place::OnStream(_) = facts.place {
+        return published(facts, message);
+    }
+    let stored = &message.stored;
+    let what = format!(
+        "{} was recorded for a log relay and is not on the stream: the log relay has not come to it, or it was published and has left the stream; look at the \
+         health of the log relay, and at its replication slot in pg_replication_slots",
+        named(stored)
+    );
+    finding(
+        Cause::RelayBehind,
+        State::Degraded,
+        Some(stored),
+        what,
+        &["outbox status"],
+    )
 }
 
 fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {

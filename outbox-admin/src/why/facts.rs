@@ -142,7 +142,9 @@ impl Facts {
             .into_iter()
             .find(|owner| owner.partition == partition)
             .and_then(|owner| owner.owner);
-        if let (MessageStatus::Published, Ok(published)) = (stored.status, &message.message) {
+        // The row of a message that came from the log does not say whether it was published.
+        let may_be_out = matches!(stored.status, MessageStatus::Published | MessageStatus::Logged);
+        if let (true, Ok(published)) = (may_be_out, &message.message) {
             self.place = match locate(published).await {
                 Ok(Some(stream_sequence)) => Place::OnStream(stream_sequence),
                 Ok(None) => Place::Gone,

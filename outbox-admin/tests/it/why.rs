@@ -331,3 +331,23 @@ async fn a_published_message_is_on_the_stream_or_has_left_it_or_nobody_knows() {
         .expect("explained");
     check(&explanation, &[(Cause::OnStream, State::Well)], "#1 probe.noted");
 }
+
+/// Its row stays as it was recorded, whether the log relay has published it or not.
+#[tokio::test(start_paused = true)]
+async fn a_message_of_the_log_is_on_the_stream_or_the_log_relay_is_behind() {
+    let store = MemoryStore::new();
+    let _log = store.log();
+    let id = noted(&store, "a");
+    check(
+        &why(&store, id).await,
+        &[(Cause::RelayBehind, State::Degraded)],
+        "recorded for a log relay",
+    );
+    let at_seven = async |_: &Message| Ok(Some(7));
+    let explanation = why_message(&store, at_seven, id).await.expect("explained");
+    check(
+        &explanation,
+        &[(Cause::OnStream, State::Well)],
+        "stream sequence 7",
+    );
+}

@@ -56,7 +56,10 @@ impl Consumer {
             handler,
             call: self.call(handler, 1, stop),
             members: members?,
-            gaps: messages.iter().map(|routed| self.gaps(routed, Some(handler))).collect(),
+            gaps: messages
+                .iter()
+                .map(|routed| self.gaps(routed, Some(handler)))
+                .collect(),
             deferred: OnceLock::new(),
         };
         match batch.handle().await {

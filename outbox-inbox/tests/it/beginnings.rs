@@ -181,7 +181,11 @@ async fn an_aggregate_that_begins_late_costs_a_process_alone_no_question(test: T
     let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (40, 0), "{report:?}");
     for order_id in 0..20 {
-        assert_eq!(lines(&test, "latecomer", order_id).await, [3, 4], "order {order_id}");
+        assert_eq!(
+            lines(&test, "latecomer", order_id).await,
+            [3, 4],
+            "order {order_id}"
+        );
     }
     assert_eq!(questions.load(Ordering::SeqCst), 0);
 }
@@ -218,9 +222,7 @@ async fn a_predecessor_that_came_and_fails_is_waited_for(test: TestDb) {
     orders.line_rule((0, 2), Rule::Fail);
     put_lines(&broker, 1, 3, &[2, 3]).await;
     let (shutdown, run) = spawn(inbox::<note>(test.db.clone(), &broker, &orders).0);
-    orders
-        .until("two failures", |seen| seen.runs_of(0) > 1)
-        .await;
+    orders.until("two failures", |seen| seen.runs_of(0) > 1).await;
     assert!(orders.seen().runs.iter().all(|run| *run == (0, 2)));
     orders.line_rule((0, 2), None);
     within(broker.until_idle("latecomer")).await;

@@ -36,10 +36,7 @@ async fn publish(nats: &Nats, stream: &EventStream, numbers: &[u64]) {
         .publisher(nats.client.clone())
         .with_config(nats.publisher_config());
     for number in numbers {
-        publisher
-            .publish(&message(&PLACED, "1", *number))
-            .await
-            .unwrap();
+        publisher.publish(&message(&PLACED, "1", *number)).await.unwrap();
     }
 }
 
@@ -57,7 +54,10 @@ async fn known(subscription: &mut JetStreamSubscription, count: usize) -> Vec<bo
 async fn a_subscription_alone_has_missed_nothing_that_was_there(nats: &Nats) {
     nats.provision().await;
     publish(nats, &nats.stream(), &[1, 2]).await;
-    nats.publisher().publish(&message(&SHIPPED, "1", 3)).await.unwrap();
+    nats.publisher()
+        .publish(&message(&SHIPPED, "1", 3))
+        .await
+        .unwrap();
     let mut subscription = nats.subscribe(&whole()).await;
     assert_eq!(known(&mut subscription, 3).await, [tells(nats); 3]);
     // Others may have published in another mode meanwhile, which is not looked for.
@@ -87,7 +87,10 @@ async fn what_was_published_in_another_mode_is_not_overlooked(nats: &Nats) {
 async fn what_was_published_on_a_fixed_subject_is_not_overlooked(nats: &Nats) {
     let fixed = event_on("refunded", format!("{}-refunds", nats.prefix));
     let stream = nats.stream();
-    stream.provision_for(&nats.client, [&PLACED, fixed]).await.unwrap();
+    stream
+        .provision_for(&nats.client, [&PLACED, fixed])
+        .await
+        .unwrap();
     nats.publisher().publish(&message(fixed, "1", 1)).await.unwrap();
     publish(nats, &stream, &[2]).await;
     nats.publisher().publish(&message(fixed, "1", 3)).await.unwrap();

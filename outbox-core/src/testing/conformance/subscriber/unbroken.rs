@@ -28,7 +28,10 @@ pub async fn a_subscription_that_may_have_missed_something_says_so<F: Subscriber
         ..whole("narrow")
     };
     let mut narrow = subscribe(fixture, &narrow).await;
-    assert!(!next(&mut narrow).await.is_unbroken(), "other types were left out");
+    assert!(
+        !next(&mut narrow).await.is_unbroken(),
+        "other types were left out"
+    );
 
     let mut alone = subscribe(fixture, &whole("repeated")).await;
     let first = next(&mut alone).await;
