@@ -233,15 +233,10 @@ impl Subscriber for JetStreamSubscriber {
             0
         };
         let received = Received::new(connects, known_until);
-        Ok(JetStreamSubscription::new(
-            self.client.clone(),
-            self.context.clone(),
-            consumer_handle,
-            consumer.prefetch,
-            heartbeat,
-            Oracle::new(durable, started_at),
-            received,
-        ))
+        let oracle = Oracle::new(durable, started_at);
+        let (client, context) = (self.client.clone(), self.context.clone());
+        let subscription = JetStreamSubscription::new(client, context, consumer_handle, oracle, received);
+        Ok(subscription.pulling(consumer.prefetch, heartbeat))
     }
 
     /// One request of at most 5 s.

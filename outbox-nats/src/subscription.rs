@@ -83,8 +83,6 @@ impl JetStreamSubscription {
         client: Client,
         context: Context,
         consumer: PullConsumer,
-        prefetch: usize,
-        heartbeat: Duration,
         oracle: Oracle,
         received: Received,
     ) -> Self {
@@ -94,10 +92,19 @@ impl JetStreamSubscription {
             oracle: Arc::new(oracle),
             received,
             consumer,
-            prefetch,
-            silence_max: 2 * heartbeat.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX),
+            prefetch: 1,
+            silence_max: 2 * HEARTBEAT_MIN,
             pull: None,
             trouble: Trouble::default(),
+        }
+    }
+
+    /// How many messages are asked for at once, and how often the server says that it is there.
+    pub(crate) fn pulling(self, prefetch: usize, heartbeat: Duration) -> Self {
+        Self {
+            prefetch,
+            silence_max: 2 * heartbeat.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX),
+            ..self
         }
     }
 
