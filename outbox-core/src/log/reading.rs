@@ -27,6 +27,8 @@ const RETAINED_EVERY: Duration = Duration::from_secs(5);
 const IDLE_EVERY: Duration = Duration::from_secs(30);
 /// How long a call of the database may take before the reading is given up.
 const CALL_MAX: Duration = Duration::from_secs(30);
+/// How long the opening of the log may take. A log that is made anew waits for transactions that are open.
+const OPEN_MAX: Duration = Duration::from_secs(120);
 /// How long the end of a reading may take.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
 /// Messages that the table adopts at a time.
@@ -157,7 +159,14 @@ pub(super) struct Readings<L: MessageLog> {
     shared: Arc<Shared>,
     state: Mutex<Option<Reading>>,
     /// Held while a reading is opened.
-    opening: tokio::sync::Mutex<i64>,
+    opening: tokio::sync::Mutex<Opening<L::Reader>>,
+}
+
+/// The opening of the log. It goes on if its caller is dropped, and the next caller finds what came of it: a relay waits for its leases only for a moment.
+struct Opening<R> {
+    /// The number of the last reading.
+    last: i64,
+    task: Option<JoinHandle<Result<Option<R>, StoreError>>>,
 }
 
 #[derive(Debug)]
@@ -181,7 +190,7 @@ impl<L: MessageLog> Readings<L> {
             log,
             shared,
             state: Mutex::new(None),
-            opening: tokio::sync::Mutex::new(0),
+            opening: tokio::sync::Mutex::new(Opening { last: 0, task: None }),
         }
     }
 
@@ -205,14 +214,27 @@ impl<L: MessageLog> Readings<L> {
 
     /// Begins a reading unless there is one, and returns its number. Returns `None` if another relay reads.
     ///
-    /// Dropping the future drops a reader that was opened meanwhile, which leaves the log to others.
+    /// Cancel-safe: a reader that is being opened is there for the next call.
     pub(super) async fn open(&self) -> Result<Option<i64>, StoreError> {
-        let mut last = self.opening.lock().await;
+        let mut opening = self.opening.lock().await;
         if let Some(current) = self.current() {
             return Ok(Some(current));
         }
         lock(&self.state).take();
-        let Some(reader) = self.log.open().await? else {
+        let log = self.log.clone();
+        let task = opening.task.get_or_insert_with(|| {
+            let opened = async move { within(OPEN_MAX, "the log could not be opened", log.open()).await };
+            tokio::spawn(opened)
+        });
+        let opened = task.await;
+        opening.task = None;
+        let opened = opened.unwrap_or_else(|panicked| {
+            Err(StoreError::Database {
+                context: "the log could not be opened",
+                source: Box::new(panicked),
+            })
+        });
+        let Some(reader) = opened? else {
             lock(&self.shared.status).stands_by = true;
             return Ok(None);
         };
@@ -220,10 +242,10 @@ impl<L: MessageLog> Readings<L> {
         self.shared.window().begin(written);
         self.shared
             .exceptions(|exceptions| *exceptions = Exceptions::default());
-        *last += 1;
-        *lock(&self.state) = Some(self.begin(reader, *last));
+        opening.last += 1;
+        *lock(&self.state) = Some(self.begin(reader, opening.last));
         tracing::info!("the relay reads the log");
-        Ok(Some(*last))
+        Ok(Some(opening.last))
     }
 
     fn begin(&self, reader: L::Reader, number: i64) -> Reading {
@@ -252,6 +274,11 @@ impl<L: MessageLog> Readings<L> {
 
     /// Ends the reading, so that another relay can begin at once.
     pub(super) async fn close(&self) {
+        if let Ok(mut opening) = self.opening.try_lock()
+            && let Some(task) = opening.task.take()
+        {
+            task.abort();
+        }
         let reading = lock(&self.state).take();
         if let Some(mut reading) = reading {
             reading.stop.cancel();

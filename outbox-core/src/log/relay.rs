@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::reading::Shared;
-use super::undecided::Undecided;
+use super::undecided::{FETCH_MAX, Undecided};
 use super::{LogConfig, LogStatus, MessageLog};
 use crate::health::{Health, HealthCheck};
 use crate::publisher::Publisher;
@@ -120,8 +121,10 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         let outbox = Undecided::new(self.log.clone(), self.shared.clone(), follows);
         let mut config = self.config.clone();
         if config.retention == Retention::Delete {
-            config.retention = Retention::KeepFor(std::time::Duration::from_secs(3600));
+            config.retention = Retention::KeepFor(Duration::from_secs(3600));
         }
+        // A fetch waits for news, besides what it asks of the database.
+        config.store_timeout = (config.store_timeout + FETCH_MAX).min(Duration::from_secs(60));
         Relay::of_log(outbox, self.publisher.clone(), config, self.health.clone())
     }
 }

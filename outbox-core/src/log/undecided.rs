@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::reading::{Readings, Shared};
 use super::window::Held;
-use super::{Look, LookRequest, MessageLog, Position};
+use super::{Look, LookRequest, MessageLog};
 use crate::message::{Aggregate, MessageId, PARTITIONS};
 use crate::store::{
     Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
@@ -24,6 +24,8 @@ use crate::store::{
 const LINGER: Duration = Duration::from_secs(1);
 /// How long a drain waits for what was committed before it and is not read yet.
 const CATCH_UP: Duration = Duration::from_secs(10);
+/// The longest time that a fetch waits, without what it asks of the database.
+pub(super) const FETCH_MAX: Duration = CATCH_UP;
 /// The most messages of one aggregate that are handed out and not decided. The relay leaves longer lanes to the table.
 const PER_AGGREGATE: usize = 256;
 /// The most aggregates of the exceptions that one look asks for.
@@ -73,6 +75,17 @@ impl<L: MessageLog> Undecided<L> {
             found.messages.push(Candidate::new(held));
         }
         found
+    }
+
+    /// What may be handed out now, and whether there is nothing that is not in flight.
+    async fn hand_out(&self, request: &FetchRequest<'_>) -> Result<(Fetched, bool), StoreError> {
+        let _turn = self.shared.turn.lock().await;
+        let candidates = self.candidates(request);
+        if candidates.messages.is_empty() {
+            return Ok((Fetched::default(), true));
+        }
+        let look = self.look(&candidates.messages).await?;
+        Ok((self.sort(candidates, look.as_ref()), false))
     }
 
     /// Asks the table, if it can have something to say on these messages. Forgets those that it has adopted.
@@ -162,49 +175,6 @@ impl<L: MessageLog> Undecided<L> {
         }
         fetched
     }
-
-    /// Waits until the log has given something to hand out. A drain waits only for what was written before it.
-    async fn wait_for_news(&self, request: &FetchRequest<'_>) -> Result<Waited, StoreError> {
-        let (until, written) = match self.follows {
-            true => (Instant::now() + LINGER, Position(u64::MAX)),
-            false => {
-                let written = self.log.written().await?;
-                (Instant::now() + CATCH_UP, written)
-            }
-        };
-        loop {
-            let news = self.shared.news.notified();
-            tokio::pin!(news);
-            // Registered before the check, so that news in between are not missed.
-            news.as_mut().enable();
-            self.readings.check()?;
-            if !self.candidates(request).messages.is_empty() {
-                return Ok(Waited::Something);
-            }
-            if self.shared.window().read_to() >= written {
-                return Ok(Waited::Nothing);
-            }
-            if timeout_at(until, news).await.is_err() {
-                return match self.follows {
-                    true => Ok(Waited::More),
-                    false => Err(StoreError::Silent {
-                        context: "the log did not give what was committed",
-                        waited: CATCH_UP,
-                    }),
-                };
-            }
-        }
-    }
-}
-
-/// What came of waiting.
-enum Waited {
-    /// There is something to hand out.
-    Something,
-    /// Everything was read, and there is nothing.
-    Nothing,
-    /// There is nothing so far.
-    More,
 }
 
 /// Messages that may be handed out.
@@ -278,37 +248,48 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(())
     }
 
+    /// Waits for a while if there is nothing, so that a message is handed out as soon as it is read. A drain waits for what was committed before it.
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        let nothing_yet = || Fetched {
+            more: true,
+            ..Fetched::default()
+        };
+        let until = Instant::now() + if self.follows { LINGER } else { CATCH_UP };
+        let mut committed = None;
         loop {
             self.readings.check()?;
             if !self.shared.is_ready(&*self.log).await? {
                 // The table holds too many messages to know them all. They are published first.
                 tokio::time::sleep(LINGER).await;
-                return Ok(Fetched {
-                    more: true,
-                    ..Fetched::default()
-                });
+                return Ok(nothing_yet());
             }
-            {
-                let _turn = self.shared.turn.lock().await;
-                let candidates = self.candidates(&request);
-                if !candidates.messages.is_empty() {
-                    let look = self.look(&candidates.messages).await?;
-                    let fetched = self.sort(candidates, look.as_ref());
-                    if !fetched.due.is_empty() || !fetched.waits.is_empty() {
-                        return Ok(fetched);
-                    }
+            let news = self.shared.news.notified();
+            tokio::pin!(news);
+            // Registered before the window is looked at, so that news in between are not missed.
+            news.as_mut().enable();
+            let read_to = self.shared.window().read_to();
+            let (fetched, is_empty) = self.hand_out(&request).await?;
+            if !fetched.due.is_empty() || !fetched.waits.is_empty() {
+                return Ok(fetched);
+            }
+            if !self.follows && is_empty {
+                let committed = match committed {
+                    Some(committed) => committed,
+                    None => *committed.insert(self.log.written().await?),
+                };
+                if read_to >= committed {
+                    return Ok(fetched);
                 }
             }
-            match self.wait_for_news(&request).await? {
-                Waited::Something => {}
-                Waited::Nothing => return Ok(Fetched::default()),
-                Waited::More => {
-                    return Ok(Fetched {
-                        more: true,
-                        ..Fetched::default()
-                    });
-                }
+            // Also if there are messages, all of which stand behind one that is not decided.
+            if timeout_at(until, news).await.is_err() {
+                return match self.follows || !is_empty {
+                    true => Ok(nothing_yet()),
+                    false => Err(StoreError::Silent {
+                        context: "the log did not give what was committed",
+                        waited: CATCH_UP,
+                    }),
+                };
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The log of an outbox in memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -38,6 +39,11 @@ impl MemoryLog {
         self.store.with_log(|log| log.replace());
     }
 
+    /// Makes each opening take this long, as where a slot has to wait for transactions that are open.
+    pub fn open_slowly(&self, takes: Duration) {
+        self.store.with_log(|log| log.opens_in = takes);
+    }
+
     /// Something that is no message is written to the log: this many steps of its position.
     pub fn write_elsewhere(&self, steps: u64) {
         self.store.with_log(|log| log.write(steps));
@@ -58,6 +64,7 @@ impl MessageLog for MemoryLog {
     }
 
     async fn open(&self) -> Result<Option<MemoryLogReader>, StoreError> {
+        tokio::time::sleep(self.store.with_log(|log| log.opens_in)).await;
         let opened = self.store.open_log()?;
         let news = self.store.with_log(|log| log.news.clone());
         Ok(opened.map(|(number, position)| MemoryLogReader {

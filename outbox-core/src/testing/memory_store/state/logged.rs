@@ -33,6 +33,8 @@ pub(in super::super::super) struct Log {
     pub(in super::super::super) reader: Option<u64>,
     pub(in super::super::super) readings: u64,
     pub(in super::super::super) news: Arc<Notify>,
+    /// How long it takes to open the log.
+    pub(in super::super::super) opens_in: Duration,
 }
 
 impl Log {

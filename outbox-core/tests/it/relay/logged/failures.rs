@@ -1,0 +1,180 @@
+//! Readings that break, relays that die, logs that are replaced, and a disk that fills.
+
+use super::*;
+
+/// A relay waits five seconds for its leases, and a new slot waits for every transaction that is open.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_opens_slowly_is_read_in_the_end() {
+    let logged = Logged::new();
+    logged.log.open_slowly(Duration::from_secs(40));
+    credit(&logged.store, 5, 2);
+    let relay = logged.relay();
+    logged.run(&relay, logged.drained()).await;
+    logged.assert_balanced();
+}
+
+/// The reading breaks again and again while messages are recorded, refused, and published.
+#[tokio::test(start_paused = true)]
+async fn a_reading_that_breaks_loses_nothing() {
+    let logged = Logged::new();
+    logged.broker.fail_matching(
+        |message| message.sequence.is_some_and(|sequence| sequence % 7 == 3),
+        FailureClass::Transient,
+    );
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            for round in 0..40 {
+                credit(&logged.store, 10, 2);
+                sleep(37 * (round % 5)).await;
+                logged.log.interrupt();
+                if round % 6 == 0 {
+                    logged.store.fail_next(3);
+                }
+                if round % 9 == 0 {
+                    logged.store.lose_answers(3);
+                }
+            }
+            logged.broker.clear_faults();
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}
+
+/// A crash at any moment, without a last checkpoint.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_is_killed_loses_nothing() {
+    let logged = Logged::new();
+    logged.broker.fail_matching(
+        |message| message.sequence.is_some_and(|sequence| sequence % 5 == 2),
+        FailureClass::Transient,
+    );
+    for round in 0..60 {
+        credit(&logged.store, 10, 3);
+        let relay = logged.relay();
+        let _alone = outbox_core::wake::isolate();
+        let killed = tokio::time::timeout(
+            Duration::from_millis(13 * round),
+            relay.run(CancellationToken::new()),
+        );
+        assert!(killed.await.is_err());
+        logged.store.expire_leases();
+    }
+    logged.broker.clear_faults();
+    logged.run(&logged.relay(), logged.drained()).await;
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_was_replaced_loses_nothing() {
+    let logged = Logged::new();
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            for round in 0..10 {
+                credit(&logged.store, 10, 5);
+                sleep(round % 3).await;
+                logged.log.lose();
+                credit(&logged.store, 10, 1);
+                sleep(300 * round).await;
+            }
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_relay_goes_on_when_the_reader_is_gone() {
+    let logged = Logged::new();
+    let (first, second) = (logged.relay(), logged.relay());
+    let (first_health, second_health) = (first.health(), second.health());
+    let _alone = outbox_core::wake::isolate();
+    let stop_first = CancellationToken::new();
+    let scenario = async {
+        credit(&logged.store, 10, 5);
+        logged.drained().await;
+        while !second_health.status().stands_by {
+            sleep(10).await;
+        }
+        assert!(first_health.status().reads && !second_health.status().reads);
+        assert_eq!(second_health.now(), Health::Alive, "standing by is healthy");
+        stop_first.cancel();
+        credit(&logged.store, 10, 5);
+        logged.drained().await;
+        assert!(second_health.status().reads);
+    };
+    let second_run = logged.run(&second, scenario);
+    let (ended, report) = tokio::join!(first.run(stop_first.clone()), second_run);
+    assert_eq!(ended.unwrap().published + report.published, 100);
+    logged.assert_balanced();
+}
+
+/// The disk of the database must not fill up because a broker is away.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_keeps_too_much_is_freed_and_the_table_takes_over() {
+    let logged = Logged::new();
+    let relay = logged.relay_with(quick(), LogConfig::default().retained_max(1_000));
+    let health = relay.health();
+    logged
+        .run(&relay, async {
+            credit(&logged.store, 10, 1);
+            logged.drained().await;
+            logged.broker.set_down(true);
+            credit(&logged.store, 10, 30);
+            while !health.status().adopts {
+                sleep(100).await;
+            }
+            assert!(
+                matches!(health.now(), Health::Degraded { .. }),
+                "{}",
+                health.now()
+            );
+            while logged.log.stored() < Position(3_100) {
+                sleep(100).await;
+            }
+            assert!(logged.store.rows().iter().any(|row| row.status != LOGGED));
+            logged.broker.set_down(false);
+            logged.drained().await;
+            while health.status().adopts {
+                sleep(100).await;
+            }
+            credit(&logged.store, 10, 1);
+            logged.drained().await;
+        })
+        .await;
+    assert_eq!(statuses(&logged.store, 3).last(), Some(&LOGGED));
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_broker_leaves_messages_in_the_log() {
+    let logged = Logged::new();
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            logged.broker.set_down(true);
+            credit(&logged.store, 10, 30);
+            sleep(120_000).await;
+            logged.broker.set_down(false);
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_elsewhere_moves_the_position_of_an_idle_outbox() {
+    let logged = Logged::new();
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            credit(&logged.store, 1, 1);
+            logged.drained().await;
+            logged.log.write_elsewhere(5_000);
+            sleep(40_000).await;
+            assert_eq!(logged.log.stored(), Position(5_010));
+        })
+        .await;
+}
