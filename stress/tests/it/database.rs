@@ -109,7 +109,9 @@ impl Server {
             "--skip-test-db",
             "--skip-name-resolve",
         ];
+        // Its temporary tables are named by a process id, so two that share a folder disturb each other.
         run(command
+            .env("TMPDIR", folder.path())
             .args(options)
             .arg("--auth-root-authentication-method=normal")
             .arg(format!("--datadir={}", text(&data))));
