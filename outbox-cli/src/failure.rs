@@ -81,7 +81,7 @@ pub fn exit_code(outcome: Result<Outcome, CommandError>) -> ExitCode {
         Ok(outcome) => ExitCode::from(outcome.code()),
         Err(error) => {
             let (CommandError::Configuration(failure) | CommandError::Failed(failure)) = &error;
-            eprintln!("error: {failure:?}");
+            eprintln!("{}", crate::plain::harmless(&format!("error: {failure:?}")));
             ExitCode::from(error.code())
         }
     }

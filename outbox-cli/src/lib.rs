@@ -32,6 +32,7 @@ pub mod commands;
 pub mod config;
 mod failure;
 mod output;
+mod plain;
 
 pub use commands::OutboxCommand;
 pub use failure::{CommandError, Outcome, exit_code};

@@ -49,7 +49,7 @@ impl ChangeCommand {
             .ask(outbox_admin::preview(&place.store, change, &selection))
             .await?;
         output::one(self.place.output, &preview)?;
-        if preview.messages == 0 {
+        if preview.messages == 0 && preview.is_complete {
             say(nothing(change));
             return Ok(Outcome::NothingMatched);
         }
@@ -65,7 +65,7 @@ impl ChangeCommand {
     ) -> Result<Outcome, CommandError> {
         // A crash or an error here leaves the transactions that were completed; `apply` says what a repetition does.
         let applied = place
-            .ask(outbox_admin::apply(&place.store, change, selection))
+            .carry_out(outbox_admin::apply(&place.store, change, selection))
             .await?;
         output::one(self.place.output, &applied)?;
         if applied.messages == 0 {

@@ -198,7 +198,7 @@ impl ChangeLettersCommand {
         let changed = if self.yes {
             // A crash or an error here leaves the transactions that were completed; the same command goes on.
             let changed = place
-                .ask(outbox_admin::apply_letters(&letters, change, &selection))
+                .carry_out(outbox_admin::apply_letters(&letters, change, &selection))
                 .await?;
             output::one(self.place.output, &changed)?;
             changed.dead_letters

@@ -89,6 +89,18 @@ impl Place {
         }
     }
 
+    /// Waits for a change of any number of rows, without a bound: ended half-way, it would have to be repeated from its beginning.
+    pub(super) async fn carry_out<T, E: std::error::Error + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, CommandError> {
+        let failed = |error: E| {
+            let text = with_advice(&describe(&error));
+            CommandError::failed(format!("outbox `{}`: {text}", self.outbox.name()))
+        };
+        change.await.map_err(failed)
+    }
+
     /// A publisher of the outbox's stream, for reading it. An error is a text for people.
     pub(super) async fn publisher(&self) -> Result<JetStreamPublisher, Failure> {
         let stream = self.outbox.section.stream.event_stream()?;

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::plain::plain;
+
 /// A column of things of one kind.
 pub(crate) struct Column<T> {
     /// Its name in the header.
@@ -30,20 +32,6 @@ impl<T> Column<T> {
             text,
         }
     }
-}
-
-/// A text in which control characters are escaped.
-pub(crate) fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        // Beside control characters, those that turn the direction of a text.
-        match character {
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => plain.extend(character.escape_unicode()),
-            _ if character.is_control() => plain.extend(character.escape_debug()),
-            _ => plain.push(character),
-        }
-    }
-    plain
 }
 
 /// Aligned columns under a header.
@@ -92,6 +80,7 @@ pub(super) fn csv<T>(columns: &[Column<T>], things: &[T]) -> Result<String, csv:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plain::plain;
 
     const COLUMNS: &[Column<(&str, &str)>] = &[
         Column::new("id", |thing| thing.0.to_owned()),

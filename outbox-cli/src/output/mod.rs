@@ -10,9 +10,12 @@ use std::io::{ErrorKind, Write};
 use clap::ValueEnum;
 use serde::Serialize;
 
-pub(crate) use grid::{Column, plain};
+pub(crate) use grid::Column;
+
+pub(crate) use crate::plain::plain;
 
 use crate::failure::CommandError;
+use crate::plain::harmless;
 
 /// The form of the data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, ValueEnum)]
@@ -105,5 +108,5 @@ fn write(text: &str) -> Result<(), CommandError> {
 /// Says something to people.
 pub(crate) fn say(words: &str) {
     // Nobody can be told that nobody listens.
-    let _ = writeln!(std::io::stderr(), "{words}");
+    let _ = writeln!(std::io::stderr(), "{}", harmless(words));
 }
