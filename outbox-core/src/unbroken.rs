@@ -6,8 +6,9 @@
 
 /// The deliveries of a subscription so far.
 ///
-/// Redeliveries end it, although they are numbered too. A server that fails may forget its last deliveries and number others like them. As long as nothing was
-/// delivered twice, number n stands for message n in either account.
+/// Redeliveries end it, although they are numbered too. A server that fails may forget its last deliveries and number others like them. Number n
+/// then stands for message n in either account only if no message has left the stream meanwhile. So whoever connects to a server that goes on without the one that
+/// kept the consumer begins with [`Self::until`] 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unbroken {
     /// The number of the next delivery; `None` if there was something else.

@@ -45,6 +45,8 @@ pub(crate) struct Durable {
     pub(crate) provisioning: Provisioning,
     /// Whether the server knows more than one filter per consumer (2.10).
     pub(crate) many_filters: bool,
+    /// The name of the server that the client is connected to.
+    pub(crate) server: String,
 }
 
 impl Durable {

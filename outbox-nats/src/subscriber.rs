@@ -221,6 +221,7 @@ impl Subscriber for JetStreamSubscriber {
             provisioning: self.config.provisioning,
             // After the first answer the client is connected and knows the version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
+            server: self.client.server_info().server_name,
         };
         let (consumer_handle, is_made) = durable.ensure().await?;
         tracing::info!(stream = self.stream.name, consumer = consumer.name, "subscribed");

@@ -122,6 +122,8 @@ impl JetStreamSubscription {
     /// Ends pulling. The next call begins again after a pause.
     fn abandon_pull(&mut self) {
         self.pull = None;
+        // The consumer may be another one of the same name when pulling begins again.
+        self.received.unbroken.end();
         let pause = PAUSE_MIN
             .saturating_mul(1 << self.trouble.failures.min(10))
             .min(PAUSE_MAX);

@@ -24,9 +24,24 @@ pub(crate) async fn known_until(durable: &Durable, info: &consumer::Info) -> u64
     if !durable.spec.whole_aggregates || info.config.deliver_policy != DeliverPolicy::All {
         return 0;
     }
+    if !is_with_us(durable) {
+        return 0;
+    }
     let looked = timeout(ANSWER_MAX, look(durable, &info.config)).await;
     // Not an error: then aggregates that begin late are asked for one by one.
     looked.ok().and_then(Result::ok).unwrap_or(0)
+}
+
+/// Whether our connection ends when the server that keeps the consumer does. A server that takes over may have missed the last deliveries, and number others
+/// like them.
+fn is_with_us(durable: &Durable) -> bool {
+    match &durable.stream.cached_info().cluster {
+        None => true,
+        Some(cluster) => {
+            let is_alone = cluster.replicas.is_empty();
+            is_alone && cluster.leader.as_ref() == Some(&durable.server)
+        }
+    }
 }
 
 async fn look(durable: &Durable, config: &consumer::Config) -> Result<u64, SubscriberError> {
