@@ -49,8 +49,8 @@ mod table;
 use std::fmt;
 
 use outbox_core::StoreError;
-use outbox_core::log::{Look, LookRequest, MessageLog, Position};
-use outbox_core::{Aggregate, MessageId, PurgeRequest, Purged};
+use outbox_core::log::{Logged, Look, LookRequest, MessageLog, Position};
+use outbox_core::{MessageId, PurgeRequest, Purged};
 use outbox_sea_orm::TableNames;
 use sea_orm::{DatabaseConnection, DbBackend};
 
@@ -127,10 +127,6 @@ impl MessageLog for PostgresLog {
         open::open(self).await
     }
 
-    async fn pending(&self, limit: usize) -> Result<Vec<(Aggregate, MessageId)>, StoreError> {
-        table::pending(&self.db, &self.names, limit).await
-    }
-
     async fn written(&self) -> Result<Position, StoreError> {
         table::written(&self.db).await
     }
@@ -139,7 +135,7 @@ impl MessageLog for PostgresLog {
         table::look(&self.db, &self.names, request).await
     }
 
-    async fn adopt(&self, messages: &[MessageId]) -> Result<(), StoreError> {
+    async fn adopt(&self, messages: &[Logged]) -> Result<Vec<MessageId>, StoreError> {
         table::adopt(&self.db, &self.names, messages).await
     }
 

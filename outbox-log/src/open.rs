@@ -8,10 +8,10 @@
 use outbox_core::StoreError;
 use outbox_core::log::Position;
 use pgwire_replication::{Lsn, PgWireError, ReplicationClient};
-use sea_orm::{ConnectionTrait, DatabaseConnection};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, TransactionTrait};
 
 use crate::failure::{sqlstate, trouble};
-use crate::slot::{Slot, create_slot};
+use crate::slot::{Slot, create_slot, foreign_slot};
 use crate::sql::{LOGGED, Names, statement};
 use crate::{LogError, PostgresLog, PostgresLogReader, table};
 
@@ -22,10 +22,12 @@ const NO_TABLE: &str = "42P01";
 
 pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>, StoreError> {
     let (db, names) = (&log.db, &log.names);
-    let stored = stored(db, names).await?;
-    let position = match Slot::find(db, names).await? {
+    // The slot first: a reading that stores a position and ends in between must not make its slot look ahead.
+    let slot = Slot::find(db, names).await?;
+    let (stored, is_here) = stored(db, names).await?;
+    let position = match slot {
         Some(slot) if slot.is_active => return Ok(None),
-        Some(slot) if slot.is_ours(stored) => stored,
+        Some(slot) if is_here && slot.is_ours(stored) => stored,
         slot => match mend(db, names, slot).await? {
             Some(position) => position,
             None => return Ok(None),
@@ -57,9 +59,13 @@ pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>,
     )))
 }
 
-/// The stored position.
-async fn stored(db: &DatabaseConnection, names: &Names) -> Result<Position, StoreError> {
-    let sql = format!("SELECT position FROM {} WHERE name = $1 AND is_on", names.log);
+/// The stored position, and whether it belongs to this server.
+async fn stored(db: &DatabaseConnection, names: &Names) -> Result<(Position, bool), StoreError> {
+    let sql = format!(
+        "SELECT position, system_id = (SELECT system_identifier FROM pg_control_system()) AS here FROM {} \
+         WHERE name = $1 AND is_on",
+        names.log
+    );
     let row = db
         .query_one_raw(statement(sql, [names.slot.clone().into()]))
         .await;
@@ -70,9 +76,9 @@ async fn stored(db: &DatabaseConnection, names: &Names) -> Result<Position, Stor
         ),
     };
     match row {
-        Ok(Some(row)) => {
-            table::position(&row, "position").map_err(trouble("the stored position could not be read"))
-        }
+        Ok(Some(row)) => table::position(&row, "position")
+            .and_then(|position| Ok((position, row.try_get("", "here")?)))
+            .map_err(trouble("the stored position could not be read")),
         Ok(None) => Err(off()),
         Err(error) if sqlstate(&error).as_deref() == Some(NO_TABLE) => Err(off()),
         Err(error) => Err(trouble("the stored position could not be read")(error)),
@@ -87,16 +93,13 @@ async fn mend(
 ) -> Result<Option<Position>, StoreError> {
     let reason = match &slot {
         None => "it does not exist",
-        Some(slot) if !slot.is_of_this_database || slot.plugin.as_deref() != Some("pgoutput") => {
+        Some(slot) if !slot.is_of_a_log() => {
             return Err(StoreError::Setup {
-                context: format!(
-                    "the replication slot {} belongs to another program or database; give this log another name (`PostgresLog::named`)",
-                    names.slot
-                ),
+                context: foreign_slot(names),
             });
         }
         Some(slot) if slot.is_lost() => "the server has given it up",
-        Some(_) => "it is ahead of the stored position, so it is another one",
+        Some(_) => "it is ahead of the stored position or belongs to another server, so it is another one",
     };
     tracing::warn!(
         slot = names.slot,
@@ -119,24 +122,39 @@ async fn mend(
         }
         Err(error) => return Err(error.into()),
     };
-    let not_passed = table::is_passed(names, "m");
-    // Reads the whole table: there is no index of logged messages. The position is stored with the adoption: before that, the slot is taken for another one.
-    let sql = format!(
-        "WITH adopted AS (UPDATE {} m SET status = 0 WHERE m.status = {LOGGED} AND NOT ({not_passed}) RETURNING 1) \
-         UPDATE {} SET position = $1, stored_at = clock_timestamp() WHERE name = $2 AND is_on \
-         RETURNING (SELECT count(*) FROM adopted) AS adopted",
-        names.messages, names.log
-    );
-    let values = [
-        i64::try_from(position.0).unwrap_or(i64::MAX).into(),
-        names.slot.clone().into(),
-    ];
-    let row = db.query_one_raw(statement(sql, values)).await;
-    let adopted: i64 = row
-        .and_then(|row| table::found(row)?.try_get("", "adopted"))
+    let adopted = adopt_missed(db, names, position)
+        .await
         .map_err(trouble("the table could not adopt the messages of a lost log"))?;
     tracing::warn!(slot = names.slot, adopted, "the replication slot was made anew");
     Ok(Some(position))
+}
+
+/// Waits until every transaction that has written messages can be seen: one that waits for a standby server is in the log before that, and may stand before the
+/// beginning of the new slot. Writers wait meanwhile. Reads the whole table, because there is no index of logged messages. The position is stored with the
+/// adoption: before that, the slot is taken for another one.
+async fn adopt_missed(db: &DatabaseConnection, names: &Names, position: Position) -> Result<u64, DbErr> {
+    let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
+    let is_passed = table::is_passed(names, "m");
+    let tx = db.begin().await?;
+    tx.execute_unprepared("SET LOCAL lock_timeout = '10s'").await?;
+    tx.execute_unprepared(&format!("LOCK TABLE {messages} IN SHARE MODE"))
+        .await?;
+    let is_here = "system_id = (SELECT system_identifier FROM pg_control_system())";
+    let adopted = tx
+        .execute_unprepared(&format!(
+            "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} \
+             AND NOT ({is_passed} AND EXISTS (SELECT FROM {log} WHERE name = '{slot}' AND {is_here}))"
+        ))
+        .await?;
+    tx.execute_unprepared(&format!(
+        "UPDATE {log} SET position = {}, reading = reading + 1, stored_at = clock_timestamp(), \
+         passed_xid = CASE WHEN {is_here} THEN passed_xid END, system_id = (SELECT system_identifier FROM pg_control_system()) \
+         WHERE name = '{slot}' AND is_on",
+        position.0
+    ))
+    .await?;
+    tx.commit().await?;
+    Ok(adopted.rows_affected())
 }
 
 fn is_in_use(error: &PgWireError) -> bool {

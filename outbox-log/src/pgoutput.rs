@@ -23,8 +23,12 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes a change. Returns the message if it is the insert of one.
-    pub(crate) fn take(&mut self, mut data: Bytes) -> Result<Option<LoggedMessage>, StoreError> {
+    /// Takes a change of a transaction. Returns the message if it is the insert of one.
+    pub(crate) fn take(
+        &mut self,
+        transaction: u32,
+        mut data: Bytes,
+    ) -> Result<Option<LoggedMessage>, StoreError> {
         match data.try_get_u8().map_err(truncated)? {
             b'R' => {
                 let (oid, columns) = table(&mut data)?;
@@ -39,7 +43,7 @@ impl Decoder {
                 // `N`: the new row follows.
                 data.try_get_u8().map_err(truncated)?;
                 let row = Row::read(columns, data)?;
-                row.message().map(Some)
+                row.message(transaction).map(Some)
             }
             // Types, origins and truncations. The publication has inserts only.
             _ => Ok(None),
@@ -90,17 +94,21 @@ impl<'a> Row<'a> {
                     }
                     values.insert(&**name, data.split_to(length));
                 }
-                other => {
-                    return Err(corrupt(&format!(
-                        "a value of kind {other}, where binary ones were asked for"
-                    )));
+                // A column of a type without a binary format, which none of ours is.
+                b't' => {
+                    let length = data.try_get_u32().map_err(truncated)? as usize;
+                    if data.remaining() < length {
+                        return Err(corrupt("a row that ends in the middle"));
+                    }
+                    data.advance(length);
                 }
+                other => return Err(corrupt(&format!("a value of unknown kind {other}"))),
             }
         }
         Ok(Self { values })
     }
 
-    fn message(&self) -> Result<LoggedMessage, StoreError> {
+    fn message(&self, transaction: u32) -> Result<LoggedMessage, StoreError> {
         let must = |read: Result<i64, String>| read.map_err(|reason| corrupt(&reason));
         let id = MessageId::from(self.uuid("id").map_err(|reason| corrupt(&reason))?);
         let aggregate = Aggregate::new(
@@ -111,6 +119,7 @@ impl<'a> Row<'a> {
         let created_at = self.time("created_at");
         Ok(LoggedMessage {
             id,
+            transaction: transaction.into(),
             created_at: created_at.clone().unwrap_or(OffsetDateTime::UNIX_EPOCH),
             // One that cannot be read is left to the table, which reads it again.
             available_at: match self.values.contains_key("available_at") {
@@ -297,9 +306,9 @@ mod tests {
     fn a_row_is_read_by_the_names_of_its_columns() {
         let id = Uuid::from_u128(5);
         let mut decoder = Decoder::default();
-        assert_eq!(decoder.take(described(&COLUMNS)).unwrap(), None);
+        assert_eq!(decoder.take(1, described(&COLUMNS)).unwrap(), None);
         let row = inserted(&values(&id, b"{\"a\":\"b\"}"));
-        let logged = decoder.take(row).unwrap().unwrap();
+        let logged = decoder.take(1, row).unwrap().unwrap();
         assert_eq!(
             (logged.id, logged.row.row_id, logged.row.partition),
             (id.into(), 9, 3)
@@ -316,15 +325,15 @@ mod tests {
             message.created_at,
             time::macros::datetime!(2000-01-01 00:00:00.001 UTC)
         );
-        assert_eq!(decoder.take(Bytes::from_static(b"Ywhatever")).unwrap(), None);
+        assert_eq!(decoder.take(1, Bytes::from_static(b"Ywhatever")).unwrap(), None);
     }
 
     #[test]
     fn a_row_with_unreadable_headers_is_a_message_that_cannot_be_published() {
         let id = Uuid::from_u128(5);
         let mut decoder = Decoder::default();
-        decoder.take(described(&COLUMNS)).unwrap();
-        let logged = decoder.take(inserted(&values(&id, b"[]"))).unwrap().unwrap();
+        decoder.take(1, described(&COLUMNS)).unwrap();
+        let logged = decoder.take(1, inserted(&values(&id, b"[]"))).unwrap().unwrap();
         assert!(logged.row.message.unwrap_err().contains("headers"));
     }
 
@@ -336,12 +345,12 @@ mod tests {
             for length in 0..change.len() {
                 let mut decoder = Decoder::default();
                 if change[0] == b'I' {
-                    decoder.take(described(&COLUMNS)).unwrap();
+                    decoder.take(1, described(&COLUMNS)).unwrap();
                 }
-                assert!(decoder.take(change.slice(..length)).is_err(), "{length}");
+                assert!(decoder.take(1, change.slice(..length)).is_err(), "{length}");
             }
         }
         let row = inserted(&values(&id, b"{}"));
-        assert!(Decoder::default().take(row).is_err());
+        assert!(Decoder::default().take(1, row).is_err());
     }
 }

@@ -10,7 +10,7 @@ use outbox_core::StoreError;
 use outbox_core::log::{LogEvent, LogReader, Position, Retained};
 use pgwire_replication::{Lsn, ReplicationClient, ReplicationEvent};
 use sea_orm::{ConnectionTrait, DatabaseConnection};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::failure::trouble;
 use crate::pgoutput::Decoder;
@@ -28,8 +28,10 @@ pub struct PostgresLogReader {
     /// The number of the reading, in the table.
     number: i64,
     decoder: Decoder,
-    /// A transaction has begun and not ended.
-    within: bool,
+    /// The transaction that has begun and not ended.
+    within: Option<u32>,
+    /// When something last came.
+    heard_at: Instant,
     /// A mark was written, and nothing has come since.
     is_marked: bool,
     /// Positions with the oldest transaction that was open when they were written: everything before it is passed with the position.
@@ -52,25 +54,29 @@ impl PostgresLogReader {
             names,
             number,
             decoder: Decoder::default(),
-            within: false,
+            within: None,
+            heard_at: Instant::now(),
             is_marked: false,
             horizons: Vec::new(),
         }
     }
 
     fn take(&mut self, event: ReplicationEvent) -> Result<Option<LogEvent>, StoreError> {
-        self.is_marked = false;
+        (self.is_marked, self.heard_at) = (false, Instant::now());
         Ok(match event {
-            ReplicationEvent::Begin { .. } => {
-                self.within = true;
+            ReplicationEvent::Begin { xid, .. } => {
+                self.within = Some(xid);
                 None
             }
-            ReplicationEvent::XLogData { data, .. } => self.decoder.take(data)?.map(LogEvent::Message),
+            ReplicationEvent::XLogData { data, .. } => {
+                let transaction = self.within.unwrap_or_default();
+                self.decoder.take(transaction, data)?.map(LogEvent::Message)
+            }
             ReplicationEvent::Commit { end_lsn, .. } => {
-                self.within = false;
+                self.within = None;
                 Some(LogEvent::Commit(Position(end_lsn.as_u64())))
             }
-            ReplicationEvent::KeepAlive { wal_end, .. } if !self.within => {
+            ReplicationEvent::KeepAlive { wal_end, .. } if self.within.is_none() => {
                 Some(LogEvent::Idle(Position(wal_end.as_u64())))
             }
             _ => None,
@@ -106,7 +112,9 @@ impl PostgresLogReader {
 impl LogReader for PostgresLogReader {
     async fn next(&mut self) -> Result<LogEvent, StoreError> {
         loop {
-            let event = match timeout(QUIET_MAX, self.client.recv()).await {
+            // Not from this call on: the caller drops it again and again.
+            let quiet = QUIET_MAX * (1 + u32::from(self.is_marked));
+            let event = match timeout_at(self.heard_at + quiet, self.client.recv()).await {
                 Ok(Ok(Some(event))) => event,
                 Ok(Ok(None)) => return Err(ended("the server has ended the replication".into())),
                 Ok(Err(error)) => return Err(ended(Box::new(error))),
@@ -133,7 +141,7 @@ impl LogReader for PostgresLogReader {
     async fn confirm(&mut self, position: Position) -> Result<(), StoreError> {
         let passed = self.horizon(position);
         let sql = format!(
-            "UPDATE {} SET position = $1, passed_xid = COALESCE($2::text::xid8, passed_xid), stored_at = clock_timestamp() \
+            "UPDATE {} SET position = GREATEST(position, $1), passed_xid = COALESCE($2::text::xid8, passed_xid), stored_at = clock_timestamp() \
              WHERE name = $3 AND reading = $4 AND is_on",
             self.names.log
         );

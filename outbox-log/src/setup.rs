@@ -9,9 +9,10 @@ use outbox_core::StoreError;
 use outbox_core::log::Position;
 use sea_orm::{ConnectionTrait, DatabaseConnection, TransactionTrait};
 use tokio::time::{Instant, sleep};
+use uuid::Uuid;
 
 use crate::failure::{failed, setup, sqlstate};
-use crate::slot::{Slot, create_slot, setting};
+use crate::slot::{Slot, create_slot, foreign_slot, setting};
 use crate::sql::{LOGGED, Names, statement};
 use crate::table;
 use crate::{LogError, PostgresLog};
@@ -67,25 +68,13 @@ impl PostgresLog {
         check_user(db, self.address.user()).await?;
         create_table(db, names).await?;
         create_publication(db, names).await?;
-        let slot = Slot::find(db, names)
-            .await
-            .map_err(|error| setup(error.to_string()))?;
-        let position = match slot {
-            Some(_) => None,
-            None => Some(create_slot(db, names).await?),
-        };
-        // With a slot that was there before, the stored position is the one that counts. Without a row, it is not ours, and the first relay makes it anew.
-        let sql = format!(
-            "INSERT INTO {} AS l (name, position, is_on) VALUES ($1, COALESCE($2, 0), true) \
-             ON CONFLICT (name) DO UPDATE SET is_on = true, position = COALESCE($2, l.position)",
-            names.log
-        );
-        let position = position.map(|position| i64::try_from(position.0).unwrap_or(i64::MAX));
-        let row = statement(sql, [names.slot.clone().into(), position.into()]);
-        db.execute_raw(row)
-            .await
-            .map_err(failed("the position could not be stored"))?;
-        change_table(db, names, LOGGED, None).await
+        if stored(db, names).await?.is_some_and(|(_, is_on)| is_on) {
+            // Also if its slot is lost: the next relay makes it anew, and knows what it may have missed.
+            return Ok(());
+        }
+        drop_left_slot(db, names).await?;
+        let position = create_slot(db, names).await?;
+        turn_on(db, names, position).await
     }
 
     /// Takes the log down: new messages are pending again, and so is every logged message that may not be published. Then the slot and the publication are
@@ -100,8 +89,9 @@ impl PostgresLog {
     /// As a crash: call it again. A slot that is left keeps the server's disk.
     pub async fn drop(&self) -> Result<(), LogError> {
         let (db, names) = (&self.db, &self.names);
-        if stored(db, names).await?.is_some() {
-            change_table(db, names, 0, Some(table::is_passed(names, "m"))).await?;
+        let is_known = stored(db, names).await?.is_some();
+        if is_known {
+            turn_off(db, names).await?;
         }
         let until = Instant::now() + READER_ENDS;
         loop {
@@ -109,7 +99,7 @@ impl PostgresLog {
                 "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1";
             match db.execute_raw(statement(sql, [names.slot.clone().into()])).await {
                 Ok(_) => break,
-                // The reader learns that it has to end when it stores its position.
+                // The reader learns that it has to end when it stores its position, or now, if we may end its session.
                 Err(error) if sqlstate(&error).as_deref() == Some("55006") && Instant::now() < until => {
                     sleep(Duration::from_millis(200)).await;
                 }
@@ -123,10 +113,12 @@ impl PostgresLog {
             }
         }
         let sql = format!("DROP PUBLICATION IF EXISTS {}", names.slot);
-        db.execute_unprepared(&sql)
-            .await
-            .map(drop)
-            .map_err(failed("the publication could not be dropped"))
+        let dropped = db.execute_unprepared(&sql).await;
+        dropped.map_err(failed("the publication could not be dropped"))?;
+        match is_known {
+            true => settle_passed(db, names).await,
+            false => Ok(()),
+        }
     }
 
     /// How the log stands.
@@ -170,6 +162,9 @@ pub(crate) async fn preflight(db: &DatabaseConnection, names: &Names) -> Result<
             "idle_replication_slot_timeout is {idle}: a relay that stands still for longer publishes from the table what it may have missed, and some \
              messages twice; set it to 0, or longer than your outages"
         ));
+    }
+    if let Publication::Wrong = publication(db, names).await? {
+        return Err(wrong_publication(names).into());
     }
     match stored(db, names).await? {
         Some((_, true)) => Ok(warnings),
@@ -227,12 +222,14 @@ async fn check_user(db: &DatabaseConnection, user: &str) -> Result<(), LogError>
 }
 
 async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    // One row for each log. `passed_xid`: every transaction with a smaller id is decided. `reading` rises with each reading: an earlier one stores nothing more.
+    // One row for each log. `passed_xid`: every transaction with a smaller id is decided; null: none is. `reading` rises with each reading: an earlier one
+    // stores nothing more. `system_id`: the server that the position belongs to.
     let sql = format!(
         "CREATE TABLE IF NOT EXISTS {} (
             name       text PRIMARY KEY,
             position   bigint NOT NULL,
-            passed_xid xid8 NOT NULL DEFAULT '3',
+            passed_xid xid8,
+            system_id  bigint NOT NULL,
             reading    bigint NOT NULL DEFAULT 0,
             is_on      boolean NOT NULL,
             stored_at  timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -246,15 +243,10 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
 }
 
 async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    let sql = "SELECT 1 AS one FROM pg_publication WHERE pubname = $1";
-    let found = db
-        .query_one_raw(statement(sql, [names.slot.clone().into()]))
-        .await;
-    if found
-        .map_err(failed("the publications could not be read"))?
-        .is_some()
-    {
-        return Ok(());
+    match publication(db, names).await? {
+        Publication::Right => return Ok(()),
+        Publication::Wrong => return Err(wrong_publication(names)),
+        Publication::Missing => {}
     }
     let sql = format!(
         "CREATE PUBLICATION {} FOR TABLE {} WHERE (status = {LOGGED}) \
@@ -270,29 +262,120 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
     }
 }
 
-/// Changes the status of new messages. `not_passed`: also turns the log off, and makes every logged message pending that the position has not passed. All of it
-/// in one transaction, so no message of an aggregate can be the log's behind one that is pending.
-async fn change_table(
-    db: &DatabaseConnection,
-    names: &Names,
-    status: i16,
-    is_passed: Option<String>,
-) -> Result<(), LogError> {
-    let (messages, log) = (&names.messages, &names.log);
-    let mut statements = vec![
-        format!("SET LOCAL lock_timeout = '{LOCK_WAITS}'"),
-        // Waits until every transaction that has recorded messages has ended. Reads are held up as well, for as long as this transaction takes.
-        format!("ALTER TABLE {messages} ALTER COLUMN status SET DEFAULT {status}"),
-    ];
-    if let Some(is_passed) = is_passed {
-        statements.push(format!(
-            "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} AND NOT ({is_passed})"
-        ));
-        statements.push(format!(
-            "UPDATE {log} SET is_on = false, reading = reading + 1 WHERE name = '{}'",
-            names.slot
-        ));
+enum Publication {
+    Missing,
+    Right,
+    /// It does not publish the inserts of our table.
+    Wrong,
+}
+
+async fn publication(db: &DatabaseConnection, names: &Names) -> Result<Publication, LogError> {
+    let sql = format!(
+        "SELECT p.pubinsert AND p.pubviaroot AND EXISTS (SELECT FROM pg_publication_rel r \
+         WHERE r.prpubid = p.oid AND r.prrelid = to_regclass('{}') AND r.prqual IS NOT NULL) AS is_right \
+         FROM pg_publication p WHERE p.pubname = $1",
+        names.messages.replace('\'', "''")
+    );
+    let row = db
+        .query_one_raw(statement(sql, [names.slot.clone().into()]))
+        .await;
+    let context = "the publications could not be read";
+    match row.map_err(failed(context))? {
+        None => Ok(Publication::Missing),
+        Some(row) => match row.try_get("", "is_right").map_err(failed(context))? {
+            true => Ok(Publication::Right),
+            false => Ok(Publication::Wrong),
+        },
     }
+}
+
+fn wrong_publication(names: &Names) -> LogError {
+    setup(format!(
+        "the publication {0} does not publish the inserts of the outbox's table; take the log down (`PostgresLog::drop`) and set it up again, or give it \
+         another name if {0} belongs to another program",
+        names.slot
+    ))
+}
+
+/// A slot that an earlier attempt has left, whose position nobody stored.
+async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    let slot = Slot::find(db, names)
+        .await
+        .map_err(|error| setup(error.to_string()))?;
+    let Some(slot) = slot else { return Ok(()) };
+    if slot.is_active {
+        return Err(setup(format!(
+            "the replication slot {} is being read, although the log is off; stop its reader and call again",
+            names.slot
+        )));
+    }
+    if !slot.is_of_a_log() {
+        return Err(setup(foreign_slot(names)));
+    }
+    let sql = "SELECT pg_drop_replication_slot($1::text::name)";
+    let dropped = db.execute_raw(statement(sql, [names.slot.clone().into()])).await;
+    dropped
+        .map(drop)
+        .map_err(failed("the replication slot could not be dropped"))
+}
+
+/// From here on new messages are the log's. All of it in one transaction, which waits for the writers that are at work. Rows of earlier transactions are none of
+/// the log's, and later ones have larger ids.
+async fn turn_on(db: &DatabaseConnection, names: &Names, position: Position) -> Result<(), LogError> {
+    let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
+    change_table(db, &[
+        format!("ALTER TABLE {messages} ALTER COLUMN status SET DEFAULT {LOGGED}"),
+        format!(
+            "INSERT INTO {log} AS l (name, position, passed_xid, system_id, is_on) \
+             SELECT '{slot}', {}, pg_snapshot_xmin(pg_current_snapshot()), system_identifier, true FROM pg_control_system() \
+             ON CONFLICT (name) DO UPDATE SET position = excluded.position, passed_xid = excluded.passed_xid, \
+             system_id = excluded.system_id, reading = l.reading + 1, is_on = true",
+            position.0
+        ),
+    ])
+    .await
+}
+
+/// From here on new messages are pending, and so is every logged one that the position has not passed. All of it in one transaction, so no message of an aggregate
+/// can be the log's behind one that is pending. It reads the whole table, and nobody else does meanwhile.
+async fn turn_off(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
+    let is_passed = table::is_passed(names, "m");
+    change_table(
+        db,
+        &[
+            format!("ALTER TABLE {messages} ALTER COLUMN status SET DEFAULT 0"),
+            format!(
+                "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} AND NOT ({is_passed}) \
+             AND EXISTS (SELECT FROM {log} WHERE name = '{slot}' AND is_on)"
+            ),
+            format!("UPDATE {log} SET is_on = false, reading = reading + 1 WHERE name = '{slot}' AND is_on"),
+        ],
+    )
+    .await
+}
+
+/// What is still logged was passed, so it is published: then the store's purge, replay and others know it. Page by page, by the primary key.
+async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    let messages = &names.messages;
+    let sql = format!(
+        "WITH page AS MATERIALIZED (SELECT id FROM {messages} WHERE id > $1 ORDER BY id LIMIT 5000), \
+         settled AS (UPDATE {messages} m SET status = 1, published_at = m.created_at FROM page p WHERE m.id = p.id AND m.status = {LOGGED}) \
+         SELECT id FROM page ORDER BY id DESC LIMIT 1"
+    );
+    let mut after = Some(Uuid::nil());
+    while let Some(last) = after {
+        let row = db.query_one_raw(statement(sql.clone(), [last.into()])).await;
+        let read = row.and_then(|row| row.map(|row| row.try_get("", "id")).transpose());
+        after = read.map_err(failed("published messages could not be marked as such"))?;
+    }
+    Ok(())
+}
+
+/// Runs statements that change the table in one transaction. They wait for the transactions that have recorded messages, and everybody else waits behind them.
+async fn change_table(db: &DatabaseConnection, changes: &[String]) -> Result<(), LogError> {
+    let mut statements = vec![format!("SET LOCAL lock_timeout = '{LOCK_WAITS}'")];
+    statements.extend_from_slice(changes);
     let context = "the default of the column status could not be changed";
     for attempt in 1.. {
         let tx = db.begin().await.map_err(failed(context))?;

@@ -19,8 +19,8 @@ pub(crate) struct Slot {
     pub(crate) confirmed: Option<Position>,
     pub(crate) retained_bytes: Option<u64>,
     pub(crate) safe_bytes: Option<u64>,
-    pub(crate) plugin: Option<String>,
-    pub(crate) is_of_this_database: bool,
+    plugin: Option<String>,
+    is_of_this_database: bool,
 }
 
 impl Slot {
@@ -55,13 +55,22 @@ impl Slot {
         self.wal_status.as_deref() == Some("lost") || self.confirmed.is_none()
     }
 
+    /// Whether it can be the slot of a log of this database.
+    pub(crate) fn is_of_a_log(&self) -> bool {
+        self.is_of_this_database && self.plugin.as_deref() == Some("pgoutput")
+    }
+
     /// Whether it is the slot whose position is stored.
     pub(crate) fn is_ours(&self, stored: Position) -> bool {
-        !self.is_lost()
-            && self.is_of_this_database
-            && self.plugin.as_deref() == Some("pgoutput")
-            && self.confirmed.is_some_and(|confirmed| confirmed <= stored)
+        !self.is_lost() && self.is_of_a_log() && self.confirmed.is_some_and(|confirmed| confirmed <= stored)
     }
+}
+
+pub(crate) fn foreign_slot(names: &Names) -> String {
+    format!(
+        "the replication slot {} belongs to another program or database; give this log another name (`PostgresLog::named`)",
+        names.slot
+    )
 }
 
 /// Makes the slot. Waits until all transactions have ended that are open now.

@@ -3,9 +3,10 @@
 //! Nothing here locks a row but `adopt` and `purge`, which lock the rows that they change, and only those. Rows are found by the primary key, pending ones by
 //! the index `outbox_messages_pending`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use outbox_core::log::{Look, LookRequest, Position};
+use outbox_core::log::{Logged, Look, LookRequest, PENDING_MAX, Position};
 use outbox_core::{Aggregate, MessageId, PurgeRequest, Purged, StoreError};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 use time::OffsetDateTime;
@@ -17,29 +18,6 @@ use crate::sql::{LOGGED, Names, statement};
 /// Largest difference between the clocks of writers, who make the ids, and the database's, that a purge allows for.
 const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);
 
-/// Pending messages, in the order of their row ids. Reads the index of the pending ones.
-pub(crate) async fn pending(
-    db: &DatabaseConnection,
-    names: &Names,
-    limit: usize,
-) -> Result<Vec<(Aggregate, MessageId)>, StoreError> {
-    let sql = format!(
-        "SELECT aggregate_type, aggregate_id, id FROM {} WHERE status = 0 ORDER BY row_id LIMIT $1",
-        names.messages
-    );
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let read = |row: QueryResult| {
-        let aggregate = Aggregate::new(
-            row.try_get_by_index::<String>(0)?,
-            row.try_get_by_index::<String>(1)?,
-        );
-        Ok((aggregate, id_of(&row, 2)?))
-    };
-    let rows = db.query_all_raw(statement(sql, [limit.into()])).await;
-    rows.and_then(|rows| rows.into_iter().map(read).collect())
-        .map_err(trouble("pending messages could not be read"))
-}
-
 /// Writes a mark into the log, so that a reading gets to its position although nothing else is written. It is a commit of its own: a crash leaves nothing.
 pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreError> {
     let sql = "SELECT (pg_logical_emit_message(true, 'outbox', '') - '0/0')::bigint AS position";
@@ -48,24 +26,26 @@ pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreEr
         .map_err(trouble("the end of the log could not be asked for"))
 }
 
-/// One statement, so its answers are of one moment.
+/// One statement, so its answers are of one moment. Reads the blocks by their keys, the messages by their ids, and the index of the pending ones, at most
+/// [`PENDING_MAX`] and one.
 pub(crate) async fn look(
     db: &DatabaseConnection,
     names: &Names,
     request: LookRequest<'_>,
 ) -> Result<Look, StoreError> {
-    let (messages, blocks) = (&names.messages, &names.blocks);
-    // The blocked ones of the aggregates, the messages that are not decided, and a row of its own for the rest.
+    let (messages, blocks, flood) = (&names.messages, &names.blocks, PENDING_MAX + 1);
+    // The aggregates that the table comes first for, the messages that it holds, and a row of its own for the rest.
     let sql = format!(
-        "SELECT b.aggregate_type, b.aggregate_id, NULL::uuid AS id, 0::bigint AS status, 0::bigint AS now_micros \
-         FROM json_to_recordset($1::json) AS asked(t text, i text) \
-         JOIN {blocks} b ON b.aggregate_type = asked.t COLLATE \"C\" AND b.aggregate_id = asked.i COLLATE \"C\" \
+        "WITH asked AS (SELECT t COLLATE \"C\" AS t, i COLLATE \"C\" AS i FROM json_to_recordset($1::json) AS a(t text, i text)), \
+         pending AS MATERIALIZED (SELECT aggregate_type, aggregate_id FROM {messages} WHERE status = 0 LIMIT {flood}) \
+         SELECT a.t AS aggregate_type, a.i AS aggregate_id, NULL::uuid AS id, 0::bigint AS status, 0::bigint AS now_micros, NULL::text AS ended \
+         FROM asked a WHERE EXISTS (SELECT FROM {blocks} b WHERE b.aggregate_type = a.t AND b.aggregate_id = a.i) \
+         OR (a.t, a.i) IN (SELECT aggregate_type, aggregate_id FROM pending) \
          UNION ALL \
-         SELECT NULL, NULL, m.id, m.status::bigint, 0 FROM {messages} m \
-         WHERE m.id = ANY($2::text::uuid[]) AND m.status IN (0, 3, {LOGGED}) \
+         SELECT NULL, NULL, m.id, m.status::bigint, 0, NULL FROM {messages} m WHERE m.id = ANY($2::text::uuid[]) \
          UNION ALL \
-         SELECT NULL, NULL, NULL, (EXISTS (SELECT FROM {blocks}))::int::bigint, \
-         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+         SELECT NULL, NULL, NULL, (SELECT count(*) FROM pending) + (EXISTS (SELECT FROM {blocks}))::int, \
+         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_snapshot_xmin(pg_current_snapshot())::text"
     );
     let aggregates: Vec<_> = request
         .aggregates
@@ -75,52 +55,85 @@ pub(crate) async fn look(
     let aggregates = serde_json::Value::from(aggregates).to_string();
     let asked = [aggregates.into(), array(request.messages).into()];
     let rows = db.query_all_raw(statement(sql, asked)).await;
-    rows.and_then(|rows| read_look(&rows))
+    rows.and_then(|rows| read_look(&rows, request.messages))
         .map_err(trouble("the table could not be looked at"))
 }
 
-fn read_look(rows: &[QueryResult]) -> Result<Look, DbErr> {
+fn read_look(rows: &[QueryResult], asked: &[Logged]) -> Result<Look, DbErr> {
     let mut look = Look {
-        blocked: Vec::new(),
-        any_blocked: false,
+        first: Vec::new(),
+        any: false,
+        is_flooded: false,
         logged: Vec::new(),
-        open: Vec::new(),
+        unseen: Vec::new(),
         now: OffsetDateTime::UNIX_EPOCH,
     };
+    let (mut held, mut ended) = (HashSet::new(), 0);
     for row in rows {
         let status: i64 = row.try_get("", "status")?;
         if let Some(aggregate_type) = row.try_get::<Option<String>>("", "aggregate_type")? {
             let id: String = row.try_get("", "aggregate_id")?;
-            look.blocked.push(Aggregate::new(aggregate_type, id));
+            look.first.push(Aggregate::new(aggregate_type, id));
         } else if let Some(id) = row.try_get::<Option<Uuid>>("", "id")? {
-            match status == i64::from(LOGGED) {
-                true => look.logged.push(id.into()),
-                false => look.open.push(id.into()),
+            held.insert(MessageId::from(id));
+            if status == i64::from(LOGGED) {
+                look.logged.push(id.into());
             }
         } else {
             let micros: i64 = row.try_get("", "now_micros")?;
-            look.any_blocked = status > 0;
+            look.any = status > 0;
+            look.is_flooded = status > PENDING_MAX as i64;
             look.now = OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)
                 .map_err(|error| DbErr::Custom(format!("the server's time is out of range: {error}")))?;
+            ended = transaction(&row.try_get::<String>("", "ended")?);
         }
     }
+    let unseen = asked
+        .iter()
+        .filter(|asked| !held.contains(&asked.id) && !has_ended(asked.transaction, ended));
+    look.unseen = unseen.map(|asked| asked.id).collect();
     Ok(look)
 }
 
-/// Locks the rows that are still logged. Repeating it changes nothing.
+/// Locks the rows that are still logged. Repeating it changes nothing. Both halves see the table of one moment.
 pub(crate) async fn adopt(
     db: &DatabaseConnection,
     names: &Names,
-    messages: &[MessageId],
-) -> Result<(), StoreError> {
+    messages: &[Logged],
+) -> Result<Vec<MessageId>, StoreError> {
     let sql = format!(
-        "UPDATE {} SET status = 0 WHERE id = ANY($1::text::uuid[]) AND status = {LOGGED}",
+        "WITH adopted AS (UPDATE {0} SET status = 0 WHERE id = ANY($1::text::uuid[]) AND status = {LOGGED}) \
+         SELECT id, NULL::text AS ended FROM {0} WHERE id = ANY($1::text::uuid[]) \
+         UNION ALL SELECT NULL, pg_snapshot_xmin(pg_current_snapshot())::text",
         names.messages
     );
-    let adopted = db.execute_raw(statement(sql, [array(messages).into()])).await;
-    adopted
-        .map(drop)
+    let rows = db.query_all_raw(statement(sql, [array(messages).into()])).await;
+    let read = |rows: Vec<QueryResult>| {
+        let (mut held, mut ended) = (HashSet::new(), 0);
+        for row in rows {
+            match row.try_get::<Option<Uuid>>("", "id")? {
+                Some(id) => drop(held.insert(MessageId::from(id))),
+                None => ended = transaction(&row.try_get::<String>("", "ended")?),
+            }
+        }
+        let seen = messages
+            .iter()
+            .filter(|asked| held.contains(&asked.id) || has_ended(asked.transaction, ended));
+        Ok(seen.map(|asked| asked.id).collect())
+    };
+    rows.and_then(read)
         .map_err(trouble("messages could not be adopted by the table"))
+}
+
+fn transaction(text: &str) -> u64 {
+    text.parse().unwrap_or_default()
+}
+
+/// Whether a transaction has ended for everybody, so that a row of it that is not there was deleted. The log tells the last 32 bits of its number; `ended`: every
+/// transaction with a smaller number has ended. A transaction of the log is younger than two billion others.
+fn has_ended(transaction: u64, ended: u64) -> bool {
+    let behind = (ended as u32).wrapping_sub(transaction as u32);
+    behind != 0 && behind < 1 << 31
 }
 
 /// Reads a page of ids in their order, which is roughly that of time, and deletes those of its rows that are logged, old enough, and passed by the position.
@@ -166,20 +179,18 @@ pub(crate) async fn purge(
 }
 
 /// Whether the stored position has passed the transaction that wrote a row. Ids of transactions are compared by their age, because they begin again after four
-/// billion. A row that is more than two billion transactions old counts as not passed until its id is young again.
+/// billion. A row that is more than two billion transactions old counts as not passed until its id is young again. Without a `passed_xid`, none is passed.
 pub(crate) fn is_passed(names: &Names, table: &str) -> String {
     let (log, slot) = (&names.log, &names.slot);
-    format!("age({table}.xmin) > (SELECT age(l.passed_xid::xid) FROM {log} l WHERE l.name = '{slot}')")
+    format!(
+        "COALESCE(age({table}.xmin) > (SELECT age(l.passed_xid::xid) FROM {log} l WHERE l.name = '{slot}'), false)"
+    )
 }
 
 /// The smallest id of version 7 that is made at a time.
 fn first_id_of(time: OffsetDateTime) -> Uuid {
     let millis = u128::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
     Uuid::from_u128(millis << 80)
-}
-
-fn id_of(row: &QueryResult, place: usize) -> Result<MessageId, DbErr> {
-    row.try_get_by_index::<Uuid>(place).map(MessageId::from)
 }
 
 pub(crate) fn found(row: Option<QueryResult>) -> Result<QueryResult, DbErr> {
@@ -193,7 +204,29 @@ pub(crate) fn position(row: &QueryResult, column: &str) -> Result<Position, DbEr
 }
 
 /// An array literal.
-fn array(ids: &[MessageId]) -> String {
-    let ids: Vec<String> = ids.iter().map(|id| id.as_uuid().to_string()).collect();
+fn array(messages: &[Logged]) -> String {
+    let ids: Vec<String> = messages
+        .iter()
+        .map(|message| message.id.as_uuid().to_string())
+        .collect();
     format!("{{{}}}", ids.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transactions_are_compared_although_their_numbers_begin_again() {
+        let epoch = 1 << 32;
+        for (transaction, ended, expected) in [
+            (7, 8, true),
+            (8, 8, false),
+            (9, 8, false),
+            (u64::from(u32::MAX), epoch + 5, true),
+            (5, u64::from(u32::MAX), false),
+        ] {
+            assert_eq!(has_ended(transaction, ended), expected, "{transaction} {ended}");
+        }
+    }
 }

@@ -29,6 +29,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "outbox",
             "outbox-core",
             "outbox-inbox",
+            "outbox-log",
             "outbox-nats",
             "outbox-sea-orm",
         ],

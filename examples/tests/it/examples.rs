@@ -204,6 +204,21 @@ fn example_15_results() {
     check("15_results", &[]);
 }
 
+#[test]
+fn example_23_log_relay() {
+    let Some(database) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL") else {
+        return;
+    };
+    for variable in ["OUTBOX_TEST_NATS_URL", "OUTBOX_TEST_NATS_OLD_URL"] {
+        if let Some(nats) = backend_url(variable) {
+            check(
+                "23_log_relay",
+                &[("DATABASE_URL", &database), ("NATS_URL", &nats)],
+            );
+        }
+    }
+}
+
 /// The program is a service: it is ended by a signal, as a person with Ctrl-C does, once its handler has run.
 #[tokio::test]
 async fn example_16_postgres_jetstream() {

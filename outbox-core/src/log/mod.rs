@@ -12,7 +12,7 @@
 //! A message is recorded as *logged*, and is the log's until it is decided. *Decided* means either that the broker has confirmed it, or that the table has
 //! *adopted* it: then it is pending, and the relay of the table publishes, blocks, retries and buries it as it does with any pending message. Adopted are
 //!
-//! * messages that must not be published now: delayed ones, and those whose aggregate has messages in the table that are pending or waiting;
+//! * messages that must not be published now: delayed ones, and those whose aggregate is blocked or has pending messages in the table;
 //! * messages that failed;
 //! * everything that was read, while the log keeps more of the database's disk than it may ([`LogConfig::retained_max`]).
 //!
@@ -27,7 +27,6 @@
 //! * **One reader.** The database gives a log to one reader at a time. The other relays stand by, and one of them goes on when the reader is gone. A reader
 //!   that was replaced and does not know it yet can only make copies: it sends the same messages in the same order, and adopts only what is still logged.
 
-mod exceptions;
 mod reading;
 mod relay;
 mod status;
@@ -72,12 +71,6 @@ pub trait MessageLog: Send + Sync + 'static {
     /// message that the old log may not have given. Messages may come twice then; none is lost.
     fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
 
-    /// The pending messages of the table, at most `limit`, in the order of their row ids.
-    fn pending(
-        &self,
-        limit: usize,
-    ) -> impl Future<Output = Result<Vec<(Aggregate, MessageId)>, StoreError>> + Send;
-
     /// Everything that was committed before this call is in the log up to the returned position. A reading that is under way gets there without waiting for
     /// other messages.
     fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
@@ -85,8 +78,10 @@ pub trait MessageLog: Send + Sync + 'static {
     /// Looks at the table before messages of the log are published. Locks nothing.
     fn look(&self, request: LookRequest<'_>) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
-    /// The table adopts those of the messages that are logged: they become pending. The others stay as they are.
-    fn adopt(&self, messages: &[MessageId]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// The table adopts those of the messages that are logged: they become pending. The others stay as they are. Returns the messages that are in the table now,
+    /// in any state, and those of which it is certain that the table does not hold them any more. A commit may be in the log before others see it in the
+    /// table; such a message is not returned, and asked for again.
+    fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
     /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored position has passed. Their retention counts from their
     /// recording. Deduplication keys are left to the store.
@@ -130,10 +125,21 @@ pub struct LoggedMessage {
     pub id: MessageId,
     /// As a fetch of the table returns it: no attempts and no failures, `waited` is false, and `age` is zero.
     pub row: FetchedRow,
+    /// The number of its transaction, for the log's own use.
+    pub transaction: u64,
     /// When it was recorded, by the database's clock.
     pub created_at: OffsetDateTime,
     /// Until when it is delayed; `None` if it is not.
     pub available_at: Option<OffsetDateTime>,
+}
+
+/// A message that the log has given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Logged {
+    /// Its id in the table.
+    pub id: MessageId,
+    /// As [`LoggedMessage::transaction`].
+    pub transaction: u64,
 }
 
 /// How much of the database's disk a log keeps.
@@ -148,26 +154,31 @@ pub struct Retained {
 /// The arguments of [`MessageLog::look`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LookRequest<'a> {
-    /// Aggregates that may be blocked.
+    /// Aggregates that the table may come first for.
     pub aggregates: &'a [Aggregate],
     /// Messages whose state is asked for.
-    pub messages: &'a [MessageId],
+    pub messages: &'a [Logged],
 }
 
-/// The table's answer to a [`LookRequest`].
+/// The table's answer to a [`LookRequest`], all of one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// The aggregates that are blocked.
-    pub blocked: Vec<Aggregate>,
-    /// Whether any aggregate at all is blocked.
-    pub any_blocked: bool,
+    /// Those of the aggregates that are blocked, or have a pending message.
+    pub first: Vec<Aggregate>,
+    /// Whether any aggregate at all is blocked, or any message pending.
+    pub any: bool,
+    /// Whether more than [`PENDING_MAX`] messages are pending. Then it is not known which aggregates have one.
+    pub is_flooded: bool,
     /// The messages that are logged.
     pub logged: Vec<MessageId>,
-    /// The messages that are pending or waiting.
-    pub open: Vec<MessageId>,
+    /// The messages that cannot be seen in the table yet, as far as is known.
+    pub unseen: Vec<MessageId>,
     /// The database's clock.
     pub now: OffsetDateTime,
 }
+
+/// With more pending messages in the table than this, nothing of the log is published before they are.
+pub const PENDING_MAX: usize = 10_000;
 
 /// How a log is read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,18 +4,18 @@
 //! window and the exceptions belong to it, and begin anew with it. A position is stored before the log is told of it, so a log that is ahead of the stored
 //! position is another log. Dropping [`Readings`] ends the task.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::exceptions::Exceptions;
-use super::window::Window;
-use super::{LogConfig, LogEvent, LogReader, LogStatus, MessageLog, Position, Retained};
+use super::window::{Adopted, Window};
+use super::{LogConfig, LogEvent, LogReader, LogStatus, Logged, MessageLog, Position, Retained};
 use crate::failure::describe;
 use crate::message::MessageId;
 use crate::store::{StoreError, within};
@@ -33,8 +33,39 @@ const OPEN_MAX: Duration = Duration::from_secs(120);
 const CLOSE_MAX: Duration = Duration::from_millis(500);
 /// Messages that the table adopts at a time.
 const ADOPTED_MAX: usize = 500;
-/// With more pending messages in the table than this, nothing of the log is published before they are.
-const PENDING_MAX: usize = 10_000;
+/// How long an adoption waits for a message that others cannot see yet, and how often it asks.
+const SEEN_WITHIN: Duration = Duration::from_secs(2);
+const SEEN_EVERY: Duration = Duration::from_millis(20);
+
+/// Whether the table can come first for any aggregate. While it cannot, it need not be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Exceptions {
+    pub(super) any: bool,
+    /// Raised when an adoption begins and when it ends: a look that began before knows nothing of it.
+    pub(super) adoptions: u64,
+}
+
+impl Default for Exceptions {
+    fn default() -> Self {
+        Self {
+            // Nobody has looked yet.
+            any: true,
+            adoptions: 0,
+        }
+    }
+}
+
+impl Exceptions {
+    fn adopts(&mut self) {
+        self.any = true;
+        self.adoptions += 1;
+    }
+
+    /// The answer of a look that began after this many adoptions.
+    pub(super) fn looked(&mut self, any: bool, adoptions: u64) {
+        self.any = any || self.adoptions != adoptions;
+    }
+}
 
 /// What the relay of the log and its reading share.
 #[derive(Debug)]
@@ -77,13 +108,16 @@ impl Shared {
             let window = self.window();
             (window.decided(), window.len())
         };
-        let exceptions = self.exceptions(|exceptions| exceptions.len());
         LogStatus {
             decided,
             undecided,
-            exceptions,
             ..*lock(&self.status)
         }
+    }
+
+    /// Something left the window.
+    pub(super) fn room(&self) {
+        self.room.notify_one();
     }
 
     /// Something left the window, so there is room for more, and what stood behind it may be handed out.
@@ -100,18 +134,8 @@ impl Shared {
         self.changed();
     }
 
-    /// Whether the pending messages of the table are known, so that messages of the log may be handed out.
-    pub(super) async fn is_ready<L: MessageLog>(&self, log: &L) -> Result<bool, StoreError> {
-        if self.exceptions(|exceptions| exceptions.is_loaded()) {
-            return Ok(true);
-        }
-        let pending = log.pending(PENDING_MAX + 1).await?;
-        let is_known = pending.len() <= PENDING_MAX;
-        if is_known {
-            self.exceptions(|exceptions| exceptions.load(pending));
-        }
-        lock(&self.status).waits_for_table = !is_known;
-        Ok(is_known)
+    pub(super) fn set_waits_for_table(&self, waits: bool) {
+        lock(&self.status).waits_for_table = waits;
     }
 
     /// Lets the table adopt these messages, and those before them in their aggregates. A crash before the answer leaves messages of which it is not known who
@@ -119,20 +143,39 @@ impl Shared {
     pub(super) async fn adopt<L: MessageLog>(&self, log: &L, row_ids: &[i64]) -> Result<(), StoreError> {
         let messages = self.window().doubt_with_earlier(row_ids);
         for messages in messages.chunks(ADOPTED_MAX) {
-            let named = || {
-                let sequenced = messages.iter().filter(|message| message.sequenced);
-                sequenced.map(|message| (&message.aggregate, message.row_id, message.id))
-            };
-            self.exceptions(|exceptions| exceptions.adopted(named()));
-            let ids: Vec<MessageId> = messages.iter().map(|message| message.id).collect();
-            let adopted = log.adopt(&ids).await;
-            self.exceptions(|exceptions| exceptions.adopted(named()));
+            self.exceptions(Exceptions::adopts);
+            let adopted = self.adopt_seen(log, messages).await;
+            self.exceptions(Exceptions::adopts);
             adopted?;
-            self.decide(messages.iter().map(|message| message.row_id));
         }
         // The relay of the table may be asleep.
         wake::notify_remote();
         Ok(())
+    }
+
+    /// In the order of the log: a message is adopted only when those before it are.
+    async fn adopt_seen<L: MessageLog>(&self, log: &L, messages: &[Adopted]) -> Result<(), StoreError> {
+        let until = Instant::now() + SEEN_WITHIN;
+        let mut left: Vec<&Adopted> = messages.iter().collect();
+        loop {
+            let logged: Vec<Logged> = left.iter().map(|message| message.logged).collect();
+            let seen: HashSet<MessageId> = log.adopt(&logged).await?.into_iter().collect();
+            let (adopted, unseen): (Vec<_>, Vec<_>) = left
+                .into_iter()
+                .partition(|message| seen.contains(&message.logged.id));
+            self.decide(adopted.iter().map(|message| message.row_id));
+            if unseen.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() >= until {
+                return Err(StoreError::Silent {
+                    context: "a message of the log cannot be seen in the table yet",
+                    waited: SEEN_WITHIN,
+                });
+            }
+            left = unseen;
+            sleep(SEEN_EVERY).await;
+        }
     }
 
     fn has_room(&self) -> bool {

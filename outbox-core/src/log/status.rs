@@ -14,9 +14,7 @@ pub struct LogStatus {
     pub decided: Position,
     /// Messages in memory that were read and are not decided.
     pub undecided: usize,
-    /// Aggregates of which the table has adopted messages that may not be published yet.
-    pub exceptions: usize,
-    /// The table holds more pending messages than the relay of the log can know. It publishes nothing until there are fewer.
+    /// More than [`PENDING_MAX`](super::PENDING_MAX) messages are pending in the table. The relay of the log publishes nothing until there are fewer.
     pub waits_for_table: bool,
     /// How much of the database's disk the log keeps, when it was last asked.
     pub retained: Option<Retained>,

@@ -1,6 +1,6 @@
 //! What the relay of the log sees as its outbox: the messages that were read and are not decided.
 //!
-//! Invariants: a message is handed out only if its aggregate has nothing in the table that is pending, waiting or halted; it leaves the window only when it is
+//! Invariants: a message is handed out only if its aggregate is not blocked and has nothing pending in the table; it leaves the window only when it is
 //! decided. Nothing is written on the way of a message that is published at the first attempt, and nothing is asked of the table while it holds no exceptions.
 //! A crash at any await leaves messages that are logged, which come again, or pending, which the relay of the table publishes.
 
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use super::reading::{Readings, Shared};
+use super::reading::{Exceptions, Readings, Shared};
 use super::window::Held;
-use super::{Look, LookRequest, MessageLog};
-use crate::message::{Aggregate, MessageId, PARTITIONS};
+use super::{Logged, Look, LookRequest, MessageLog};
+use crate::message::{Aggregate, PARTITIONS};
 use crate::store::{
     Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
     Relays, Settlement, StoreError, Verdict, WaitingRequest,
@@ -22,14 +22,14 @@ use crate::store::{
 
 /// How long a fetch waits for the log before it returns nothing.
 const LINGER: Duration = Duration::from_secs(1);
+/// How soon the table is asked again for messages that cannot be seen in it yet.
+const UNSEEN_EVERY: Duration = Duration::from_millis(20);
 /// How long a drain waits for what was committed before it and is not read yet.
 const CATCH_UP: Duration = Duration::from_secs(10);
 /// The longest time that a fetch waits, without what it asks of the database.
 pub(super) const FETCH_MAX: Duration = CATCH_UP;
 /// The most messages of one aggregate that are handed out and not decided. The relay leaves longer lanes to the table.
 const PER_AGGREGATE: usize = 256;
-/// The most aggregates of the exceptions that one look asks for.
-const ASKED_MAX: usize = 500;
 
 /// The outbox of the relay of the log.
 pub(super) struct Undecided<L: MessageLog> {
@@ -77,53 +77,53 @@ impl<L: MessageLog> Undecided<L> {
         found
     }
 
-    /// What may be handed out now, and whether there is nothing that is not in flight.
-    async fn hand_out(&self, request: &FetchRequest<'_>) -> Result<(Fetched, bool), StoreError> {
+    /// What may be handed out now, and whether there is nothing that is not in flight. `None`: the table has to be worked off first.
+    async fn hand_out(&self, request: &FetchRequest<'_>) -> Result<Option<(Fetched, bool)>, StoreError> {
         let _turn = self.shared.turn.lock().await;
         let candidates = self.candidates(request);
         if candidates.messages.is_empty() {
-            return Ok((Fetched::default(), true));
+            return Ok(Some((Fetched::default(), true)));
         }
         let look = self.look(&candidates.messages).await?;
-        Ok((self.sort(candidates, look.as_ref()), false))
+        let is_flooded = look.as_ref().is_some_and(|look| look.is_flooded);
+        self.shared.set_waits_for_table(is_flooded);
+        if is_flooded {
+            return Ok(None);
+        }
+        Ok(Some((self.sort(candidates, look.as_ref()), false)))
     }
 
     /// Asks the table, if it can have something to say on these messages. Forgets those that it has adopted.
     async fn look(&self, candidates: &[Candidate]) -> Result<Option<Look>, StoreError> {
-        let sequenced = candidates.iter().filter(|candidate| candidate.row.sequenced);
-        let aggregates: HashSet<&Aggregate> = sequenced.map(|candidate| &candidate.row.aggregate).collect();
-        let (exceptions, may_be_blocked, adoptions) = self.shared.exceptions(|exceptions| {
-            let of_candidates = exceptions.last_of(&aggregates, ASKED_MAX);
-            (of_candidates, exceptions.any_blocked, exceptions.adoptions)
-        });
-        let is_delayed = |candidate: &Candidate| candidate.available_at.is_some();
-        let doubtful: Vec<(i64, MessageId)> = candidates
+        let doubtful: Vec<(i64, Logged)> = candidates
             .iter()
             .filter(|candidate| candidate.is_doubtful)
-            .map(|candidate| (candidate.row.row_id, candidate.id))
+            .map(|candidate| (candidate.row.row_id, candidate.logged))
             .collect();
-        if exceptions.is_empty()
-            && !may_be_blocked
-            && doubtful.is_empty()
-            && !candidates.iter().any(is_delayed)
-        {
+        let is_delayed = |candidate: &Candidate| candidate.available_at.is_some();
+        let Exceptions { any, adoptions } = self.shared.exceptions(|exceptions| *exceptions);
+        if !any && doubtful.is_empty() && !candidates.iter().any(is_delayed) {
             return Ok(None);
         }
+        let sequenced = candidates.iter().filter(|candidate| candidate.row.sequenced);
+        let aggregates: HashSet<&Aggregate> = sequenced.map(|candidate| &candidate.row.aggregate).collect();
         let aggregates: Vec<Aggregate> = aggregates.into_iter().cloned().collect();
-        let of_exceptions = exceptions.iter().map(|(_, id)| *id);
-        let messages: Vec<MessageId> = doubtful.iter().map(|(_, id)| *id).chain(of_exceptions).collect();
+        let messages: Vec<Logged> = doubtful.iter().map(|(_, logged)| *logged).collect();
         let request = LookRequest {
             aggregates: &aggregates,
             messages: &messages,
         };
         let look = self.log.look(request).await?;
-        if !doubtful.is_empty() {
-            let logged = look.logged.iter().copied().collect();
-            self.shared.window().told(&doubtful, &logged);
-            self.shared.changed();
-        }
         self.shared
-            .exceptions(|known| known.looked(&exceptions, &look, adoptions));
+            .exceptions(|exceptions| exceptions.looked(look.any, adoptions));
+        if !doubtful.is_empty() {
+            let (logged, unseen) = (
+                look.logged.iter().copied().collect(),
+                look.unseen.iter().copied().collect(),
+            );
+            self.shared.window().told(&doubtful, &logged, &unseen);
+            self.shared.room();
+        }
         Ok(Some(look))
     }
 
@@ -132,26 +132,30 @@ impl<L: MessageLog> Undecided<L> {
     /// A message must not be adopted while an earlier one of its aggregate is undecided: after a crash the earlier one would come from the log, and the relay of
     /// the table would not know of it. So it stays where it is until then.
     fn sort(&self, candidates: Candidates, look: Option<&Look>) -> Fetched {
-        let blocked: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.blocked).collect();
+        let first: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.first).collect();
         let now = look.map_or_else(OffsetDateTime::now_utc, |look| look.now);
         let window = self.shared.window();
         let mut fetched = Fetched {
             more: candidates.more,
             ..Fetched::default()
         };
-        // Aggregates of which an earlier message is undecided, and those of which an earlier one has to wait.
-        let (mut open, mut waiting) = (candidates.in_flight, HashSet::new());
+        // Aggregates of which an earlier message is undecided, those of which an earlier one has to wait, and those of which it is not known whose an earlier one is.
+        let (mut open, mut waiting, mut unknown) = (candidates.in_flight, HashSet::new(), HashSet::new());
         for candidate in candidates.messages {
-            // The look has shown that it is the table's.
-            if window.get(candidate.row.row_id).is_none() {
+            // If it has gone, the look has shown that it is the table's.
+            let Some(held) = window.get(candidate.row.row_id) else {
+                continue;
+            };
+            let row = candidate.row;
+            if held.is_doubtful || unknown.contains(&row.aggregate) {
+                if row.sequenced {
+                    unknown.insert(row.aggregate);
+                }
                 continue;
             }
-            let row = candidate.row;
             let is_delayed = candidate.available_at.is_some_and(|at| at > now);
-            let is_behind = row.sequenced
-                && (blocked.contains(&row.aggregate)
-                    || waiting.contains(&row.aggregate)
-                    || self.shared.exceptions(|known| known.holds(&row.aggregate)));
+            let is_behind =
+                row.sequenced && (first.contains(&row.aggregate) || waiting.contains(&row.aggregate));
             if is_delayed || is_behind {
                 if row.sequenced {
                     waiting.insert(row.aggregate.clone());
@@ -188,7 +192,7 @@ struct Candidates {
 }
 
 struct Candidate {
-    id: MessageId,
+    logged: Logged,
     row: FetchedRow,
     created_at: OffsetDateTime,
     available_at: Option<OffsetDateTime>,
@@ -199,7 +203,7 @@ impl Candidate {
     fn new(held: &Held) -> Self {
         let message = &held.message;
         Self {
-            id: message.id,
+            logged: message.logged(),
             row: message.row.clone(),
             created_at: message.created_at,
             available_at: message.available_at,
@@ -258,17 +262,16 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let mut committed = None;
         loop {
             self.readings.check()?;
-            if !self.shared.is_ready(&*self.log).await? {
-                // The table holds too many messages to know them all. They are published first.
-                tokio::time::sleep(LINGER).await;
-                return Ok(nothing_yet());
-            }
             let news = self.shared.news.notified();
             tokio::pin!(news);
             // Registered before the window is looked at, so that news in between are not missed.
             news.as_mut().enable();
             let read_to = self.shared.window().read_to();
-            let (fetched, is_empty) = self.hand_out(&request).await?;
+            let Some((fetched, is_empty)) = self.hand_out(&request).await? else {
+                // The table holds too many messages to know them all. They are published first.
+                sleep(LINGER).await;
+                return Ok(nothing_yet());
+            };
             if !fetched.due.is_empty() || !fetched.waits.is_empty() {
                 return Ok(fetched);
             }
@@ -281,8 +284,12 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                     return Ok(fetched);
                 }
             }
-            // Also if there are messages, all of which stand behind one that is not decided.
-            if timeout_at(until, news).await.is_err() {
+            // Also if there are messages, all of which stand behind one that is not decided. Nobody tells when one can be seen.
+            let again = match is_empty {
+                true => until,
+                false => until.min(Instant::now() + UNSEEN_EVERY),
+            };
+            if timeout_at(again, news).await.is_err() && again >= until {
                 return match self.follows || !is_empty {
                     true => Ok(nothing_yet()),
                     false => Err(StoreError::Silent {

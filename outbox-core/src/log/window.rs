@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::mem;
 
-use super::{LoggedMessage, Position};
+use super::{Logged, LoggedMessage, Position};
 use crate::message::{Aggregate, MessageId};
 
 #[derive(Debug, Default)]
@@ -26,8 +26,9 @@ pub(super) struct Window {
     decided: Position,
     /// What is read before this position may have been adopted in an earlier reading.
     doubted_to: Position,
-    /// Row ids that were decided since the last checkpoint, and since the one before. They come again if the reading is interrupted.
-    known: [HashSet<i64>; 2],
+    /// Messages that were decided since the last checkpoint, and since the one before. They come again if the reading is interrupted. By their ids: after a
+    /// failover of the database, row ids may be given once more.
+    known: [HashSet<MessageId>; 2],
 }
 
 /// A message that is not decided.
@@ -43,9 +44,7 @@ pub(super) struct Held {
 #[derive(Debug, PartialEq)]
 pub(super) struct Adopted {
     pub(super) row_id: i64,
-    pub(super) id: MessageId,
-    pub(super) aggregate: Aggregate,
-    pub(super) sequenced: bool,
+    pub(super) logged: Logged,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +84,7 @@ impl Window {
         if self.transactions.back().is_none_or(|last| last.end.is_some()) {
             self.transactions.push_back(Transaction::default());
         }
-        if self.known.iter().any(|known| known.contains(&message.row.row_id)) {
+        if self.known.iter().any(|known| known.contains(&message.id)) {
             return;
         }
         let transaction = self.first + self.transactions.len() as u64 - 1;
@@ -142,7 +141,7 @@ impl Window {
         else {
             return;
         };
-        self.known[0].insert(row_id);
+        self.known[0].insert(held.message.id);
         self.bytes = self.bytes.saturating_sub(payload(&held.message));
         let index = usize::try_from(held.transaction - self.first).unwrap_or(usize::MAX);
         if let Some(transaction) = self.transactions.get_mut(index) {
@@ -185,9 +184,7 @@ impl Window {
             let row = &held.message.row;
             adopted.push(Adopted {
                 row_id: row.row_id,
-                id: held.message.id,
-                aggregate: row.aggregate.clone(),
-                sequenced: row.sequenced,
+                logged: held.message.logged(),
             });
         }
         adopted
@@ -198,9 +195,17 @@ impl Window {
         self.undecided().map(|held| held.message.row.row_id).collect()
     }
 
-    /// The table has told which of these messages are still the log's. The others are the table's, and so they are decided.
-    pub(super) fn told(&mut self, asked: &[(i64, MessageId)], logged: &HashSet<MessageId>) {
-        for (row_id, id) in asked {
+    /// The table has told which of these messages are still the log's, and which it does not know yet. The others are the table's, and so they are decided.
+    pub(super) fn told(
+        &mut self,
+        asked: &[(i64, Logged)],
+        logged: &HashSet<MessageId>,
+        unseen: &HashSet<MessageId>,
+    ) {
+        for (row_id, Logged { id, .. }) in asked {
+            if unseen.contains(id) {
+                continue;
+            }
             if !logged.contains(id) {
                 self.decide(*row_id);
             } else if let Some(number) = self.numbers.get(row_id)
@@ -234,6 +239,15 @@ impl Window {
     }
 }
 
+impl LoggedMessage {
+    pub(super) fn logged(&self) -> Logged {
+        Logged {
+            id: self.id,
+            transaction: self.transaction,
+        }
+    }
+}
+
 fn payload(message: &LoggedMessage) -> usize {
     let read = message.row.message.as_ref();
     read.map_or(0, |message| message.payload.len())
@@ -262,6 +276,7 @@ mod tests {
                 age: Duration::ZERO,
                 message: Err("not needed".to_owned()),
             },
+            transaction: 0,
             created_at: OffsetDateTime::UNIX_EPOCH,
             available_at: None,
         }
@@ -346,12 +361,18 @@ mod tests {
         let doubtful: Vec<_> = window
             .undecided()
             .filter(|held| held.is_doubtful)
-            .map(|held| (held.message.row.row_id, held.message.id))
+            .map(|held| (held.message.row.row_id, held.message.logged()))
             .collect();
-        assert_eq!(doubtful, [(1, id(1)), (2, id(2)), (3, id(3))]);
-        window.told(&doubtful, &HashSet::from([id(2)]));
+        assert_eq!(
+            doubtful.iter().map(|(row_id, _)| *row_id).collect::<Vec<_>>(),
+            [1, 2, 3]
+        );
+        window.told(&doubtful, &HashSet::from([id(2)]), &HashSet::from([id(3)]));
+        assert_eq!(held(&window), [2, 3, 4]);
+        assert!(!window.get(2).unwrap().is_doubtful);
+        assert!(window.get(3).unwrap().is_doubtful, "nobody knows yet");
+        window.told(&doubtful[2..], &HashSet::new(), &HashSet::new());
         assert_eq!(held(&window), [2, 4]);
-        assert!(window.undecided().all(|held| !held.is_doubtful));
     }
 
     /// The messages of one aggregate: an earlier one that stayed behind would be overtaken.

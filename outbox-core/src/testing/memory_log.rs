@@ -6,8 +6,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::MemoryStore;
-use crate::log::{LogEvent, LogReader, LoggedMessage, Look, LookRequest, MessageLog, Position, Retained};
-use crate::message::{Aggregate, MessageId};
+use crate::log::{
+    LogEvent, LogReader, Logged, LoggedMessage, Look, LookRequest, MessageLog, Position, Retained,
+};
+use crate::message::MessageId;
 use crate::store::{PurgeRequest, Purged, StoreError};
 
 /// The log of a [`MemoryStore`]. From [`MemoryStore::log`] on, new messages are the log's. Clones share their state.
@@ -44,6 +46,11 @@ impl MemoryLog {
         self.store.with_log(|log| log.opens_in = takes);
     }
 
+    /// Hides this many of the next messages from those who ask the table for them, as a commit that waits for a standby server is hidden while it is in the log.
+    pub fn hide_next(&self, questions: u32) {
+        self.store.with_log(|log| log.hidden = questions);
+    }
+
     /// Something that is no message is written to the log: this many steps of its position.
     pub fn write_elsewhere(&self, steps: u64) {
         self.store.with_log(|log| log.write(steps));
@@ -77,10 +84,6 @@ impl MessageLog for MemoryLog {
         }))
     }
 
-    async fn pending(&self, limit: usize) -> Result<Vec<(Aggregate, MessageId)>, StoreError> {
-        self.store.pending(limit)
-    }
-
     async fn written(&self) -> Result<Position, StoreError> {
         self.store.written()
     }
@@ -89,7 +92,7 @@ impl MessageLog for MemoryLog {
         self.store.look(request)
     }
 
-    async fn adopt(&self, messages: &[MessageId]) -> Result<(), StoreError> {
+    async fn adopt(&self, messages: &[Logged]) -> Result<Vec<MessageId>, StoreError> {
         self.store.adopt(messages)
     }
 

@@ -40,13 +40,15 @@ async fn a_hand_over_in_both_directions_under_load_loses_and_inverts_nothing() {
             ended.unwrap();
         }
         stop_writers.cancel();
+    };
+    let (first, second) = (polling(&place), polling(&place));
+    let scenario = async {
+        tokio::join!(futures_join((0..4).map(write)), scenario);
         place.published().await;
         stop_polling.cancel();
     };
-    let (first, second) = (polling(&place), polling(&place));
-    let writers = futures_join((0..4).map(write));
     let relays = async { tokio::join!(first.run(stop_polling.clone()), second.run(stop_polling.clone())) };
-    let ((), (first, second), ()) = tokio::join!(writers, relays, scenario);
+    let ((first, second), ()) = tokio::join!(relays, scenario);
     assert!(first.unwrap().published + second.unwrap().published > 0);
     assert_eq!(place.rows(0).await, 0);
     place.assert_balanced();
@@ -89,6 +91,35 @@ async fn a_second_relay_stands_by_and_takes_over() {
     );
     first.unwrap();
     second.unwrap();
+    place.assert_balanced();
+    place.close().await;
+}
+
+/// The relay opens the log again as soon as it is on. It must not do so before the writers know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_relay_that_runs_all_the_time_sees_the_log_go_and_come_back() {
+    let Some(place) = Place::open().await else { return };
+    let stop_writers = CancellationToken::new();
+    let write = async |n: u32| {
+        while !stop_writers.is_cancelled() {
+            place.write(n * 4..n * 4 + 4, 1).await;
+        }
+    };
+    let scenario = async {
+        for _ in 0..3 {
+            sleep(300).await;
+            place.log().drop().await.unwrap();
+            sleep(300).await;
+            place.log().init().await.unwrap();
+        }
+        stop_writers.cancel();
+    };
+    place
+        .run(async {
+            tokio::join!(futures_join((0..4).map(write)), scenario);
+            place.published().await;
+        })
+        .await;
     place.assert_balanced();
     place.close().await;
 }

@@ -88,3 +88,18 @@ async fn a_relay_that_is_dropped_at_any_moment_loses_nothing() {
     place.assert_balanced();
     place.close().await;
 }
+
+/// A deployment that sets the log up at each start must not hide what the lost slot had not given.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing() {
+    let Some(place) = Place::open().await else { return };
+    place.write(0..5, 3).await;
+    place
+        .execute(&format!("SELECT pg_drop_replication_slot('{}_log')", place.name))
+        .await;
+    place.log().init().await.unwrap();
+    place.write(0..5, 3).await;
+    place.run(place.published()).await;
+    place.assert_balanced();
+    place.close().await;
+}

@@ -237,7 +237,7 @@ async fn odd_aggregates_that_are_blocked_are_recognised() {
                 messages: &[],
             };
             let look = place.log().look(request).await.unwrap();
-            assert_eq!((look.blocked.len(), look.any_blocked), (4, true));
+            assert_eq!((look.first.len(), look.any), (4, true));
             for aggregate in odd {
                 place.write_of(aggregate, 2).await;
             }

@@ -42,6 +42,41 @@ async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like() {
     place.close().await;
 }
 
+/// Purging, replaying and forgetting know published messages only.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_from_the_log_is_published_when_the_log_is_taken_down() {
+    let Some(place) = Place::open().await else { return };
+    place
+        .run(async {
+            for _ in 0..4 {
+                place.write(0..3, 2).await;
+                place.published().await;
+                sleep(300).await;
+            }
+        })
+        .await;
+    place.log().drop().await.unwrap();
+    assert_eq!(place.rows(4).await, 0);
+    assert!(place.rows(1).await >= 6, "the position had passed them");
+    let dated = "SELECT count(*) FROM outbox_messages WHERE status = 1 AND published_at IS NULL";
+    assert_eq!(place.number(dated).await, 0);
+    place.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publication_of_another_table_is_refused() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    place.execute("CREATE TABLE other (n bigint PRIMARY KEY)").await;
+    place
+        .execute(&format!("CREATE PUBLICATION {}_log FOR TABLE other", place.name))
+        .await;
+    let error = place.log().init().await.unwrap_err();
+    assert!(error.to_string().contains("set it up again"), "{error}");
+    place.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_relay_without_a_log_says_what_to_do() {
     let Some(place) = Place::without_log().await else {

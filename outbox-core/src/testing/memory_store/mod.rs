@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use self::state::{Log, LoggedCommit, State};
 use super::faults::take_one;
 use super::inspect;
-use crate::log::{Look, LookRequest, Position};
+use crate::log::{Logged, Look, LookRequest, Position};
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::payload::{Decode, EventCodec};
 use crate::store::{
@@ -125,10 +125,6 @@ impl MemoryStore {
         self.lock().log.behind(position)
     }
 
-    pub(super) fn pending(&self, limit: usize) -> Result<Vec<(Aggregate, MessageId)>, StoreError> {
-        self.call("look for pending messages", |state| state.pending(limit))
-    }
-
     pub(super) fn written(&self) -> Result<Position, StoreError> {
         self.call("ask for the end of the log", |state| state.log.written())
     }
@@ -137,7 +133,7 @@ impl MemoryStore {
         self.call("look at the table", |state| state.look(request))
     }
 
-    pub(super) fn adopt(&self, messages: &[MessageId]) -> Result<(), StoreError> {
+    pub(super) fn adopt(&self, messages: &[Logged]) -> Result<Vec<MessageId>, StoreError> {
         self.call("adopt messages", |state| state.adopt(messages))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::{Row, State};
-use crate::log::{LoggedMessage, Look, LookRequest, Position};
+use crate::log::{Logged, LoggedMessage, Look, LookRequest, PENDING_MAX, Position};
 use crate::message::{Aggregate, MessageId};
 use crate::store::{FetchedRow, MessageStatus, PurgeRequest, Purged};
 
@@ -33,6 +33,8 @@ pub(in super::super::super) struct Log {
     pub(in super::super::super) reader: Option<u64>,
     pub(in super::super::super) readings: u64,
     pub(in super::super::super) news: Arc<Notify>,
+    /// Questions for messages that are answered as if they could not be seen yet.
+    pub(in super::super::super) hidden: u32,
     /// How long it takes to open the log.
     pub(in super::super::super) opens_in: Duration,
 }
@@ -70,6 +72,12 @@ impl Log {
     pub(in super::super::super) fn write(&mut self, steps: u64) {
         self.written.0 += steps;
         self.news.notify_waiters();
+    }
+
+    fn hides(&mut self) -> bool {
+        let hides = self.hidden > 0;
+        self.hidden = self.hidden.saturating_sub(1);
+        hides
     }
 
     /// Another log takes its place, which begins now.
@@ -110,48 +118,52 @@ impl State {
         }
     }
 
-    pub(in super::super) fn pending(&self, limit: usize) -> Vec<(Aggregate, MessageId)> {
+    pub(in super::super) fn look(&mut self, request: LookRequest<'_>) -> Look {
+        let hides = self.log.hides();
+        let status = |asked: &&Logged| {
+            let row = self.ids.get(&asked.id).and_then(|row_id| self.rows.get(row_id));
+            row.map(|row| row.status)
+        };
+        let those = |wanted: &[MessageStatus]| -> Vec<MessageId> {
+            let asked = request.messages.iter().filter(|_| !hides);
+            let found = asked.filter(|asked| status(asked).is_some_and(|status| wanted.contains(&status)));
+            found.map(|asked| asked.id).collect()
+        };
         let pending = self
             .rows
             .values()
             .filter(|row| row.status == MessageStatus::Pending);
-        pending
-            .take(limit)
-            .map(|row| (row.message.aggregate.clone(), row.message.id))
-            .collect()
-    }
-
-    pub(in super::super) fn look(&self, request: LookRequest<'_>) -> Look {
-        let status = |id: &MessageId| {
-            let row = self.ids.get(id).and_then(|row_id| self.rows.get(row_id));
-            row.map(|row| row.status)
-        };
-        let those = |statuses: &[MessageStatus]| -> Vec<MessageId> {
-            let messages = request.messages.iter().copied();
-            messages
-                .filter(|id| status(id).is_some_and(|status| statuses.contains(&status)))
-                .collect()
-        };
+        let pending: Vec<&Aggregate> = pending
+            .take(PENDING_MAX + 1)
+            .map(|row| &row.message.aggregate)
+            .collect();
         let blocks = &self.index.blocks;
-        let blocked = request
-            .aggregates
-            .iter()
-            .filter(|aggregate| blocks.contains_key(aggregate));
+        let comes_first =
+            |aggregate: &&Aggregate| blocks.contains_key(aggregate) || pending.contains(aggregate);
         Look {
-            blocked: blocked.cloned().collect(),
-            any_blocked: !blocks.is_empty(),
+            first: request.aggregates.iter().filter(comes_first).cloned().collect(),
+            any: !blocks.is_empty() || !pending.is_empty(),
+            is_flooded: pending.len() > PENDING_MAX,
             logged: those(&[MessageStatus::Logged]),
-            open: those(&[MessageStatus::Pending, MessageStatus::Waiting]),
+            unseen: match hides {
+                true => request.messages.iter().map(|asked| asked.id).collect(),
+                false => Vec::new(),
+            },
             now: self.now(),
         }
     }
 
-    pub(in super::super) fn adopt(&mut self, messages: &[MessageId]) {
-        for id in messages {
+    /// A message that is not in the table was deleted: here, a commit is seen at once.
+    pub(in super::super) fn adopt(&mut self, messages: &[Logged]) -> Vec<MessageId> {
+        if self.log.hides() {
+            return Vec::new();
+        }
+        for Logged { id, .. } in messages {
             if let Some(row_id) = self.ids.get(id).copied() {
                 self.adopt_row(row_id);
             }
         }
+        messages.iter().map(|message| message.id).collect()
     }
 
     fn adopt_row(&mut self, row_id: i64) {
@@ -205,6 +217,7 @@ impl Row {
                 waited: false,
                 ..self.fetched(created_at)
             },
+            transaction: 0,
             created_at,
             available_at: self.available_at,
         }

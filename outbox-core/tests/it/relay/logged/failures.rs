@@ -178,3 +178,84 @@ async fn what_is_written_elsewhere_moves_the_position_of_an_idle_outbox() {
         })
         .await;
 }
+
+/// A commit that waits for a standby server is in the log before anybody sees it in the table. What is adopted then must not be passed over.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_nobody_sees_yet_is_adopted_when_it_is_seen() {
+    let logged = Logged::new();
+    let later = logged.store.now() + Duration::from_secs(30);
+    let delayed = NewMessage::from_event(&Credited { account: 1, cents: 1 });
+    let events = Events::new().with(delayed.unwrap().available_at(later));
+    logged.store.record(events).unwrap();
+    logged.log.hide_next(50);
+    let relay = logged.relay();
+    logged.run(&relay, logged.drained()).await;
+    assert_eq!(statuses(&logged.store, 1), [Published]);
+    logged.assert_balanced();
+}
+
+/// After an interruption the messages come again, and whose they are cannot be told at once.
+#[tokio::test(start_paused = true)]
+async fn nothing_overtakes_a_message_of_which_it_is_not_known_whose_it_is() {
+    let logged = Logged::new();
+    logged.broker.set_down(true);
+    credit(&logged.store, 3, 3);
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            sleep(500).await;
+            logged.log.hide_next(20);
+            logged.log.interrupt();
+            credit(&logged.store, 3, 3);
+            logged.broker.set_down(false);
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}
+
+/// The block goes with the retry, and nothing else of the aggregate is in the table: the next message must not overtake the retried one.
+#[tokio::test(start_paused = true)]
+async fn a_retried_message_with_nothing_behind_it_is_not_overtaken_by_the_log() {
+    let logged = Logged::new();
+    let config = quick().poll_max(Duration::from_secs(20));
+    credit(&logged.store, 1, 1);
+    logged.broker.fail_matching(|_| true, FailureClass::Permanent);
+    let relay = logged.relay_with(config, LogConfig::default());
+    logged
+        .run(&relay, async {
+            while statuses(&logged.store, 1) != [Dead] {
+                sleep(10).await;
+            }
+            sleep(60_000).await;
+            logged.broker.clear_faults();
+            for _ in 0..20 {
+                logged.store.retry(&Selection::dead_letters()).await.unwrap();
+                credit(&logged.store, 1, 1);
+                sleep(1_000).await;
+            }
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}
+
+/// A relay that was replaced and does not know it yet may still let the table adopt what its successor has read.
+#[tokio::test(start_paused = true)]
+async fn what_another_relay_lets_the_table_adopt_is_not_overtaken() {
+    let mut logged = Logged::new();
+    logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(300));
+    let old = logged.relay();
+    logged
+        .run(&old, async {
+            for _ in 0..30 {
+                credit(&logged.store, 5, 4);
+                logged.broker.fail_next(7, FailureClass::Transient);
+                logged.log.interrupt();
+                sleep(170).await;
+            }
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}

@@ -1,0 +1,83 @@
+//! `DATABASE_URL=postgres://… NATS_URL=nats://127.0.0.1:4222 cargo run -p examples --example 23_log_relay`
+//!
+//! A log relay: the event leaves by way of PostgreSQL's transaction log, and nothing is written when it is published. The server needs `wal_level = logical`.
+
+use outbox::core::log::LogRelay;
+use outbox::nats::async_nats::jetstream;
+use outbox::prelude::*;
+use outbox::sea_orm::SqlStore;
+use outbox_log::PostgresLog;
+use sea_orm::ConnectionTrait as _;
+use serde::{Deserialize, Serialize};
+
+#[derive(DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "placed", version = 1)]
+struct OrderPlaced {
+    #[domain_event(aggregate_id)]
+    order_id: i32,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), outbox::Failure> {
+    tracing_subscriber::fmt()
+        .with_env_filter("info,sqlx=warn,async_nats=warn")
+        .with_writer(std::io::stderr)
+        .init();
+    let database_url = std::env::var("DATABASE_URL")
+        .map_err(|_| "set DATABASE_URL, for example to postgres://relay@127.0.0.1/shop")?;
+    let nats_url = std::env::var("NATS_URL").unwrap_or_else(|_| "nats://127.0.0.1:4222".to_owned());
+
+    // The example has a schema of its own, made anew. A service keeps the defaults, and the log the name `outbox`.
+    let mut options = sea_orm::ConnectOptions::new(&database_url);
+    options.set_schema_search_path("example_23");
+    let db = outbox::connect(options).await?;
+    let log = PostgresLog::new(db.clone(), &database_url)?.named("example_23")?;
+    log.drop().await?;
+    db.execute_unprepared("DROP SCHEMA IF EXISTS example_23 CASCADE")
+        .await?;
+    db.execute_unprepared("CREATE SCHEMA example_23").await?;
+    outbox::migrate(&db).await?;
+    let stream = EventStream::new("EXAMPLE_23").with_prefix("example23")?;
+    let client = stream.connect(nats_url).await?;
+    stream.provision(&client).await?;
+    let before = messages(&client).await?;
+
+    // Once, by the owner of the tables. From here on, messages are the log's.
+    log.init().await?;
+
+    // In place of a polling relay.
+    let store = SqlStore::new(db.clone());
+    let publisher = stream.publisher(client.clone());
+    let shutdown = outbox::core::shutdown::on_signals();
+    let relay = LogRelay::new(store, log.clone(), publisher);
+    let relaying = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { relay.run(shutdown).await }
+    });
+
+    // Writers stay as they are.
+    let tx = OutboxConnection::new(db.clone(), OutboxConfig::default())
+        .begin()
+        .await?;
+    outbox::sea_orm::record(&tx, [OrderPlaced { order_id: 1 }]).await?;
+    tx.commit().await?;
+    println!("recorded order 1");
+
+    while messages(&client).await? == before {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    shutdown.cancel();
+    let report = relaying.await??;
+    println!("published {} from the log", report.published);
+
+    // Back to a polling relay. Without this the slot would keep the server's log for ever.
+    log.drop().await?;
+    println!("the log is off: {}", !log.status().await?.is_on);
+    Ok(())
+}
+
+/// How many messages the stream has.
+async fn messages(client: &outbox::nats::async_nats::Client) -> Result<u64, outbox::Failure> {
+    let stream = jetstream::new(client.clone()).get_stream("EXAMPLE_23").await?;
+    Ok(stream.cached_info().state.messages)
+}
