@@ -4,6 +4,7 @@
 //! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
 
 mod admin;
+mod coming_back;
 mod deploys;
 mod facts;
 mod selections;
@@ -29,6 +30,7 @@ pub use admin::{
     a_copy_asks_for_the_same_and_starts_where_it_is_told, a_removed_consumer_is_gone,
     what_is_foreseen_is_what_a_placed_consumer_gets,
 };
+pub use coming_back::a_consumer_goes_on_where_it_stopped;
 pub use deploys::{
     a_stopped_subscription_is_sent_nothing, flushed_answers_have_arrived,
     predecessors_of_any_type_are_found_and_no_others, what_a_stopped_subscription_gives_back_comes_at_once,
@@ -271,38 +273,6 @@ pub async fn a_retry_does_not_hold_up_others<F: SubscriberFixture>(fixture: &F) 
         .await
         .expect("the answer is sent");
     assert_eq!(read(&next(&mut subscription).await), expected[1]);
-}
-
-/// A consumer that comes back goes on where it stopped: what was acknowledged before does not come again, and no other message
-/// is left out.
-pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: &F) {
-    let expected = publish(fixture, NOTED, "a", 6).await;
-    let spec = consumer("c", &[NOTED], fixture.ack_wait());
-    let mut subscription = subscribe(fixture, &spec).await;
-    for _ in 0..2 {
-        ack(next(&mut subscription).await).await;
-    }
-    // This message was delivered and never answered, as when the process dies.
-    drop(next(&mut subscription).await);
-    drop(subscription);
-
-    let mut subscription = subscribe(fixture, &spec).await;
-    let mut received = BTreeSet::new();
-    for _ in 0..4 {
-        let delivery = next(&mut subscription).await;
-        received.insert(read(&delivery).id);
-        ack(delivery).await;
-    }
-    assert_eq!(received, expected[2..].iter().map(|message| message.id).collect());
-    // Each of them at most once: then it is quiet.
-    while fixture.gives_again() && !received.is_empty() {
-        let Some(again) = next_within(&mut subscription, &[NOTED], fixture.ack_wait() * 2).await else {
-            return;
-        };
-        assert!(received.remove(&read(&again).id), "it was acknowledged before");
-        ack(again).await;
-    }
-    assert_quiet(&mut subscription, fixture.ack_wait() * 2).await;
 }
 
 /// Consumers of different names each get everything.

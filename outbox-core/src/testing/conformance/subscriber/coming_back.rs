@@ -1,0 +1,37 @@
+//! The promise to a consumer that went away and comes back.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// A consumer that comes back goes on where it stopped: what was acknowledged before does not come again, and no other message
+/// is left out.
+pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: &F) {
+    let expected = publish(fixture, NOTED, "a", 6).await;
+    let spec = consumer("c", &[NOTED], fixture.ack_wait());
+    let mut subscription = subscribe(fixture, &spec).await;
+    for _ in 0..2 {
+        ack(next(&mut subscription).await).await;
+    }
+    // This message was delivered and never answered, as when the process dies.
+    drop(next(&mut subscription).await);
+    drop(subscription);
+
+    let mut subscription = subscribe(fixture, &spec).await;
+    let mut received = BTreeSet::new();
+    for _ in 0..4 {
+        let delivery = next(&mut subscription).await;
+        received.insert(read(&delivery).id);
+        ack(delivery).await;
+    }
+    assert_eq!(received, expected[2..].iter().map(|message| message.id).collect());
+    // Each of them at most once: then it is quiet.
+    while fixture.gives_again() && !received.is_empty() {
+        let Some(again) = next_within(&mut subscription, &[NOTED], fixture.ack_wait() * 2).await else {
+            return;
+        };
+        assert!(received.remove(&read(&again).id), "it was acknowledged before");
+        ack(again).await;
+    }
+    assert_quiet(&mut subscription, fixture.ack_wait() * 2).await;
+}
