@@ -42,6 +42,8 @@ pub(crate) struct Durable {
     /// Patterns of all wanted messages; none covers another.
     pub(crate) filters: Vec<String>,
     pub(crate) prefix: SubjectPrefix,
+    /// Whether aggregates may share subjects, as far as this program knows.
+    pub(crate) has_shards: bool,
     pub(crate) provisioning: Provisioning,
     /// Whether the server knows more than one filter per consumer (2.10).
     pub(crate) many_filters: bool,
@@ -98,8 +100,9 @@ impl Durable {
                 tracing::info!(consumer = name, "consumer is updated: {change}");
             }
             if is_fitted && self.lacks(&seen).is_some() {
-                // Another program made the consumer at the same time.
+                // Another program made the consumer at the same time. What it did not ask for may have been passed over.
                 self.was_narrowed();
+                is_made = false;
             }
             if asks.is_some() {
                 // The filters are still the old ones. A crash here leaves an entry for an event type that nobody may want, and nothing else.

@@ -1,7 +1,7 @@
 //! Tells whether a stream holds earlier messages of an aggregate, from the place on where the consumer started.
 //!
-//! Invariant: it answers "no" only for a message on a default subject, of an aggregate type without fixed subjects, and after it has looked at the subjects of
-//! all event types that this program knows, in both modes. It asks for whole subjects: a server finds the first message of one at once, but looks for a
+//! Invariant: it answers "no" only for a message on the default subject of its own aggregate, of an aggregate type without fixed subjects, in a program that
+//! knows of no shards, and after it has looked at the subjects of all event types that this program knows, in both modes. It asks for whole subjects: a server finds the first message of one at once, but looks for a
 //! pattern through the stream (nats-server 2.9.10: 0.15 s among 200,000 messages). The leader answers, because a replica may lag behind. Not here: who asks,
 //! see the inbox.
 
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::consumer::Durable;
 use crate::failure::interrupted;
-use crate::subject::{SubjectPrefix, decode_token, encode_token};
+use crate::subject::{SubjectPrefix, decode_token, encode_token, is_shard};
 
 /// Longest wait for an answer.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(1);
@@ -32,6 +32,8 @@ pub(crate) struct Predecessors {
     events: HashMap<&'static str, BTreeSet<&'static str>>,
     /// Aggregate types whose messages are on fixed subjects too, which do not name the aggregate.
     scattered: HashSet<&'static str>,
+    /// Aggregates may share subjects, so the first message on one need not be of the same aggregate, and it may be on another one.
+    has_shards: bool,
     started_at: DeliverPolicy,
     /// The stream sequences between which the start is, if that is a time.
     started: Mutex<(u64, u64)>,
@@ -57,6 +59,7 @@ impl Predecessors {
             prefix: durable.prefix.clone(),
             events,
             scattered,
+            has_shards: durable.has_shards,
             started_at,
             started: Mutex::new(started),
         }
@@ -99,6 +102,10 @@ impl Predecessors {
             return None;
         };
         let aggregate_type = decode_token(aggregate)?;
+        // How many shards there were, nobody knows. Each of them may hold messages of the aggregate, and so may its own subjects.
+        if self.has_shards || is_shard(id) {
+            return None;
+        }
         if self.scattered.contains(&*aggregate_type) {
             return None;
         }

@@ -157,7 +157,8 @@ impl EventStream {
     /// stream that is most of its memory; with shards it is next to nothing. In return, a filter on the server can no longer select one aggregate. Handlers
     /// notice nothing: their filters select event types, and order and deduplication go by the headers.
     ///
-    /// It may be changed at any time, in any order of deployment: consumers take both layouts. Not together with
+    /// It may be changed at any time, in any order of deployment: consumers take both layouts. After it was turned off, keep it in the programs of new consumers
+    /// with strategy `sequence` until the stream has no message on a shard any more: they cannot ask where such an aggregate begins. Not together with
     /// [strong mode](Self::with_strong_mode), which needs a subject per aggregate.
     #[must_use]
     pub fn with_subject_shards(mut self, shards: u32) -> Self {

@@ -302,7 +302,7 @@ pub(crate) fn shard_token(aggregate: &Aggregate, shards: u32) -> String {
     format!("{SHARD}{}", (hash ^ (hash >> 32)) % u64::from(shards.max(1)))
 }
 
-fn is_shard(token: &str) -> bool {
+pub(crate) fn is_shard(token: &str) -> bool {
     let number = token.strip_prefix(SHARD);
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }

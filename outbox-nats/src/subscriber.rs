@@ -218,6 +218,7 @@ impl Subscriber for JetStreamSubscriber {
             spec: consumer.clone(),
             filters: without_covered(self.filters(consumer).into_iter().map(|(_, filter)| filter)),
             prefix: self.stream.prefix.clone(),
+            has_shards: self.stream.shards.is_some(),
             provisioning: self.config.provisioning,
             // After the first answer the client is connected and knows the version.
             many_filters: self.client.is_server_compatible(2, 10, 0),

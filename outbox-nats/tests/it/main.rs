@@ -30,6 +30,7 @@ mod old_store;
 mod operating;
 mod outage;
 mod permissions;
+mod predecessors;
 mod preflight;
 mod provisioning;
 mod publishing;

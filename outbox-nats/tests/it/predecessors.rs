@@ -1,0 +1,47 @@
+//! What the stream is asked about messages before one of an aggregate.
+
+use outbox_core::{Delivery as _, Publisher as _, Subscriber as _};
+use outbox_nats::{EventStream, JetStreamSubscription};
+
+use crate::environment::{Nats, PLACED, consumer, message, on_both_servers, receive};
+
+on_both_servers! {
+    shards_that_were_turned_on_do_not_hide_what_came_before,
+    shards_that_were_turned_off_do_not_hide_what_came_before,
+}
+
+async fn publish(nats: &Nats, stream: &EventStream, number: u64) {
+    let publisher = stream
+        .publisher(nats.client.clone())
+        .with_config(nats.publisher_config());
+    publisher.publish(&message(&PLACED, "1", number)).await.unwrap();
+}
+
+async fn has_predecessors(subscription: &mut JetStreamSubscription) -> bool {
+    let delivery = receive(subscription).await;
+    let found = delivery.has_predecessors().await.unwrap();
+    delivery.ack().await.unwrap();
+    found
+}
+
+/// The first message of an aggregate on its shard comes behind those on its own subject.
+async fn shards_that_were_turned_on_do_not_hide_what_came_before(nats: &Nats) {
+    nats.provision().await;
+    publish(nats, &nats.stream(), 1).await;
+    publish(nats, &nats.stream().with_subject_shards(8), 2).await;
+    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
+    assert!(!has_predecessors(&mut subscription).await);
+    assert!(has_predecessors(&mut subscription).await);
+}
+
+/// The consumer's program still says that there are shards.
+async fn shards_that_were_turned_off_do_not_hide_what_came_before(nats: &Nats) {
+    let with_shards = nats.stream().with_subject_shards(8);
+    nats.provision().await;
+    publish(nats, &with_shards, 1).await;
+    publish(nats, &nats.stream(), 2).await;
+    let subscriber = with_shards.subscriber(nats.client.clone());
+    let mut subscription = subscriber.subscribe(&consumer(&[&PLACED])).await.unwrap();
+    assert!(has_predecessors(&mut subscription).await);
+    assert!(has_predecessors(&mut subscription).await);
+}
