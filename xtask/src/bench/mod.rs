@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// Measure only some groups of figures.
     #[arg(long, value_name = "GROUP,…")]
     only: Option<String>,
+    /// How many aggregates the group `trimmed` of the inbox has: 200,000 by default.
+    #[arg(long, value_name = "N")]
+    aggregates: Option<u64>,
     /// A library to start the measuring program with, such as the allocator `libjemalloc.so.2` (`LD_PRELOAD`, so not on Windows).
     #[arg(long, value_name = "FILE")]
     preload: Option<PathBuf>,
@@ -87,6 +90,9 @@ fn passed_on(options: &Options) -> Vec<OsString> {
     if let Some(groups) = &options.only {
         arguments.extend(["--only".into(), groups.into()]);
     }
+    if let Some(aggregates) = options.aggregates {
+        arguments.extend(["--aggregates".into(), aggregates.to_string().into()]);
+    }
     arguments
 }
 
@@ -122,6 +128,10 @@ mod tests {
         check(
             "relay --json --quick --runs 5 --only hot,write",
             "relay --runs 5 --json --quick --only hot,write",
+        );
+        check(
+            "inbox --only trimmed --aggregates 1000000",
+            "inbox --runs 3 --only trimmed --aggregates 1000000",
         );
     }
 }

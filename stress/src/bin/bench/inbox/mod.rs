@@ -25,7 +25,9 @@ use crate::load::{AGGREGATES, Moved};
 use crate::raw::{self, Messages, per_second};
 use crate::servers::{Schema, Servers, Stream, count, pool, subscriber};
 use crate::{Options, Result, check};
-use duties::{ACCOUNTS, FILL_ACCOUNTS, one, sequence_in_turn, sequence_stumbling, sequence_waiting};
+use duties::{
+    ACCOUNTS, FILL_ACCOUNTS, one, sequence, sequence_in_turn, sequence_stumbling, sequence_waiting,
+};
 
 /// Figures that are measured together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -235,6 +237,8 @@ pub(crate) enum Duty {
     Waiting,
     /// They fail now and then.
     Stumbling,
+    /// A statement, in whatever order.
+    Any,
 }
 
 /// Runs one of several inboxes, each in its own child process.
@@ -244,6 +248,7 @@ pub(crate) async fn sequence_child(place: &Place, duty: Duty) -> Result<()> {
         Duty::InTurn => serve_inbox::<sequence_in_turn>(place, connections).await,
         Duty::Waiting => serve_inbox::<sequence_waiting>(place, connections).await,
         Duty::Stumbling => serve_inbox::<sequence_stumbling>(place, connections).await,
+        Duty::Any => serve_inbox::<sequence>(place, connections).await,
     }
 }
 

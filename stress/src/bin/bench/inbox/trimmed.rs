@@ -1,7 +1,7 @@
 //! A new consumer on a stream whose beginning is gone: every aggregate begins in the middle.
 //!
-//! Strategy `sequence` asks the broker about the beginning of each aggregate. One figure compares that with a stream that still
-//! has it, the other with a strategy that asks nothing. Invariant: every message that is left on the stream is handled.
+//! Strategy `sequence` must find out that an aggregate begins there. One figure compares that with a stream that still has the beginnings, one with a strategy
+//! that knows no order, and one does the first in three processes, which have to ask the broker. Invariant: every message that is left on the stream is handled.
 
 use std::time::Instant;
 
@@ -10,6 +10,7 @@ use outbox_inbox::{Handler, InboxConfig, Router};
 use super::duties::{one, sequence};
 use super::failing::connections;
 use super::{Rates, World};
+use crate::child::Child;
 use crate::figure::Figure;
 use crate::load::Moved;
 use crate::raw::{Messages, per_second};
@@ -18,8 +19,8 @@ use crate::{Options, Result, check};
 
 /// Measures this group.
 pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
-    let aggregates = options.size(200_000, 20_000);
-    let (mut whole, mut unordered) = (Rates::default(), Rates::default());
+    let aggregates = options.aggregates.unwrap_or(options.size(200_000, 20_000));
+    let (mut whole, mut unordered, mut shared) = (Rates::default(), Rates::default(), Rates::default());
     for run in 1..=options.runs() {
         eprintln!("trimmed: run {run} of {}", options.runs());
         unordered
@@ -31,16 +32,18 @@ pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
         let rate = drain::<sequence>(servers, aggregates, true).await?;
         whole.values.push(rate);
         unordered.values.push(rate);
+        shared.baselines.push(across(servers, aggregates, false).await?);
+        shared.values.push(across(servers, aggregates, true).await?);
     }
     Ok(vec![
         whole.figure("sequence_trimmed", 1.0),
         unordered.figure("sequence_trimmed_unordered", 0.5),
+        shared.figure("sequence_trimmed_three_processes", 1.0),
     ])
 }
 
-/// Messages per second of so many aggregates, from the start of the inbox to the last acknowledgement. `trimmed`: the first
-/// of two messages of each has left the stream; otherwise there is only one.
-async fn drain<H: Handler>(servers: &Servers, aggregates: u64, trimmed: bool) -> Result<f64> {
+/// A stream with one message of each of so many aggregates. `trimmed`: another one of each has left it before.
+async fn world(servers: &Servers, aggregates: u64, trimmed: bool) -> Result<World> {
     let mut world = World::empty(servers).await?;
     let maker = Messages::of(&world.stream, 0..aggregates, |id| Moved::new(id, 0))?;
     if trimmed {
@@ -49,6 +52,12 @@ async fn drain<H: Handler>(servers: &Servers, aggregates: u64, trimmed: bool) ->
     } else {
         world.fill(&maker, aggregates).await?;
     }
+    Ok(world)
+}
+
+/// Messages per second of one process, from the start of the inbox to the last acknowledgement.
+async fn drain<H: Handler>(servers: &Servers, aggregates: u64, trimmed: bool) -> Result<f64> {
+    let world = world(servers, aggregates, trimmed).await?;
     let work = async {
         let start = Instant::now();
         world.until_left(H::REGISTRATION.consumer, 0).await?;
@@ -58,9 +67,31 @@ async fn drain<H: Handler>(servers: &Servers, aggregates: u64, trimmed: bool) ->
     let (elapsed, report) = world
         .during(router, InboxConfig::default(), connections(), work)
         .await?;
-    check("messages handled", report.handled, aggregates)?;
-    // The table of accounts has only the first ones.
-    world.stream.remove(aggregates).await?;
-    world.schema.remove().await?;
+    remove(world, report.handled, aggregates).await?;
     Ok(per_second(aggregates, elapsed))
+}
+
+/// Messages per second of three processes, from their start to the last acknowledgement.
+async fn across(servers: &Servers, aggregates: u64, trimmed: bool) -> Result<f64> {
+    let world = world(servers, aggregates, trimmed).await?;
+    let start = Instant::now();
+    let any = ["--duty", "any"];
+    let children = (0..3)
+        .map(|_| Child::start("sequence-child", &world.schema, &world.stream, &any))
+        .collect::<Result<Vec<_>>>()?;
+    world.until_left(sequence::REGISTRATION.consumer, 0).await?;
+    let elapsed = start.elapsed();
+    let mut handled = 0;
+    for child in children {
+        handled += child.stop().await?.messages;
+    }
+    remove(world, handled, aggregates).await?;
+    Ok(per_second(aggregates, elapsed))
+}
+
+async fn remove(world: World, handled: u64, aggregates: u64) -> Result<()> {
+    check("messages handled", handled, aggregates)?;
+    // The table of accounts has only the first ones, so effects are not counted.
+    world.stream.remove(aggregates).await?;
+    world.schema.remove().await
 }
