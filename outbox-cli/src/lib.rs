@@ -33,7 +33,9 @@ pub mod config;
 mod failure;
 mod output;
 mod plain;
+mod program;
 
 pub use commands::OutboxCommand;
 pub use failure::{CommandError, Outcome, exit_code};
 pub use output::Format;
+pub use program::Program;

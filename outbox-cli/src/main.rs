@@ -2,18 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use outbox_cli::OutboxCommand;
-
-/// Publishes what services record in their databases, and says why something does not arrive.
-#[derive(Debug, Parser)]
-#[command(name = "outbox", version)]
-struct Program {
-    #[command(subcommand)]
-    command: OutboxCommand,
-}
+use clap::Parser as _;
+use outbox_cli::Program;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    outbox_cli::exit_code(Program::parse().command.run().await)
+    outbox_cli::exit_code(Program::parse().run().await)
 }

@@ -7,6 +7,7 @@ pub mod letters;
 pub mod messages;
 mod place;
 pub mod print;
+pub mod reconcile;
 pub mod relay;
 pub mod relays;
 mod servers;
@@ -45,6 +46,8 @@ pub enum OutboxCommand {
     Replay(change::ChangeCommand),
     /// End the back-off of an aggregate. Says what it would do; `--yes` does it.
     Resume(change::ResumeCommand),
+    /// Count published messages that the stream has lost; `--yes` publishes them again.
+    Reconcile(reconcile::ReconcileCommand),
     /// The dead letters of consumers.
     #[command(subcommand)]
     DeadLetters(letters::LettersCommand),
@@ -83,6 +86,7 @@ impl OutboxCommand {
             Self::Skip(command) => command.run(Change::Skip).await,
             Self::Replay(command) => command.run(Change::Replay).await,
             Self::Resume(command) => command.run().await,
+            Self::Reconcile(command) => command.run().await,
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),

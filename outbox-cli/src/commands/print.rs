@@ -19,6 +19,10 @@ pub enum PrintCommand {
     Containerfile,
     /// A manifest for Kubernetes.
     Kubernetes,
+    /// Alert rules for Prometheus, for the metrics of relays and inboxes.
+    Alerts,
+    /// A board for Grafana, as a file to import.
+    Grafana,
 }
 
 /// The unit file.
@@ -27,6 +31,10 @@ const UNIT: &str = include_str!("../../deploy/outbox-relay.service");
 const CONTAINERFILE: &str = include_str!("../../deploy/Containerfile");
 /// The manifest.
 const MANIFEST: &str = include_str!("../../deploy/kubernetes.yaml");
+/// The alert rules, which are tested where they are.
+const ALERTS: &str = include_str!("../../../docs/monitoring/alerts.yml");
+/// The board.
+const BOARD: &str = include_str!("../../../docs/monitoring/grafana.json");
 
 impl PrintCommand {
     /// Prints the file to the standard output.
@@ -40,6 +48,8 @@ impl PrintCommand {
             Self::Systemd => UNIT,
             Self::Containerfile => CONTAINERFILE,
             Self::Kubernetes => MANIFEST,
+            Self::Alerts => ALERTS,
+            Self::Grafana => BOARD,
         };
         std::io::stdout()
             .write_all(text.as_bytes())

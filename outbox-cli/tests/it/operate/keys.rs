@@ -50,6 +50,13 @@ const COMMANDS: &[(&str, &[&str])] = &[
             "replay --all --yes",
         ],
     ),
+    (
+        "reconcile",
+        &[
+            "reconcile --since 1h --until 0s",
+            "reconcile --since 1h --until 0s --yes",
+        ],
+    ),
     ("resume with --yes", &["resume order/1 --yes"]),
     (
         "dead-letters retry, cancel-retry, discard without --yes",

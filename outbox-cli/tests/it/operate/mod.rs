@@ -6,4 +6,5 @@ mod inbox;
 mod keys;
 mod lists;
 mod plant;
+mod reconcile;
 mod why;

@@ -1,0 +1,166 @@
+//! `outbox reconcile`: how much of what was published the stream has lost, and with `--yes` publishing it again.
+//!
+//! Invariant: nothing is published without `--yes`.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use outbox::core::relay::reconcile::{self, Reconciled, Span};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use super::arguments::{PlaceArguments, parse_duration, parse_time};
+use super::place::Place;
+use super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, say};
+
+/// Arguments of `outbox reconcile`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ReconcileCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// Compare messages that were recorded at this time or later: `2d` ago, a date, or a time by RFC 3339. Begin behind what left the stream by design
+    /// (`max_age`, a purge): it looks lost.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub since: OffsetDateTime,
+    /// Compare messages that were recorded before this time. What is published meanwhile may look lost, and is sent once more.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_time)]
+    pub until: OffsetDateTime,
+    /// The shortest time for which a consumer remembers what it handled (`InboxConfig::retention`). What is older would take effect a second time, so a span
+    /// that begins earlier is refused. `forever` if all consumers keep sequences.
+    #[arg(long, value_name = "DURATION", default_value = "15d", value_parser = parse_memory)]
+    pub consumers_remember: Duration,
+    /// Publish what is missing. Otherwise the command only counts.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+fn parse_memory(text: &str) -> Result<Duration, String> {
+    match text {
+        "forever" => Ok(Duration::MAX),
+        _ => parse_duration(text),
+    }
+}
+
+impl ReconcileCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let span = Span {
+            from: self.since,
+            until: self.until,
+        };
+        if span.from >= span.until {
+            return Err(CommandError::configuration(
+                "the span is empty: `--since` is not before `--until`, which is ten minutes ago if it is not given",
+            ));
+        }
+        let place = Place::open(&self.place).await?;
+        place.say_where();
+        let publisher = place.publisher().await.map_err(CommandError::Failed)?;
+        let found = if self.yes {
+            // Ended here, the messages that the broker has confirmed stay published. Running it again finds the rest.
+            let work = reconcile::reconcile(
+                &place.store,
+                &publisher,
+                &publisher,
+                span,
+                self.consumers_remember,
+            );
+            place.carry_out(work).await?
+        } else {
+            place
+                .carry_out(reconcile::missing(&place.store, &publisher, span))
+                .await?
+        };
+        let report = Reconciliation::of(found, span, self.yes);
+        output::one(self.place.output, &report)?;
+        Ok(report.outcome())
+    }
+}
+
+/// What was compared, found and done.
+#[derive(Debug, Serialize)]
+struct Reconciliation {
+    since: String,
+    until: String,
+    /// Published messages of the outbox that were looked for on the stream.
+    compared: u64,
+    /// Of those, messages that were not there.
+    missing: u64,
+    /// Whether what was missing has been published.
+    applied: bool,
+    /// Of those that were missing, messages that the stream has stored now.
+    published: u64,
+    /// Of those that were missing, messages that the stream dropped as copies.
+    dropped: u64,
+}
+
+impl Reconciliation {
+    fn of(found: Reconciled, span: Span, applied: bool) -> Self {
+        Self {
+            since: text::time(span.from),
+            until: text::time(span.until),
+            compared: found.compared,
+            missing: found.missing,
+            applied,
+            published: found.published,
+            dropped: found.dropped,
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        if self.compared == 0 {
+            say("the outbox keeps no published message of this span; it may be older than `retention`");
+            return Outcome::NothingMatched;
+        }
+        if self.missing > 0 && !self.applied {
+            say("nothing was published; repeat it with `--yes`");
+            return Outcome::Degraded;
+        }
+        if self.dropped > 0 {
+            say(
+                "the server remembers messages that it does not have; run it again after the stream's duplicate window",
+            );
+            return Outcome::Degraded;
+        }
+        Outcome::Well
+    }
+}
+
+impl Print for Reconciliation {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("since", |report| report.since.clone()),
+        Column::new("until", |report| report.until.clone()),
+        Column::new("compared", |report| report.compared.to_string()),
+        Column::new("missing", |report| report.missing.to_string()),
+        Column::new("applied", |report| text::yes(report.applied)),
+        Column::new("published", |report| report.published.to_string()),
+        Column::new("dropped", |report| report.dropped.to_string()),
+    ];
+
+    fn name(&self) -> String {
+        "reconcile".to_owned()
+    }
+
+    fn text(&self) -> Option<String> {
+        let mut text = format!(
+            "{} recorded from {} to {}; the stream lacks {} of them\n",
+            text::counted(self.compared, "published message", "published messages"),
+            self.since,
+            self.until,
+            self.missing
+        );
+        if self.applied && self.missing > 0 {
+            // Writing to a `String` does not fail.
+            let _ = writeln!(
+                text,
+                "{} are published again, {} were dropped as copies",
+                self.published, self.dropped
+            );
+        }
+        Some(text)
+    }
+}

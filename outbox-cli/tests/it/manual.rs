@@ -1,0 +1,48 @@
+//! What the program prints of itself: completions, and its manual.
+
+use std::process::{Command, Output};
+
+fn outbox(words: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_outbox");
+    Command::new(program).args(words).env_clear().output().unwrap()
+}
+
+fn text(words: &[&str]) -> String {
+    let output = outbox(words);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn every_shell_completes_the_commands() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = text(&["completions", shell]);
+        for word in ["status", "dead-letters", "reconcile", "consumers-remember"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+#[test]
+fn each_command_has_a_page() {
+    let program = text(&["man"]);
+    assert!(
+        program.starts_with(".ie") && program.contains(".SH SUBCOMMANDS"),
+        "{program}"
+    );
+    let page = text(&["man", "dead-letters", "retry"]);
+    assert!(
+        page.contains("outbox\\-dead\\-letters\\-retry") && page.contains("\\-\\-yes"),
+        "{page}"
+    );
+    let unknown = outbox(&["man", "dead-letters", "eat"]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+}
+
+#[test]
+fn alerts_and_board_are_those_that_are_tested() {
+    let alerts = include_str!("../../../docs/monitoring/alerts.yml");
+    let board = include_str!("../../../docs/monitoring/grafana.json");
+    assert_eq!(text(&["print", "alerts"]), alerts);
+    assert_eq!(text(&["print", "grafana"]), board);
+}

@@ -1,0 +1,76 @@
+//! `outbox reconcile` on real servers: what the stream has lost is counted, and published again with `--yes`.
+
+use outbox::prelude::EventStream;
+
+use super::answer::{Answer, ask};
+use super::plant::Planted;
+use crate::place::Kind;
+
+fn counts(answer: &Answer) -> [u64; 3] {
+    let json = answer.json();
+    ["compared", "missing", "published"].map(|key| json[key].as_u64().unwrap())
+}
+
+/// Deletes the stream, with what it remembers.
+async fn lose(planted: &Planted) {
+    let stream = EventStream::new(&planted.place.name);
+    let client = stream.connect(&planted.place.nats).await.unwrap();
+    let jetstream = outbox::nats::async_nats::jetstream::new(client);
+    jetstream.delete_stream(&planted.place.name).await.unwrap();
+}
+
+async fn what_the_stream_has_lost_is_published_again(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.placed("1").await;
+    planted.publish().await;
+    let now = ["reconcile", "--since", "1h", "--until", "0s", "-o", "json"];
+    assert_eq!(counts(&ask(place, &now).expect(0)), [1, 0, 0]);
+    lose(&planted).await;
+    planted.placed("2").await;
+    planted.publish().await;
+    let counted = ask(place, &now).expect(3);
+    assert_eq!(counts(&counted), [2, 1, 0]);
+    assert!(counted.said.contains("repeat it with `--yes`"), "{counted:?}");
+    let yes = [&now[..], &["--yes"]].concat();
+    assert_eq!(counts(&ask(place, &yes).expect(0)), [2, 1, 1]);
+    assert_eq!(counts(&ask(place, &now).expect(0)), [2, 0, 0]);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn what_the_stream_has_lost_is_published_again_from_postgres() {
+    what_the_stream_has_lost_is_published_again(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn what_the_stream_has_lost_is_published_again_from_mariadb() {
+    what_the_stream_has_lost_is_published_again(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn what_the_stream_has_lost_is_published_again_from_sqlite() {
+    what_the_stream_has_lost_is_published_again(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn a_span_that_cannot_be_meant_is_refused() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.placed("1").await;
+    planted.publish().await;
+    let empty = ask(place, &["reconcile", "--since", "5m"]).expect(2);
+    assert!(empty.said.contains("the span is empty"), "{empty:?}");
+    let nothing = ask(place, &["reconcile", "--since", "2h", "--until", "1h"]).expect(5);
+    assert!(nothing.said.contains("`retention`"), "{nothing:?}");
+    let old = ["reconcile", "--since", "30d", "--yes"];
+    let forgotten = ask(place, &old).expect(1);
+    assert!(forgotten.said.contains("consumers remember"), "{forgotten:?}");
+    let forever = [&old[..], &["--consumers-remember", "forever", "--until", "0s"]].concat();
+    ask(place, &forever).expect(0);
+    planted.close().await;
+}
