@@ -17,6 +17,7 @@ pub struct Program {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a program")]
 enum Command {
     #[command(flatten)]
     Outbox(OutboxCommand),

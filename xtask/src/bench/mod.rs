@@ -16,12 +16,12 @@ use clap::{Args, Subcommand};
 use crate::failure::{Context as _, Result};
 use crate::process::{Manners, Process, tied};
 use crate::program;
-use crate::services::{Availability, Backend, Services};
+use crate::services::{Availability, Backend, Debezium, Services};
 use crate::workspace::Workspace;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
-    /// Writers, relay and latency: groups drain, backlog, hot, latency, write.
+    /// Writers, relays and latency: groups drain, backlog, hot, latency, write, log.
     Relay(Options),
     /// Consumers, their latency and memory, and what failures and several processes cost: groups consume, strategies, latency, memory, failing, across, trimmed.
     Inbox(Options),
@@ -62,7 +62,15 @@ pub(crate) fn run(what: &What) -> Result<ExitCode> {
 fn measure(subcommand: &str, options: &Options) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let program = program::build(&workspace, program::STRESS, "bench", &["--release"])?;
-    let services = Services::start(&[Backend::Postgres, Backend::Nats], &workspace)?;
+    let groups = options.only.as_deref();
+    let reads_log =
+        subcommand == "relay" && groups.is_none_or(|groups| groups.split(',').any(|group| group == "log"));
+    let logical = reads_log.then_some(Backend::PostgresLogical);
+    let wanted: Vec<_> = [Backend::Postgres, Backend::Nats]
+        .into_iter()
+        .chain(logical)
+        .collect();
+    let services = Services::start(&wanted, &workspace)?;
     for (backend, availability) in services.backends() {
         if let Availability::Ready { origin, .. } = availability {
             eprintln!("{}: {origin}", backend.name());
@@ -72,6 +80,18 @@ fn measure(subcommand: &str, options: &Options) -> Result<ExitCode> {
     command.args([subcommand, "--postgres-url", services.url(Backend::Postgres)?]);
     command.args(["--nats-url", services.url(Backend::Nats)?]);
     command.args(passed_on(options));
+    if reads_log {
+        command.args(["--logical-url", services.url(Backend::PostgresLogical)?]);
+        match Debezium::install(&workspace) {
+            Ok(debezium) => {
+                command.arg("--debezium-jars").arg(debezium.jars);
+                command
+                    .arg("--router")
+                    .arg(workspace.root.join("examples/debezium"));
+            }
+            Err(why) => eprintln!("the log relay is not compared to Debezium: {why}"),
+        }
+    }
     if let Some(library) = &options.preload {
         // The dynamic linker only warns about a file that is not there, and the figures would be those of another allocator.
         let library = library

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
-use crate::Result;
 use crate::servers::{Schema, Stream};
+use crate::{Result, processor};
 
 /// The servers and names that a child works with.
 #[derive(Args, Clone, Debug)]
@@ -125,20 +125,6 @@ impl Child {
     /// Processor time used by the child, in seconds, with a resolution of a hundredth.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         let id = self.0.id().ok_or("the measured process has ended")?;
-        let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
-        // Behind the name, which may contain anything. There, state is the first field, and user and system time are
-        // the twelfth and thirteenth.
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let ticks = |n: usize| fields.get(n).and_then(|field| field.parse::<u64>().ok());
-        let (user, system) = ticks(11)
-            .zip(ticks(12))
-            .ok_or("/proc/PID/stat is shorter than known")?;
-        // Linux reports processor time to programs in hundredths of a second, whatever its own clock rate.
-        Ok((user + system) as f64 / 100.0)
+        Ok(processor::Times::of(id)?.own)
     }
 }

@@ -20,6 +20,7 @@ use crate::Options;
 use crate::child::Child;
 use crate::figure::{Figure, Target};
 use crate::load::{AGGREGATES, Moved, account_id};
+use crate::log::log_of;
 use crate::relay::{self, Retention, config};
 use crate::servers::{Schema, Servers, Stream};
 use crate::{Failure, Result, check};
@@ -34,9 +35,11 @@ const REPORTING: Duration = Duration::from_secs(11);
 
 /// The process that the relay runs in.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+pub(crate) enum Place {
     SameProcess,
     OtherProcess,
+    /// Another one, and the relay reads the log.
+    OtherProcessAtLog,
 }
 
 /// Percentiles of one measurement, in milliseconds.
@@ -85,7 +88,12 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
 }
 
 /// Records messages at this rate for this time, and measures their latency.
-async fn measure(servers: &Servers, place: Place, per_second: u64, seconds: u64) -> Result<Latency> {
+pub(crate) async fn measure(
+    servers: &Servers,
+    place: Place,
+    per_second: u64,
+    seconds: u64,
+) -> Result<Latency> {
     let outbox = servers.outbox().await?;
     let stream = servers.stream().await?;
     let arrivals = tokio::spawn(arrivals(observer(&stream).await?, per_second * seconds));
@@ -114,6 +122,21 @@ async fn measure(servers: &Servers, place: Place, per_second: u64, seconds: u64)
                 relay.stop().await?.messages,
                 per_second * seconds,
             )?;
+            committed
+        }
+        Place::OtherProcessAtLog => {
+            let log = log_of(&outbox).await?;
+            log.init().await?;
+            let relay = relay::start_of_log(&outbox, &stream)?;
+            sleep(SETTLING).await;
+            let committed = write(&outbox, per_second, seconds).await?;
+            wait_stored(&stream, per_second * seconds).await?;
+            check(
+                "messages published",
+                relay.stop().await?.messages,
+                per_second * seconds,
+            )?;
+            log.drop().await?;
             committed
         }
     };
@@ -167,6 +190,19 @@ async fn wait_settled(outbox: &Schema) -> Result<()> {
         Ok(())
     };
     timeout(PATIENCE, settled)
+        .await
+        .map_err(|_| "the relay did not publish everything in time")?
+}
+
+/// The relay marks nothing, so the stream tells when it is done.
+async fn wait_stored(stream: &Stream, messages: u64) -> Result<()> {
+    let stored = async {
+        while stream.messages().await? < messages {
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    };
+    timeout(PATIENCE, stored)
         .await
         .map_err(|_| "the relay did not publish everything in time")?
 }

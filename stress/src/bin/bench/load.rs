@@ -96,6 +96,16 @@ impl Stuck {
 /// Ends with a checkpoint, so that the measurement does not pay for writing these rows to disk. VACUUM and ANALYZE are
 /// neither called nor prevented: autovacuum works as in production.
 pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64) -> Result<()> {
+    fill_in_transactions(outbox, aggregates, messages, CHUNK).await
+}
+
+/// As [`fill`], with so many rows in a transaction, as far as these are whole rounds of all aggregates.
+pub(crate) async fn fill_in_transactions(
+    outbox: &Schema,
+    aggregates: u64,
+    messages: u64,
+    rows: u64,
+) -> Result<()> {
     let db = &outbox.db;
     let tx = OutboxConnection::new(db.clone(), OutboxConfig::default())
         .begin()
@@ -105,14 +115,14 @@ pub(crate) async fn fill(outbox: &Schema, aggregates: u64, messages: u64) -> Res
     tx.commit().await?;
     let bytes = count(db, "SELECT max(length(payload))::int8 AS n FROM outbox_messages").await?;
     check("bytes per payload", bytes, PAYLOAD_BYTES)?;
-    multiply(db, aggregates, messages / aggregates).await?;
+    multiply(db, aggregates, messages / aggregates, rows).await?;
     check("messages recorded", outbox.messages().await?, messages)?;
     // Only superusers may do this. Without it the figures are slightly worse.
     let _ = db.execute_unprepared("CHECKPOINT").await;
     Ok(())
 }
 
-async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64) -> Result<()> {
+async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64, rows: u64) -> Result<()> {
     let columns = columns(db).await?;
     let expression = |column: &String| match column.as_str() {
         // A UUID v7: milliseconds, then bits that rise with the row.
@@ -126,7 +136,7 @@ async fn multiply(db: &DatabaseConnection, aggregates: u64, rounds: u64) -> Resu
     let expressions: Vec<String> = columns.iter().map(expression).collect();
     db.execute_unprepared("CREATE TABLE first_messages AS SELECT * FROM outbox_messages")
         .await?;
-    let step = (CHUNK / aggregates).max(1);
+    let step = (rows / aggregates).max(1);
     let mut next = 1;
     while next < rounds {
         let last = (next + step).min(rounds) - 1;

@@ -5,10 +5,12 @@
 //! Targets are printed and never asserted: a slow machine is not an error.
 
 mod child;
+mod engine;
 mod figure;
 mod floor;
 mod load;
 mod many;
+mod processor;
 mod raw;
 mod relay;
 mod servers;
@@ -20,8 +22,10 @@ mod drain;
 mod hot;
 mod inbox;
 mod latency;
+mod log;
 mod write;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -96,6 +100,15 @@ pub(crate) struct Options {
     /// A PostgreSQL whose user may create databases.
     #[arg(long)]
     postgres_url: String,
+    /// A PostgreSQL whose log can be read, on this machine, for the group `log`.
+    #[arg(long)]
+    logical_url: Option<String>,
+    /// The folder of Debezium's jars, for a figure of the group `log`. It is left out otherwise.
+    #[arg(long, requires = "router")]
+    debezium_jars: Option<PathBuf>,
+    /// The folder of the program that runs Debezium's engine: `examples/debezium`.
+    #[arg(long)]
+    router: Option<PathBuf>,
     /// A nats-server with JetStream.
     #[arg(long)]
     nats_url: String,
@@ -121,6 +134,7 @@ enum Group {
     Hot,
     Latency,
     Write,
+    Log,
 }
 
 impl Options {
@@ -210,6 +224,9 @@ async fn figures(servers: &Servers, asked: &Asked<Group>) -> Result<Vec<Figure>>
     }
     if asked.is_wanted(Group::Write) {
         figures.extend(write::figures(servers, options).await?);
+    }
+    if asked.is_wanted(Group::Log) {
+        figures.extend(log::figures(options).await?);
     }
     Ok(figures)
 }

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use outbox_core::log::LogRelay;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Message, PublishError, Publisher, Receipt, Relay, RelayConfig};
+use outbox_log::PostgresLog;
 use outbox_nats::{EventStream, JetStreamPublisher};
 use outbox_sea_orm::SqlStore;
 
@@ -101,16 +103,25 @@ pub(crate) struct ChildOptions {
     /// End after this many confirmed messages.
     #[arg(long)]
     messages: Option<u64>,
+    /// Read the log, which is set up.
+    #[arg(long)]
+    log: bool,
 }
 
 /// Runs the relay of a child process.
 pub(crate) async fn child(options: &ChildOptions) -> Result<()> {
     let place = &options.place;
-    let store = SqlStore::new(pool(&place.postgres_url, Some(&place.schema), CONNECTIONS).await?);
+    let db = pool(&place.postgres_url, Some(&place.schema), CONNECTIONS).await?;
+    let store = SqlStore::new(db.clone());
     let publisher = publisher(&place.nats_url, &place.stream, &place.prefix).await?;
     serve(async |shutdown| {
         let messages = options.messages.unwrap_or(u64::MAX);
         let publisher = Counting::new(publisher, messages, shutdown.clone());
+        if options.log {
+            let log = PostgresLog::new(db, &place.postgres_url)?.named(&place.schema)?;
+            let relay = LogRelay::new(store, log, publisher).with_config(config(options.retention));
+            return Ok(relay.run(shutdown).await?.published);
+        }
         let relay = Relay::new(store, publisher).with_config(config(options.retention));
         Ok(relay.run(shutdown).await?.published)
     })
@@ -135,6 +146,11 @@ pub(crate) fn start(
         arguments.extend(["--messages", messages]);
     }
     Child::start("relay-child", outbox, stream, &arguments)
+}
+
+/// Starts a relay that reads the log, which is set up, in a child process.
+pub(crate) fn start_of_log(outbox: &Schema, stream: &Stream) -> Result<Child> {
+    Child::start("relay-child", outbox, stream, &["--retention", "keep", "--log"])
 }
 
 /// A publisher that ends the relay after a number of confirmed messages. Messages then in flight are finished as in any

@@ -60,6 +60,15 @@ impl Servers {
         Ok(())
     }
 
+    /// Drops the replication slots that failed measurements have left. Until then the run's database cannot be removed.
+    pub(crate) async fn drop_slots(&self) -> Result<()> {
+        let db = pool(&self.url, None, 1).await?;
+        let drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()";
+        db.execute_unprepared(drop).await?;
+        db.close().await?;
+        Ok(())
+    }
+
     /// Makes an empty schema.
     pub(crate) async fn schema(&self) -> Result<Schema> {
         let name = format!("run_{}", NEXT.fetch_add(1, Ordering::Relaxed));
