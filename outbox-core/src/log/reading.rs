@@ -368,6 +368,8 @@ impl<L: MessageLog> Running<L> {
         loop {
             let has_room = self.shared.has_room();
             tokio::select! {
+                // Not by chance, so that a simulation can repeat it. The position comes first: a log with much to give must not keep it from being stored.
+                biased;
                 () = stop.cancelled() => return Ok(()),
                 _ = checkpoints.tick() => {
                     self.checkpoint().await?;

@@ -72,6 +72,9 @@ pub(in super::super) struct Account {
     /// Time at which the message was settled as published.
     pub(in super::super) settled_at: Option<Instant>,
     pub(in super::super) purged: bool,
+    pub(super) committed_at: Instant,
+    /// Time at which the stored position of the log passed the message while it was the log's.
+    pub(in super::super) passed_at: Option<Instant>,
     /// Whether the store has refused verdicts on the message at some time.
     pub(super) was_unrecordable: bool,
 }
@@ -94,6 +97,8 @@ impl Account {
             may_die_again: false,
             settled_at: None,
             purged: false,
+            committed_at: Instant::now(),
+            passed_at: None,
         }
     }
 
@@ -110,6 +115,8 @@ pub(super) struct LifeAccount {
     pub(super) confirmed: BTreeSet<MessageNo>,
     /// Whether a settlement has failed or got no answer since the last answered one.
     pub(super) settles_in_vain: bool,
+    /// Messages that the log has given to this run, and the table has not.
+    pub(super) given: BTreeSet<MessageNo>,
     /// Aggregates with a message in flight.
     pub(super) in_flight: BTreeSet<u32>,
     /// Set for a drain, which ends by itself.
