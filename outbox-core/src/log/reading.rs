@@ -385,7 +385,7 @@ impl<L: MessageLog> Running<L> {
     async fn checkpoint(&mut self) -> Result<(), StoreError> {
         let (decided, has_messages) = {
             let window = self.shared.window();
-            (window.decided(), window.has_news())
+            (window.decided(), window.has_news(self.stored))
         };
         if decided > self.stored && (has_messages || self.stored_at.elapsed() >= IDLE_EVERY) {
             answered(self.reader.confirm(decided)).await?;

@@ -129,7 +129,10 @@ impl World {
             read: WrongLog::new(store.clone(), wrong.of_log()),
             memory: store.log(),
         });
-        let checker = Checker::new(wrong, plan.policy.attempts_max, plan.policy.on_poison);
+        let mut checker = Checker::new(wrong, plan.policy.attempts_max, plan.policy.on_poison);
+        if log.is_some() {
+            checker.has_log();
+        }
         Self {
             broker: MemoryBroker::new(),
             log,
@@ -337,6 +340,8 @@ fn judge(world: &World, seed: u64) {
             Some(MessageStatus::Published) => message.copies > 0,
             // Reconciling does not know what the log has published.
             Some(MessageStatus::Logged) => message.appeared,
+            // By a relay that is replaced and stops last of all, so that nobody is left to send the copy.
+            Some(MessageStatus::Pending) if message.was_adopted => message.appeared,
             Some(_) => false,
             None => message.purged || (message.copies > 0 && world.plan.retention == Retention::Delete),
         };

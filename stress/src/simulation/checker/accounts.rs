@@ -2,7 +2,7 @@
 //!
 //! Invariant: it holds only facts that are visible from outside the relay.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use outbox_core::message::MessageId;
@@ -75,6 +75,8 @@ pub(in super::super) struct Account {
     pub(super) committed_at: Instant,
     /// Time at which the stored position of the log passed the message while it was the log's.
     pub(in super::super) passed_at: Option<Instant>,
+    /// Whether the table has adopted the message.
+    pub(in super::super) was_adopted: bool,
     /// Whether the store has refused verdicts on the message at some time.
     pub(super) was_unrecordable: bool,
 }
@@ -99,6 +101,7 @@ impl Account {
             purged: false,
             committed_at: Instant::now(),
             passed_at: None,
+            was_adopted: false,
         }
     }
 
@@ -117,8 +120,8 @@ pub(super) struct LifeAccount {
     pub(super) settles_in_vain: bool,
     /// Messages that the log has given to this run, and the table has not.
     pub(super) given: BTreeSet<MessageNo>,
-    /// Aggregates with a message in flight.
-    pub(super) in_flight: BTreeSet<u32>,
+    /// Aggregates with a message in flight, and that message.
+    pub(super) in_flight: BTreeMap<u32, MessageNo>,
     /// Set for a drain, which ends by itself.
     pub(super) drains: Option<Drain>,
     /// Set for a reconciling task, which is not a relay.

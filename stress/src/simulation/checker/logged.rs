@@ -13,6 +13,11 @@ use crate::simulation::Invariant;
 use crate::simulation::history::{Event, Life, MessageNo};
 
 impl Checker {
+    /// The relays of this world are log relays.
+    pub(in super::super) fn has_log(&mut self) {
+        self.has_log = true;
+    }
+
     /// Notes that these messages were committed, and that the log holds them up to this position.
     pub(in super::super) fn logged(&mut self, end: Position, messages: Vec<MessageNo>) {
         self.unpassed.push((end, messages));
@@ -58,7 +63,9 @@ impl Checker {
         let adopted: BTreeSet<MessageNo> = ids.iter().filter_map(|id| self.no_of(*id)).collect();
         for no in adopted {
             self.history.note(Event::Adopted { life, no });
-            self.account_mut(no).excuses += 1;
+            let account = self.account_mut(no);
+            account.excuses += 1;
+            account.was_adopted = true;
         }
     }
 
