@@ -368,6 +368,8 @@ impl<L: MessageLog> Running<L> {
         loop {
             let has_room = self.shared.has_room();
             tokio::select! {
+                // Not by chance, so that a simulation can repeat it. The position comes first: a log with much to give must not keep it from being stored.
+                biased;
                 () = stop.cancelled() => return Ok(()),
                 _ = checkpoints.tick() => {
                     self.checkpoint().await?;
@@ -383,7 +385,7 @@ impl<L: MessageLog> Running<L> {
     async fn checkpoint(&mut self) -> Result<(), StoreError> {
         let (decided, has_messages) = {
             let window = self.shared.window();
-            (window.decided(), window.has_news())
+            (window.decided(), window.has_news(self.stored))
         };
         if decided > self.stored && (has_messages || self.stored_at.elapsed() >= IDLE_EVERY) {
             answered(self.reader.confirm(decided)).await?;

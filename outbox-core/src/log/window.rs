@@ -24,6 +24,8 @@ pub(super) struct Window {
     /// Up to where the log was read, and up to where everything is decided.
     read_to: Position,
     decided: Position,
+    /// As `decided`, without what holds no messages.
+    decided_messages: Position,
     /// What is read before this position may have been adopted in an earlier reading.
     doubted_to: Position,
     /// Messages that were decided since the last checkpoint, and since the one before. They come again if the reading is interrupted. By their ids: after a
@@ -51,6 +53,7 @@ pub(super) struct Adopted {
 struct Transaction {
     end: Option<Position>,
     undecided: usize,
+    has_messages: bool,
 }
 
 impl Window {
@@ -83,6 +86,9 @@ impl Window {
     pub(super) fn push(&mut self, message: LoggedMessage) {
         if self.transactions.back().is_none_or(|last| last.end.is_some()) {
             self.transactions.push_back(Transaction::default());
+        }
+        if let Some(last) = self.transactions.back_mut() {
+            last.has_messages = true;
         }
         if self.known.iter().any(|known| known.contains(&message.id)) {
             return;
@@ -216,9 +222,9 @@ impl Window {
         }
     }
 
-    /// Messages were decided since the position was stored.
-    pub(super) fn has_news(&self) -> bool {
-        !self.known[0].is_empty()
+    /// Whether messages are decided behind the stored position, also those that were decided while it was being stored.
+    pub(super) fn has_news(&self, stored: Position) -> bool {
+        self.decided_messages > stored
     }
 
     /// The position was stored.
@@ -230,9 +236,13 @@ impl Window {
         while let Some(Transaction {
             end: Some(end),
             undecided: 0,
+            has_messages,
         }) = self.transactions.front()
         {
             self.decided = self.decided.max(*end);
+            if *has_messages {
+                self.decided_messages = self.decided;
+            }
             self.transactions.pop_front();
             self.first += 1;
         }
@@ -335,6 +345,20 @@ mod tests {
         assert_eq!(window.decided(), Position(50));
         window.commit(Position(60));
         assert_eq!(window.decided(), Position(60));
+    }
+
+    /// Otherwise it would be stored when the next message is decided, and come again after a crash until then.
+    #[test]
+    fn what_is_decided_while_the_position_is_being_stored_is_news() {
+        let mut window = window(&[&[1], &[2]]);
+        window.decide(1);
+        let stored = window.decided();
+        window.decide(2);
+        window.stored();
+        assert!(window.has_news(stored));
+        assert!(!window.has_news(window.decided()));
+        window.idle(Position(50));
+        assert!(!window.has_news(Position(20)), "it holds no messages");
     }
 
     #[test]

@@ -9,10 +9,12 @@ use outbox_core::testing::conformance::memory::{
     MemoryDedupStoreFixture, MemoryLogFixture, MemoryPublisherFixture, MemoryStoreFixture,
     MemorySubscriberFixture,
 };
-use outbox_core::testing::conformance::{dedup_store, publisher, store, stream_log, subscriber};
+use outbox_core::testing::conformance::memory_log::MemoryMessageLogFixture;
+use outbox_core::testing::conformance::{dedup_store, log, publisher, store, stream_log, subscriber};
 use outbox_core::testing::wrong::{
-    DedupStoreMistake, PublisherMistake, StoreMistake, StreamLogMistake, SubscriberMistake, WriterMistake,
-    WrongDedupStore, WrongPublisher, WrongStore, WrongStreamLog, WrongSubscriber, WrongWriter,
+    DedupStoreMistake, LogMistake, PublisherMistake, StoreMistake, StreamLogMistake, SubscriberMistake,
+    WriterMistake, WrongDedupStore, WrongLog, WrongPublisher, WrongStore, WrongStreamLog, WrongSubscriber,
+    WrongWriter,
 };
 
 mod memory_store {
@@ -55,6 +57,15 @@ mod memory_stream_log {
     );
 }
 
+mod memory_log {
+    use super::MemoryMessageLogFixture;
+
+    outbox_core::log_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemoryMessageLogFixture::new())
+    );
+}
+
 mod memory_dedup_store {
     use super::MemoryDedupStoreFixture;
 
@@ -72,7 +83,10 @@ macro_rules! noticed {
         async fn $test() {
             $suite::$promise(&$right).await;
             let wrong = $wrong($mistakes::$mistake);
-            let outcome = tokio::spawn(async move { $suite::$promise(&wrong).await }).await;
+            // A promise need not be `Send`.
+            let local = tokio::task::LocalSet::new();
+            let promise = local.spawn_local(async move { $suite::$promise(&wrong).await });
+            let outcome = local.run_until(promise).await;
             let noticed = outcome.is_err_and(|error| error.is_panic());
             assert!(noticed, "`{}` did not notice `{}`", stringify!($promise), stringify!($mistake));
         }
@@ -270,6 +284,50 @@ mod wrong_stream_logs {
     ]);
 }
 
+mod wrong_logs {
+    use super::*;
+
+    fn wrong(mistake: LogMistake) -> MemoryMessageLogFixture<WrongLog> {
+        MemoryMessageLogFixture::wrapping(|store| WrongLog::new(store, mistake))
+    }
+
+    noticed!(log, LogMistake, MemoryMessageLogFixture::new(), wrong, [
+        always_complains: AlwaysComplains => a_healthy_log_passes_its_preflight,
+        repeats_messages: RepeatsMessages => a_reading_gives_every_message_once,
+        makes_up_rows: MakesUpRows => a_message_of_the_log_is_the_row_of_the_table,
+        splits_transactions: SplitsTransactions => transactions_come_whole_and_in_the_order_of_their_commits,
+        gives_rolled_back: GivesRolledBack => what_is_rolled_back_never_comes_from_the_log,
+        says_nothing_at_first: SaysNothingAtFirst => a_reading_tells_where_it_begins,
+        overlooks_others: OverlooksOthers => what_is_written_elsewhere_moves_a_reading,
+        written_is_ahead: WrittenIsAhead => a_reading_reaches_what_was_written,
+        loses_dropped_waits: LosesDroppedWaits => a_dropped_wait_for_the_log_loses_nothing,
+        keeps_nothing: KeepsNothing => what_is_kept_grows_with_what_is_not_decided,
+        shares_reading: SharesReading => one_reader_at_a_time,
+        keeps_reading: KeepsReading => a_reader_that_is_gone_lets_another_read,
+        forgets_position: ForgetsPosition => a_reading_goes_on_behind_the_stored_position,
+        confirms_what_was_read: ConfirmsWhatWasRead => a_reading_goes_on_behind_the_stored_position,
+        starts_at_the_end: StartsAtTheEnd => what_was_not_confirmed_comes_again,
+        confirms_for_others: ConfirmsForOthers => a_replaced_reader_cannot_confirm,
+        never_ends: NeverEnds => an_interrupted_reading_ends,
+        adopts_nothing_that_was_lost: AdoptsNothingThatWasLost => a_lost_log_loses_no_message,
+        leaves_half_opened: LeavesHalfOpened => a_dropped_opening_leaves_nothing,
+        breaks_when_dropped: BreaksWhenDropped => a_dropped_confirmation_can_be_repeated,
+        puts_nothing_first: PutsNothingFirst => a_look_tells_what_the_table_comes_first_for,
+        sees_no_exceptions: SeesNoExceptions => a_look_tells_whether_there_is_any_exception,
+        is_never_flooded: IsNeverFlooded => a_flood_of_pending_messages_is_told,
+        tells_another_time: TellsAnotherTime => a_look_tells_the_time_of_the_database,
+        takes_all_for_logged: TakesAllForLogged => a_look_tells_which_messages_are_logged,
+        adopts_in_vain: AdoptsInVain => adopted_messages_come_from_the_table,
+        revives_dead_letters: RevivesDeadLetters => only_logged_messages_are_adopted,
+        tells_only_what_it_adopted: TellsOnlyWhatItAdopted => an_adoption_tells_what_the_table_holds,
+        waits_for_the_deleted: WaitsForTheDeleted => what_was_deleted_is_told_by_an_adoption,
+        takes_unseen_for_gone: TakesUnseenForGone => what_cannot_be_seen_yet_is_not_taken_for_gone,
+        adopts_one_by_one: AdoptsOneByOne => a_dropped_adoption_is_whole_or_nothing,
+        purges_what_is_not_passed: PurgesWhatIsNotPassed => only_what_the_stored_position_has_passed_is_purged,
+        purges_by_no_age: PurgesByNoAge => logged_messages_are_kept_for_their_retention,
+    ]);
+}
+
 mod wrong_subscribers {
     use super::*;
 
@@ -355,6 +413,11 @@ mod wrong_dedup_stores {
 /// The sources of the suites. Each file defines promises and the macro that runs them.
 const SUITES: &[&str] = &[
     include_str!("../../src/testing/conformance/dedup_store.rs"),
+    include_str!("../../src/testing/conformance/log/mod.rs"),
+    include_str!("../../src/testing/conformance/log/adopting.rs"),
+    include_str!("../../src/testing/conformance/log/looking.rs"),
+    include_str!("../../src/testing/conformance/log/opening.rs"),
+    include_str!("../../src/testing/conformance/log/reading.rs"),
     include_str!("../../src/testing/conformance/publisher.rs"),
     include_str!("../../src/testing/conformance/subscriber/mod.rs"),
     include_str!("../../src/testing/conformance/subscriber/deploys.rs"),

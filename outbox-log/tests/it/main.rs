@@ -5,6 +5,7 @@
     reason = "a test says with it what it does not expect to fail"
 )]
 
+mod conformance;
 mod hand_over;
 mod lost;
 mod reading;

@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use outbox_core::log::MessageLog as _;
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::{
-    Aggregate, Events, FailureClass, FetchRequest, Message, NewMessage, OutboxAdmin as _, OutboxStore as _,
-    OwnerId, Selection,
-};
+use outbox_core::{Events, FailureClass, NewMessage, OutboxAdmin as _, Selection};
 use outbox_sea_orm::SqlStore;
 
 use crate::support::{Place, sleep};
@@ -43,68 +39,6 @@ pub(crate) async fn futures_join(all: impl IntoIterator<Item = impl Future<Outpu
         }
     })
     .await;
-}
-
-/// The message from the log and the message from the table are the same.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_gives_what_the_table_has() {
-    let Some(place) = Place::open().await else { return };
-    let long = "ü".repeat(60_000);
-    let events = Events::new()
-        .with(Probe::noted("ä b\"c'd,{}\\", 1))
-        .with(Probe::observed("ä b\"c'd,{}\\", 2).with_filler(long))
-        .with(Probe::sampled("unsequenced", 3))
-        .with(Probe::noted("k", 4).with_dedup_key("a key"));
-    place.record(events).await;
-    place
-        .run(async {
-            while place.broker.messages().len() < 4 {
-                sleep(10).await
-            }
-        })
-        .await;
-    let mut of_log = place.broker.messages();
-
-    // The same rows, by way of the table.
-    place.execute("UPDATE outbox_messages SET status = 0").await;
-    let store = SqlStore::new(place.db.clone());
-    let leases = store
-        .acquire(OwnerId::fresh(), Duration::from_secs(60), 64)
-        .await
-        .unwrap();
-    let request = FetchRequest {
-        leases: &leases,
-        limit: 100.try_into().unwrap(),
-        bytes: usize::MAX,
-        in_flight: &[],
-    };
-    let fetched = store.fetch(request).await.unwrap();
-    let mut of_table: Vec<Message> = fetched.due.into_iter().map(|row| row.message.unwrap()).collect();
-    of_log.sort_by_key(|message| message.id);
-    of_table.sort_by_key(|message| message.id);
-    assert_eq!(of_log, of_table);
-    place.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_rolled_back_never_arrives() {
-    let Some(place) = Place::open().await else { return };
-    place
-        .run(async {
-            for n in 0..20 {
-                let outbox = outbox_sea_orm::OutboxConnection::new(place.db.clone(), Default::default());
-                let tx = outbox.begin().await.unwrap();
-                outbox_sea_orm::record(&tx, [Probe::noted("rolled-back", n)])
-                    .await
-                    .unwrap();
-                drop(tx);
-                place.write(0..2, 1).await;
-            }
-            place.published().await;
-        })
-        .await;
-    place.assert_balanced();
-    place.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -211,83 +145,6 @@ async fn tables_by_day_have_a_log_as_well() {
         })
         .await;
     assert_eq!(place.rows(LOGGED).await, 100);
-    place.assert_balanced();
-    place.close().await;
-}
-
-/// The names of the aggregates go to the database as JSON.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn odd_aggregates_that_are_blocked_are_recognised() {
-    let Some(place) = Place::open().await else { return };
-    let odd = ["ä \"b\" \\ 'c' {},", "\u{1}\t\n", "NULL", "{}"];
-    place
-        .broker
-        .fail_matching(|message| message.sequence == Some(1), FailureClass::Transient);
-    place
-        .run(async {
-            for aggregate in odd {
-                place.write_of(aggregate, 2).await;
-            }
-            while place.rows(3).await < 8 {
-                sleep(10).await;
-            }
-            let aggregates = odd.map(|id| Aggregate::new("probe", id));
-            let request = outbox_core::log::LookRequest {
-                aggregates: &aggregates,
-                messages: &[],
-            };
-            let look = place.log().look(request).await.unwrap();
-            assert_eq!((look.first.len(), look.any), (4, true));
-            for aggregate in odd {
-                place.write_of(aggregate, 2).await;
-            }
-            place.broker.clear_faults();
-            place.published().await;
-        })
-        .await;
-    place.assert_balanced();
-    place.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_what_the_position_has_passed_is_purged() {
-    let Some(place) = Place::open().await else { return };
-    let request = outbox_core::PurgeRequest {
-        older_than: Some(Duration::ZERO),
-        keys_older_than: Duration::MAX,
-        after: None,
-        limit: 7.try_into().unwrap(),
-    };
-    let log = place.log();
-    let purge_all = async || {
-        let (mut deleted, mut request) = (0, request);
-        loop {
-            let purged = log.purge(request).await.unwrap();
-            deleted += purged.deleted;
-            match purged.next {
-                Some(next) => request.after = Some(next),
-                None => return deleted,
-            }
-        }
-    };
-    place.write(0..5, 4).await;
-    assert_eq!(purge_all().await, 0, "nobody has read them");
-    place
-        .run(async {
-            place.published().await;
-            // The position of these proves that those before them were passed.
-            for _ in 0..3 {
-                place.write(0..1, 1).await;
-                place.published().await;
-                sleep(300).await;
-            }
-            assert!(purge_all().await >= 20);
-        })
-        .await;
-    place.write(0..5, 1).await;
-    purge_all().await;
-    assert!(place.rows(LOGGED).await >= 5, "nobody has read the last ones");
-    place.run(place.published()).await;
     place.assert_balanced();
     place.close().await;
 }

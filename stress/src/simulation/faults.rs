@@ -117,6 +117,36 @@ pub(super) async fn change_clocks(world: Arc<World>, every: Duration) {
     }
 }
 
+/// Breaks readings, loses the log, and hides commits.
+pub(super) async fn change_log(world: Arc<World>, every: Duration) {
+    loop {
+        writers::wait(&world, every).await;
+        let mut shared = world.shared();
+        let (Some(plan), Some(log), false) = (&world.plan.log, &world.log, shared.is_calm) else {
+            return;
+        };
+        let what = match shared.rng.u8(0..6) {
+            0 if plan.is_lost => {
+                log.memory.lose();
+                "the log is lost"
+            }
+            1 if plan.hides => {
+                log.memory.hide_next(shared.rng.u32(1..=20));
+                "commits cannot be seen"
+            }
+            2 => {
+                log.memory.write_elsewhere(shared.rng.u64(1..=300));
+                "others write"
+            }
+            _ => {
+                log.memory.interrupt();
+                "the reading breaks"
+            }
+        };
+        shared.checker.history.note(Event::Fault { what });
+    }
+}
+
 /// Cuts the first relay off for good.
 pub(super) async fn cut_off(world: Arc<World>, from: Duration, cut: Cut) {
     sleep(from).await;

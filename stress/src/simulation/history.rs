@@ -126,6 +126,18 @@ pub(super) enum Event {
     Purged {
         no: MessageNo,
     },
+    OpenedLog {
+        life: Life,
+    },
+    /// The table has adopted a message of the log.
+    Adopted {
+        life: Life,
+        no: MessageNo,
+    },
+    /// The stored position of the log has passed a message.
+    Passed {
+        no: MessageNo,
+    },
     Operator {
         what: &'static str,
         no: MessageNo,

@@ -211,9 +211,19 @@ pub(super) fn purge_once(
     shared: &mut Shared,
     request: PurgeRequest,
 ) -> Result<Purged, StoreError> {
+    purge_by(world, shared, request, |shared| shared.backend.purge(request))
+}
+
+/// Executes one statement of a purge by the store or by the log, with the checker's check.
+pub(super) fn purge_by(
+    world: &World,
+    shared: &mut Shared,
+    request: PurgeRequest,
+    purge: impl FnOnce(&mut Shared) -> Result<Purged, StoreError>,
+) -> Result<Purged, StoreError> {
     let ids = || world.store.rows().into_iter().map(|row| row.message.id);
     let before: Vec<MessageId> = ids().collect();
-    let purged = shared.backend.purge(request)?;
+    let purged = purge(shared)?;
     let left: HashSet<MessageId> = ids().collect();
     let gone: Vec<MessageId> = before.into_iter().filter(|id| !left.contains(id)).collect();
     shared

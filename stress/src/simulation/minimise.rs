@@ -41,6 +41,12 @@ const KINDS: &[Kind] = &[
     ("poison", |plan| plan.writer.poison = 0.0),
     ("refused-verdicts", |plan| plan.writer.unrecordable = 0.0),
     ("writers-clocks", |plan| plan.writer.skew_max = Duration::ZERO),
+    ("log", |plan| plan.log = None),
+    ("log-faults", |plan| {
+        if let Some(log) = &mut plan.log {
+            log.faults_every = None;
+        }
+    }),
     ("latency", |plan| {
         plan.store.latency_max = Duration::ZERO;
         plan.broker.latency_max = Duration::ZERO;

@@ -9,6 +9,8 @@
 //! * the messages that the stream loses, the commits whose outcome writers do not learn, the verdicts that the store
 //!   refuses,
 //! * the clocks that jump,
+//! * in one world of four the log that the relays read: its readings that break, its loss, and its commits that cannot
+//!   be seen in the table yet,
 //! * the acts of operators, and the times of drains, purges and reconciling.
 //!
 //! When the faults end, every committed message must come out. [`Invariant`] lists the properties that must have held
@@ -21,6 +23,7 @@ mod broker;
 mod checker;
 mod faults;
 mod history;
+mod log;
 mod maintenance;
 mod minimise;
 mod plan;

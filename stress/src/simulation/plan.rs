@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fastrand::Rng;
+use outbox_core::log::LogConfig;
 use outbox_core::publisher::FailureClass;
 use outbox_core::relay::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 use outbox_core::retry::Backoff;
@@ -53,6 +54,49 @@ pub(super) struct Plan {
     pub(super) skips_in_the_end: bool,
     /// Time between two changes of the clocks; `None` if they never change.
     pub(super) clocks_every: Option<Duration>,
+    /// The log of a world whose relays are log relays.
+    pub(super) log: Option<LogPlan>,
+}
+
+/// How the log is read, and its faults.
+#[derive(Debug, Clone)]
+pub(super) struct LogPlan {
+    pub(super) config: LogConfig,
+    /// Time between two faults; `None` if there are none.
+    pub(super) faults_every: Option<Duration>,
+    /// Whether the log may be lost.
+    pub(super) is_lost: bool,
+    /// Whether commits may be in the log before they can be seen in the table.
+    pub(super) hides: bool,
+}
+
+/// One of so many worlds has a log.
+const LOGGED_EVERY: u64 = 4;
+
+impl LogPlan {
+    /// By numbers of its own, so that the other worlds stay as they are.
+    fn draw(seed: u64) -> Option<Self> {
+        if !seed.is_multiple_of(LOGGED_EVERY) {
+            return None;
+        }
+        let mut rng = Rng::with_seed(seed.wrapping_add(1).wrapping_mul(0xd1b5_4a32_d192_ed03));
+        let rng = &mut rng;
+        let config = LogConfig::default()
+            .checkpoint_every(ms(rng, 10..=800))
+            .window(if rng.bool() { 10_000 } else { 1 << rng.usize(0..=6) })
+            .window_bytes(if chance(rng, 0.2) { 200 } else { 1 << 20 })
+            .retained_max(if chance(rng, 0.3) {
+                rng.u64(10..=500)
+            } else {
+                1 << 30
+            });
+        Some(Self {
+            config,
+            faults_every: chance(rng, 0.8).then(|| ms(rng, 50..=800)),
+            is_lost: chance(rng, 0.3),
+            hides: chance(rng, 0.4),
+        })
+    }
 }
 
 /// The store's faults. Probabilities are per call.
@@ -274,6 +318,7 @@ impl Plan {
             operator_every: troubles.operator_every,
             skips_in_the_end: rng.bool(),
             clocks_every: None,
+            log: None,
         };
         plan.draw_more(rng, is_fair);
         plan
@@ -294,6 +339,17 @@ impl Plan {
             self.writers += rng.u32(2..=6);
             self.aggregates *= rng.u32(3..=8);
             self.transactions *= 2;
+        }
+    }
+
+    /// Gives some worlds a log. A relay of the log does not notice that its machine was suspended, and needs no leases.
+    pub(super) fn draw_log(&mut self, seed: u64) {
+        self.log = LogPlan::draw(seed);
+        if self.log.is_some() {
+            self.clocks_every = None;
+            // The relay that reads keeps the log while its broker is out of reach for itself alone.
+            let keeps_log = |cut| matches!(cut, Cut::Broker | Cut::Messages | Cut::Refusals(_));
+            self.cut_off = self.cut_off.filter(|(_, cut)| !keeps_log(*cut));
         }
     }
 

@@ -9,12 +9,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use outbox_core::StoreError;
-use outbox_core::relay::{Relay, RelayError, RelayReport};
+use outbox_core::log::LogRelay;
+use outbox_core::relay::{Relay, RelayConfig, RelayError, RelayReport};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::broker::SimPublisher;
 use super::history::{Event, Life};
+use super::log::SimLog;
 use super::store::SimStore;
 use super::world::World;
 use super::{Invariant, maintenance, plan};
@@ -152,6 +154,52 @@ pub(super) async fn live(world: Arc<World>, relay: u32) {
     }
 }
 
+/// A relay of the table, or of both the log and the table.
+enum AnyRelay {
+    Table(Relay<SimStore, SimPublisher>),
+    Log(LogRelay<SimStore, SimLog, SimPublisher>),
+}
+
+impl AnyRelay {
+    fn new(world: &Arc<World>, life: Life, config: RelayConfig) -> Self {
+        let store = SimStore {
+            world: world.clone(),
+            life,
+        };
+        let publisher = SimPublisher {
+            world: world.clone(),
+            life,
+        };
+        if let (Some(plan), Some(log)) = (&world.plan.log, &world.log) {
+            let log = SimLog::new(world, &log.read, life);
+            let relay = LogRelay::new(store, log, publisher)
+                .with_config(config)
+                .with_log_config(plan.config.clone());
+            return Self::Log(relay);
+        }
+        let machine = world.clone();
+        Self::Table(
+            Relay::new(store, publisher)
+                .with_config(config)
+                .with_wall_clock(move || machine.shared().lead(life)),
+        )
+    }
+
+    async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
+        match self {
+            Self::Table(relay) => relay.run(shutdown).await,
+            Self::Log(relay) => relay.run(shutdown).await,
+        }
+    }
+
+    async fn drain(&self) -> Result<RelayReport, RelayError> {
+        match self {
+            Self::Table(relay) => relay.drain().await,
+            Self::Log(relay) => relay.drain().await,
+        }
+    }
+}
+
 async fn run_once(world: &Arc<World>, number: u32) {
     let (life, config, drains, stop_after) = {
         let mut shared = world.shared();
@@ -169,18 +217,7 @@ async fn run_once(world: &Arc<World>, number: u32) {
         (life, config, drains, stop_after)
     };
     let shutdown_timeout = config.shutdown_timeout;
-    let store = SimStore {
-        world: world.clone(),
-        life,
-    };
-    let publisher = SimPublisher {
-        world: world.clone(),
-        life,
-    };
-    let machine = world.clone();
-    let relay = Relay::new(store, publisher)
-        .with_config(config)
-        .with_wall_clock(move || machine.shared().lead(life));
+    let relay = AnyRelay::new(world, life, config);
     let outcome = if drains {
         drain(world, life, &relay).await
     } else {
@@ -212,11 +249,7 @@ async fn run_once(world: &Arc<World>, number: u32) {
 }
 
 /// A relay that drains: it publishes the due messages and ends. Errors end it as well, but for verdicts that are refused.
-async fn drain(
-    world: &Arc<World>,
-    life: Life,
-    relay: &Relay<SimStore, SimPublisher>,
-) -> Option<Result<RelayReport, RelayError>> {
+async fn drain(world: &Arc<World>, life: Life, relay: &AnyRelay) -> Option<Result<RelayReport, RelayError>> {
     let run = CrashingRun::new(relay.drain(), world.clone(), life);
     let outcome = timeout(DRAIN_TIMEOUT, run).await;
     let mut shared = world.shared();

@@ -127,7 +127,7 @@ impl SimStore {
 
     /// Makes a call. `work` runs when the call arrives, if it arrives. The last argument of `work` says whether the
     /// caller will get the answer.
-    async fn call<T: Send + 'static>(
+    pub(super) async fn call<T: Send + 'static>(
         &self,
         name: &'static str,
         work: impl FnOnce(&World, &mut Shared, bool) -> Result<T, StoreError> + Send + 'static,

@@ -12,7 +12,8 @@ use outbox_core::message::MessageId;
 use outbox_core::publisher::FailureClass;
 use outbox_core::relay::Retention;
 use outbox_core::store::{MessageStatus, OutboxAdmin as _, OutboxStore as _};
-use outbox_core::testing::{Ledger, MemoryBroker, MemoryStore};
+use outbox_core::testing::wrong::WrongLog;
+use outbox_core::testing::{Ledger, MemoryBroker, MemoryLog, MemoryStore};
 use tokio::runtime::Builder;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -41,12 +42,20 @@ const BALANCED_EVERY: u64 = 8;
 pub(super) struct World {
     pub(super) store: MemoryStore,
     pub(super) broker: MemoryBroker,
+    pub(super) log: Option<WorldLog>,
     pub(super) plan: Plan,
     pub(super) wrong: Wrong,
     pub(super) calm_at: Instant,
     /// Cancelled when the relays must stop for good.
     pub(super) end: CancellationToken,
     shared: Mutex<Shared>,
+}
+
+/// The log as the relays read it, and beneath it the one whose faults the world plans.
+#[derive(Debug)]
+pub(super) struct WorldLog {
+    pub(super) read: WrongLog,
+    pub(super) memory: MemoryLog,
 }
 
 #[derive(Debug)]
@@ -113,11 +122,20 @@ impl World {
         // Neighbouring seeds must make unrelated worlds.
         let mut rng = Rng::with_seed(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut plan = Plan::draw(&mut rng);
+        plan.draw_log(seed);
         without.apply(&mut plan);
         let store = MemoryStore::new();
-        let checker = Checker::new(wrong, plan.policy.attempts_max, plan.policy.on_poison);
+        let log = plan.log.is_some().then(|| WorldLog {
+            read: WrongLog::new(store.clone(), wrong.of_log()),
+            memory: store.log(),
+        });
+        let mut checker = Checker::new(wrong, plan.policy.attempts_max, plan.policy.on_poison);
+        if log.is_some() {
+            checker.has_log();
+        }
         Self {
             broker: MemoryBroker::new(),
+            log,
             wrong,
             calm_at: Instant::now() + plan.chaos,
             end: CancellationToken::new(),
@@ -225,6 +243,8 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
         plan.clocks_every
             .map(|every| tokio::spawn(faults::change_clocks(world.clone(), every))),
     );
+    let log_faults = plan.log.as_ref().and_then(|log| log.faults_every);
+    others.extend(log_faults.map(|every| tokio::spawn(faults::change_log(world.clone(), every))));
     others.extend(
         plan.reconcile_every
             .map(|every| tokio::spawn(maintenance::reconcile_every(world.clone(), every))),
@@ -297,7 +317,7 @@ fn clean_is_out(world: &World) -> bool {
 
 fn all_is_out(world: &World) -> bool {
     let backlog = wrong::now(world.store.backlog()).unwrap_or_default();
-    backlog.pending == 0 && backlog.halted_aggregates == 0
+    backlog.pending == 0 && backlog.halted_aggregates == 0 && world.shared().checker.has_passed_all()
 }
 
 /// Checks the properties that must hold at rest.
@@ -318,6 +338,10 @@ fn judge(world: &World, seed: u64) {
         let is_accounted = match status {
             Some(MessageStatus::Dead) => true,
             Some(MessageStatus::Published) => message.copies > 0,
+            // Reconciling does not know what the log has published.
+            Some(MessageStatus::Logged) => message.appeared,
+            // By a relay that is replaced and stops last of all, so that nobody is left to send the copy.
+            Some(MessageStatus::Pending) if message.was_adopted => message.appeared,
             Some(_) => false,
             None => message.purged || (message.copies > 0 && world.plan.retention == Retention::Delete),
         };

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use outbox_core::event::{AggregateId, DomainEvent, EventDescriptor};
+use outbox_core::log::MessageLog as _;
 use outbox_core::message::{Aggregate, NewMessage};
 use outbox_core::relay::Retention;
 use outbox_core::store::{OutboxAdmin as _, Selection, StoredMessage};
@@ -193,6 +194,7 @@ impl Commit {
         let _elsewhere = world.plan.writers_are_remote.then(outbox_core::wake::isolate);
         if self.transaction.commit().is_ok() {
             let mut shared = world.shared();
+            let mut recorded = Vec::new();
             for draft in self.drafts {
                 match draft.poison {
                     Poison::Unreadable => {
@@ -201,10 +203,20 @@ impl Commit {
                     Poison::Unrecordable => shared.unrecordable.push(draft.id),
                     _ => {}
                 }
-                shared.checker.committed(draft);
+                recorded.push(shared.checker.committed(draft));
             }
+            note_logged(world, &mut shared, recorded);
             world.store.refuse_verdicts(&shared.unrecordable);
         }
+    }
+}
+
+/// Notes what the log holds of a commit that was just made.
+fn note_logged(world: &World, shared: &mut Shared, recorded: Vec<MessageNo>) {
+    if let Some(log) = &world.log
+        && let Ok(end) = wrong::now(log.memory.written())
+    {
+        shared.checker.logged(end, recorded);
     }
 }
 
@@ -350,6 +362,7 @@ fn replay(world: &World, shared: &mut Shared) {
             ..shared.checker.account(first).draft.clone()
         };
         let no = shared.checker.committed(draft);
+        note_logged(world, shared, vec![no]);
         shared
             .checker
             .history

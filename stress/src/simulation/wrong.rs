@@ -16,6 +16,7 @@ use outbox_core::store::{
     Settlement, StoreError, Verdict, WaitingRequest,
 };
 use outbox_core::testing::MemoryStore;
+use outbox_core::testing::wrong::LogMistake;
 use tokio::time::Instant;
 
 use super::history::Life;
@@ -53,11 +54,19 @@ pub enum Wrong {
     MixesPayloads,
     /// Reconciling assumes that every message that was once confirmed is still stored.
     TrustsConfirmations,
+    /// The position of the log passes what was read, whether or not it is decided.
+    PassesUndecided,
+    /// The position of the log passes single messages of a transaction.
+    SplitsTransactions,
+    /// The relay of the log goes on before the table has stored what it adopts.
+    AdoptsInVain,
+    /// The position of the log is forgotten, and each reading begins at the log's end.
+    ForgetsItsPlace,
 }
 
 impl Wrong {
     /// All mistakes.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::SkipLockedRows,
         Self::MarkBeforePublish,
         Self::NoEpochCheck,
@@ -72,6 +81,10 @@ impl Wrong {
         Self::SleepsUnnoticed,
         Self::MixesPayloads,
         Self::TrustsConfirmations,
+        Self::PassesUndecided,
+        Self::SplitsTransactions,
+        Self::AdoptsInVain,
+        Self::ForgetsItsPlace,
     ];
 
     /// The mistake's name on the command line.
@@ -93,6 +106,21 @@ impl Wrong {
             Self::SleepsUnnoticed => "sleeps-unnoticed",
             Self::MixesPayloads => "mixes-payloads",
             Self::TrustsConfirmations => "trusts-confirmations",
+            Self::PassesUndecided => "passes-undecided",
+            Self::SplitsTransactions => "splits-transactions",
+            Self::AdoptsInVain => "adopts-in-vain",
+            Self::ForgetsItsPlace => "forgets-its-place",
+        }
+    }
+
+    /// The mistake of the log.
+    pub(super) fn of_log(self) -> Option<LogMistake> {
+        match self {
+            Self::PassesUndecided => Some(LogMistake::ConfirmsWhatWasRead),
+            Self::SplitsTransactions => Some(LogMistake::SplitsTransactions),
+            Self::AdoptsInVain => Some(LogMistake::AdoptsInVain),
+            Self::ForgetsItsPlace => Some(LogMistake::StartsAtTheEnd),
+            _ => None,
         }
     }
 

@@ -161,3 +161,23 @@ fn contents_that_were_mixed_up_are_found() {
 fn reconciling_with_what_was_once_confirmed_is_found() {
     is_found(Wrong::TrustsConfirmations, &[Invariant::NoLoss]);
 }
+
+#[test]
+fn a_position_that_passes_what_is_not_decided_is_found() {
+    is_found(Wrong::PassesUndecided, &[Invariant::NoLoss]);
+}
+
+#[test]
+fn a_position_that_passes_a_part_of_a_transaction_is_found() {
+    is_found(Wrong::SplitsTransactions, &[Invariant::NoLoss]);
+}
+
+#[test]
+fn going_on_before_an_adoption_is_stored_is_found() {
+    is_found(Wrong::AdoptsInVain, &[Invariant::NoLoss]);
+}
+
+#[test]
+fn a_log_relay_that_forgets_its_place_is_found() {
+    is_found(Wrong::ForgetsItsPlace, &[Invariant::NoLoss]);
+}

@@ -18,13 +18,15 @@
 //! }
 //! ```
 //!
-//! Invariant: a suite asks for nothing beyond the contract in [`crate::store`], [`crate::publisher`],
+//! Invariant: a suite asks for nothing beyond the contract in [`crate::store`], [`crate::log`], [`crate::publisher`],
 //! [`crate::subscriber`] or [`crate::dedup`], and for each promise there is a planted mistake ([`super::wrong`]) that
 //! the suite notices. Differences between back ends are a capabilities value of the fixture; a promise whose capability
 //! is missing does not apply, and says so. Not here: performance, see `stress`.
 
 pub mod dedup_store;
+pub mod log;
 pub mod memory;
+pub mod memory_log;
 pub mod probe;
 pub mod publisher;
 pub mod store;

@@ -5,6 +5,7 @@
 //! in-memory one and changes one thing. They have no other use.
 
 mod dedup_store;
+mod log;
 mod publisher;
 mod store;
 mod stream_log;
@@ -12,6 +13,7 @@ mod subscriber;
 mod writer;
 
 pub use dedup_store::{DedupStoreMistake, WrongDedupStore};
+pub use log::{LogMistake, WrongLog, WrongLogReader};
 pub use publisher::{PublisherMistake, WrongPublisher};
 pub use store::{StoreMistake, WrongStore};
 pub use stream_log::{StreamLogMistake, WrongStreamLog};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: it holds only facts that are visible from outside the relay.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use outbox_core::message::MessageId;
@@ -72,6 +72,11 @@ pub(in super::super) struct Account {
     /// Time at which the message was settled as published.
     pub(in super::super) settled_at: Option<Instant>,
     pub(in super::super) purged: bool,
+    pub(super) committed_at: Instant,
+    /// Time at which the stored position of the log passed the message while it was the log's.
+    pub(in super::super) passed_at: Option<Instant>,
+    /// Whether the table has adopted the message.
+    pub(in super::super) was_adopted: bool,
     /// Whether the store has refused verdicts on the message at some time.
     pub(super) was_unrecordable: bool,
 }
@@ -94,6 +99,9 @@ impl Account {
             may_die_again: false,
             settled_at: None,
             purged: false,
+            committed_at: Instant::now(),
+            passed_at: None,
+            was_adopted: false,
         }
     }
 
@@ -110,8 +118,10 @@ pub(super) struct LifeAccount {
     pub(super) confirmed: BTreeSet<MessageNo>,
     /// Whether a settlement has failed or got no answer since the last answered one.
     pub(super) settles_in_vain: bool,
-    /// Aggregates with a message in flight.
-    pub(super) in_flight: BTreeSet<u32>,
+    /// Messages that the log has given to this run, and the table has not.
+    pub(super) given: BTreeSet<MessageNo>,
+    /// Aggregates with a message in flight, and that message.
+    pub(super) in_flight: BTreeMap<u32, MessageNo>,
     /// Set for a drain, which ends by itself.
     pub(super) drains: Option<Drain>,
     /// Set for a reconciling task, which is not a relay.

@@ -120,7 +120,10 @@ impl Checker {
             let account = self.account_mut(no);
             account.purged = true;
             let settled_at = account.settled_at;
+            // The retention of a message of the log counts from its recording.
+            let of_log = account.passed_at.map(|_| account.committed_at);
             let is_old = settled_at
+                .or(of_log)
                 .and_then(|at| at.checked_add(older_than))
                 .is_some_and(|end| Instant::now() > end);
             self.demand(Invariant::NoLoss, is_old, || {

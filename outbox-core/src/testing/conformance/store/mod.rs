@@ -14,7 +14,7 @@ mod reader;
 mod record;
 mod retention;
 mod settle;
-mod support;
+pub(in crate::testing::conformance) mod support;
 
 use std::error::Error;
 use std::future::Future;

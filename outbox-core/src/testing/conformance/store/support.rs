@@ -13,19 +13,21 @@ use crate::store::{
 use crate::testing::conformance::probe::Probe;
 
 /// Longer than any promise takes, so that leases run out only when the fixture expires them.
-pub(super) const TTL: Duration = Duration::from_secs(300);
+pub(in crate::testing::conformance) const TTL: Duration = Duration::from_secs(300);
 
 /// More rows than any promise records, except the one on large batches.
-pub(super) const ALL: u32 = 1_000;
+pub(in crate::testing::conformance) const ALL: u32 = 1_000;
 
 /// Longer than any promise takes: the length of a block that does not end.
-pub(super) const LONG: Duration = Duration::from_secs(3600);
+pub(in crate::testing::conformance) const LONG: Duration = Duration::from_secs(3600);
 
 /// The length of a block that ends while a promise waits for it.
-pub(super) const SHORT: Duration = Duration::from_millis(300);
+pub(in crate::testing::conformance) const SHORT: Duration = Duration::from_millis(300);
 
 /// Acquires all partitions for a fresh owner.
-pub(super) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lease>) {
+pub(in crate::testing::conformance) async fn lease_all<F: StoreFixture>(
+    fixture: &F,
+) -> (OwnerId, Vec<Lease>) {
     let owner = OwnerId::fresh();
     let mut leases = Vec::new();
     // A store may grant fewer leases than requested at a time, but must come to an end.
@@ -42,7 +44,10 @@ pub(super) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lea
 }
 
 /// Asks once for all partitions and returns the leases granted.
-pub(super) async fn acquire<F: StoreFixture>(fixture: &F, owner: OwnerId) -> Vec<Lease> {
+pub(in crate::testing::conformance) async fn acquire<F: StoreFixture>(
+    fixture: &F,
+    owner: OwnerId,
+) -> Vec<Lease> {
     fixture
         .store()
         .acquire(owner, TTL, PARTITIONS)
@@ -51,7 +56,7 @@ pub(super) async fn acquire<F: StoreFixture>(fixture: &F, owner: OwnerId) -> Vec
 }
 
 /// A request for all pending messages.
-pub(super) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
+pub(in crate::testing::conformance) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
     FetchRequest {
         leases,
         limit: limit(ALL),
@@ -61,7 +66,7 @@ pub(super) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
 }
 
 /// A request for all waiting messages whose block has ended.
-pub(super) fn waiting(leases: &[Lease]) -> WaitingRequest<'_> {
+pub(in crate::testing::conformance) fn waiting(leases: &[Lease]) -> WaitingRequest<'_> {
     WaitingRequest {
         leases,
         limit: limit(ALL),
@@ -72,17 +77,23 @@ pub(super) fn waiting(leases: &[Lease]) -> WaitingRequest<'_> {
     }
 }
 
-pub(super) fn limit(limit: u32) -> NonZeroU32 {
+pub(in crate::testing::conformance) fn limit(limit: u32) -> NonZeroU32 {
     NonZeroU32::new(limit).expect("limits of the suite are positive")
 }
 
 /// Fetches pending messages without settling anything.
-pub(super) async fn look<F: StoreFixture>(fixture: &F, request: FetchRequest<'_>) -> Fetched {
+pub(in crate::testing::conformance) async fn look<F: StoreFixture>(
+    fixture: &F,
+    request: FetchRequest<'_>,
+) -> Fetched {
     fixture.store().fetch(request).await.expect("fetch answers")
 }
 
 /// Fetches waiting messages without settling anything.
-pub(super) async fn look_waiting<F: StoreFixture>(fixture: &F, request: WaitingRequest<'_>) -> Fetched {
+pub(in crate::testing::conformance) async fn look_waiting<F: StoreFixture>(
+    fixture: &F,
+    request: WaitingRequest<'_>,
+) -> Fetched {
     fixture
         .store()
         .fetch_waiting(request)
@@ -91,7 +102,11 @@ pub(super) async fn look_waiting<F: StoreFixture>(fixture: &F, request: WaitingR
 }
 
 /// Fetches up to `rows` pending rows and, as a relay does, settles those that have to wait. Returns those that are due.
-pub(super) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: u32) -> Vec<FetchedRow> {
+pub(in crate::testing::conformance) async fn fetch<F: StoreFixture>(
+    fixture: &F,
+    leases: &[Lease],
+    rows: u32,
+) -> Vec<FetchedRow> {
     let request = FetchRequest {
         limit: limit(rows),
         ..pending(leases)
@@ -102,7 +117,10 @@ pub(super) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: 
 }
 
 /// Fetches waiting messages and settles those that have to wait longer. Returns those that are due.
-pub(super) async fn fetch_waiting<F: StoreFixture>(fixture: &F, leases: &[Lease]) -> Vec<FetchedRow> {
+pub(in crate::testing::conformance) async fn fetch_waiting<F: StoreFixture>(
+    fixture: &F,
+    leases: &[Lease],
+) -> Vec<FetchedRow> {
     let fetched = look_waiting(fixture, waiting(leases)).await;
     apply(fixture, leases, &fetched.waits).await;
     fetched.due
@@ -114,7 +132,7 @@ const STEPS_MAX: usize = 200;
 const STEP: Duration = Duration::from_millis(50);
 
 /// As [`fetch_waiting`], repeated until something is due.
-pub(super) async fn until_blocks_have_ended<F: StoreFixture>(
+pub(in crate::testing::conformance) async fn until_blocks_have_ended<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
 ) -> Vec<FetchedRow> {
@@ -130,7 +148,7 @@ pub(super) async fn until_blocks_have_ended<F: StoreFixture>(
 
 /// Fetches pending and waiting messages in turns, as a relay does, until something is due. A delayed message that becomes due
 /// while it is being set aside stays pending, and waiting messages behind it must not pass.
-pub(super) async fn until_something_is_due<F: StoreFixture>(
+pub(in crate::testing::conformance) async fn until_something_is_due<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
 ) -> Vec<FetchedRow> {
@@ -148,7 +166,11 @@ pub(super) async fn until_something_is_due<F: StoreFixture>(
 }
 
 /// Settles the settlements that a fetch returned.
-pub(super) async fn apply<F: StoreFixture>(fixture: &F, leases: &[Lease], settlements: &[Settlement]) {
+pub(in crate::testing::conformance) async fn apply<F: StoreFixture>(
+    fixture: &F,
+    leases: &[Lease],
+    settlements: &[Settlement],
+) {
     if settlements.is_empty() {
         return;
     }
@@ -165,7 +187,7 @@ pub(super) async fn apply<F: StoreFixture>(fixture: &F, leases: &[Lease], settle
 }
 
 /// Settles rows with one verdict and returns how many were accepted.
-pub(super) async fn settle<F: StoreFixture>(
+pub(in crate::testing::conformance) async fn settle<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
     rows: &[FetchedRow],
@@ -188,7 +210,7 @@ pub(super) async fn settle<F: StoreFixture>(
 }
 
 /// As [`settle`], and checks that all verdicts were accepted.
-pub(super) async fn settled<F: StoreFixture>(
+pub(in crate::testing::conformance) async fn settled<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
     rows: &[FetchedRow],
@@ -198,12 +220,12 @@ pub(super) async fn settled<F: StoreFixture>(
     assert_eq!(accepted, rows.len(), "{verdict:?} was not accepted");
 }
 
-pub(super) fn published() -> Verdict {
+pub(in crate::testing::conformance) fn published() -> Verdict {
     Verdict::Published { keep: true }
 }
 
 /// A failure that is the message's own fault and may be tried again after `delay`.
-pub(super) fn failed(delay: Duration) -> Verdict {
+pub(in crate::testing::conformance) fn failed(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
         error: Some("refused".to_owned()),
@@ -212,7 +234,7 @@ pub(super) fn failed(delay: Duration) -> Verdict {
 }
 
 /// A failure that is not the message's fault.
-pub(super) fn hindered(delay: Duration) -> Verdict {
+pub(in crate::testing::conformance) fn hindered(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
         error: Some("out of reach".to_owned()),
@@ -220,7 +242,7 @@ pub(super) fn hindered(delay: Duration) -> Verdict {
     }
 }
 
-pub(super) fn dead(halt: bool) -> Verdict {
+pub(in crate::testing::conformance) fn dead(halt: bool) -> Verdict {
     Verdict::Dead {
         error: "refused for good".to_owned(),
         halt,
@@ -228,18 +250,22 @@ pub(super) fn dead(halt: bool) -> Verdict {
 }
 
 /// Commits one transaction with one event for each aggregate id, in this order; `n` counts from 1.
-pub(super) async fn commit_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
+pub(in crate::testing::conformance) async fn commit_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
     for (n, id) in (1..).zip(ids) {
         commit(fixture, Events::new().with(Probe::noted(*id, n))).await;
     }
 }
 
-pub(super) async fn commit<F: StoreFixture>(fixture: &F, events: Events) {
+pub(in crate::testing::conformance) async fn commit<F: StoreFixture>(fixture: &F, events: Events) {
     fixture.commit(events).await.expect("events are recorded");
 }
 
 /// Commits a delayed event.
-pub(super) async fn commit_delayed<F: StoreFixture>(fixture: &F, event: Probe, delay: Duration) {
+pub(in crate::testing::conformance) async fn commit_delayed<F: StoreFixture>(
+    fixture: &F,
+    event: Probe,
+    delay: Duration,
+) {
     let message = NewMessage::from_event(&event)
         .expect("the probe can be encoded")
         .available_at(fixture.now().await + delay);
@@ -247,7 +273,7 @@ pub(super) async fn commit_delayed<F: StoreFixture>(fixture: &F, event: Probe, d
 }
 
 /// Aggregate ids and sequences, in row order.
-pub(super) fn keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
+pub(in crate::testing::conformance) fn keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
     rows.iter()
         .map(|row| {
             (
@@ -259,19 +285,19 @@ pub(super) fn keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
 }
 
 /// As [`keys`], sorted: for rows of different aggregates, whose order is free.
-pub(super) fn sorted_keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
+pub(in crate::testing::conformance) fn sorted_keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
     let mut keys = keys(rows);
     keys.sort_unstable();
     keys
 }
 
 /// The rows of one aggregate.
-pub(super) fn of<'a>(rows: &'a [FetchedRow], id: &str) -> Vec<&'a FetchedRow> {
+pub(in crate::testing::conformance) fn of<'a>(rows: &'a [FetchedRow], id: &str) -> Vec<&'a FetchedRow> {
     rows.iter().filter(|row| row.aggregate.id == id).collect()
 }
 
 /// The row of an aggregate that must have exactly one among those fetched.
-pub(super) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
+pub(in crate::testing::conformance) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     let rows: Vec<FetchedRow> = of(rows, id).into_iter().cloned().collect();
     assert_eq!(
         rows.len(),
@@ -283,13 +309,13 @@ pub(super) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
 }
 
 /// The first row of an aggregate among those fetched.
-pub(super) fn first(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
+pub(in crate::testing::conformance) fn first(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     let row = of(rows, id).into_iter().next().cloned();
     vec![row.unwrap_or_else(|| panic!("no message of {id} was fetched: {:?}", keys(rows)))]
 }
 
 /// The rows with their ages zeroed, because ages change with time.
-pub(super) fn ageless(rows: &[FetchedRow]) -> Vec<FetchedRow> {
+pub(in crate::testing::conformance) fn ageless(rows: &[FetchedRow]) -> Vec<FetchedRow> {
     let ageless = |row: &FetchedRow| FetchedRow {
         age: Duration::ZERO,
         ..row.clone()
@@ -297,34 +323,43 @@ pub(super) fn ageless(rows: &[FetchedRow]) -> Vec<FetchedRow> {
     rows.iter().map(ageless).collect()
 }
 
-pub(super) fn id_of(row: &FetchedRow) -> MessageId {
+pub(in crate::testing::conformance) fn id_of(row: &FetchedRow) -> MessageId {
     row.message.as_ref().expect("the row is readable").id
 }
 
 /// The state of a message; `None` if the row is gone.
-pub(super) async fn state_of<F: StoreFixture>(fixture: &F, id: MessageId) -> Option<RowState> {
+pub(in crate::testing::conformance) async fn state_of<F: StoreFixture>(
+    fixture: &F,
+    id: MessageId,
+) -> Option<RowState> {
     fixture.rows().await.into_iter().find(|row| row.id == id)
 }
 
 /// The status of a message that must exist.
-pub(super) async fn status_of<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> MessageStatus {
+pub(in crate::testing::conformance) async fn status_of<F: StoreFixture>(
+    fixture: &F,
+    row: &FetchedRow,
+) -> MessageStatus {
     let state = state_of(fixture, id_of(row)).await;
     state.expect("the row is still there").status
 }
 
-pub(super) async fn backlog<F: StoreFixture>(fixture: &F) -> Backlog {
+pub(in crate::testing::conformance) async fn backlog<F: StoreFixture>(fixture: &F) -> Backlog {
     fixture.store().backlog().await.expect("backlog answers")
 }
 
 /// The backlog without the age of the oldest message, because ages change with time.
-pub(super) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
+pub(in crate::testing::conformance) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
     Backlog {
         oldest_pending: None,
         ..backlog(fixture).await
     }
 }
 
-pub(super) async fn list<F: StoreFixture>(fixture: &F, selection: &Selection) -> Vec<StoredMessage> {
+pub(in crate::testing::conformance) async fn list<F: StoreFixture>(
+    fixture: &F,
+    selection: &Selection,
+) -> Vec<StoredMessage> {
     fixture
         .store()
         .list(selection, NonZeroU32::MAX)
@@ -333,27 +368,43 @@ pub(super) async fn list<F: StoreFixture>(fixture: &F, selection: &Selection) ->
 }
 
 /// One message as operators see it.
-pub(super) async fn shown<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> StoredMessage {
+pub(in crate::testing::conformance) async fn shown<F: StoreFixture>(
+    fixture: &F,
+    row: &FetchedRow,
+) -> StoredMessage {
     let mut listed = list(fixture, &Selection::id(id_of(row))).await;
     assert_eq!(listed.len(), 1, "a message is listed once by its id");
     listed.remove(0)
 }
 
-pub(super) async fn retry<F: StoreFixture>(fixture: &F, selection: &Selection) -> u64 {
+pub(in crate::testing::conformance) async fn retry<F: StoreFixture>(
+    fixture: &F,
+    selection: &Selection,
+) -> u64 {
     fixture.store().retry(selection).await.expect("retry answers")
 }
 
-pub(super) async fn skip<F: StoreFixture>(fixture: &F, selection: &Selection) -> u64 {
+pub(in crate::testing::conformance) async fn skip<F: StoreFixture>(
+    fixture: &F,
+    selection: &Selection,
+) -> u64 {
     fixture.store().skip(selection).await.expect("skip answers")
 }
 
-pub(super) async fn resume<F: StoreFixture>(fixture: &F, aggregate: &Aggregate) -> bool {
+pub(in crate::testing::conformance) async fn resume<F: StoreFixture>(
+    fixture: &F,
+    aggregate: &Aggregate,
+) -> bool {
     fixture.store().resume(aggregate).await.expect("resume answers")
 }
 
 /// Commits `ids`, leases everything, fails the first message of `a` and blocks the aggregate for `delay`. The other
 /// messages of `a` wait as well. Returns the leases.
-pub(super) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
+pub(in crate::testing::conformance) async fn with_blocked<F: StoreFixture>(
+    fixture: &F,
+    ids: &[&str],
+    delay: Duration,
+) -> Vec<Lease> {
     commit_each(fixture, ids).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -364,7 +415,7 @@ pub(super) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], del
 
 /// Commits `ids`, leases everything, and dead-letters the first message of `a`. Returns that message and the leases.
 /// The messages behind it are not waiting yet.
-pub(super) async fn with_dead<F: StoreFixture>(
+pub(in crate::testing::conformance) async fn with_dead<F: StoreFixture>(
     fixture: &F,
     ids: &[&str],
     halt: bool,
@@ -379,7 +430,11 @@ pub(super) async fn with_dead<F: StoreFixture>(
 
 /// Commits `ids`, leases everything, and blocks each of their aggregates for `delay`, so that all messages wait.
 /// Returns the leases.
-pub(super) async fn block_each<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
+pub(in crate::testing::conformance) async fn block_each<F: StoreFixture>(
+    fixture: &F,
+    ids: &[&str],
+    delay: Duration,
+) -> Vec<Lease> {
     commit_each(fixture, ids).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -393,7 +448,7 @@ pub(super) async fn block_each<F: StoreFixture>(fixture: &F, ids: &[&str], delay
     leases
 }
 
-pub(super) async fn blocked<F: StoreFixture>(fixture: &F) -> Vec<BlockedAggregate> {
+pub(in crate::testing::conformance) async fn blocked<F: StoreFixture>(fixture: &F) -> Vec<BlockedAggregate> {
     fixture
         .store()
         .blocked(NonZeroU32::MAX)

@@ -93,6 +93,11 @@ impl Log {
         self.written
     }
 
+    /// Up to where the log is freed. Ahead of the stored position, it is another log.
+    pub(in super::super::super) fn freed(&self) -> Position {
+        self.freed
+    }
+
     pub(in super::super::super) fn retained(&self) -> u64 {
         self.written.0 - self.freed.0
     }

@@ -1,0 +1,220 @@
+//! The promises that every log keeps, of a real PostgreSQL. Each test has its own schema, slot and publication.
+
+use std::sync::Mutex;
+
+use outbox_core::log::{Logged, MessageLog as _, Position};
+use outbox_core::testing::conformance::log::LogFixture;
+use outbox_core::testing::conformance::store::{
+    OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
+};
+use outbox_core::{Aggregate, Events, MessageId, MessageStatus};
+use outbox_log::PostgresLog;
+use outbox_sea_orm::{OutboxConfig, OutboxConnection, OutboxTransaction, SqlStore};
+use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::support::{Place, sleep};
+
+outbox_core::log_conformance!(
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    Fixture::open().await
+);
+
+struct Fixture {
+    place: Place,
+    store: SqlStore,
+    log: PostgresLog,
+    unseen: Mutex<Option<OutboxTransaction>>,
+}
+
+impl Fixture {
+    async fn open() -> Option<Self> {
+        let place = Place::open().await?;
+        Some(Self {
+            store: SqlStore::new(place.db.clone()),
+            log: place.log(),
+            place,
+            unseen: Mutex::new(None),
+        })
+    }
+
+    async fn record(&self, events: Events) -> Result<OutboxTransaction, Refused> {
+        let outbox = OutboxConnection::new(self.place.db.clone(), OutboxConfig::default());
+        let tx = outbox.begin().await?;
+        outbox_sea_orm::record(&tx, events).await?;
+        Ok(tx)
+    }
+
+    /// Drops the slot once nobody reads it.
+    async fn drop_slot(&self) {
+        let drop_slot = format!(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
+            self.place.name
+        );
+        while self.place.db.execute_unprepared(&drop_slot).await.is_err() {
+            sleep(10).await;
+        }
+    }
+}
+
+impl Drop for Fixture {
+    /// What belongs to the server and not to the schema must not stay, whatever the test has found: slots are few.
+    fn drop(&mut self) {
+        self.unseen.lock().unwrap().take();
+        let (db, name) = (self.place.db.clone(), self.place.name.clone());
+        let clean_up = async move {
+            let sessions = format!(
+                "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '{name}_log' AND active"
+            );
+            let slot = format!(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{name}_log'"
+            );
+            let _ended = db.execute_unprepared(&sessions).await;
+            for _ in 0..500 {
+                if db.execute_unprepared(&slot).await.is_ok() {
+                    break;
+                }
+                sleep(10).await;
+            }
+            let _gone = db
+                .execute_unprepared(&format!("DROP SCHEMA {name} CASCADE"))
+                .await;
+        };
+        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(clean_up));
+    }
+}
+
+impl StoreFixture for Fixture {
+    type Store = SqlStore;
+    type Open = Open;
+
+    fn capabilities(&self) -> StoreCapabilities {
+        StoreCapabilities {
+            overlapping_transactions: true,
+        }
+    }
+
+    fn store(&self) -> &SqlStore {
+        &self.store
+    }
+
+    async fn now(&self) -> OffsetDateTime {
+        let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let micros = self.place.number(sql).await;
+        OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000).unwrap()
+    }
+
+    async fn commit(&self, events: Events) -> Result<(), Refused> {
+        Ok(self.record(events).await?.commit().await?)
+    }
+
+    async fn roll_back(&self, events: Events) -> Result<(), Refused> {
+        Ok(self.record(events).await?.rollback().await?)
+    }
+
+    async fn begin(&self, events: Events) -> Result<Open, Refused> {
+        Ok(Open(self.record(events).await?))
+    }
+
+    async fn expire_leases(&self) {
+        self.place
+            .execute("UPDATE outbox_leases SET expires_at = clock_timestamp() - interval '1 second'")
+            .await;
+    }
+
+    async fn corrupt(&self, id: MessageId) {
+        let sql = format!("UPDATE outbox_messages SET headers = '[1]' WHERE id = '{id}'");
+        self.place.execute(&sql).await;
+    }
+
+    async fn rows(&self) -> Vec<RowState> {
+        let sql = "SELECT id, aggregate_type, aggregate_id, sequence, status::int8 AS status, attempts::int8 AS attempts \
+                   FROM outbox_messages ORDER BY row_id";
+        let statement = Statement::from_string(DbBackend::Postgres, sql);
+        let rows = self.place.db.query_all_raw(statement).await.unwrap();
+        rows.iter()
+            .map(|row| {
+                let text = |column| row.try_get::<String>("", column).unwrap();
+                RowState {
+                    id: row.try_get::<Uuid>("", "id").unwrap().into(),
+                    aggregate: Aggregate::new(text("aggregate_type"), text("aggregate_id")),
+                    sequence: row
+                        .try_get::<Option<i64>>("", "sequence")
+                        .unwrap()
+                        .map(|n| n.try_into().unwrap()),
+                    status: match row.try_get::<i64>("", "status").unwrap() {
+                        0 => MessageStatus::Pending,
+                        1 => MessageStatus::Published,
+                        3 => MessageStatus::Waiting,
+                        4 => MessageStatus::Logged,
+                        _ => MessageStatus::Dead,
+                    },
+                    attempts: row.try_get::<i64>("", "attempts").unwrap().try_into().unwrap(),
+                }
+            })
+            .collect()
+    }
+}
+
+impl LogFixture for Fixture {
+    type Log = PostgresLog;
+
+    fn log(&self) -> &PostgresLog {
+        &self.log
+    }
+
+    async fn write_elsewhere(&self) {
+        let _end: Position = self.log.written().await.unwrap();
+    }
+
+    async fn interrupt(&self) {
+        self.place.end_session().await;
+        // The server frees the slot when the session has ended.
+        let active = format!(
+            "SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{}_log' AND active",
+            self.place.name
+        );
+        while self.place.number(&active).await > 0 {
+            sleep(10).await;
+        }
+    }
+
+    async fn lose(&self) {
+        self.place.end_session().await;
+        self.drop_slot().await;
+    }
+
+    /// A transaction that is open stands for one whose commit waits for a standby server: both are under way for everybody else.
+    async fn commit_unseen(&self, events: Events) -> Vec<Logged> {
+        let tx = self.record(events).await.unwrap();
+        let sql = "SELECT id, (pg_current_xact_id()::text::numeric % 4294967296)::int8 AS transaction \
+                   FROM outbox_messages WHERE xmin = pg_current_xact_id()::xid ORDER BY row_id";
+        let statement = Statement::from_string(DbBackend::Postgres, sql);
+        let rows = tx.query_all_raw(statement).await.unwrap();
+        *self.unseen.lock().unwrap() = Some(tx);
+        rows.iter()
+            .map(|row| Logged {
+                id: row.try_get::<Uuid>("", "id").unwrap().into(),
+                transaction: row.try_get::<i64>("", "transaction").unwrap().try_into().unwrap(),
+            })
+            .collect()
+    }
+
+    async fn show(&self) {
+        let tx = self.unseen.lock().unwrap().take();
+        tx.unwrap().commit().await.unwrap();
+    }
+}
+
+struct Open(OutboxTransaction);
+
+impl OpenTransaction for Open {
+    async fn commit(self) {
+        self.0.commit().await.unwrap();
+    }
+
+    async fn roll_back(self) {
+        self.0.rollback().await.unwrap();
+    }
+}
