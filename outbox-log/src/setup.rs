@@ -80,6 +80,9 @@ impl PostgresLog {
     /// Takes the log down: new messages are pending again, and so is every logged message that may not be published. Then the slot and the publication are
     /// dropped. It may be called while services and relays run; a log relay publishes from the table afterwards, and a polling relay can take its place.
     ///
+    /// It ends the session of the relay that reads the slot, if the pool's user may do so; otherwise it waits until the relay has learned that its log is gone,
+    /// which takes up to half a minute while nothing is published.
+    ///
     /// # Errors
     ///
     /// [`LogError::Setup`] if the relay that reads the slot has not ended within 90 s; then call again. [`LogError::Failed`] otherwise.
@@ -93,25 +96,7 @@ impl PostgresLog {
         if is_known {
             turn_off(db, names).await?;
         }
-        let until = Instant::now() + READER_ENDS;
-        loop {
-            let sql =
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1";
-            match db.execute_raw(statement(sql, [names.slot.clone().into()])).await {
-                Ok(_) => break,
-                // The reader learns that it has to end when it stores its position, or now, if we may end its session.
-                Err(error) if sqlstate(&error).as_deref() == Some("55006") && Instant::now() < until => {
-                    sleep(Duration::from_millis(200)).await;
-                }
-                Err(error) if sqlstate(&error).as_deref() == Some("55006") => {
-                    return Err(setup(format!(
-                        "a relay still reads the slot {}; stop it and call again, because the slot keeps the server's disk",
-                        names.slot
-                    )));
-                }
-                Err(error) => return Err(failed("the replication slot could not be dropped")(error)),
-            }
-        }
+        drop_slot(db, names).await?;
         let sql = format!("DROP PUBLICATION IF EXISTS {}", names.slot);
         let dropped = db.execute_unprepared(&sql).await;
         dropped.map_err(failed("the publication could not be dropped"))?;
@@ -353,6 +338,33 @@ async fn turn_off(db: &DatabaseConnection, names: &Names) -> Result<(), LogError
         ],
     )
     .await
+}
+
+/// Waits until the reader has ended. It learns that it has to when it stores its position, or now, if we may end its session.
+async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    let until = Instant::now() + READER_ENDS;
+    let name = || [names.slot.clone().into()];
+    let sql = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1";
+    loop {
+        let Err(error) = db.execute_raw(statement(sql, name())).await else {
+            return Ok(());
+        };
+        match sqlstate(&error).as_deref() {
+            Some("55006") if Instant::now() < until => {}
+            Some("55006") => {
+                return Err(setup(format!(
+                    "a relay still reads the slot {}; stop it and call again, because the slot keeps the server's disk",
+                    names.slot
+                )));
+            }
+            _ => return Err(failed("the replication slot could not be dropped")(error)),
+        }
+        let end = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1";
+        if let Err(error) = db.execute_raw(statement(end, name())).await {
+            tracing::debug!(%error, "the session of the reader cannot be ended, it is waited for");
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// What is still logged was passed, so it is published: then the store's purge, replay and others know it. Page by page, by the primary key.

@@ -27,7 +27,10 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum What {
+    /// Polling relays.
     Relay,
+    /// Log relays, with polling relays beside them for the hand-overs. PostgreSQL and nats-server are killed as well.
+    Log,
     Inbox,
 }
 
@@ -43,9 +46,13 @@ enum Database {
 impl Options {
     fn backend(&self) -> Result<Option<Backend>> {
         match (self.database, self.what) {
+            (Database::Sqlite, What::Inbox) => Ok(None),
+            (Database::MariaDb | Database::Sqlite, What::Log) => Err(Failure::new(
+                "only PostgreSQL's log can be read; use --database postgres",
+            )),
+            (Database::Postgres, What::Log) => Ok(Some(Backend::PostgresProgram)),
             (Database::Postgres, _) => Ok(Some(Backend::Postgres)),
             (Database::MariaDb, _) => Ok(Some(Backend::MariaDb)),
-            (Database::Sqlite, What::Inbox) => Ok(None),
             (Database::Sqlite, What::Relay) => Err(Failure::new(
                 "several relays on one SQLite file are not supported; use --database postgres or mariadb",
             )),
@@ -57,19 +64,25 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let database = options.backend()?;
     let workspace = Workspace::load()?;
     let program = program::build(&workspace, program::STRESS, "chaos", &["--release"])?;
-    let wanted: Vec<Backend> = database.into_iter().chain([Backend::Nats]).collect();
+    let nats = match options.what {
+        What::Log => Backend::NatsProgram,
+        What::Relay | What::Inbox => Backend::Nats,
+    };
+    let wanted: Vec<Backend> = database.into_iter().chain([nats]).collect();
     let services = Services::start(&wanted, &workspace)?;
+    // Without a database the program makes a file of its own.
+    let database = database.map_or(Ok("sqlite"), |database| services.url(database))?;
+    let nats = services.url(nats)?;
     let mut command = tied(program);
-    command.arg(match options.what {
-        What::Relay => "relay",
-        What::Inbox => "inbox",
-    });
-    // The program makes a file of its own.
-    let database_url = database.map_or(Ok("sqlite"), |database| services.url(database))?;
-    command
-        .args(["--database-url", database_url])
-        .args(["--nats-url", services.url(Backend::Nats)?])
-        .args(&options.arguments);
+    match options.what {
+        What::Relay => command.args(["relay", "--database-url", database, "--nats-url", nats]),
+        What::Inbox => command.args(["inbox", "--database-url", database, "--nats-url", nats]),
+        What::Log => {
+            command.args(["relay", "--relay", "log", "--hand-overs", "12", "--faults", "120"]);
+            command.args(["--postgres-program", database, "--nats-program", nats])
+        }
+    };
+    command.args(&options.arguments);
     let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
     Ok(program::forward(status))
 }
@@ -104,5 +117,7 @@ mod tests {
         check("inbox", What::Inbox, Some(Some(Backend::Postgres)));
         check("inbox --database sqlite -- --only kills", What::Inbox, Some(None));
         check("relay --database sqlite", What::Relay, None);
+        check("log", What::Log, Some(Some(Backend::PostgresProgram)));
+        check("log --database mariadb", What::Log, None);
     }
 }

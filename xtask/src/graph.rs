@@ -36,7 +36,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "outbox-stress",
-        &["outbox-core", "outbox-inbox", "outbox-nats", "outbox-sea-orm"],
+        &[
+            "outbox-core",
+            "outbox-inbox",
+            "outbox-log",
+            "outbox-nats",
+            "outbox-sea-orm",
+        ],
     ),
     ("xtask", &[]),
 ];

@@ -11,6 +11,7 @@ mod failures;
 mod graph;
 mod lint;
 mod polyglot;
+mod postgres18;
 mod process;
 mod program;
 mod services;
@@ -50,12 +51,15 @@ enum Task {
     /// Measure throughput, latency, memory and the cost of writing, each against the driver alone.
     #[command(subcommand)]
     Bench(bench::What),
-    /// Kill and pause relays or consumers for minutes, and balance the books.
+    /// Kill and pause relays or consumers for minutes, and the servers of log relays, and balance the books.
     Chaos(chaos::Options),
     /// Check Debezium's Outbox Event Router over our tables, and the move from an outbox of its own; nightly.
     Debezium(debezium::Options),
     /// Run the services in other languages and the consumer in Python beside ours, in all stacks that can be installed; nightly.
     Polyglot(polyglot::Options),
+    /// Run the tests of the log relay and the store on PostgreSQL 18, which npm downloads; nightly.
+    #[command(name = "postgres18")]
+    Postgres18(postgres18::Options),
     /// Check formatting, house rules, clippy, features, documentation, licences and the crate graph.
     Lint,
     /// Run the relay in simulated worlds, one for each seed, in which everything goes wrong.
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         Task::Chaos(options) => chaos::run(&options),
         Task::Debezium(options) => debezium::run(&options),
         Task::Polyglot(options) => polyglot::run(&options),
+        Task::Postgres18(options) => postgres18::run(&options),
         Task::Lint => lint::run(),
         Task::Simulate(options) => simulate::run(&options),
         Task::Tidy => tidy::run(),

@@ -152,6 +152,19 @@ async fn a_user_who_may_not_read_slots_is_named_with_the_remedy() {
     place.close().await;
 }
 
+/// A relay learns that its log is gone when it stores its position, and stores none while nothing is published.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_is_taken_down_although_its_reader_stores_nothing() {
+    let Some(place) = Place::open().await else { return };
+    let log = place.log();
+    let reader = log.open().await.unwrap();
+    assert!(reader.is_some());
+    log.drop().await.unwrap();
+    assert!(!log.status().await.unwrap().exists);
+    drop(reader);
+    place.close().await;
+}
+
 /// The slot begins when open transactions have ended. Whoever holds it up is named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_is_slow_only_delays_the_set_up() {

@@ -1,4 +1,4 @@
-//! Small versions of `cargo xtask chaos`: relays are killed and paused; consumers receive copies, are killed and paused, and fail by themselves.
+//! Small versions of `cargo xtask chaos`: relays are killed and paused, and their servers killed; consumers receive copies, are killed and paused, and fail by themselves.
 //!
 //! The program balances the books and reports the result as its exit status; its unit tests check that it notices
 //! mistakes. These tests require that the books balance and that the faults happened.
@@ -39,15 +39,12 @@ fn check(database_url: &str) {
     assert!(count(failures, "ends") >= 3, "{failures}");
 }
 
-/// Three relays share a real outbox. Twelve times one of them is killed or stopped, often for longer than its leases last, while messages are written.
+/// Runs a small torture of relays with these further arguments, requires that the books balance, and returns the report.
 #[track_caller]
-fn check_relays(database_url: &str) {
-    let Some(nats_url) = backend_url("OUTBOX_TEST_NATS_URL") else {
-        return;
-    };
+fn torment_relays(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_chaos"))
-        .args(["relay", "--small", "--seed", "7", "--database-url", database_url])
-        .args(["--nats-url", &nats_url])
+        .args(["relay", "--small", "--seed", "7"])
+        .args(arguments)
         .output()
         .unwrap();
     let (stdout, stderr) = (
@@ -55,26 +52,96 @@ fn check_relays(database_url: &str) {
         String::from_utf8_lossy(&output.stderr),
     );
     assert!(output.status.success(), "{}\n{stdout}\n{stderr}", output.status);
-    let report: Value = serde_json::from_str(stdout.trim()).unwrap();
+    serde_json::from_str(stdout.trim()).unwrap()
+}
+
+/// Three relays share a real outbox. One of them is killed or stopped again and again, often for longer than its leases last, while messages are written.
+#[track_caller]
+fn check_relays(database_url: &str, further: &[&str], torments: u64) -> Option<Value> {
+    let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
+    let servers = ["--database-url", database_url, "--nats-url", &nats_url];
+    let report = torment_relays(&[&servers, further].concat());
     let count = |what: &str| report[what].as_u64().unwrap();
     assert_eq!((count("written"), count("committed")), (1_600, 1_600), "{report}");
-    assert_eq!(count("kills") + count("pauses"), 12, "{report}");
+    assert_eq!(count("kills") + count("pauses"), torments, "{report}");
     assert!(count("kills") > 0 && count("pauses") > 0, "{report}");
     assert_eq!(count("ends"), 0, "a relay ended by itself: {report}");
+    Some(report)
+}
+
+/// As [`check_relays`]; four times the slot is dropped under its reader, unless the log is off at that moment.
+#[track_caller]
+fn check_log_relays(further: &[&str]) {
+    if let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")
+        && let Some(report) = check_relays(&url, &[&["--relay", "log"], further].concat(), 8)
+    {
+        assert!(report["slots_dropped"].as_u64().unwrap() > 0, "{report}");
+    }
 }
 
 #[test]
 fn tormented_relays_balance_on_postgres() {
     if let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") {
-        check_relays(&url);
+        check_relays(&url, &[], 12);
     }
 }
 
 #[test]
 fn tormented_relays_balance_on_mariadb() {
     if let Some(url) = backend_url("OUTBOX_TEST_MARIADB_URL") {
-        check_relays(&url);
+        check_relays(&url, &[], 12);
     }
+}
+
+#[test]
+fn tormented_log_relays_balance() {
+    check_log_relays(&[]);
+}
+
+/// Three times the log is dropped and set up again, while polling relays and log relays are killed and paused, and four writers write.
+#[test]
+fn hand_overs_between_tormented_relays_balance() {
+    check_log_relays(&["--hand-overs", "3"]);
+}
+
+/// PostgreSQL and nats-server are killed three times each, log relays as well, and the slot is dropped. The commits that a kill meets may have happened or not.
+#[track_caller]
+fn check_killed_servers(further: &[&str]) {
+    let (Some(postgres), Some(nats)) = (
+        backend_url("OUTBOX_TEST_POSTGRES_BIN"),
+        backend_url("OUTBOX_TEST_NATS_CLUSTER_BIN"),
+    ) else {
+        return;
+    };
+    let servers = [
+        "--relay",
+        "log",
+        "--faults",
+        "15",
+        "--postgres-program",
+        &postgres,
+        "--nats-program",
+        &nats,
+    ];
+    let report = torment_relays(&[&servers, further].concat());
+    let count = |what: &str| report[what].as_u64().unwrap();
+    assert_eq!((count("postgres_kills"), count("nats_kills")), (3, 3), "{report}");
+    assert_eq!(count("kills") + count("pauses"), 6, "{report}");
+    assert_eq!(count("written") + count("undecided"), 1_600, "{report}");
+    assert!(
+        count("written") > 1_000,
+        "hardly anything was committed: {report}"
+    );
+}
+
+#[test]
+fn a_killed_postgres_under_log_relays_loses_nothing() {
+    check_killed_servers(&[]);
+}
+
+#[test]
+fn a_killed_postgres_in_the_middle_of_hand_overs_loses_nothing() {
+    check_killed_servers(&["--hand-overs", "3"]);
 }
 
 #[test]

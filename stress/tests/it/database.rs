@@ -5,28 +5,20 @@
 //! committed has had one effect, each other effect belongs to an order that may be, and none is there twice.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::{backend_url, free_port};
+use outbox_core::testing::backend_url;
 use outbox_core::{DomainEvent, Relay, RelayConfig};
 use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, Tx, idempotent_handler};
 use outbox_nats::{EventStream, connect, connect_options};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
-use rustix::process::{Pid, Signal, kill_process};
-use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement};
+use outbox_stress::private::{SOON, Server};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
-use tokio::net::TcpStream;
 
-/// A bound for every step.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
 const ORDERS: i64 = 300;
 /// The server is killed after each of these orders.
 const KILLED_AFTER: [i64; 3] = [60, 140, 220];
@@ -46,234 +38,6 @@ async fn book(event: Event<Paid>, tx: Tx<'_>) -> Result<(), HandlerError> {
     tx.execute_unprepared(&format!("INSERT INTO effects VALUES ({order})"))
         .await?;
     Ok(())
-}
-
-/// A server with a data folder of its own, which survives the server.
-pub(crate) struct Server {
-    folder: TempDir,
-    port: u16,
-    /// The command line that starts it, and the user that it runs as.
-    words: Vec<String>,
-    user: Option<u32>,
-    process: Option<Child>,
-    pub(crate) url: String,
-}
-
-impl Server {
-    fn postgres(program: &Path) -> Self {
-        let (folder, user, port) = prepare("postgres");
-        let data = folder.path().join("data");
-        let initdb = [
-            "--username=postgres",
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--locale=C",
-            "--no-sync",
-            "-D",
-        ];
-        let mut command = as_user(&program.with_file_name("initdb"), user, folder.path());
-        run(command.args(initdb).arg(&data));
-        // Nothing is synced to the disk: what the server has written is safe with the kernel, which is not killed.
-        let settings = [
-            "listen_addresses=127.0.0.1",
-            "unix_socket_directories=",
-            "fsync=off",
-        ];
-        let mut words = vec![
-            text(program),
-            "-D".to_owned(),
-            text(&data),
-            "-p".to_owned(),
-            port.to_string(),
-        ];
-        words.extend(
-            settings
-                .iter()
-                .flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]),
-        );
-        let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-        Self::new(folder, port, words, user, url)
-    }
-
-    pub(crate) fn mariadb(program: &Path) -> Self {
-        let (folder, user, port) = prepare("mysql");
-        let data = folder.path().join("data");
-        let mut command = as_user(
-            &beside_or_on_path(program, "mariadb-install-db"),
-            user,
-            folder.path(),
-        );
-        let options = [
-            "--no-defaults",
-            "--force",
-            "--skip-test-db",
-            "--skip-name-resolve",
-        ];
-        // Its temporary tables are named by a process id, so two that share a folder disturb each other.
-        run(command
-            .env("TMPDIR", folder.path())
-            .args(options)
-            .arg("--auth-root-authentication-method=normal")
-            .arg(format!("--datadir={}", text(&data))));
-        let account = folder.path().join("account.sql");
-        let sql = "CREATE DATABASE IF NOT EXISTS shop; CREATE USER IF NOT EXISTS 'shop'@'127.0.0.1' IDENTIFIED BY 'shop';\n\
-                   GRANT ALL PRIVILEGES ON *.* TO 'shop'@'127.0.0.1' WITH GRANT OPTION;\n";
-        fs::write(&account, sql.replace("; ", ";\n")).unwrap();
-        let words = vec![
-            text(program),
-            "--no-defaults".to_owned(),
-            format!("--datadir={}", text(&data)),
-            format!("--tmpdir={}", text(folder.path())),
-            format!("--init-file={}", text(&account)),
-            format!("--port={port}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            "--socket=mariadb.sock".to_owned(),
-            "--pid-file=mariadb.pid".to_owned(),
-            "--skip-name-resolve".to_owned(),
-            // Each commit is written to the kernel, which is not killed, and not synced to the disk.
-            "--innodb-flush-log-at-trx-commit=2".to_owned(),
-        ];
-        let url = format!("mysql://shop:shop@127.0.0.1:{port}/shop");
-        Self::new(folder, port, words, user, url)
-    }
-
-    fn new(folder: TempDir, port: u16, words: Vec<String>, user: Option<u32>, url: String) -> Self {
-        Self {
-            folder,
-            port,
-            words,
-            user,
-            process: None,
-            url,
-        }
-    }
-
-    /// Starts the server and waits until it listens. It may end at once while a process of its predecessor still has the data.
-    pub(crate) async fn start(&mut self) {
-        let started = async {
-            loop {
-                let mut process = self.spawn();
-                while process.try_wait().unwrap().is_none() {
-                    if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
-                        return process;
-                    }
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            }
-        };
-        match tokio::time::timeout(SOON, started).await {
-            Ok(process) => self.process = Some(process),
-            Err(_) => panic!("it does not start:\n{}", self.log()),
-        }
-    }
-
-    fn spawn(&self) -> Child {
-        let mut command = as_user(Path::new(&self.words[0]), self.user, self.folder.path());
-        let log = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.folder.path().join("log"))
-            .unwrap();
-        command
-            .args(&self.words[1..])
-            .stdout(log.try_clone().unwrap())
-            .stderr(log);
-        command.spawn().unwrap()
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
-    }
-
-    /// Kills the server with the processes that it has started, as a machine that loses its power would.
-    fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let children = children(process.id());
-            process.kill().unwrap();
-            for child in children.into_iter().filter_map(Pid::from_raw) {
-                // It may have ended together with its parent.
-                let _ = kill_process(child, Signal::KILL);
-            }
-            process.wait().unwrap();
-        }
-    }
-
-    pub(crate) async fn connect(&self, connections: u32) -> DatabaseConnection {
-        let connected = async {
-            loop {
-                let mut options = ConnectOptions::new(&self.url);
-                options
-                    .max_connections(connections)
-                    .acquire_timeout(Duration::from_secs(2))
-                    .sqlx_logging(false);
-                if let Ok(db) = Database::connect(options).await {
-                    return db;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        let connected = tokio::time::timeout(SOON, connected).await;
-        connected.unwrap_or_else(|_| panic!("no connection to port {}:\n{}", self.port, self.log()))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn text(path: &Path) -> String {
-    path.to_str().unwrap().to_owned()
-}
-
-/// A folder that the server's user may write to, that user if we are root, and a free port.
-fn prepare(name: &str) -> (TempDir, Option<u32>, u16) {
-    let folder = tempfile::tempdir().unwrap();
-    let is_root = rustix::process::geteuid().is_root();
-    let user = is_root.then(|| {
-        let output = Command::new("id").args(["-u", name]).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
-    });
-    chown(folder.path(), user, None).unwrap();
-    (folder, user, free_port())
-}
-
-/// Some servers refuse to run as root.
-fn as_user(program: &Path, user: Option<u32>, folder: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.current_dir(folder).stdin(Stdio::null());
-    if let Some(user) = user {
-        command.uid(user);
-    }
-    command
-}
-
-fn beside_or_on_path(program: &Path, name: &str) -> PathBuf {
-    let beside = program.with_file_name(name);
-    if beside.exists() { beside } else { name.into() }
-}
-
-/// The processes that a process has started. Without `/proc` there are none to be found; PostgreSQL's then end by themselves.
-fn children(parent: u32) -> Vec<i32> {
-    let of_parent = |entry: fs::DirEntry| {
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // The name of the program stands in brackets, and may contain spaces; state and parent follow.
-        let (_, rest) = stat.rsplit_once(')')?;
-        let is_child = rest.split_whitespace().nth(1)?.parse::<u32>().ok() == Some(parent);
-        is_child.then(|| entry.file_name().to_str()?.parse().ok())?
-    };
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter_map(of_parent).collect()
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
 /// What the writer knows of its orders, by order.
@@ -301,14 +65,14 @@ async fn write(db: DatabaseConnection, server: &mut Server) -> List {
             let killed = KILLED_AFTER.contains(&order);
             if killed {
                 // The next statement of everybody meets a dead server: this commit, the relay's settling, the consumer's transactions.
-                server.kill();
+                server.kill().unwrap();
             }
             match tx.commit().await {
                 Ok(()) => list.committed.insert(order),
                 Err(_) => list.undecided.insert(order),
             };
             if killed {
-                server.start().await;
+                server.start().await.unwrap();
             }
             break;
         }
@@ -328,21 +92,21 @@ async fn effects(db: &DatabaseConnection) -> BTreeMap<i64, i64> {
 }
 
 async fn check(mut server: Server, nats_url: &str) {
-    server.start().await;
-    let db = server.connect(4).await;
+    server.start().await.unwrap();
+    let db = server.connect(4).await.unwrap();
     outbox_sea_orm::migration::migrate(&db).await.unwrap();
     outbox_inbox::migration::migrate(&db).await.unwrap();
     db.execute_unprepared("CREATE TABLE effects (paid BIGINT NOT NULL)")
         .await
         .unwrap();
     let client = connect(nats_url, connect_options()).await.unwrap();
-    let name = format!("killed_{}", server.port);
+    let name = format!("killed_{}", server.port());
     let stream = EventStream::new(&name).with_prefix(&name).unwrap();
     stream.provision(&client).await.unwrap();
 
     let shutdown = CancellationToken::new();
     let relay = Relay::new(
-        SqlStore::new(server.connect(4).await),
+        SqlStore::new(server.connect(4).await.unwrap()),
         stream.publisher(client.clone()),
     )
     .with_config(
@@ -351,12 +115,15 @@ async fn check(mut server: Server, nats_url: &str) {
             .poll_max(Duration::from_millis(100)),
     );
     let pause = Duration::from_millis(100);
-    let inbox = Inbox::new(server.connect(8).await, stream.subscriber(client.clone()))
-        .with_router(Router::new().handler::<book>())
-        .with_config(InboxConfig::default().backoff(Backoff {
-            min: pause,
-            max: pause,
-        }));
+    let inbox = Inbox::new(
+        server.connect(8).await.unwrap(),
+        stream.subscriber(client.clone()),
+    )
+    .with_router(Router::new().handler::<book>())
+    .with_config(InboxConfig::default().backoff(Backoff {
+        min: pause,
+        max: pause,
+    }));
     let (of_relay, of_inbox) = (shutdown.clone(), shutdown.clone());
     let (relaying, handling) = (
         tokio::spawn(async move { relay.run(of_relay).await }),
@@ -412,7 +179,7 @@ async fn check(mut server: Server, nats_url: &str) {
 async fn a_killed_postgres_loses_and_doubles_nothing() {
     let program = backend_url("OUTBOX_TEST_POSTGRES_BIN");
     if let (Some(program), Some(nats_url)) = (program, backend_url("OUTBOX_TEST_NATS_URL")) {
-        check(Server::postgres(Path::new(&program)), &nats_url).await;
+        check(Server::postgres(Path::new(&program), &[]).unwrap(), &nats_url).await;
     }
 }
 
@@ -420,6 +187,6 @@ async fn a_killed_postgres_loses_and_doubles_nothing() {
 async fn a_killed_mariadb_loses_and_doubles_nothing() {
     let program = backend_url("OUTBOX_TEST_MARIADB_BIN");
     if let (Some(program), Some(nats_url)) = (program, backend_url("OUTBOX_TEST_NATS_URL")) {
-        check(Server::mariadb(Path::new(&program)), &nats_url).await;
+        check(Server::mariadb(Path::new(&program)).unwrap(), &nats_url).await;
     }
 }

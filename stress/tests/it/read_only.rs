@@ -10,10 +10,9 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::{MemoryBroker, backend_url};
 use outbox_core::{DomainEvent, Relay, RelayConfig};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
+use outbox_stress::private::{SOON, Server};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement};
 use serde::Serialize;
-
-use crate::database::{SOON, Server};
 
 /// More sessions than one attempt of the relay opens.
 const SESSIONS: i64 = 8;
@@ -78,9 +77,9 @@ async fn a_relay_waits_while_mariadb_only_reads() {
     let Some(program) = backend_url("OUTBOX_TEST_MARIADB_BIN") else {
         return;
     };
-    let mut server = Server::mariadb(Path::new(&program));
-    server.start().await;
-    let admin = Admin(server.connect(1).await);
+    let mut server = Server::mariadb(Path::new(&program)).unwrap();
+    server.start().await.unwrap();
+    let admin = Admin(server.connect(1).await.unwrap());
     outbox_sea_orm::migration::migrate(&admin.0).await.unwrap();
     admin
         .run("CREATE USER 'relay'@'127.0.0.1' IDENTIFIED BY 'relay'")
@@ -91,7 +90,7 @@ async fn a_relay_waits_while_mariadb_only_reads() {
     admin.record(1).await;
     admin.run("SET GLOBAL read_only = 1").await;
 
-    let mut options = ConnectOptions::new(server.url.replace("shop:shop", "relay:relay"));
+    let mut options = ConnectOptions::new(server.url().replace("shop:shop", "relay:relay"));
     options.max_connections(3).sqlx_logging(false);
     let store = SqlStore::new(Database::connect(options).await.unwrap());
     let backoff = Backoff {

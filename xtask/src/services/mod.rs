@@ -15,6 +15,7 @@ mod mariadb;
 mod nats;
 mod polyglot;
 mod postgres;
+mod postgres18;
 mod programs;
 mod prometheus;
 mod quiet;
@@ -32,6 +33,7 @@ use crate::workspace::Workspace;
 
 pub(crate) use crate::services::debezium::Debezium;
 pub(crate) use crate::services::polyglot::Stack;
+pub(crate) use crate::services::postgres18::programs as postgres18_programs;
 
 /// What tests or the demo need: a server, with a URL that they connect to, or a program or a folder, with its path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

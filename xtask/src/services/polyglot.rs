@@ -95,7 +95,7 @@ pub(super) fn node_modules(tools: &Path) -> Result<PathBuf> {
 }
 
 /// Both from the PATH, or both from PyPI.
-fn node_and_npm(tools: &Path) -> Result<(PathBuf, Command)> {
+pub(super) fn node_and_npm(tools: &Path) -> Result<(PathBuf, Command)> {
     let is_new_enough = |node: &PathBuf| version_of(node).is_some_and(|version| version.major >= NODE_MIN);
     if let (Some(node), Some(npm)) = (find("node").filter(is_new_enough), find("npm")) {
         return Ok((node, tied(npm)));

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::Result;
 
 /// Counts of the faults, and of the processes that ended.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Torment {
     /// Processes killed.
     pub(crate) kills: u32,
@@ -18,6 +18,17 @@ pub(crate) struct Torment {
     pub(crate) pauses: u32,
     /// Processes that ended by themselves.
     pub(crate) ends: u32,
+}
+
+impl Torment {
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            kills: self.kills + other.kills,
+            pauses: self.pauses + other.pauses,
+            ends: self.ends + other.ends,
+        }
+    }
 }
 
 /// The processes of a run. Dropping them kills them.

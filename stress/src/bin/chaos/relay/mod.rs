@@ -1,37 +1,59 @@
-//! Several relays over one outbox. At a fixed interval one of them is killed or paused.
+//! Several relays over one outbox. At a fixed interval one of them is killed or paused, or a server is killed and started again.
 //!
-//! Half of the messages are recorded before the relays start, the other half while relays are killed. When everything
-//! is settled, the committed messages are balanced against the stream, and the stream is compared with what the writer says it has written. Invariant:
-//! balanced means that no message is lost, invented, changed, out of order or unsettled.
+//! Half of the messages are recorded before the relays start, the other half while processes are killed. When everything is published and settled, the
+//! committed messages are balanced against the stream, and the stream is compared with what the writers say they have written. Invariant: balanced means
+//! that no message is lost, invented, changed, out of order or unsettled.
+//!
+//! Log relays end as they would in a service: when everything is on the stream, the log is dropped, and the table must hold nothing that is not published.
 
 mod books;
+mod child;
+mod log;
+mod servers;
 mod world;
 mod written;
 
+use std::cell::Cell;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use outbox_core::{Relay, RelayConfig};
-use outbox_nats::{EventStream, PublisherConfig};
-use outbox_sea_orm::SqlStore;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::Result;
 use crate::processes::{Processes, Torment};
-use crate::servers::{connect, names};
 use books::Books;
+use servers::{ServerKills, Servers};
 use world::World;
 use written::Written;
 
-/// The options of the program.
+pub(crate) use child::{Child, child};
+
+/// The options of the program. The last of several equal ones counts.
 #[derive(Args, Clone, Debug)]
+#[command(args_override_self = true)]
 pub(crate) struct Options {
     /// PostgreSQL or MariaDB, in which tables with a prefix of their own are made, and removed if all is well.
-    #[arg(long)]
-    database_url: String,
+    #[arg(long, required_unless_present = "postgres_program")]
+    database_url: Option<String>,
     /// A nats-server with JetStream.
-    #[arg(long)]
-    nats_url: String,
+    #[arg(long, required_unless_present = "nats_program")]
+    nats_url: Option<String>,
+    /// The program `postgres`, with `initdb` beside it: a server of our own, which is killed as well.
+    #[arg(long, conflicts_with = "database_url")]
+    postgres_program: Option<PathBuf>,
+    /// The program `nats-server`: a server of our own, which is killed as well.
+    #[arg(long, conflicts_with = "nats_url")]
+    nats_program: Option<PathBuf>,
+    /// What the relays read.
+    #[arg(long, value_enum, default_value_t = Way::Table)]
+    relay: Way,
+    /// How often the log is dropped and set up again while the second half is recorded. Every second relay polls then.
+    #[arg(long, default_value_t = 0)]
+    hand_overs: u32,
+    /// Concurrent writers, each with aggregates of its own.
+    #[arg(long, default_value_t = 4)]
+    writers: u32,
     /// The total number of messages.
     #[arg(long, default_value_t = 200_000)]
     messages: u32,
@@ -65,7 +87,7 @@ impl Options {
             aggregates: 40,
             relays: 3,
             every_ms: 250,
-            faults: Some(12),
+            faults: self.faults.or(Some(12)),
             ..self.clone()
         }
     }
@@ -76,13 +98,26 @@ impl Options {
     }
 }
 
+/// What a relay reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Way {
+    /// The table: polling relays.
+    Table,
+    /// The log of PostgreSQL: log relays, of which one reads.
+    Log,
+}
+
 /// The result of a run.
 #[derive(Debug, Serialize)]
 struct Report {
     seed: u64,
     seconds: f64,
+    hand_overs: u32,
+    slots_dropped: u32,
     #[serde(flatten)]
     torments: Torment,
+    #[serde(flatten)]
+    servers: ServerKills,
     #[serde(flatten)]
     books: Books,
     #[serde(flatten)]
@@ -93,101 +128,196 @@ struct Report {
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// Short, so that leases are lost often.
-const LEASE: Duration = Duration::from_millis(1500);
+pub(super) const LEASE: Duration = Duration::from_millis(1500);
 
 /// Returns whether the books balance.
 pub(crate) async fn run(options: &Options) -> Result<bool> {
     let options = &options.sized();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
     eprintln!("seed {seed}");
-    let world = World::make(options).await?;
+    let servers = Servers::start(options, seed).await?;
+    let world = World::make(options, &servers).await?;
+    if options.relay == Way::Log {
+        log::set_up(&world).await?;
+    }
     world.record(0..options.messages / 2, Duration::ZERO).await?;
     eprintln!("{} messages recorded, relays start", options.messages / 2);
     let began = Instant::now();
-    let arguments = [
-        "relay-child",
-        "--database-url",
-        &options.database_url,
-        "--nats-url",
-        &options.nats_url,
-        "--name",
-        &world.name,
-    ];
-    // Most pauses outlast the lease.
-    let mut relays = Processes::start(options.relays, &arguments, LEASE, seed)?;
-    let (writer, rest, time) = (
-        world.clone(),
-        options.messages / 2..options.messages,
-        options.time(),
-    );
-    let mut recording = tokio::spawn(async move { writer.record(rest, time).await });
-    let mut recorded = false;
-    loop {
-        tokio::time::sleep(Duration::from_millis(options.every_ms)).await;
-        relays.look_after()?;
-        let Torment { kills, pauses, .. } = relays.done();
-        let tormented = options.faults.is_some_and(|faults| kills + pauses >= faults);
-        if !tormented {
-            relays.torment_one()?;
-        }
-        if recording.is_finished() && !recorded {
-            (&mut recording).await??;
-            recorded = true;
-        }
-        let unsettled = world.unsettled().await?;
-        eprintln!("{unsettled} messages to go, {relays}");
-        if recorded && unsettled == 0 && (tormented || options.faults.is_none()) {
-            break;
-        }
-        if began.elapsed() > PATIENCE {
-            eprintln!("not settled after {PATIENCE:?}");
-            break;
-        }
+    let mut torture = Torture {
+        relays: Relays::start(options, &servers, &world.name, seed)?,
+        servers,
+        faults: 0,
+        slots_dropped: 0,
+    };
+    let is_settled = torture.until_settled(options, &world, began).await?;
+    if !is_settled {
+        eprintln!("not settled after {PATIENCE:?}");
     }
     let seconds = began.elapsed().as_secs_f64();
-    let torments = relays.stop().await?;
-    let books = world.balance().await?;
-    let written = world.compare().await?;
+    let torments = torture.relays.stop().await?;
+    let (books, written) = (world.balance().await?, world.compare().await?);
     let balanced = books.is_balanced() && written.is_balanced();
-    println!(
-        "{}",
-        serde_json::to_string(&Report {
-            seed,
-            seconds,
-            torments,
-            books,
-            written
-        })?
-    );
+    let report = Report {
+        seed,
+        seconds,
+        hand_overs: options.hand_overs,
+        slots_dropped: torture.slots_dropped,
+        torments,
+        servers: torture.servers.kills(),
+        books,
+        written,
+    };
+    println!("{}", serde_json::to_string(&report)?);
     if balanced {
         world.remove().await?;
     }
     Ok(balanced)
 }
 
-/// The arguments of a child.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Child {
-    #[arg(long)]
-    database_url: String,
-    #[arg(long)]
-    nats_url: String,
-    #[arg(long)]
-    name: String,
+/// The relays of a run: those that are started as [`Way`] says, and polling relays beside them.
+struct Relays {
+    groups: Vec<Processes>,
 }
 
-/// Runs one relay until it is told to stop or is killed.
-pub(crate) async fn child(options: &Child) -> Result<()> {
-    let db = connect(&options.database_url, 4).await?;
-    let store = SqlStore::new(db).with_names(&names(&options.name)?)?;
-    let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
-    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
-    let config = PublisherConfig::default().ack_timeout(LEASE / 3);
-    let publisher = stream.publisher(client).with_config(config);
-    let config = RelayConfig::default()
-        .lease_ttl(LEASE)
-        .poll_max(Duration::from_millis(100));
-    let relay = Relay::new(store, publisher).with_config(config);
-    relay.run(outbox_core::shutdown::on_signals()).await?;
-    Ok(())
+impl Relays {
+    fn start(options: &Options, servers: &Servers, name: &str, seed: u64) -> Result<Self> {
+        let polling = match options.hand_overs {
+            0 => 0,
+            _ => options.relays / 2,
+        };
+        let (way, table) = (of(options.relay), of(Way::Table));
+        let mut groups = Vec::new();
+        for (count, way) in [(options.relays - polling, &way), (polling, &table)] {
+            let arguments = [
+                "relay-child",
+                "--database-url",
+                servers.database_url(),
+                "--nats-url",
+                servers.nats_url(),
+                "--name",
+                name,
+                "--relay",
+                way,
+            ];
+            if count > 0 {
+                // Most pauses outlast the lease.
+                groups.push(Processes::start(count, &arguments, LEASE, seed)?);
+            }
+        }
+        Ok(Self { groups })
+    }
+
+    fn look_after(&mut self) -> Result<()> {
+        self.groups.iter_mut().try_for_each(Processes::look_after)
+    }
+
+    /// Kills or pauses a relay, of the groups in turns. Returns whether one was awake.
+    fn torment_one(&mut self, turn: u32) -> Result<bool> {
+        let groups = self.groups.len();
+        for group in 0..groups {
+            let group = &mut self.groups[(turn as usize + group) % groups];
+            let before = group.done();
+            group.torment_one()?;
+            if group.done() != before {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn stop(self) -> Result<Torment> {
+        let mut done = Torment::default();
+        for group in self.groups {
+            done = done.and(group.stop().await?);
+        }
+        Ok(done)
+    }
+}
+
+fn of(way: Way) -> String {
+    way.to_possible_value()
+        .map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// What is tormented, and how often it was.
+struct Torture {
+    relays: Relays,
+    servers: Servers,
+    faults: u32,
+    slots_dropped: u32,
+}
+
+impl Torture {
+    /// Records the second half of the messages under faults. Returns whether everything was published and settled in time.
+    async fn until_settled(&mut self, options: &Options, world: &World, began: Instant) -> Result<bool> {
+        let is_written = Cell::new(false);
+        let write = async {
+            let (half, time) = (options.messages / 2, options.time());
+            tokio::try_join!(
+                world.record(half..options.messages, time),
+                log::hand_over(world, options.hand_overs, time)
+            )?;
+            is_written.set(true);
+            crate::Result::Ok(())
+        };
+        let torment = async {
+            while !is_written.get() || options.faults.is_some() && !self.is_over(options) {
+                self.next(options, world).await?;
+            }
+            Ok(())
+        };
+        let both = async { tokio::try_join!(write, torment) };
+        match tokio::time::timeout(PATIENCE, both).await {
+            Ok(done) => drop(done?),
+            Err(_) => return Ok(false),
+        }
+        let mut log_is_on = options.relay == Way::Log;
+        while began.elapsed() < PATIENCE {
+            self.next(options, world).await?;
+            if log_is_on {
+                let missing = world.missing().await?;
+                eprintln!("{missing} messages to go, {}", self.torment());
+                if missing > 0 {
+                    continue;
+                }
+                log::take_down(world).await?;
+                log_is_on = false;
+            }
+            let unsettled = world.unsettled().await?;
+            eprintln!("{unsettled} messages to settle, {}", self.torment());
+            if unsettled == 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether all faults have happened. Without their number, they go on as long as there are messages.
+    fn is_over(&self, options: &Options) -> bool {
+        options.faults.is_some_and(|faults| self.faults >= faults)
+    }
+
+    /// Waits, and then lets one fault happen, unless all have: two of relays, then one of each server of our own, then one of the slot.
+    async fn next(&mut self, options: &Options, world: &World) -> Result<()> {
+        tokio::time::sleep(Duration::from_millis(options.every_ms)).await;
+        self.relays.look_after()?;
+        if self.is_over(options) {
+            return Ok(());
+        }
+        let (turn, own) = (self.faults, self.servers.own());
+        match turn as usize % (2 + own + usize::from(options.relay == Way::Log)) {
+            0 | 1 if !self.relays.torment_one(turn)? => return Ok(()),
+            0 | 1 => {}
+            server if server < 2 + own => self.servers.kill(server - 2).await?,
+            _ => self.slots_dropped += u32::from(log::drop_slot(world).await?),
+        }
+        self.faults += 1;
+        eprintln!("{}", self.torment());
+        Ok(())
+    }
+
+    fn torment(&self) -> String {
+        let relays: Vec<String> = self.relays.groups.iter().map(ToString::to_string).collect();
+        format!("relays: {}; {}", relays.join(" and "), self.servers.kills())
+    }
 }

@@ -1,19 +1,21 @@
-//! The stream against the writer's own list. Neither the tables nor the relays are asked, so a row that vanished is noticed too.
+//! The stream against the writers' own lists. Neither the tables nor the relays are asked, so a row that vanished is noticed too.
 
 use std::collections::{HashMap, HashSet};
 
 use async_nats::jetstream;
 use serde::Serialize;
 
-use super::world::Credited;
+use super::world::{Credited, Wrote};
 use crate::Result;
 
-/// The messages on the stream, compared with those that the writer committed.
+/// The messages on the stream, compared with those that the writers committed.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Written {
-    /// Events that the writer committed.
+    /// Events that the writers committed.
     pub(crate) written: u64,
-    /// Of those, events that are not on the stream, word by word.
+    /// Events whose commit was not answered, because the server was killed.
+    pub(crate) undecided: u64,
+    /// Of those that were committed, events that are not on the stream, word by word.
     pub(crate) missing: u64,
     /// Payloads on the stream that nobody wrote.
     pub(crate) foreign: u64,
@@ -23,9 +25,12 @@ pub(crate) struct Written {
 
 impl Written {
     /// `written` is in the order of the commits, `stream` in that of the stream.
-    pub(crate) fn compare(written: &[Credited], stream: &[Vec<u8>]) -> Result<Self> {
+    pub(crate) fn compare(written: &[Wrote], stream: &[Vec<u8>]) -> Result<Self> {
+        let (certain, undecided): (Vec<Wrote>, Vec<Wrote>) =
+            written.iter().copied().partition(|wrote| wrote.is_certain);
+        let written: Vec<Credited> = written.iter().map(|wrote| wrote.event).collect();
         let mut events: HashMap<Vec<u8>, Credited> = HashMap::new();
-        for event in written {
+        for event in &written {
             events.insert(serde_json::to_vec(event)?, *event);
         }
         let (mut seen, mut appeared, mut foreign) = (HashSet::new(), Vec::new(), 0);
@@ -36,7 +41,7 @@ impl Written {
                 None => foreign += 1,
             }
         }
-        let (expected, found) = (by_account(written), by_account(&appeared));
+        let (expected, found) = (by_account(&written), by_account(&appeared));
         let is_disordered = |account: &u32| {
             let appeared = |number: &u32| {
                 seen.contains(&Credited {
@@ -48,8 +53,12 @@ impl Written {
             found.get(account).is_some_and(|found| *found != expected)
         };
         Ok(Self {
-            written: written.len() as u64,
-            missing: written.iter().filter(|event| !seen.contains(event)).count() as u64,
+            written: certain.len() as u64,
+            undecided: undecided.len() as u64,
+            missing: certain
+                .iter()
+                .filter(|wrote| !seen.contains(&wrote.event))
+                .count() as u64,
             foreign,
             disordered: expected.keys().filter(|account| is_disordered(account)).count() as u64,
         })
@@ -99,18 +108,26 @@ mod tests {
     }
 
     fn compare(stream: &[Credited]) -> (u64, u64, u64) {
-        let written = [event(1, 1), event(2, 2), event(1, 3), event(2, 4)];
+        compare_with(stream, |_| true)
+    }
+
+    fn compare_with(stream: &[Credited], is_certain: fn(u32) -> bool) -> (u64, u64, u64) {
+        let written = [event(1, 1), event(2, 2), event(1, 3), event(2, 4)].map(|event| Wrote {
+            event,
+            is_certain: is_certain(event.number),
+        });
         let stream: Vec<_> = stream
             .iter()
             .map(|event| serde_json::to_vec(event).unwrap())
             .collect();
         let Written {
             written,
+            undecided,
             missing,
             foreign,
             disordered,
         } = Written::compare(&written, &stream).unwrap();
-        assert_eq!(written, 4);
+        assert_eq!(written + undecided, 4);
         (missing, foreign, disordered)
     }
 
@@ -128,5 +145,19 @@ mod tests {
         assert_eq!(compare(&overtaken), (0, 0, 1));
         let changed = [event(1, 1), event(2, 2), event(1, 3), event(1, 4)];
         assert_eq!(compare(&changed), (1, 1, 0));
+    }
+    #[test]
+    fn what_may_be_committed_may_be_missing_and_must_be_in_order() {
+        let is_certain = |number| number != 1;
+        let with = |stream: &[Credited]| compare_with(stream, is_certain);
+        assert_eq!(with(&[event(2, 2), event(1, 3), event(2, 4)]), (0, 0, 0));
+        assert_eq!(
+            with(&[event(1, 1), event(2, 2), event(1, 3), event(2, 4)]),
+            (0, 0, 0)
+        );
+        assert_eq!(
+            with(&[event(2, 2), event(1, 3), event(2, 4), event(1, 1)]),
+            (0, 0, 1)
+        );
     }
 }

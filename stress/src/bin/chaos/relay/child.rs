@@ -1,0 +1,102 @@
+//! One relay, as a process that may be killed.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use clap::Args;
+use outbox_core::log::LogRelay;
+use outbox_core::retry::Backoff;
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::{Relay, RelayConfig, RelayError, StoreError};
+use outbox_log::PostgresLog;
+use outbox_nats::{EventStream, PublisherConfig};
+use outbox_sea_orm::SqlStore;
+use tokio::time::sleep;
+
+use super::{LEASE, Way};
+use crate::Result;
+use crate::servers::{connect, names};
+
+/// How soon something is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The arguments of a child.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Child {
+    #[arg(long)]
+    database_url: String,
+    #[arg(long)]
+    nats_url: String,
+    #[arg(long)]
+    name: String,
+    #[arg(long, value_enum, default_value_t = Way::Table)]
+    relay: Way,
+}
+
+/// Runs one relay until it is told to stop or is killed.
+pub(crate) async fn child(options: &Child) -> Result<()> {
+    let shutdown = outbox_core::shutdown::on_signals();
+    let connected = until_done(&shutdown, || connect(&options.database_url, 4)).await;
+    let Some(db) = connected else { return Ok(()) };
+    let connected = until_done(&shutdown, || {
+        outbox_nats::connect(&options.nats_url, outbox_nats::connect_options())
+    });
+    let Some(client) = connected.await else {
+        return Ok(());
+    };
+    let names = names(&options.name)?;
+    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
+    let publisher = || {
+        let config = PublisherConfig::default().ack_timeout(LEASE / 3);
+        stream.publisher(client.clone()).with_config(config)
+    };
+    let store = || SqlStore::new(db.clone()).with_names(&names);
+    match options.relay {
+        Way::Table => {
+            let relay = Relay::new(store()?, publisher()).with_config(config());
+            relay.run(shutdown).await?;
+        }
+        Way::Log => loop {
+            let log = PostgresLog::new(db.clone(), &options.database_url)?
+                .named(&options.name)?
+                .with_names(&names);
+            let relay = LogRelay::new(store()?, log, publisher()).with_config(config());
+            match relay.run(shutdown.clone()).await {
+                Ok(_) => return Ok(()),
+                // The log is off now, and comes back.
+                Err(RelayError::Store(StoreError::Setup { .. })) => sleep(AGAIN).await,
+                Err(error) => return Err(error.into()),
+            }
+        },
+    }
+    Ok(())
+}
+
+fn config() -> RelayConfig {
+    // Servers that are killed are back at once.
+    let backoff = Backoff {
+        min: Duration::from_millis(50),
+        max: Duration::from_secs(1),
+    };
+    RelayConfig::default()
+        .lease_ttl(LEASE)
+        .poll_max(Duration::from_millis(100))
+        .backoff(backoff)
+}
+
+/// Tries until it succeeds, because the server may be away for a moment. `None`: the relay is to stop.
+async fn until_done<T, E: Display, F: Future<Output = std::result::Result<T, E>>>(
+    shutdown: &CancellationToken,
+    mut attempt: impl FnMut() -> F,
+) -> Option<T> {
+    let tried = async {
+        loop {
+            match attempt().await {
+                Ok(done) => return done,
+                Err(error) => eprintln!("a relay waits: {error}"),
+            }
+            sleep(AGAIN).await;
+        }
+    };
+    shutdown.run_until_cancelled(tried).await
+}

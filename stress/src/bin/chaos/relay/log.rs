@@ -1,0 +1,67 @@
+//! The log of a run: set up, dropped and set up again while writers write and relays are killed, and taken down in the end.
+//!
+//! The database may be killed in the middle of each step. The promise of `init` and `drop` is that the same call is made again then.
+
+use std::time::Duration;
+
+use outbox_log::LogError;
+
+use super::world::World;
+use crate::Result;
+
+/// How soon a step is tried again, and how often.
+const AGAIN: Duration = Duration::from_millis(100);
+const TRIES: u32 = 600;
+
+pub(crate) async fn set_up(world: &World) -> Result<()> {
+    repeat(async || world.log()?.init().await).await
+}
+
+pub(crate) async fn take_down(world: &World) -> Result<()> {
+    repeat(async || world.log()?.drop().await).await
+}
+
+/// Drops the log and sets it up again this many times, over this time.
+pub(crate) async fn hand_over(world: &World, times: u32, time: Duration) -> Result<()> {
+    let pause = time / (2 * times).max(1);
+    for n in 1..=times {
+        tokio::time::sleep(pause).await;
+        take_down(world).await?;
+        tokio::time::sleep(pause).await;
+        set_up(world).await?;
+        eprintln!("the log went and came back, {n} times");
+    }
+    Ok(())
+}
+
+/// Drops the slot under its reader, as an operator does by mistake. Returns whether there was one: the log may be off.
+pub(crate) async fn drop_slot(world: &World) -> Result<bool> {
+    let slot = format!("slot_name = '{}_log'", world.name);
+    let end =
+        format!("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE {slot} AND active");
+    let drop = format!("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE {slot}");
+    for _ in 0..TRIES {
+        world.execute(&end).await?;
+        match world.execute(&drop).await {
+            Ok(dropped) => return Ok(dropped == 1),
+            // Another relay was faster, and reads it.
+            Err(_) => tokio::time::sleep(AGAIN / 10).await,
+        }
+    }
+    Err("the slot cannot be dropped".into())
+}
+
+async fn repeat(mut step: impl AsyncFnMut() -> std::result::Result<(), LogError>) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        match step().await {
+            Ok(()) => return Ok(()),
+            Err(error @ LogError::Failed { .. }) if tries < TRIES => {
+                eprintln!("again: {}", outbox_core::describe(&error));
+                tries += 1;
+                tokio::time::sleep(AGAIN).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The servers of a run: given ones, which are left alone, and our own, which are killed.
+
+use std::fmt;
+use std::time::Duration;
+
+use outbox_stress::private::Server;
+use serde::Serialize;
+
+use super::Options;
+use crate::Result;
+
+/// A paused reader loses its session in this time, so that another relay takes over while it sleeps.
+const POSTGRES: [&str; 4] = [
+    "wal_level=logical",
+    "max_replication_slots=10",
+    "max_wal_senders=10",
+    "wal_sender_timeout=2s",
+];
+
+/// The longest time that a server is away.
+const AWAY_MAX: Duration = Duration::from_millis(1500);
+
+/// How often servers were killed.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub(crate) struct ServerKills {
+    postgres_kills: u32,
+    nats_kills: u32,
+}
+
+impl fmt::Display for ServerKills {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            postgres_kills,
+            nats_kills,
+        } = self;
+        write!(
+            f,
+            "PostgreSQL: {postgres_kills} kills; nats-server: {nats_kills} kills"
+        )
+    }
+}
+
+/// The servers of a run.
+pub(crate) struct Servers {
+    database_url: String,
+    nats_url: String,
+    own: Vec<Own>,
+    kills: ServerKills,
+    rng: fastrand::Rng,
+}
+
+enum Own {
+    Postgres(Server),
+    Nats(Server),
+}
+
+impl Servers {
+    /// Starts those that are to be our own.
+    pub(crate) async fn start(options: &Options, seed: u64) -> Result<Self> {
+        let mut servers = Self {
+            database_url: options.database_url.clone().unwrap_or_default(),
+            nats_url: options.nats_url.clone().unwrap_or_default(),
+            own: Vec::new(),
+            kills: ServerKills::default(),
+            rng: fastrand::Rng::with_seed(seed),
+        };
+        if let Some(program) = &options.postgres_program {
+            let mut server = Server::postgres(program, &POSTGRES)?;
+            server.start().await?;
+            servers.database_url = server.url().to_owned();
+            servers.own.push(Own::Postgres(server));
+        }
+        if let Some(program) = &options.nats_program {
+            let mut server = Server::nats(program)?;
+            server.start().await?;
+            servers.nats_url = server.url().to_owned();
+            servers.own.push(Own::Nats(server));
+        }
+        Ok(servers)
+    }
+
+    pub(crate) fn database_url(&self) -> &str {
+        &self.database_url
+    }
+
+    pub(crate) fn nats_url(&self) -> &str {
+        &self.nats_url
+    }
+
+    /// How many are our own.
+    pub(crate) fn own(&self) -> usize {
+        self.own.len()
+    }
+
+    pub(crate) fn kills(&self) -> ServerKills {
+        self.kills
+    }
+
+    /// Kills one of our own, and starts it again after a while. Returns when it listens.
+    pub(crate) async fn kill(&mut self, index: usize) -> Result<()> {
+        let server = match &mut self.own[index] {
+            Own::Postgres(server) => {
+                self.kills.postgres_kills += 1;
+                server
+            }
+            Own::Nats(server) => {
+                self.kills.nats_kills += 1;
+                server
+            }
+        };
+        server.kill()?;
+        tokio::time::sleep(AWAY_MAX.mul_f64(self.rng.f64())).await;
+        server.start().await
+    }
+}

@@ -1,0 +1,307 @@
+//! Database servers and a nats-server of a program's own, which it may kill.
+//!
+//! Each has a data folder of its own, which survives the server and is removed with the value. Nothing is synced to the disk: what a server has written is
+//! safe with the kernel, which is not killed.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use outbox_core::testing::free_port;
+use rustix::process::{Pid, Signal, kill_process};
+use sea_orm::{ConnectOptions, Database, DatabaseConnection};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+/// Why a server cannot be had, in words.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A bound for every step.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// A server with a data folder of its own, which survives the server. Dropping the value kills the server.
+#[derive(Debug)]
+pub struct Server {
+    folder: TempDir,
+    port: u16,
+    /// The command line that starts it, and the user that it runs as.
+    words: Vec<String>,
+    user: Option<u32>,
+    process: Option<Child>,
+    url: String,
+}
+
+impl Server {
+    /// A PostgreSQL. `program` has `initdb` beside it; `settings` are further ones, as `wal_level=logical`.
+    ///
+    /// # Errors
+    ///
+    /// If `initdb` fails.
+    pub fn postgres(program: &Path, settings: &[&str]) -> Result<Self, Failure> {
+        let (folder, user) = prepare("postgres")?;
+        let port = free_port();
+        let data = folder.path().join("data");
+        let initdb = [
+            "--username=postgres",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+            "-D",
+        ];
+        let mut command = as_user(&program.with_file_name("initdb"), user, folder.path());
+        run(command.args(initdb).arg(&data))?;
+        let mut words = vec![
+            text(program),
+            "-D".to_owned(),
+            text(&data),
+            "-p".to_owned(),
+            port.to_string(),
+        ];
+        let common = [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            "fsync=off",
+        ];
+        for setting in common.iter().chain(settings) {
+            words.extend(["-c".to_owned(), (*setting).to_owned()]);
+        }
+        let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+        Ok(Self::new(folder, port, words, user, url))
+    }
+
+    /// A MariaDB with a database and an administrator called `shop`.
+    ///
+    /// # Errors
+    ///
+    /// If its data cannot be made.
+    pub fn mariadb(program: &Path) -> Result<Self, Failure> {
+        let (folder, user) = prepare("mysql")?;
+        let port = free_port();
+        let data = folder.path().join("data");
+        let mut command = as_user(
+            &beside_or_on_path(program, "mariadb-install-db"),
+            user,
+            folder.path(),
+        );
+        let options = [
+            "--no-defaults",
+            "--force",
+            "--skip-test-db",
+            "--skip-name-resolve",
+        ];
+        // Its temporary tables are named by a process id, so two that share a folder disturb each other.
+        run(command
+            .env("TMPDIR", folder.path())
+            .args(options)
+            .arg("--auth-root-authentication-method=normal")
+            .arg(format!("--datadir={}", text(&data))))?;
+        let account = folder.path().join("account.sql");
+        let sql = "CREATE DATABASE IF NOT EXISTS shop; CREATE USER IF NOT EXISTS 'shop'@'127.0.0.1' IDENTIFIED BY 'shop';\n\
+                   GRANT ALL PRIVILEGES ON *.* TO 'shop'@'127.0.0.1' WITH GRANT OPTION;\n";
+        fs::write(&account, sql.replace("; ", ";\n"))?;
+        let words = vec![
+            text(program),
+            "--no-defaults".to_owned(),
+            format!("--datadir={}", text(&data)),
+            format!("--tmpdir={}", text(folder.path())),
+            format!("--init-file={}", text(&account)),
+            format!("--port={port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--socket=mariadb.sock".to_owned(),
+            "--pid-file=mariadb.pid".to_owned(),
+            "--skip-name-resolve".to_owned(),
+            // Each commit is written to the kernel.
+            "--innodb-flush-log-at-trx-commit=2".to_owned(),
+        ];
+        let url = format!("mysql://shop:shop@127.0.0.1:{port}/shop");
+        Ok(Self::new(folder, port, words, user, url))
+    }
+
+    /// A nats-server with JetStream.
+    ///
+    /// # Errors
+    ///
+    /// If there is no folder to be had.
+    pub fn nats(program: &Path) -> Result<Self, Failure> {
+        let folder = tempfile::tempdir()?;
+        let port = free_port();
+        let words = vec![
+            text(program),
+            "-a".to_owned(),
+            "127.0.0.1".to_owned(),
+            "-p".to_owned(),
+            port.to_string(),
+            "-js".to_owned(),
+            "-sd".to_owned(),
+            text(folder.path()),
+        ];
+        let url = format!("nats://127.0.0.1:{port}");
+        Ok(Self::new(folder, port, words, None, url))
+    }
+
+    fn new(folder: TempDir, port: u16, words: Vec<String>, user: Option<u32>, url: String) -> Self {
+        Self {
+            folder,
+            port,
+            words,
+            user,
+            process: None,
+            url,
+        }
+    }
+
+    /// Its address, the same after each start.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The port that it listens on, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Starts the server and waits until it listens. It may end at once while a process of its predecessor still has the data.
+    ///
+    /// # Errors
+    ///
+    /// If it does not listen in [`SOON`].
+    pub async fn start(&mut self) -> Result<(), Failure> {
+        let started = async {
+            loop {
+                let mut process = self.spawn()?;
+                while process.try_wait()?.is_none() {
+                    if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+                        return Ok::<_, Failure>(process);
+                    }
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        };
+        let started = tokio::time::timeout(SOON, started).await;
+        let process = started.map_err(|_| format!("it does not start:\n{}", self.log()))?;
+        self.process = Some(process?);
+        Ok(())
+    }
+
+    fn spawn(&self) -> Result<Child, Failure> {
+        let mut command = as_user(Path::new(&self.words[0]), self.user, self.folder.path());
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("log"))?;
+        command
+            .args(&self.words[1..])
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        Ok(command.spawn()?)
+    }
+
+    /// What it has printed.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Kills the server with the processes that it has started, as a machine that loses its power would. Does nothing if it does not run.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub fn kill(&mut self) -> Result<(), Failure> {
+        if let Some(mut process) = self.process.take() {
+            let children = children(process.id());
+            process.kill()?;
+            for child in children.into_iter().filter_map(Pid::from_raw) {
+                // It may have ended together with its parent.
+                let _ = kill_process(child, Signal::KILL);
+            }
+            process.wait()?;
+        }
+        Ok(())
+    }
+
+    /// Connects to a database, as soon as it answers.
+    ///
+    /// # Errors
+    ///
+    /// If it does not in [`SOON`].
+    pub async fn connect(&self, connections: u32) -> Result<DatabaseConnection, Failure> {
+        let connected = async {
+            loop {
+                let mut options = ConnectOptions::new(&self.url);
+                options
+                    .max_connections(connections)
+                    .acquire_timeout(Duration::from_secs(2))
+                    .sqlx_logging(false);
+                if let Ok(db) = Database::connect(options).await {
+                    return db;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let connected = tokio::time::timeout(SOON, connected).await;
+        Ok(connected.map_err(|_| format!("no connection to port {}:\n{}", self.port, self.log()))?)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // There is nobody to tell.
+        let _ = self.kill();
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// A folder that the server's user may write to, and that user if we are root.
+fn prepare(name: &str) -> Result<(TempDir, Option<u32>), Failure> {
+    let folder = tempfile::tempdir()?;
+    let mut user = None;
+    if rustix::process::geteuid().is_root() {
+        let output = Command::new("id").args(["-u", name]).output()?;
+        user = Some(String::from_utf8_lossy(&output.stdout).trim().parse()?);
+    }
+    chown(folder.path(), user, None)?;
+    Ok((folder, user))
+}
+
+/// Some servers refuse to run as root.
+fn as_user(program: &Path, user: Option<u32>, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.current_dir(folder).stdin(Stdio::null());
+    if let Some(user) = user {
+        command.uid(user);
+    }
+    command
+}
+
+fn beside_or_on_path(program: &Path, name: &str) -> PathBuf {
+    let beside = program.with_file_name(name);
+    if beside.exists() { beside } else { name.into() }
+}
+
+/// The processes that a process has started. Without `/proc` there are none to be found; PostgreSQL's then end by themselves.
+fn children(parent: u32) -> Vec<i32> {
+    let of_parent = |entry: fs::DirEntry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name of the program stands in brackets, and may contain spaces; state and parent follow.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let is_child = rest.split_whitespace().nth(1)?.parse::<u32>().ok() == Some(parent);
+        is_child.then(|| entry.file_name().to_str()?.parse().ok())?
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(of_parent).collect()
+}
+
+fn run(command: &mut Command) -> Result<(), Failure> {
+    let output = command.output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into()),
+    }
+}

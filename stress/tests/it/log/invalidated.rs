@@ -1,0 +1,90 @@
+//! A slot that the server gives up because it keeps too much (`max_slot_wal_keep_size`).
+
+use sea_orm::ConnectionTrait as _;
+
+use super::{Place, run_relay, until};
+
+/// Small segments are not to be had without another `initdb`: 16 MB each, of which the slot may keep two.
+const SETTINGS: [&str; 3] = [
+    "max_slot_wal_keep_size=32MB",
+    "min_wal_size=32MB",
+    "max_wal_size=64MB",
+];
+
+impl Place {
+    async fn is_lost(&self) -> bool {
+        self.log().status().await.unwrap().is_lost
+    }
+
+    /// Lets other tables write so much that the server gives the slot up, while events are recorded.
+    async fn lose_slot(&self) {
+        until("the server does not give the slot up", async || {
+            self.write(&["1", "2", "3"], 2).await;
+            self.db
+                .execute_unprepared(
+                    "SELECT pg_logical_emit_message(false, 'other', repeat('x', 1000)), pg_switch_wal()",
+                )
+                .await
+                .unwrap();
+            self.execute("CHECKPOINT").await;
+            self.is_lost().await
+        })
+        .await;
+    }
+}
+
+/// The relay was away for too long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_was_invalidated_while_no_relay_ran_is_repaired_from_the_table() {
+    let Some(place) = Place::private(&SETTINGS).await else {
+        return;
+    };
+    for _ in 0..3 {
+        place
+            .run(async {
+                place.write(&["1", "2", "3"], 20).await;
+                place.published().await;
+            })
+            .await;
+        place.lose_slot().await;
+        let published = place.rows(1).await;
+        place
+            .run(async {
+                place.write(&["1", "2", "3"], 20).await;
+                place.published().await;
+                until("the table publishes nothing", async || {
+                    place.rows(1).await > published
+                })
+                .await;
+            })
+            .await;
+        assert!(!place.is_lost().await);
+    }
+    place.assert_balanced().await;
+    place.close().await;
+}
+
+/// The relay runs and cannot read: its connection passes nothing on. The server ends its session and gives the slot up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_is_invalidated_under_a_relay_that_reads_loses_nothing() {
+    let Some(place) = Place::private(&SETTINGS).await else {
+        return;
+    };
+    let proxy = super::proxy::Proxy::in_front_of(&place.url).await;
+    let relay = place.relay_of(place.log_at(&proxy.url, &place.db), &place.db);
+    run_relay(&relay, async {
+        place.write(&["1", "2", "3"], 20).await;
+        place.published().await;
+        for _ in 0..3 {
+            proxy.hold_back();
+            place.lose_slot().await;
+            proxy.pass_on();
+            place.write(&["1", "2", "3"], 20).await;
+            place.published().await;
+        }
+    })
+    .await;
+    assert!(!place.is_lost().await);
+    place.assert_balanced().await;
+    place.close().await;
+}

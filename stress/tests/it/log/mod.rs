@@ -1,0 +1,345 @@
+//! Log relays on a real PostgreSQL and a real nats-server, where the broker refuses, slots are lost, connections fall silent and commits wait.
+//!
+//! Method: the writer keeps its own list. In the end each event of it is on the stream, nothing else is, and the events of each account first appear in the
+//! order of their commits. Relays that are killed are in `chaos.rs`.
+
+mod invalidated;
+mod modern;
+mod proxy;
+mod refused;
+mod silent;
+mod standby;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use outbox_core::log::{LogConfig, LogRelay};
+use outbox_core::retry::Backoff;
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::backend_url;
+use outbox_core::{DomainEvent, EventPolicy, Events, NewMessage, RelayConfig};
+use outbox_log::PostgresLog;
+use outbox_nats::async_nats::jetstream::{self, consumer, stream};
+use outbox_nats::{EventStream, JetStreamPublisher, connect, connect_options};
+use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
+use outbox_stress::private::{SOON, Server};
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "account", name = "credited")]
+struct Credited {
+    #[domain_event(aggregate_id)]
+    account: String,
+    /// Counts the events of the account.
+    number: u64,
+    filler: String,
+}
+
+/// A message on the stream.
+struct Arrived {
+    account: String,
+    number: u64,
+    stored_at: OffsetDateTime,
+}
+
+pub(super) type Relay = LogRelay<SqlStore, PostgresLog, JetStreamPublisher>;
+
+/// An outbox whose log is on, on a server of its own or in a schema of its own, and a stream.
+struct Place {
+    server: Option<Server>,
+    name: String,
+    url: String,
+    db: DatabaseConnection,
+    client: outbox_nats::async_nats::Client,
+    stream: EventStream,
+    /// How many events of each account are known to be committed.
+    committed: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Place {
+    /// A schema of its own on the server of all tests; `None` skips the test.
+    async fn shared() -> Option<Self> {
+        let url = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")?;
+        let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
+        Some(Self::make(None, url, &nats_url).await)
+    }
+
+    /// A server of its own with these settings; `None` skips the test.
+    async fn private(settings: &[&str]) -> Option<Self> {
+        let program = backend_url("OUTBOX_TEST_POSTGRES_BIN")?;
+        let nats_url = backend_url("OUTBOX_TEST_NATS_URL")?;
+        let settings = [&["wal_level=logical"], settings].concat();
+        let mut server = Server::postgres(Path::new(&program), &settings).unwrap();
+        server.start().await.unwrap();
+        // It answers from here on.
+        server.connect(1).await.unwrap().close().await.unwrap();
+        let url = server.url().to_owned();
+        Some(Self::make(Some(server), url, &nats_url).await)
+    }
+
+    async fn make(server: Option<Server>, url: String, nats_url: &str) -> Self {
+        let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);
+        let admin = Database::connect(&url).await.unwrap();
+        admin
+            .execute_unprepared(&format!("CREATE SCHEMA {name}"))
+            .await
+            .unwrap();
+        let client = connect(nats_url, connect_options()).await.unwrap();
+        let stream = EventStream::new(&name).with_prefix(&name).unwrap();
+        stream.provision(&client).await.unwrap();
+        let place = Self {
+            db: pool(&url, &name).await,
+            server,
+            name,
+            url,
+            client,
+            stream,
+            committed: Mutex::default(),
+        };
+        outbox_sea_orm::migration::migrate(&place.db).await.unwrap();
+        place.log().init().await.unwrap();
+        place
+    }
+
+    fn log(&self) -> PostgresLog {
+        self.log_at(&self.url, &self.db)
+    }
+
+    /// The log, read by way of this address.
+    fn log_at(&self, url: &str, db: &DatabaseConnection) -> PostgresLog {
+        let log = PostgresLog::new(db.clone(), url).unwrap();
+        log.named(&self.name).unwrap()
+    }
+
+    fn relay(&self) -> Relay {
+        self.relay_of(self.log(), &self.db)
+    }
+
+    fn relay_of(&self, log: PostgresLog, db: &DatabaseConnection) -> Relay {
+        let backoff = Backoff {
+            min: Duration::from_millis(20),
+            max: Duration::from_millis(200),
+        };
+        let config = RelayConfig::default()
+            .lease_ttl(Duration::from_millis(1_500))
+            .poll_max(Duration::from_millis(100))
+            .policy(EventPolicy::default().backoff(backoff))
+            .backoff(backoff);
+        let log_config = LogConfig::default().checkpoint_every(Duration::from_millis(100));
+        let publisher = self.stream.publisher(self.client.clone());
+        LogRelay::new(SqlStore::new(db.clone()), log, publisher)
+            .with_config(config)
+            .with_log_config(log_config)
+    }
+
+    /// Runs a log relay until `scenario` is over.
+    async fn run(&self, scenario: impl Future<Output = ()>) {
+        run_relay(&self.relay(), scenario).await;
+    }
+
+    /// Commits this many events of each account, one transaction for each event.
+    async fn write(&self, accounts: &[&str], each: u64) {
+        for _ in 0..each {
+            for account in accounts {
+                self.write_with(account, 1, |_| {}).await;
+            }
+        }
+    }
+
+    /// Commits events of one account in one transaction.
+    async fn write_with(&self, account: &str, count: u64, change: impl Fn(&mut Recorded)) {
+        let before = self.committed(account);
+        let mut events = Events::new();
+        for number in before + 1..=before + count {
+            let mut recorded = Recorded::default();
+            change(&mut recorded);
+            let event = Credited {
+                account: account.to_owned(),
+                number,
+                filler: "x".repeat(recorded.filler),
+            };
+            let message = NewMessage::from_event(&event).unwrap();
+            events.push(match recorded.available_at {
+                Some(at) => message.available_at(at),
+                None => message,
+            });
+        }
+        let outbox = OutboxConnection::new(self.db.clone(), OutboxConfig::default());
+        let tx = outbox.begin().await.unwrap();
+        outbox_sea_orm::record(&tx, events).await.unwrap();
+        tx.commit().await.unwrap();
+        *self
+            .committed
+            .lock()
+            .unwrap()
+            .entry(account.to_owned())
+            .or_default() += count;
+    }
+
+    fn committed(&self, account: &str) -> u64 {
+        let committed = self.committed.lock().unwrap();
+        committed.get(account).copied().unwrap_or_default()
+    }
+
+    async fn jetstream(&self) -> stream::Stream {
+        let context = jetstream::new(self.client.clone());
+        context.get_stream(&self.name).await.unwrap()
+    }
+
+    /// Changes the stream under the relay, as an operator does.
+    async fn reconfigure(&self, change: impl FnOnce(&mut stream::Config)) {
+        let mut config = self.jetstream().await.get_info().await.unwrap().config;
+        change(&mut config);
+        jetstream::new(self.client.clone())
+            .update_stream(config)
+            .await
+            .unwrap();
+    }
+
+    /// What is on the stream, in order.
+    async fn arrived(&self) -> Vec<Arrived> {
+        use futures_util::StreamExt as _;
+
+        let config = consumer::pull::Config {
+            ack_policy: consumer::AckPolicy::None,
+            ..consumer::pull::Config::default()
+        };
+        let consumer = self.jetstream().await.create_consumer(config).await.unwrap();
+        let expected = consumer.cached_info().num_pending;
+        let mut messages = consumer.messages().await.unwrap();
+        let mut arrived = Vec::new();
+        while (arrived.len() as u64) < expected {
+            let message = messages.next().await.unwrap().unwrap();
+            let event: Credited = serde_json::from_slice(&message.payload).unwrap();
+            arrived.push(Arrived {
+                stored_at: message.info().unwrap().published,
+                account: event.account,
+                number: event.number,
+            });
+        }
+        arrived
+    }
+
+    /// The numbers of each account, in the order in which they came first.
+    async fn numbers(&self) -> BTreeMap<String, Vec<u64>> {
+        let (mut numbers, mut known) = (BTreeMap::<String, Vec<u64>>::new(), HashSet::new());
+        for Arrived { account, number, .. } in self.arrived().await {
+            if known.insert((account.clone(), number)) {
+                numbers.entry(account).or_default().push(number);
+            }
+        }
+        numbers
+    }
+
+    /// Waits until all committed events of these accounts are on the stream.
+    async fn arrived_of(&self, accounts: &[&str]) {
+        until("an event did not arrive", async || {
+            let numbers = self.numbers().await;
+            let count = |account: &&str| numbers.get(*account).map_or(0, |numbers| numbers.len() as u64);
+            accounts
+                .iter()
+                .all(|account| count(account) >= self.committed(account))
+        })
+        .await;
+    }
+
+    /// Waits until each committed event is on the stream.
+    async fn published(&self) {
+        let accounts: Vec<String> = self.committed.lock().unwrap().keys().cloned().collect();
+        let accounts: Vec<&str> = accounts.iter().map(String::as_str).collect();
+        self.arrived_of(&accounts).await;
+    }
+
+    /// Nothing is lost, nothing was invented, and each account is in order.
+    async fn assert_balanced(&self) {
+        let committed = self.committed.lock().unwrap().clone();
+        let expected: BTreeMap<String, Vec<u64>> = committed
+            .into_iter()
+            .map(|(account, count)| (account, (1..=count).collect()))
+            .collect();
+        assert_eq!(self.numbers().await, expected);
+    }
+
+    async fn execute(&self, sql: &str) {
+        let done = self.db.execute_unprepared(sql).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        number(&self.db, sql).await
+    }
+
+    /// Messages that are the table's and not decided.
+    async fn in_table(&self) -> i64 {
+        self.number("SELECT count(*) FROM outbox_messages WHERE status IN (0, 3)")
+            .await
+    }
+
+    /// Number of rows with this status.
+    async fn rows(&self, status: i16) -> i64 {
+        self.number(&format!(
+            "SELECT count(*) FROM outbox_messages WHERE status = {status}"
+        ))
+        .await
+    }
+
+    /// Removes what outlives the test. A server of its own goes as a whole.
+    async fn close(self) {
+        let context = jetstream::new(self.client.clone());
+        context.delete_stream(&self.name).await.unwrap();
+        if self.server.is_none() {
+            self.log().drop().await.unwrap();
+            self.execute(&format!("DROP SCHEMA {} CASCADE", self.name)).await;
+        }
+    }
+}
+
+/// What is special about an event.
+#[derive(Default)]
+struct Recorded {
+    filler: usize,
+    available_at: Option<OffsetDateTime>,
+}
+
+async fn pool(url: &str, schema: &str) -> DatabaseConnection {
+    let mut options = ConnectOptions::new(url);
+    options
+        .max_connections(12)
+        .sqlx_logging(false)
+        .set_schema_search_path(schema);
+    Database::connect(options).await.unwrap()
+}
+
+async fn number(db: &DatabaseConnection, sql: &str) -> i64 {
+    let sql = format!("SELECT ({sql})::bigint AS n");
+    let statement = Statement::from_string(db.get_database_backend(), sql);
+    let row = db.query_one_raw(statement).await.unwrap().unwrap();
+    row.try_get("", "n").unwrap()
+}
+
+/// Runs a relay until `scenario` is over.
+async fn run_relay(relay: &Relay, scenario: impl Future<Output = ()>) {
+    let shutdown = CancellationToken::new();
+    let scenario = async {
+        scenario.await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    report.unwrap();
+}
+
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    // A silent connection is noticed after 40 s.
+    let outcome = tokio::time::timeout(2 * SOON, wait).await;
+    outcome.unwrap_or_else(|_| panic!("{what}"));
+}

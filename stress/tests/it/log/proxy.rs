@@ -1,0 +1,100 @@
+//! A TCP proxy in front of PostgreSQL. It can hold everything back, and its connections can fall silent, as if a firewall had forgotten them.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// What becomes of bytes.
+#[derive(Clone, Copy, Default)]
+struct Rule {
+    /// Nothing is passed on for the moment.
+    holds_back: bool,
+    /// Connections with a smaller number pass nothing on any more, and are not closed.
+    silent_below: usize,
+    /// The number of the next connection.
+    next: usize,
+}
+
+pub(super) struct Proxy {
+    pub(super) url: String,
+    rule: Arc<watch::Sender<Rule>>,
+}
+
+impl Proxy {
+    /// Listens on a free port of the loopback interface until the test's runtime ends.
+    pub(super) async fn in_front_of(url: &str) -> Self {
+        let (login, rest) = url.rsplit_once('@').unwrap();
+        let (server, path) = rest.split_once('/').unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let rule = Arc::new(watch::Sender::new(Rule::default()));
+        let (shared, server) = (rule.clone(), server.to_owned());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let mut number = 0;
+                shared.send_modify(|rule| {
+                    number = rule.next;
+                    rule.next += 1;
+                });
+                tokio::spawn(pass(client, server.clone(), number, shared.subscribe()));
+            }
+        });
+        Self {
+            url: format!("{login}@{address}/{path}"),
+            rule,
+        }
+    }
+
+    /// Nothing is passed on until [`Self::pass_on`].
+    pub(super) fn hold_back(&self) {
+        self.rule.send_modify(|rule| rule.holds_back = true);
+    }
+
+    pub(super) fn pass_on(&self) {
+        self.rule.send_modify(|rule| rule.holds_back = false);
+    }
+
+    /// The connections of now pass nothing on any more. New ones do.
+    pub(super) fn silence(&self) {
+        self.rule.send_modify(|rule| rule.silent_below = rule.next);
+    }
+}
+
+/// Passes bytes on in both directions. If one side ends, both end, but not for a client whose connection is silent.
+async fn pass(client: TcpStream, server: String, number: usize, rule: watch::Receiver<Rule>) {
+    let Ok(server) = TcpStream::connect(server).await else {
+        return;
+    };
+    let ((client_in, client_out), (server_in, server_out)) = (client.into_split(), server.into_split());
+    let (up, down) = (rule.clone(), rule);
+    tokio::select! {
+        () = copy(client_in, server_out, number, up) => {}
+        () = copy(server_in, client_out, number, down) => {}
+    }
+}
+
+async fn copy(
+    mut from: impl tokio::io::AsyncRead + Unpin,
+    mut to: impl tokio::io::AsyncWrite + Unpin,
+    number: usize,
+    mut rule: watch::Receiver<Rule>,
+) {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        // A silent connection waits here for ever; one that is held back, until it passes on.
+        let passes = rule.wait_for(|rule| !rule.holds_back && number >= rule.silent_below);
+        if passes.await.is_err() {
+            return;
+        }
+        let read = tokio::select! {
+            read = from.read(&mut buffer) => read,
+            _ = rule.changed() => continue,
+        };
+        let Ok(read @ 1..) = read else { return };
+        if to.write_all(&buffer[..read]).await.is_err() {
+            return;
+        }
+    }
+}

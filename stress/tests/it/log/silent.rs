@@ -1,0 +1,69 @@
+//! A replication connection that falls silent without being closed.
+
+use outbox_core::shutdown::CancellationToken;
+
+use super::proxy::Proxy;
+use super::{Place, run_relay, until};
+
+/// The server ends a session that has not answered for this long, so that the slot is free for another.
+const SETTINGS: [&str; 1] = ["wal_sender_timeout=3s"];
+
+/// The silent reader is replaced. It learns of that, and publishes nothing more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_relay_takes_over_from_a_reader_whose_connection_fell_silent() {
+    let Some(place) = Place::private(&SETTINGS).await else {
+        return;
+    };
+    let proxy = Proxy::in_front_of(&place.url).await;
+    let silent = place.relay_of(place.log_at(&proxy.url, &place.db), &place.db);
+    let other = place.relay();
+    let (of_silent, of_other) = (silent.health(), other.health());
+    let stop = CancellationToken::new();
+    let scenario = async {
+        until("nobody reads", async || of_silent.status().reads).await;
+        place.write(&["1", "2", "3"], 10).await;
+        place.published().await;
+        let second = async {
+            until("the other does not stand by", async || {
+                of_other.status().stands_by
+            })
+            .await;
+            proxy.silence();
+            place.write(&["1", "2", "3"], 10).await;
+            place.published().await;
+            assert!(of_other.status().reads);
+            until("the silent one does not notice", async || {
+                of_silent.status().stands_by && !of_silent.status().reads
+            })
+            .await;
+            place.write(&["1", "2", "3"], 10).await;
+            place.published().await;
+        };
+        run_relay(&other, second).await;
+        stop.cancel();
+    };
+    let (ended, ()) = tokio::join!(silent.run(stop.clone()), scenario);
+    ended.unwrap();
+    place.assert_balanced().await;
+    place.close().await;
+}
+
+/// Nobody else is there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_whose_replication_connection_fell_silent_opens_another() {
+    let Some(place) = Place::private(&SETTINGS).await else {
+        return;
+    };
+    let proxy = Proxy::in_front_of(&place.url).await;
+    let relay = place.relay_of(place.log_at(&proxy.url, &place.db), &place.db);
+    run_relay(&relay, async {
+        place.write(&["1", "2", "3"], 10).await;
+        place.published().await;
+        proxy.silence();
+        place.write(&["1", "2", "3"], 10).await;
+        place.published().await;
+    })
+    .await;
+    place.assert_balanced().await;
+    place.close().await;
+}

@@ -1,0 +1,116 @@
+//! Commits that wait for a standby server (`synchronous_standby_names`). They are in the log before anybody can see them in the table.
+
+use super::{Place, pool, run_relay, until};
+
+impl Place {
+    /// From here on commits wait for a standby server that does not exist, unless their session asks for none.
+    async fn commits_wait(&self) {
+        self.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+            .await;
+        self.execute("SELECT pg_reload_conf()").await;
+        until("the setting does not change", async || {
+            self.number("SELECT count(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting = 'nobody'")
+                .await
+                == 1
+        })
+        .await;
+    }
+
+    /// Waiting commits return, as they do when the operator gives the standby server up.
+    async fn commits_go_on(&self) {
+        self.execute("ALTER SYSTEM RESET synchronous_standby_names").await;
+        self.execute("SELECT pg_reload_conf()").await;
+    }
+
+    async fn until_waiting(&self, commits: i64) {
+        until("the commits do not wait", async || {
+            let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+            self.number(waiting).await >= commits
+        })
+        .await;
+    }
+}
+
+/// One of the events is refused while nobody can see it, so the table cannot adopt it yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_that_wait_for_a_standby_server_are_neither_lost_nor_overtaken() {
+    let Some(place) = Place::private(&[]).await else {
+        return;
+    };
+    let all = format!("{}.>", place.name);
+    let some = ["1", "3"].map(|account| format!("{}.account.{account}.>", place.name));
+    // The relay's own writes wait for no standby server.
+    let local = format!("{}?options[synchronous_commit]=local", place.url);
+    let db = pool(&local, &place.name).await;
+    let relay = place.relay_of(place.log_at(&place.url, &db), &db);
+    let scenario = async {
+        place.write(&["1", "2", "3"], 5).await;
+        place.published().await;
+        place.reconfigure(|config| config.subjects = some.to_vec()).await;
+        place.commits_wait().await;
+        let waiting = async {
+            tokio::join!(
+                place.write(&["1"], 1),
+                place.write(&["2"], 1),
+                place.write(&["3"], 1)
+            )
+        };
+        let meanwhile = async {
+            place.until_waiting(3).await;
+            until("nothing comes before it can be seen", async || {
+                let numbers = place.numbers().await;
+                numbers["1"].len() == 6 && numbers["3"].len() == 6
+            })
+            .await;
+            assert_eq!(
+                place.number("SELECT count(*) FROM outbox_messages").await,
+                15,
+                "the commits can be seen already"
+            );
+            place.commits_go_on().await;
+        };
+        tokio::join!(waiting, meanwhile);
+        place.write(&["1", "2", "3"], 5).await;
+        until("the table did not adopt what was refused", async || {
+            place.in_table().await > 0
+        })
+        .await;
+        place
+            .reconfigure(|config| config.subjects = vec![all.clone()])
+            .await;
+        place.write(&["1", "2", "3"], 5).await;
+        place.published().await;
+    };
+    run_relay(&relay, scenario).await;
+    place.assert_balanced().await;
+    place.close().await;
+}
+
+/// The relay's writes wait as well: it cannot store its position, and its leases run out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_whose_own_writes_wait_for_a_standby_server_goes_on_afterwards() {
+    let Some(place) = Place::private(&[]).await else {
+        return;
+    };
+    place
+        .run(async {
+            place.write(&["1", "2", "3"], 5).await;
+            place.published().await;
+            for _ in 0..3 {
+                place.commits_wait().await;
+                let write = async {
+                    tokio::join!(place.write(&["1"], 2), place.write(&["2", "3"], 2));
+                };
+                let release = async {
+                    // Two writers, and somebody of the relay.
+                    place.until_waiting(3).await;
+                    place.commits_go_on().await;
+                };
+                tokio::join!(write, release);
+                place.published().await;
+            }
+        })
+        .await;
+    place.assert_balanced().await;
+    place.close().await;
+}
