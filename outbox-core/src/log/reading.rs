@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -108,10 +108,12 @@ impl Shared {
             let window = self.window();
             (window.decided(), window.len())
         };
+        let status = *lock(&self.status);
         LogStatus {
             decided,
-            undecided,
-            ..*lock(&self.status)
+            // What an earlier reading has left comes again to the next.
+            undecided: if status.reads { undecided } else { 0 },
+            ..status
         }
     }
 
@@ -203,6 +205,15 @@ pub(super) struct Readings<L: MessageLog> {
     state: Mutex<Option<Reading>>,
     /// Held while a reading is opened.
     opening: tokio::sync::Mutex<Opening<L::Reader>>,
+    /// Ends the opening that is under way, whoever holds the lock.
+    opens: Mutex<Option<AbortHandle>>,
+}
+
+impl<L: MessageLog> Drop for Readings<L> {
+    /// An opening that is left alone would take the log for a moment, and keep it from another relay.
+    fn drop(&mut self) {
+        self.stop_opening();
+    }
 }
 
 /// The opening of the log. It goes on if its caller is dropped, and the next caller finds what came of it: a relay waits for its leases only for a moment.
@@ -234,6 +245,7 @@ impl<L: MessageLog> Readings<L> {
             shared,
             state: Mutex::new(None),
             opening: tokio::sync::Mutex::new(Opening { last: 0, task: None }),
+            opens: Mutex::new(None),
         }
     }
 
@@ -267,7 +279,9 @@ impl<L: MessageLog> Readings<L> {
         let log = self.log.clone();
         let task = opening.task.get_or_insert_with(|| {
             let opened = async move { within(OPEN_MAX, "the log could not be opened", log.open()).await };
-            tokio::spawn(opened)
+            let task = tokio::spawn(opened);
+            *lock(&self.opens) = Some(task.abort_handle());
+            task
         });
         let opened = task.await;
         opening.task = None;
@@ -315,12 +329,18 @@ impl<L: MessageLog> Readings<L> {
         }
     }
 
+    fn stop_opening(&self) {
+        if let Some(opens) = lock(&self.opens).take() {
+            opens.abort();
+        }
+    }
+
     /// Ends the reading, so that another relay can begin at once.
     pub(super) async fn close(&self) {
-        if let Ok(mut opening) = self.opening.try_lock()
-            && let Some(task) = opening.task.take()
-        {
-            task.abort();
+        self.stop_opening();
+        if let Ok(mut opening) = self.opening.try_lock() {
+            // With a reader that was opened and that nobody has asked for.
+            opening.task = None;
         }
         let reading = lock(&self.state).take();
         if let Some(mut reading) = reading {
@@ -372,7 +392,7 @@ impl<L: MessageLog> Running<L> {
                 _ = checkpoints.tick() => {
                     self.checkpoint().await?;
                     self.watch_retained().await?;
-                }
+                        }
                 event = self.reader.next(), if has_room => self.shared.take(event?),
                 () = self.shared.room.notified(), if !has_room => {}
             }
@@ -439,6 +459,6 @@ async fn answered<R>(call: impl Future<Output = Result<R, StoreError>>) -> Resul
 }
 
 /// A lock whose state is whole even if a thread panicked while it held it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
