@@ -19,7 +19,7 @@ use super::{LogConfig, LogEvent, LogReader, LogStatus, Logged, MessageLog, Posit
 use crate::failure::describe;
 use crate::message::MessageId;
 use crate::store::{StoreError, within};
-use crate::wake;
+use crate::{telemetry, wake};
 
 /// How often the database is asked how much of its disk the log keeps.
 const RETAINED_EVERY: Duration = Duration::from_secs(5);
@@ -115,6 +115,11 @@ impl Shared {
             undecided: if status.reads { undecided } else { 0 },
             ..status
         }
+    }
+
+    /// Shows how the log stands. Called when that changes, and with each checkpoint.
+    fn report(&self) {
+        telemetry::log(&self.status());
     }
 
     /// Something left the window.
@@ -293,6 +298,7 @@ impl<L: MessageLog> Readings<L> {
         });
         let Some(reader) = opened? else {
             lock(&self.shared.status).stands_by = true;
+            self.shared.report();
             return Ok(None);
         };
         let written = self.log.written().await?;
@@ -318,7 +324,10 @@ impl<L: MessageLog> Readings<L> {
         {
             let mut status = lock(&self.shared.status);
             (status.reads, status.stands_by) = (true, false);
+            // The next question shows both.
+            (status.retained, status.adopts) = (None, false);
         }
+        self.shared.report();
         let (stopped, ended) = (stop.clone(), has_ended.clone());
         let task = tokio::spawn(async move { running.run(stopped, ended).await });
         Reading {
@@ -350,6 +359,7 @@ impl<L: MessageLog> Readings<L> {
             }
         }
         lock(&self.shared.status).reads = false;
+        self.shared.report();
     }
 }
 
@@ -377,6 +387,7 @@ impl<L: MessageLog> Running<L> {
             }
         }
         lock(&self.shared.status).reads = false;
+        self.shared.report();
         has_ended.store(true, Ordering::Release);
         self.shared.news.notify_waiters();
         self.reader.close().await;
@@ -392,7 +403,8 @@ impl<L: MessageLog> Running<L> {
                 _ = checkpoints.tick() => {
                     self.checkpoint().await?;
                     self.watch_retained().await?;
-                        }
+                    self.shared.report();
+                }
                 event = self.reader.next(), if has_room => self.shared.take(event?),
                 () = self.shared.room.notified(), if !has_room => {}
             }
