@@ -15,7 +15,7 @@ static REMOTE: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::ne
 /// Tells the relays of this process that messages were committed. Call it after the commit, never before.
 pub fn notify() {
     #[cfg(feature = "testing")]
-    if isolation::notify() {
+    if isolation::notify(Wake::Local) {
         return;
     }
     COMMITS.send_modify(|commits| *commits = commits.wrapping_add(1));
@@ -23,6 +23,10 @@ pub fn notify() {
 
 /// Tells the relays of this process that another process has committed messages.
 pub fn notify_remote() {
+    #[cfg(feature = "testing")]
+    if isolation::notify(Wake::Remote) {
+        return;
+    }
     REMOTE.send_modify(|hints| *hints = hints.wrapping_add(1));
 }
 
@@ -47,8 +51,8 @@ impl Listener {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            local: subscribe(),
-            remote: REMOTE.subscribe(),
+            local: subscribe(Wake::Local),
+            remote: subscribe(Wake::Remote),
         }
     }
 
@@ -98,14 +102,15 @@ impl Default for LocalListener {
     }
 }
 
-#[cfg(not(feature = "testing"))]
-fn subscribe() -> watch::Receiver<u64> {
-    COMMITS.subscribe()
-}
-
-#[cfg(feature = "testing")]
-fn subscribe() -> watch::Receiver<u64> {
-    isolation::subscribe().unwrap_or_else(|| COMMITS.subscribe())
+fn subscribe(wake: Wake) -> watch::Receiver<u64> {
+    #[cfg(feature = "testing")]
+    if let Some(isolated) = isolation::subscribe(wake) {
+        return isolated;
+    }
+    match wake {
+        Wake::Local => COMMITS.subscribe(),
+        Wake::Remote => REMOTE.subscribe(),
+    }
 }
 
 #[cfg(feature = "testing")]
@@ -119,7 +124,10 @@ mod isolation {
 
     use tokio::sync::watch;
 
-    type Listeners = Vec<watch::Sender<u64>>;
+    use super::Wake;
+
+    /// Of local hints, and of remote ones.
+    type Listeners = [Vec<watch::Sender<u64>>; 2];
 
     thread_local! {
         static LISTENERS: RefCell<Option<Listeners>> = const { RefCell::new(None) };
@@ -130,13 +138,13 @@ mod isolation {
     #[must_use = "the isolation ends when this is dropped"]
     pub struct Isolation(Option<Listeners>);
 
-    /// Isolates this thread until the returned guard is dropped: commits and relays of this thread reach only each
-    /// other, except for [`notify_remote`](super::notify_remote).
+    /// Isolates this thread until the returned guard is dropped: hints and relays of this thread reach only each
+    /// other.
     ///
     /// For tests of relays on a paused clock: Tokio's clock may jump past a timer when another thread wakes a task, and
-    /// commits of other tests do that. Keep the guard on the same thread for as long as the test lasts.
+    /// hints of other tests do that. Keep the guard on the same thread for as long as the test lasts.
     pub fn isolate() -> Isolation {
-        Isolation(LISTENERS.replace(Some(Vec::new())))
+        Isolation(LISTENERS.replace(Some(Listeners::default())))
     }
 
     impl Drop for Isolation {
@@ -145,18 +153,19 @@ mod isolation {
         }
     }
 
-    pub(super) fn subscribe() -> Option<watch::Receiver<u64>> {
+    pub(super) fn subscribe(wake: Wake) -> Option<watch::Receiver<u64>> {
         LISTENERS.with_borrow_mut(|listeners| {
             let (sender, receiver) = watch::channel(0);
-            listeners.as_mut()?.push(sender);
+            listeners.as_mut()?[wake as usize].push(sender);
             Some(receiver)
         })
     }
 
     /// Returns false if this thread is not isolated.
-    pub(super) fn notify() -> bool {
+    pub(super) fn notify(wake: Wake) -> bool {
         LISTENERS.with_borrow_mut(|listeners| {
             let Some(listeners) = listeners else { return false };
+            let listeners = &mut listeners[wake as usize];
             listeners.retain(|listener| !listener.is_closed());
             for listener in listeners {
                 listener.send_modify(|commits| *commits = commits.wrapping_add(1));
@@ -181,5 +190,17 @@ mod tests {
         assert!(!passed_on.same_channel(&REMOTE.subscribe()));
         notify();
         while relay.woken().await != Wake::Local {}
+    }
+
+    /// A log relay of one test woke the relays of all others.
+    #[cfg(feature = "testing")]
+    #[tokio::test]
+    async fn remote_hints_of_an_isolated_thread_stay_on_it() {
+        let outside = Listener::new();
+        let _alone = isolate();
+        let mut inside = Listener::new();
+        assert!(!inside.remote.same_channel(&outside.remote));
+        notify_remote();
+        assert_eq!(inside.woken().await, Wake::Remote);
     }
 }

@@ -26,7 +26,10 @@
 //! * **After a crash** the messages behind the stored position come again, under the same ids. Those that the table has adopted meanwhile are left to it.
 //! * **One reader.** The database gives a log to one reader at a time. The other relays stand by, and one of them goes on when the reader is gone. A reader
 //!   that was replaced and does not know it yet can only make copies: it sends the same messages in the same order, and adopts only what is still logged.
+//! * **A reader that cannot publish** for as long as a lease lasts leaves the log for five seconds to any relay that stands by. If none takes it, the reader goes on,
+//!   and leaves it more and more seldom, every ten minutes at last.
 
+mod offer;
 mod reading;
 mod relay;
 mod status;
@@ -188,7 +191,8 @@ pub struct LogConfig {
     pub checkpoint_every: Duration,
     /// The most messages in memory that were read and are not decided. At least 1, default 10,000.
     pub window: usize,
-    /// The most bytes of their payloads; one message more may be in memory. Default 64 MiB.
+    /// The most bytes of their payloads; one message more may be in memory, and what the reader has received before it is asked for it: with `PostgresLog`
+    /// up to 256 messages, beginnings and ends of transactions. Default 64 MiB.
     pub window_bytes: usize,
     /// While the log keeps more bytes of the database's disk than this, the table adopts what is read, so that the log is freed. Default 1 GiB.
     pub retained_max: u64,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +19,7 @@ use super::{LogConfig, LogEvent, LogReader, LogStatus, Logged, MessageLog, Posit
 use crate::failure::describe;
 use crate::message::MessageId;
 use crate::store::{StoreError, within};
-use crate::wake;
+use crate::{telemetry, wake};
 
 /// How often the database is asked how much of its disk the log keeps.
 const RETAINED_EVERY: Duration = Duration::from_secs(5);
@@ -108,11 +108,18 @@ impl Shared {
             let window = self.window();
             (window.decided(), window.len())
         };
+        let status = *lock(&self.status);
         LogStatus {
             decided,
-            undecided,
-            ..*lock(&self.status)
+            // What an earlier reading has left comes again to the next.
+            undecided: if status.reads { undecided } else { 0 },
+            ..status
         }
+    }
+
+    /// Shows how the log stands. Called when that changes, and with each checkpoint.
+    fn report(&self) {
+        telemetry::log(&self.status());
     }
 
     /// Something left the window.
@@ -203,6 +210,15 @@ pub(super) struct Readings<L: MessageLog> {
     state: Mutex<Option<Reading>>,
     /// Held while a reading is opened.
     opening: tokio::sync::Mutex<Opening<L::Reader>>,
+    /// Ends the opening that is under way, whoever holds the lock.
+    opens: Mutex<Option<AbortHandle>>,
+}
+
+impl<L: MessageLog> Drop for Readings<L> {
+    /// An opening that is left alone would take the log for a moment, and keep it from another relay.
+    fn drop(&mut self) {
+        self.stop_opening();
+    }
 }
 
 /// The opening of the log. It goes on if its caller is dropped, and the next caller finds what came of it: a relay waits for its leases only for a moment.
@@ -234,6 +250,7 @@ impl<L: MessageLog> Readings<L> {
             shared,
             state: Mutex::new(None),
             opening: tokio::sync::Mutex::new(Opening { last: 0, task: None }),
+            opens: Mutex::new(None),
         }
     }
 
@@ -267,7 +284,9 @@ impl<L: MessageLog> Readings<L> {
         let log = self.log.clone();
         let task = opening.task.get_or_insert_with(|| {
             let opened = async move { within(OPEN_MAX, "the log could not be opened", log.open()).await };
-            tokio::spawn(opened)
+            let task = tokio::spawn(opened);
+            *lock(&self.opens) = Some(task.abort_handle());
+            task
         });
         let opened = task.await;
         opening.task = None;
@@ -279,6 +298,7 @@ impl<L: MessageLog> Readings<L> {
         });
         let Some(reader) = opened? else {
             lock(&self.shared.status).stands_by = true;
+            self.shared.report();
             return Ok(None);
         };
         let written = self.log.written().await?;
@@ -304,7 +324,10 @@ impl<L: MessageLog> Readings<L> {
         {
             let mut status = lock(&self.shared.status);
             (status.reads, status.stands_by) = (true, false);
+            // The next question shows both.
+            (status.retained, status.adopts) = (None, false);
         }
+        self.shared.report();
         let (stopped, ended) = (stop.clone(), has_ended.clone());
         let task = tokio::spawn(async move { running.run(stopped, ended).await });
         Reading {
@@ -315,12 +338,18 @@ impl<L: MessageLog> Readings<L> {
         }
     }
 
+    fn stop_opening(&self) {
+        if let Some(opens) = lock(&self.opens).take() {
+            opens.abort();
+        }
+    }
+
     /// Ends the reading, so that another relay can begin at once.
     pub(super) async fn close(&self) {
-        if let Ok(mut opening) = self.opening.try_lock()
-            && let Some(task) = opening.task.take()
-        {
-            task.abort();
+        self.stop_opening();
+        if let Ok(mut opening) = self.opening.try_lock() {
+            // With a reader that was opened and that nobody has asked for.
+            opening.task = None;
         }
         let reading = lock(&self.state).take();
         if let Some(mut reading) = reading {
@@ -330,6 +359,7 @@ impl<L: MessageLog> Readings<L> {
             }
         }
         lock(&self.shared.status).reads = false;
+        self.shared.report();
     }
 }
 
@@ -357,6 +387,7 @@ impl<L: MessageLog> Running<L> {
             }
         }
         lock(&self.shared.status).reads = false;
+        self.shared.report();
         has_ended.store(true, Ordering::Release);
         self.shared.news.notify_waiters();
         self.reader.close().await;
@@ -374,6 +405,7 @@ impl<L: MessageLog> Running<L> {
                 _ = checkpoints.tick() => {
                     self.checkpoint().await?;
                     self.watch_retained().await?;
+                    self.shared.report();
                 }
                 event = self.reader.next(), if has_room => self.shared.take(event?),
                 () = self.shared.room.notified(), if !has_room => {}
@@ -441,6 +473,6 @@ async fn answered<R>(call: impl Future<Output = Result<R, StoreError>>) -> Resul
 }
 
 /// A lock whose state is whole even if a thread panicked while it held it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,16 +2,18 @@
 //!
 //! Invariants: a message is handed out only if its aggregate is not blocked and has nothing pending in the table; it leaves the window only when it is
 //! decided. Nothing is written on the way of a message that is published at the first attempt, and nothing is asked of the table while it holds no exceptions.
+//! The reading ends only when the relay has given back all partitions, so when nothing is on its way.
 //! A crash at any await leaves messages that are logged, which come again, or pending, which the relay of the table publishes.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::reading::{Exceptions, Readings, Shared};
+use super::offer::Offer;
+use super::reading::{Exceptions, Readings, Shared, lock};
 use super::window::Held;
 use super::{Logged, Look, LookRequest, MessageLog};
 use crate::message::{Aggregate, PARTITIONS};
@@ -36,8 +38,18 @@ pub(super) struct Undecided<L: MessageLog> {
     log: Arc<L>,
     shared: Arc<Shared>,
     readings: Readings<L>,
+    owned: Mutex<Owned>,
+    offer: Mutex<Offer>,
     /// The relay runs on, so a fetch waits for news. Otherwise it ends when everything is read.
     follows: bool,
+}
+
+/// The partitions that the relay owns. A reading serves them all.
+#[derive(Debug, Default)]
+struct Owned {
+    /// The number of the reading.
+    epoch: i64,
+    partitions: BTreeSet<u16>,
 }
 
 impl<L: MessageLog> Undecided<L> {
@@ -46,6 +58,8 @@ impl<L: MessageLog> Undecided<L> {
             readings: Readings::new(log.clone(), shared.clone()),
             log,
             shared,
+            owned: Mutex::default(),
+            offer: Mutex::default(),
             follows,
         }
     }
@@ -54,9 +68,13 @@ impl<L: MessageLog> Undecided<L> {
     fn candidates(&self, request: &FetchRequest<'_>) -> Candidates {
         let (mut found, mut bytes) = (Candidates::default(), 0_usize);
         let mut handed_out = HashMap::<&Aggregate, usize>::new();
+        let partitions: HashSet<u16> = request.leases.iter().map(|lease| lease.partition).collect();
         let window = self.shared.window();
         for held in window.undecided() {
             let row = &held.message.row;
+            if !partitions.contains(&row.partition) {
+                continue;
+            }
             let before = handed_out.entry(&row.aggregate).or_default();
             *before += usize::from(row.sequenced);
             if request.in_flight.binary_search(&row.row_id).is_ok() {
@@ -217,20 +235,40 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         self.log.preflight().await
     }
 
-    /// The log is not shared, so each relay is alone.
-    async fn announce(&self, _: OwnerId, _: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
-        let mut alone = Relays::default();
-        alone.count(fitness, 1);
-        Ok(alone)
+    /// The log is not shared, so each relay is alone. While it leaves the log to others, it is told of one that is fit, and so it hands everything over.
+    async fn announce(&self, _: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
+        let reads = self.readings.current().is_some();
+        let mut relays = Relays::default();
+        relays.count(fitness, 1);
+        if self.follows && lock(&self.offer).announced(fitness, reads, ttl) {
+            relays.count(Fitness::Fit, 1);
+        }
+        Ok(relays)
     }
 
     /// The relay that reads has all partitions, and the others have none. The epoch is the number of the reading.
     async fn acquire(&self, _: OwnerId, _: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+        if lock(&self.offer).is_away() {
+            return Ok(Vec::new());
+        }
         let Some(epoch) = self.readings.open().await? else {
+            lock(&self.offer).taken();
             return Ok(Vec::new());
         };
-        let partitions = 0..max.min(PARTITIONS);
-        Ok(partitions.map(|partition| Lease { partition, epoch }).collect())
+        let mut owned = lock(&self.owned);
+        if owned.epoch != epoch {
+            *owned = Owned {
+                epoch,
+                ..Owned::default()
+            };
+        }
+        let free = (0..PARTITIONS).filter(|partition| !owned.partitions.contains(partition));
+        let taken: Vec<u16> = free.take(usize::from(max)).collect();
+        owned.partitions.extend(&taken);
+        Ok(taken
+            .into_iter()
+            .map(|partition| Lease { partition, epoch })
+            .collect())
     }
 
     async fn renew(&self, _: OwnerId, leases: &[Lease], _: Duration) -> Result<Vec<Lease>, StoreError> {
@@ -239,10 +277,20 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(leases.iter().filter(lasts).copied().collect())
     }
 
+    /// Partitions of which a message is on its way are given back later.
     async fn release(&self, _: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
-        let current = self.readings.current();
-        if leases.iter().any(|lease| Some(lease.epoch) == current) {
+        let is_last = {
+            let mut owned = lock(&self.owned);
+            let given = leases.iter().filter(|lease| lease.epoch == owned.epoch);
+            let given: Vec<u16> = given.map(|lease| lease.partition).collect();
+            given.iter().for_each(|partition| {
+                owned.partitions.remove(partition);
+            });
+            !given.is_empty() && owned.partitions.is_empty() && self.readings.current() == Some(owned.epoch)
+        };
+        if is_last {
             self.readings.close().await;
+            lock(&self.offer).closed();
         }
         Ok(())
     }
@@ -261,7 +309,13 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let until = Instant::now() + if self.follows { LINGER } else { CATCH_UP };
         let mut committed = None;
         loop {
-            self.readings.check()?;
+            if let Err(error) = self.readings.check() {
+                // The log was left to others while the fetch waited.
+                return match lock(&self.owned).partitions.is_empty() {
+                    true => Ok(Fetched::default()),
+                    false => Err(error),
+                };
+            }
             let news = self.shared.news.notified();
             tokio::pin!(news);
             // Registered before the window is looked at, so that news in between are not missed.

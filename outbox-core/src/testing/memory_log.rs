@@ -56,6 +56,12 @@ impl MemoryLog {
         self.store.with_log(|log| log.write(steps));
     }
 
+    /// How often the log was opened.
+    #[must_use]
+    pub fn openings(&self) -> u64 {
+        self.store.with_log(|log| log.readings)
+    }
+
     /// Up to where the relay has stored that messages are decided.
     #[must_use]
     pub fn stored(&self) -> Position {

@@ -17,7 +17,7 @@ use super::*;
 
 /// How a relay reaches the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Open,
     /// No call is answered.
     Silent,
@@ -29,7 +29,7 @@ enum Way {
 
 /// The broker, as one relay reaches it.
 #[derive(Debug, Clone)]
-struct Reached {
+pub(super) struct Reached {
     broker: MemoryPublisher,
     way: Arc<Mutex<Way>>,
 }
@@ -41,14 +41,14 @@ const ACCOUNTS: u32 = 16;
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Reached {
-    fn new(broker: &MemoryBroker) -> Self {
+    pub(super) fn new(broker: &MemoryBroker) -> Self {
         Self {
             broker: broker.publisher(),
             way: Arc::new(Mutex::new(Way::Open)),
         }
     }
 
-    fn set(&self, way: Way) {
+    pub(super) fn set(&self, way: Way) {
         *self.way.lock().unwrap() = way;
     }
 

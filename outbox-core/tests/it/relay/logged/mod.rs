@@ -1,6 +1,7 @@
 //! The log relay over a store, a log and a broker in memory: one test per failure that it must survive.
 
 mod failures;
+mod hand_over;
 
 use outbox_core::log::{LogConfig, LogRelay, LogStatus, Position};
 use outbox_core::testing::{Ledger, MemoryLog};

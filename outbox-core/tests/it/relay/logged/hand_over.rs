@@ -1,0 +1,147 @@
+//! A reader that reaches the database and not the broker, and relays that stand by.
+
+use outbox_core::log::LogHealthCheck;
+use tokio::task::JoinHandle;
+
+use super::super::ailing::{Reached, Way};
+use super::*;
+
+/// Log relays of one outbox, each with its own connection to the broker.
+struct Readers {
+    logged: Logged,
+    ways: Vec<Reached>,
+    health: Vec<LogHealthCheck>,
+    stop: Vec<CancellationToken>,
+    runs: Vec<JoinHandle<RelayReport>>,
+    /// Dropped last.
+    _alone: outbox_core::wake::Isolation,
+}
+
+impl Readers {
+    /// The first of them reads, and the others stand by.
+    async fn of(relays: usize) -> Self {
+        let mut readers = Self {
+            logged: Logged::new(),
+            ways: Vec::new(),
+            health: Vec::new(),
+            stop: Vec::new(),
+            runs: Vec::new(),
+            _alone: outbox_core::wake::isolate(),
+        };
+        for number in 0..relays {
+            let (stop, reached) = (CancellationToken::new(), Reached::new(&readers.logged.broker));
+            let logged = &readers.logged;
+            let relay = LogRelay::new(logged.store.clone(), logged.log.clone(), reached.clone())
+                .with_config(quick().seed(Some(number as u64)));
+            readers.health.push(relay.health());
+            readers.ways.push(reached);
+            readers.stop.push(stop.clone());
+            readers
+                .runs
+                .push(tokio::spawn(async move { relay.run(stop).await.unwrap() }));
+            readers.until_reads(0).await;
+        }
+        readers
+    }
+
+    async fn until_reads(&self, reader: usize) {
+        let reads = async {
+            while !self.health[reader].status().reads {
+                sleep(100).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(3_600), reads)
+            .await
+            .unwrap_or_else(|_| panic!("relay {reader} does not read the log"));
+    }
+
+    /// Records messages each second for as long as this.
+    async fn record_for(&self, seconds: u32) {
+        for _ in 0..seconds {
+            credit(&self.logged.store, 8, 1);
+            sleep(1_000).await;
+        }
+    }
+
+    async fn end(self) {
+        self.logged.drained().await;
+        self.stop.iter().for_each(CancellationToken::cancel);
+        for run in self.runs {
+            run.await.unwrap();
+        }
+        let ledger = Ledger::of(&self.logged.store, &self.logged.broker);
+        ledger.assert_balanced();
+        assert_eq!(ledger.copies(), 0);
+    }
+}
+
+/// In production: expired credentials, a firewall, a node without a network to the broker. Everything stood still although another relay could publish.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_does_not_reach_the_broker_leaves_the_log_to_one_that_does() {
+    for way in [
+        Way::Silent,
+        Way::SilentToMessages,
+        Way::Refused(FailureClass::Transient),
+        Way::Refused(FailureClass::Configuration),
+    ] {
+        let readers = Readers::of(2).await;
+        readers.record_for(3).await;
+        readers.ways[0].set(way);
+        let cut_off = async {
+            readers.record_for(10).await;
+            readers.logged.drained().await;
+        };
+        tokio::time::timeout(quick().lease_ttl * 6, cut_off)
+            .await
+            .unwrap_or_else(|_| panic!("{way:?}: nothing is published"));
+        readers.until_reads(1).await;
+        readers.record_for(3_600).await;
+        assert!(
+            readers.health[1].status().reads,
+            "{way:?}: the log stays with the relay that can publish"
+        );
+
+        // It can publish again, and the other is gone.
+        readers.ways[0].set(Way::Open);
+        readers.stop[1].cancel();
+        readers.record_for(60).await;
+        readers.until_reads(0).await;
+        readers.end().await;
+    }
+}
+
+/// Nobody takes the log, so leaving it again and again would help nobody.
+#[tokio::test(start_paused = true)]
+async fn a_reader_alone_keeps_the_log_while_the_broker_is_away() {
+    let readers = Readers::of(1).await;
+    readers.ways[0].set(Way::Silent);
+    for _ in 0..120 {
+        credit(&readers.logged.store, 8, 1);
+        sleep(60_000).await;
+    }
+    let openings = readers.logged.log.openings();
+    assert!((2..20).contains(&openings), "{openings}");
+    readers.ways[0].set(Way::Open);
+    readers.end().await;
+}
+
+/// The log goes from one to the other, ever more seldom, and the first that can publish keeps it.
+#[tokio::test(start_paused = true)]
+async fn the_log_comes_to_rest_with_the_relay_that_reaches_the_broker_first() {
+    let readers = Readers::of(3).await;
+    readers.ways.iter().for_each(|reached| reached.set(Way::Silent));
+    for _ in 0..120 {
+        credit(&readers.logged.store, 8, 1);
+        sleep(60_000).await;
+    }
+    let openings = readers.logged.log.openings();
+    assert!((3..60).contains(&openings), "{openings}");
+    readers.ways[2].set(Way::Open);
+    readers.until_reads(2).await;
+    readers.record_for(3_600).await;
+    assert!(readers.health[2].status().reads);
+    let settled = readers.logged.log.openings();
+    readers.record_for(3_600).await;
+    assert_eq!(readers.logged.log.openings(), settled, "it stays there");
+    readers.end().await;
+}
