@@ -11,6 +11,7 @@
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
 //! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
 //! | how far is a consumer behind? | [`consumer`] |
+//! | which rights does each part need? | [`rights`] |
 //! | what could consumers not handle? | [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
 //!
 //! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`], [`apply_resume`] and [`apply_letters`]. No value holds a payload that is not masked, nor the address of a server.
@@ -27,6 +28,7 @@ mod consumers;
 mod letters;
 mod messages;
 mod relays;
+pub mod rights;
 mod serial;
 mod status;
 mod why;

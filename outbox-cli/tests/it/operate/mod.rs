@@ -5,6 +5,8 @@ mod changes;
 mod inbox;
 mod keys;
 mod lists;
+mod permissions;
 mod plant;
 mod reconcile;
+mod rights;
 mod why;
