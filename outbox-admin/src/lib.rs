@@ -11,6 +11,7 @@
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
 //! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
 //! | how far is a consumer behind? | [`consumer`] |
+//! | do database, stream, consumers and settings fit together? | [`doctor`] |
 //! | which rights does each part need? | [`rights`] |
 //! | what could consumers not handle? | [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
 //!
@@ -25,6 +26,7 @@
 
 mod change;
 mod consumers;
+pub mod doctor;
 mod letters;
 mod messages;
 mod relays;

@@ -3,6 +3,7 @@
 pub mod arguments;
 pub mod change;
 pub mod consumers;
+pub mod doctor;
 pub mod letters;
 pub mod messages;
 mod place;
@@ -26,6 +27,8 @@ use crate::failure::{CommandError, Outcome};
 pub enum OutboxCommand {
     /// How each outbox stands, and what somebody should look at.
     Status(status::StatusCommand),
+    /// Whether database, stream, consumers and settings fit together, and what mends what does not.
+    Doctor(doctor::DoctorCommand),
     /// Why a message, or the events of an aggregate, do not arrive.
     Why(why::WhyCommand),
     /// List messages, oldest first.
@@ -76,6 +79,7 @@ impl OutboxCommand {
     pub async fn run(self) -> Result<Outcome, CommandError> {
         match self {
             Self::Status(command) => command.run().await,
+            Self::Doctor(command) => command.run().await,
             Self::Why(command) => command.run().await,
             Self::List(command) => command.run().await,
             Self::Show(command) => command.run().await,

@@ -2,6 +2,7 @@
 
 mod answer;
 mod changes;
+mod doctor;
 mod inbox;
 mod keys;
 mod lists;
