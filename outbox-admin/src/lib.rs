@@ -9,6 +9,7 @@
 //! | which messages are there, and what is in one? | [`list`], [`show`] |
 //! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
+//! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`] |
 //! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
 //! | how far is a consumer behind? | [`consumer`] |
 //! | do database, stream, consumers and settings fit together? | [`doctor`] |
@@ -33,6 +34,7 @@ mod relays;
 pub mod rights;
 mod serial;
 mod status;
+mod timeline;
 mod why;
 mod words;
 
@@ -48,4 +50,5 @@ pub use letters::{
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
+pub use timeline::{Effect, EffectOutcome, EffectRow, Timeline, TimelineEvent, effects, timeline};
 pub use why::{Cause, Explanation, Finding, why_aggregate, why_message};

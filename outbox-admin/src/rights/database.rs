@@ -226,7 +226,7 @@ pub const GRANTS: &[Grant] = &[
     view("outbox_messages_readable", "SQL by hand"),
     view("outbox_dead_letters", "SQL by hand"),
     view("outbox_blocked", "SQL by hand"),
-    on(Role::Viewer, "inbox_messages", SELECT, "SQL by hand"),
+    on(Role::Viewer, "inbox_messages", SELECT, "doctor, timeline"),
     on(Role::Viewer, "inbox_sequences", SELECT, "SQL by hand"),
     on(
         Role::Viewer,

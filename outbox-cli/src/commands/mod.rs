@@ -14,6 +14,7 @@ pub mod relays;
 mod servers;
 pub mod status;
 mod text;
+pub mod timeline;
 pub mod why;
 
 use clap::Subcommand;
@@ -31,6 +32,8 @@ pub enum OutboxCommand {
     Doctor(doctor::DoctorCommand),
     /// Why a message, or the events of an aggregate, do not arrive.
     Why(why::WhyCommand),
+    /// What became of the events of an aggregate: recorded, published, and what each consumer has made of them.
+    Timeline(timeline::TimelineCommand),
     /// List messages, oldest first.
     List(messages::ListCommand),
     /// Show a message; with `--payload` its payload, masked.
@@ -81,6 +84,7 @@ impl OutboxCommand {
             Self::Status(command) => command.run().await,
             Self::Doctor(command) => command.run().await,
             Self::Why(command) => command.run().await,
+            Self::Timeline(command) => command.run().await,
             Self::List(command) => command.run().await,
             Self::Show(command) => command.run().await,
             Self::Blocked(command) => command.run().await,

@@ -24,6 +24,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("blocked", &["blocked"]),
     ("relays", &["relays"]),
     ("partitions", &["partitions"]),
+    ("timeline", &["timeline order/0", "timeline order/2"]),
     ("why", &["why order/0", "why {failed}", "why order/2"]),
     ("consumers list", &["consumers list"]),
     (

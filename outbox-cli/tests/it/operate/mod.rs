@@ -10,4 +10,5 @@ mod permissions;
 mod plant;
 mod reconcile;
 mod rights;
+mod timeline;
 mod why;

@@ -266,6 +266,8 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
         "blocked",
         "relays",
         "partitions",
+        "doctor --viewer",
+        "timeline order/0",
         "why order/0",
         "why order/1",
         "why order/2",
