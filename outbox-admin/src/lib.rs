@@ -11,6 +11,7 @@
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
 //! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`] |
 //! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
+//! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
 //! | how far is a consumer behind? | [`consumer`] |
 //! | do database, stream, consumers and settings fit together? | [`doctor`] |
 //! | which rights does each part need? | [`rights`] |
@@ -28,6 +29,7 @@
 mod change;
 mod consumers;
 pub mod doctor;
+mod forget;
 mod letters;
 mod messages;
 mod relays;
@@ -43,6 +45,7 @@ pub use change::{
     preview_resume,
 };
 pub use consumers::{ConsumerRow, consumer};
+pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use letters::{
     LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged, apply_letters, list_letters,
     preview_letters, show_letter,
@@ -52,3 +55,4 @@ pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, Timeline, TimelineEvent, effects, timeline};
 pub use why::{Cause, Explanation, Finding, why_aggregate, why_message};
+pub use words::quoted;

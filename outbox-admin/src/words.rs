@@ -1,4 +1,4 @@
-//! Numbers in sentences.
+//! Numbers in sentences, and names in commands.
 
 /// `1 message`, `2 messages`.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
@@ -9,7 +9,8 @@ pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
 }
 
 /// A name as an argument in a shell: in quotes, unless each shell takes it as it is.
-pub(crate) fn quoted(name: &str) -> String {
+#[must_use]
+pub fn quoted(name: &str) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-./:=@%+,".contains(character);
     // A word that begins with a dash would be an option.
     if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {

@@ -4,6 +4,7 @@ pub mod arguments;
 pub mod change;
 pub mod consumers;
 pub mod doctor;
+pub mod forget;
 pub mod letters;
 pub mod messages;
 mod place;
@@ -54,6 +55,8 @@ pub enum OutboxCommand {
     Resume(change::ResumeCommand),
     /// Count published messages that the stream has lost; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
+    /// Delete what the outbox holds of aggregates. Says what it would do, and its price; `--yes` does it.
+    Forget(forget::ForgetCommand),
     /// The dead letters of consumers.
     #[command(subcommand)]
     DeadLetters(letters::LettersCommand),
@@ -95,6 +98,7 @@ impl OutboxCommand {
             Self::Replay(command) => command.run(Change::Replay).await,
             Self::Resume(command) => command.run().await,
             Self::Reconcile(command) => command.run().await,
+            Self::Forget(command) => command.run().await,
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),

@@ -10,7 +10,7 @@ use clap::Args;
 use futures_util::TryStreamExt as _;
 use outbox::core::{Aggregate, Message, Selection, StreamSearch as _, describe};
 use outbox::nats::async_nats::jetstream;
-use outbox_admin::{Effect, EffectRow, Timeline, TimelineEvent, effects};
+use outbox_admin::{Effect, EffectRow, Timeline, TimelineEvent, effects, quoted};
 use time::OffsetDateTime;
 
 use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
@@ -63,7 +63,10 @@ impl TimelineCommand {
         }
         output::one(self.place.output, &timeline)?;
         if timeline.events.is_empty() {
-            say(&format!("next: outbox why {}", self.aggregate));
+            say(&format!(
+                "next: outbox why {}",
+                quoted(&self.aggregate.to_string())
+            ));
             return Ok(Outcome::NothingMatched);
         }
         Ok(Outcome::Well)

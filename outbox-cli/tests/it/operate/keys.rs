@@ -60,6 +60,8 @@ const COMMANDS: &[(&str, &[&str])] = &[
         ],
     ),
     ("resume with --yes", &["resume order/1 --yes"]),
+    ("forget without --yes", &["forget order/0"]),
+    ("forget with --yes", &["forget order/0 order/3 --yes"]),
     (
         "dead-letters retry, cancel-retry, discard without --yes",
         &["dead-letters retry {letter}", "dead-letters discard {letter}"],

@@ -3,6 +3,7 @@
 mod answer;
 mod changes;
 mod doctor;
+mod forget;
 mod inbox;
 mod keys;
 mod lists;

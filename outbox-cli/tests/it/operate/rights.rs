@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use outbox::core::Fitness;
 use outbox::core::testing::eventually;
-use outbox::sea_orm::migration::writers;
-use outbox::sea_orm::{OutboxConfig, OutboxConnection};
+use outbox::sea_orm::migration::{partitioned, writers};
+use outbox::sea_orm::{OutboxConfig, OutboxConnection, TableNames};
 use outbox_admin::rights::{GRANTS, Object, Role, When, grants};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, TransactionTrait as _};
 use uuid::Uuid;
@@ -45,7 +45,7 @@ fn database(kind: Kind) -> &'static str {
 }
 
 /// What the program prints for a role, in the schema of a place.
-fn printed(kind: Kind, place: &Place, roles: &[Role], user: &str) -> String {
+fn printed(kind: Kind, place: &Place, roles: &[Role], user: &str, more: &[&str]) -> String {
     let mut words = vec![
         "print",
         "grants",
@@ -59,18 +59,23 @@ fn printed(kind: Kind, place: &Place, roles: &[Role], user: &str) -> String {
     for role in roles {
         words.extend(["--role", role.as_str()]);
     }
+    words.extend(more);
     run(&words, &[]).expect(0).out
 }
 
 impl Login {
     pub(super) async fn new(kind: Kind, place: &Place, roles: &[Role]) -> Self {
+        Self::with(kind, place, roles, &[]).await
+    }
+
+    async fn with(kind: Kind, place: &Place, roles: &[Role], more: &[&str]) -> Self {
         let user = format!("r{}", &Uuid::now_v7().simple().to_string()[14..]);
         let create = match kind {
             Kind::Postgres => format!("CREATE ROLE {user} LOGIN PASSWORD 'secret'"),
             _ => format!("CREATE USER '{user}'@'%' IDENTIFIED BY 'secret'"),
         };
         place.db.execute_unprepared(&create).await.unwrap();
-        for statement in printed(kind, place, roles, &user)
+        for statement in printed(kind, place, roles, &user, more)
             .lines()
             .filter(|line| !line.starts_with("--"))
         {
@@ -318,6 +323,16 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
     for command in &changes {
         ask(&operator, command).expect(0);
     }
+    // What the replay has recorded would keep it from being forgotten.
+    let copies = format!(
+        "DELETE FROM {}.outbox_messages WHERE published_at IS NULL",
+        place.name
+    );
+    place.db.execute_unprepared(&copies).await.unwrap();
+    let refused = ask(&viewer, "forget order/0 --yes").expect(1);
+    assert!(refused.said.contains("denied"), "{refused:?}");
+    ask(&operator, "forget order/0 --dead-letters --yes").expect(0);
+    assert_eq!(place.count("outbox_messages", "aggregate_id = '0'").await, 0);
     viewer.close(kind, place).await;
     operator.close(kind, place).await;
     planted.close().await;
@@ -331,6 +346,28 @@ async fn a_viewer_of_postgres_reads_and_an_operator_changes() {
 #[tokio::test]
 async fn a_viewer_of_mariadb_reads_and_an_operator_changes() {
     a_viewer_reads_and_an_operator_changes(Kind::MariaDb).await;
+}
+
+/// With daily tables, the numbers of rows come from a sequence of its own.
+#[tokio::test]
+async fn the_rights_printed_for_daily_tables_are_enough_to_record() {
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    let names = TableNames::new().with_schema(&place.name).unwrap();
+    partitioned::migrate_with(&place.db, &names).await.unwrap();
+    for (more, is_enough) in [(&[][..], false), (&["--by-day"], true)] {
+        let writer = Login::with(Kind::Postgres, &place, &[Role::Writer], more).await;
+        let config = OutboxConfig::default().with_names(names.clone());
+        let outbox = OutboxConnection::new(writer.db.clone(), config);
+        let tx = outbox.begin().await.unwrap();
+        let (order_id, email) = ("1".to_owned(), String::new());
+        let recorded = outbox::sea_orm::record(&tx, [OrderPlaced { order_id, email }]).await;
+        assert_eq!(recorded.is_ok(), is_enough, "{recorded:?}");
+        drop(tx);
+        writer.close(Kind::Postgres, &place).await;
+    }
+    place.close().await;
 }
 
 #[test]
