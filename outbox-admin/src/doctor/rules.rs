@@ -43,7 +43,7 @@ pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
         );
     }
     if context.contains("is missing, from an older version") {
-        let next = "outbox relay run with `migrate = true`, or the SQL of docs/sql";
+        let next = "outbox migrate";
         return finding(
             Check::Tables,
             "the tables of this version, where `schema` and `prefix` say",

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod forget;
 pub mod letters;
 pub mod messages;
+pub mod migrate;
 mod place;
 pub mod print;
 pub mod reconcile;
@@ -57,6 +58,8 @@ pub enum OutboxCommand {
     Reconcile(reconcile::ReconcileCommand),
     /// Delete what the outbox holds of aggregates. Says what it would do, and its price; `--yes` does it.
     Forget(forget::ForgetCommand),
+    /// Say which tables are there, and print the SQL that makes them; `--yes` makes what is missing.
+    Migrate(migrate::MigrateCommand),
     /// The dead letters of consumers.
     #[command(subcommand)]
     DeadLetters(letters::LettersCommand),
@@ -99,6 +102,7 @@ impl OutboxCommand {
             Self::Resume(command) => command.run().await,
             Self::Reconcile(command) => command.run().await,
             Self::Forget(command) => command.run().await,
+            Self::Migrate(command) => command.run().await,
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),

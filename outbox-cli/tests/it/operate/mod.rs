@@ -7,6 +7,7 @@ mod forget;
 mod inbox;
 mod keys;
 mod lists;
+mod migrate;
 mod permissions;
 mod plant;
 mod reconcile;
