@@ -245,6 +245,29 @@ async fn the_rights_printed_for_mariadb_are_enough_from_the_save_to_the_dead_let
     the_printed_rights_are_enough_from_the_save_to_the_dead_letter(Kind::MariaDb).await;
 }
 
+/// The commands that change nothing, with those that say what a change would do.
+const READS: [&str; 19] = [
+    "status",
+    "list",
+    "blocked",
+    "relays",
+    "partitions",
+    "doctor --viewer",
+    "timeline order/0",
+    "why order/0",
+    "why order/1",
+    "why order/2",
+    "retry --all",
+    "skip --all",
+    "replay --all",
+    "resume order/2",
+    "consumers list",
+    "consumers lag billing",
+    "consumers pause billing --reason test",
+    "dead-letters list",
+    "dead-letters retry --consumer billing",
+];
+
 async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -265,30 +288,10 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
     };
     let letter = ask(&viewer, "dead-letters list -o name").expect(0).out;
     let (letter, halting) = (letter.trim_end(), halting.to_string());
-    let reads = [
-        "status",
-        "list",
-        "blocked",
-        "relays",
-        "partitions",
-        "doctor --viewer",
-        "timeline order/0",
-        "why order/0",
-        "why order/1",
-        "why order/2",
-        "retry --all",
-        "skip --all",
-        "replay --all",
-        "resume order/2",
-        "consumers list",
-        "consumers lag billing",
-        "consumers pause billing --reason test",
-        "dead-letters list",
-        "dead-letters retry --consumer billing",
-    ]
-    .map(str::to_owned)
-    .into_iter()
-    .chain([format!("show {halting}"), format!("dead-letters show {letter}")]);
+    let reads = READS
+        .map(str::to_owned)
+        .into_iter()
+        .chain([format!("show {halting}"), format!("dead-letters show {letter}")]);
     for command in reads {
         let answer = ask(&viewer, &command);
         assert!(matches!(answer.code, Some(0 | 3 | 4)), "{command}: {answer:?}");
