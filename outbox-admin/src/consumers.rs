@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::serial;
 use crate::status::{Reason, State};
-use crate::words::counted;
+use crate::words::{counted, quoted};
 
 /// How a consumer stands.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -62,7 +62,7 @@ impl ConsumerRow {
 
 fn reasons(consumer: &str, lag: &ConsumerLag) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    let next = |verb: &str| format!("outbox consumers {verb} {consumer}");
+    let next = |verb: &str| format!("outbox consumers {verb} {}", quoted(consumer));
     match (&lag.on_stream, &lag.paused) {
         (None, _) => reasons.push(Reason::new(
             State::Degraded,
@@ -89,7 +89,7 @@ fn reasons(consumer: &str, lag: &ConsumerLag) -> Vec<Reason> {
             "dead letter waits for a decision",
             "dead letters wait for a decision",
         );
-        let next = format!("outbox dead-letters list --consumer {consumer}");
+        let next = format!("outbox dead-letters list --consumer {}", quoted(consumer));
         reasons.push(Reason::new(State::Degraded, what, next));
     }
     reasons

@@ -121,10 +121,10 @@ pub async fn show_letter(
 /// Names that belong to CloudEvents, NATS, W3C and this library say nothing of a person. Nobody has said what the others hold.
 fn masked_header((name, value): &(String, String)) -> (String, String) {
     let plain = name.to_ascii_lowercase();
-    let is_own = ["ce-", "nats-", "outbox-", "trace"]
+    let is_own = ["ce-", "nats-", "outbox-"]
         .iter()
         .any(|own| plain.starts_with(own));
-    let shown = if is_own || plain == "content-type" {
+    let shown = if is_own || ["content-type", "traceparent", "tracestate"].contains(&plain.as_str()) {
         value
     } else {
         MASK
@@ -246,4 +246,20 @@ pub async fn apply_letters(
         LetterChange::Discard => letters.discard(selection).await?,
     };
     Ok(LettersChanged { change, dead_letters })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_of_the_application_is_masked_also_if_its_name_begins_like_one_of_ours() {
+        let shown = |name: &str| masked_header(&(name.to_owned(), "secret".to_owned())).1;
+        for name in ["traceparent", "Content-Type", "ce-id"] {
+            assert_eq!(shown(name), "secret", "{name}");
+        }
+        for name in ["trace-user", "tracer", "content-typed", "x"] {
+            assert_eq!(shown(name), MASK, "{name}");
+        }
+    }
 }

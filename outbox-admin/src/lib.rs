@@ -9,8 +9,12 @@
 //! | which messages are there, and what is in one? | [`list`], [`show`] |
 //! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
+//! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`] |
 //! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
+//! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
 //! | how far is a consumer behind? | [`consumer`] |
+//! | do database, stream, consumers and settings fit together? | [`doctor`] |
+//! | which rights does each part need? | [`rights`] |
 //! | what could consumers not handle? | [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
 //!
 //! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`], [`apply_resume`] and [`apply_letters`]. No value holds a payload that is not masked, nor the address of a server.
@@ -24,11 +28,15 @@
 
 mod change;
 mod consumers;
+pub mod doctor;
+mod forget;
 mod letters;
 mod messages;
 mod relays;
+pub mod rights;
 mod serial;
 mod status;
+mod timeline;
 mod why;
 mod words;
 
@@ -37,6 +45,7 @@ pub use change::{
     preview_resume,
 };
 pub use consumers::{ConsumerRow, consumer};
+pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use letters::{
     LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged, apply_letters, list_letters,
     preview_letters, show_letter,
@@ -44,4 +53,6 @@ pub use letters::{
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
+pub use timeline::{Effect, EffectOutcome, EffectRow, Timeline, TimelineEvent, effects, timeline};
 pub use why::{Cause, Explanation, Finding, why_aggregate, why_message};
+pub use words::quoted;

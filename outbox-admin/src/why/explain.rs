@@ -7,7 +7,7 @@ use outbox_core::{Fitness, FoundMessage, MessageStatus, StoredMessage};
 use super::facts::{Facts, Place, Subject};
 use super::{Cause, Finding};
 use crate::status::State;
-use crate::words::counted;
+use crate::words::{counted, quoted};
 
 /// The findings, the first one to be mended first. There is always one.
 pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
@@ -83,13 +83,19 @@ fn not_held(facts: &Facts) -> Finding {
                 "{aggregate} has recorded {}, and the outbox holds none of them: all were published, and their rows were deleted since",
                 counted(head.last_sequence, "message", "messages")
             ),
-            format!("outbox list --aggregate-type {}", aggregate.aggregate_type),
+            format!(
+                "outbox list --aggregate-type {}",
+                quoted(&aggregate.aggregate_type)
+            ),
         ),
         (Subject::Aggregate(aggregate), None) => (
             format!(
                 "{aggregate} has recorded nothing: check type and id, or its transaction was rolled back or is still open, or the aggregate was forgotten"
             ),
-            format!("outbox list --aggregate-type {}", aggregate.aggregate_type),
+            format!(
+                "outbox list --aggregate-type {}",
+                quoted(&aggregate.aggregate_type)
+            ),
         ),
     };
     finding(Cause::NotRecorded, State::Degraded, None, what, &[&next])
@@ -116,7 +122,8 @@ fn published(facts: &Facts, message: &FoundMessage) -> Finding {
             State::Degraded,
             Some(stored),
             format!(
-                "{name} was published and is no longer on the stream: its maximum age is over, it was purged, or the stream has lost data"
+                "{name} was published and is not on the stream where these settings would put it: its maximum age is over, it was purged, the stream has lost data, or it \
+                 was published in another mode (`strong`, `subject_shards`), on another subject"
             ),
             &[&format!("outbox replay {}", stored.id)],
         ),
@@ -244,7 +251,7 @@ fn behind(stored: &StoredMessage, first: &FoundMessage, blocked_for: Option<Dura
         (
             Cause::BehindFailed,
             what,
-            format!("outbox resume {}", stored.aggregate),
+            format!("outbox resume {}", quoted(&stored.aggregate.to_string())),
         )
     };
     Some(finding(cause, State::Degraded, Some(other), what, &[&next]))
@@ -273,7 +280,7 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
         error_of(stored)
     );
     let next = match stored.sequence {
-        Some(_) => format!("outbox resume {}", stored.aggregate),
+        Some(_) => format!("outbox resume {}", quoted(&stored.aggregate.to_string())),
         None => show,
     };
     Some(finding(

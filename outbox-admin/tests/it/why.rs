@@ -317,7 +317,7 @@ async fn a_published_message_is_on_the_stream_or_has_left_it_or_nobody_knows() {
     check(
         &why(&store, id).await,
         &[(Cause::LeftStream, State::Degraded)],
-        "no longer on the stream",
+        "is not on the stream where",
     );
     let away = async |_: &Message| Err("nats does not answer".to_owned());
     let explanation = why_message(&store, away, id).await.expect("explained");

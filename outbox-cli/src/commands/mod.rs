@@ -3,8 +3,11 @@
 pub mod arguments;
 pub mod change;
 pub mod consumers;
+pub mod doctor;
+pub mod forget;
 pub mod letters;
 pub mod messages;
+pub mod migrate;
 mod place;
 pub mod print;
 pub mod reconcile;
@@ -13,6 +16,7 @@ pub mod relays;
 mod servers;
 pub mod status;
 mod text;
+pub mod timeline;
 pub mod why;
 
 use clap::Subcommand;
@@ -26,8 +30,12 @@ use crate::failure::{CommandError, Outcome};
 pub enum OutboxCommand {
     /// How each outbox stands, and what somebody should look at.
     Status(status::StatusCommand),
+    /// Whether database, stream, consumers and settings fit together, and what mends what does not.
+    Doctor(doctor::DoctorCommand),
     /// Why a message, or the events of an aggregate, do not arrive.
     Why(why::WhyCommand),
+    /// What became of the events of an aggregate: recorded, published, and what each consumer has made of them.
+    Timeline(timeline::TimelineCommand),
     /// List messages, oldest first.
     List(messages::ListCommand),
     /// Show a message; with `--payload` its payload, masked.
@@ -48,6 +56,10 @@ pub enum OutboxCommand {
     Resume(change::ResumeCommand),
     /// Count published messages that the stream has lost; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
+    /// Delete what the outbox holds of aggregates. Says what it would do, and its price; `--yes` does it.
+    Forget(forget::ForgetCommand),
+    /// Say which tables are there, and print the SQL that makes them; `--yes` makes what is missing.
+    Migrate(migrate::MigrateCommand),
     /// The dead letters of consumers.
     #[command(subcommand)]
     DeadLetters(letters::LettersCommand),
@@ -76,7 +88,9 @@ impl OutboxCommand {
     pub async fn run(self) -> Result<Outcome, CommandError> {
         match self {
             Self::Status(command) => command.run().await,
+            Self::Doctor(command) => command.run().await,
             Self::Why(command) => command.run().await,
+            Self::Timeline(command) => command.run().await,
             Self::List(command) => command.run().await,
             Self::Show(command) => command.run().await,
             Self::Blocked(command) => command.run().await,
@@ -87,6 +101,8 @@ impl OutboxCommand {
             Self::Replay(command) => command.run(Change::Replay).await,
             Self::Resume(command) => command.run().await,
             Self::Reconcile(command) => command.run().await,
+            Self::Forget(command) => command.run().await,
+            Self::Migrate(command) => command.run().await,
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),

@@ -25,7 +25,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Place {
     pub(super) outbox: Outbox,
     pub(super) store: SqlStore,
-    timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 impl Place {

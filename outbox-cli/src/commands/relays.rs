@@ -1,7 +1,7 @@
 //! `outbox relays`, `outbox partitions` and `outbox blocked`: who publishes, who owns what, and which aggregates wait.
 
 use clap::Args;
-use outbox_admin::{BlockedRow, PartitionRow, RelayRow};
+use outbox_admin::{BlockedRow, PartitionRow, RelayRow, quoted};
 
 use super::arguments::{LimitArguments, PlaceArguments};
 use super::place::Place;
@@ -92,7 +92,7 @@ impl BlockedCommand {
             say("no aggregate is blocked");
             return Ok(Outcome::NothingMatched);
         };
-        say(&format!("next: outbox why {}", first.name()));
+        say(&format!("next: outbox why {}", quoted(&first.name())));
         Ok(Outcome::Well)
     }
 }

@@ -10,7 +10,7 @@ use super::arguments::PlaceArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, plain};
+use crate::output::{self, Column, Print, plain, say};
 
 /// Arguments of `outbox status`.
 #[derive(Debug, Clone, Args)]
@@ -23,10 +23,21 @@ pub struct StatusCommand {
 
 impl StatusCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let mut rows = Vec::new();
+        let (mut rows, mut failure) = (Vec::new(), None);
         for place in Place::open_all(&self.place).await? {
             let broker = place.broker().await;
-            let status = place.ask(outbox_admin::status(&place.store, &broker)).await?;
+            let status = match place.ask(outbox_admin::status(&place.store, &broker)).await {
+                Ok(status) => status,
+                // The others may have something to say, too.
+                Err(error) => {
+                    if let Some(CommandError::Configuration(earlier) | CommandError::Failed(earlier)) =
+                        failure.replace(error)
+                    {
+                        say(&format!("error: {earlier:?}"));
+                    }
+                    continue;
+                }
+            };
             rows.push(StatusRow {
                 outbox: place.outbox.name().to_owned(),
                 stream: place.outbox.section.stream.name.clone(),
@@ -34,6 +45,9 @@ impl StatusCommand {
             });
         }
         output::many(self.place.output, &rows)?;
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
         let worst = rows.iter().map(|row| row.status.state).max();
         Ok(worst.unwrap_or(State::Well).into())
     }

@@ -1,10 +1,11 @@
 //! What a command prints: data to the standard output in the form that was asked for, words to the standard error.
 //!
 //! Invariants: the keys of JSON are the fields of `outbox-admin`, whatever a table shows; the values of a table, and of what is said to people, hold no control
-//! characters, so that an id or an error text cannot steer a terminal.
+//! characters, so that an id or an error text cannot steer a terminal. In JSON they are escaped.
 
 mod grid;
 
+use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
 
 use clap::ValueEnum;
@@ -84,7 +85,7 @@ fn render<T: Print>(format: Format, things: &[T]) -> Result<String, CommandError
         Format::Json | Format::Jsonl => {
             let lines = things.iter().map(|thing| {
                 let line = serde_json::to_string(thing).map_err(CommandError::failed)?;
-                Ok(format!("{line}\n"))
+                Ok(format!("{}\n", escaped(&line)))
             });
             lines.collect()
         }
@@ -93,7 +94,22 @@ fn render<T: Print>(format: Format, things: &[T]) -> Result<String, CommandError
 
 fn pretty(thing: &impl Serialize) -> Result<String, CommandError> {
     let text = serde_json::to_string_pretty(thing).map_err(CommandError::failed)?;
-    Ok(format!("{text}\n"))
+    Ok(format!("{}\n", escaped(&text)))
+}
+
+/// JSON in which the characters are escaped that a terminal may obey and JSON allows: they only stand within strings.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                // Writing to a `String` does not fail.
+                let _ = write!(escaped, "\\u{:04x}", u32::from(character));
+            }
+            _ => escaped.push(character),
+        }
+    }
+    escaped
 }
 
 /// Writes data. A reader that has seen enough, such as `head`, is no failure.
@@ -109,4 +125,23 @@ fn write(text: &str) -> Result<(), CommandError> {
 pub(crate) fn say(words: &str) {
     // Nobody can be told that nobody listens.
     let _ = writeln!(std::io::stderr(), "{}", harmless(words));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_holds_no_character_that_a_terminal_obeys_and_is_read_as_it_was() {
+        let text = "a\u{1b}[2J\u{9b}2J\u{7f}\u{202e}b\u{e9}";
+        let json = pretty(&[text]).unwrap();
+        assert!(
+            json.chars()
+                .all(|character| character == '\n' || !character.is_control()),
+            "{json:?}"
+        );
+        assert!(!json.contains('\u{202e}') && json.contains('\u{e9}'), "{json:?}");
+        let read: Vec<String> = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, [text]);
+    }
 }

@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use outbox_admin::Cause;
+use outbox_admin::doctor::Check;
 use outbox_cli::config::{Config, Environment, File};
 use outbox_cli::{Outcome, Program};
 
@@ -33,7 +34,7 @@ fn their_files_are_configurations() {
 
 #[test]
 fn their_commands_exist() {
-    for (page, expected) in [(RELAY, 6), (COMMANDS, 27)] {
+    for (page, expected) in [(RELAY, 6), (COMMANDS, 37)] {
         let lines = blocks(page, "sh").into_iter().flat_map(str::lines);
         let mut count = 0;
         for command in lines.filter(|line| line.starts_with("outbox ")) {
@@ -55,11 +56,17 @@ fn the_default_address_is_that_of_the_program() {
 }
 
 #[test]
-fn each_cause_and_each_exit_code_has_a_line() {
+fn each_cause_each_check_and_each_exit_code_has_a_line() {
     for cause in Cause::ALL {
         assert!(
             COMMANDS.contains(&format!("| `{}` | ", cause.as_str())),
             "{cause:?}"
+        );
+    }
+    for check in Check::ALL {
+        assert!(
+            COMMANDS.contains(&format!("| `{}` | ", check.as_str())),
+            "{check:?}"
         );
     }
     for outcome in [

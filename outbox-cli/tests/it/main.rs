@@ -12,3 +12,4 @@ mod manual;
 mod operate;
 mod place;
 mod program;
+mod rights_page;

@@ -45,6 +45,11 @@ pub(super) fn run(words: &[&str], variables: &[(&str, &str)]) -> Answer {
 
 /// Runs a command on the outbox of a place, with NATS at this address.
 pub(super) fn at(place: &Place, nats: &str, words: &[&str]) -> Answer {
+    logged_in(place, &place.url, nats, words)
+}
+
+/// Runs a command on the outbox of a place, with these addresses of the database and of NATS.
+pub(super) fn logged_in(place: &Place, database: &str, nats: &str, words: &[&str]) -> Answer {
     let file = place.folder.path().join("outbox.toml");
     let events =
         "events = [{ type = \"order.placed\", version = 1, sensitive = [\"email\"] }]\n[outbox.stream]";
@@ -52,7 +57,7 @@ pub(super) fn at(place: &Place, nats: &str, words: &[&str]) -> Answer {
     std::fs::write(&file, text).unwrap();
     let mut all = words.to_vec();
     all.extend(["--config", file.to_str().unwrap()]);
-    run(&all, &[("DATABASE_URL", &place.url), ("NATS_URL", nats)])
+    run(&all, &[("DATABASE_URL", database), ("NATS_URL", nats)])
 }
 
 /// Runs a command on the outbox of a place.

@@ -15,6 +15,8 @@ use crate::place::Kind;
 /// Each part of the file, with the commands whose answers it describes. They are given in this order, so the last ones may change something.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("status", &["status"]),
+    ("migrate", &["migrate"]),
+    ("doctor", &["doctor"]),
     ("list", &["list"]),
     (
         "show",
@@ -23,6 +25,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("blocked", &["blocked"]),
     ("relays", &["relays"]),
     ("partitions", &["partitions"]),
+    ("timeline", &["timeline order/0", "timeline order/2"]),
     ("why", &["why order/0", "why {failed}", "why order/2"]),
     ("consumers list", &["consumers list"]),
     (
@@ -58,6 +61,8 @@ const COMMANDS: &[(&str, &[&str])] = &[
         ],
     ),
     ("resume with --yes", &["resume order/1 --yes"]),
+    ("forget without --yes", &["forget order/0"]),
+    ("forget with --yes", &["forget order/0 order/3 --yes"]),
     (
         "dead-letters retry, cancel-retry, discard without --yes",
         &["dead-letters retry {letter}", "dead-letters discard {letter}"],

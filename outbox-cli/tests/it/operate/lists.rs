@@ -253,6 +253,36 @@ async fn a_database_that_is_away_is_1_and_no_password_is_said() {
 }
 
 #[tokio::test]
+async fn a_database_that_is_away_does_not_hide_the_status_of_another_outbox() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let (place, file) = (&planted.place, planted.place.folder.path().join("both.toml"));
+    let away = place.outbox("away").replace(&place.name, "gone");
+    std::fs::write(&file, format!("{away}{}", place.outbox("shop"))).unwrap();
+    let servers = [
+        (
+            "OUTBOX_AWAY_DATABASE_URL",
+            "postgres://relay:hunter2@127.0.0.1:1/shop",
+        ),
+        ("OUTBOX_SHOP_DATABASE_URL", &place.url),
+        ("NATS_URL", &place.nats),
+    ];
+    let words = [
+        "status",
+        "--timeout=3s",
+        "-o",
+        "json",
+        "--config",
+        file.to_str().unwrap(),
+    ];
+    let answer = run(&words, &servers).expect(1);
+    assert_eq!(answer.json()[0]["outbox"], "shop", "{answer:?}");
+    assert!(answer.said.contains("outbox `away`: "), "{answer:?}");
+    planted.close().await;
+}
+
+#[tokio::test]
 async fn arguments_without_sense_are_2() {
     for words in [
         &["why", "4711"][..],

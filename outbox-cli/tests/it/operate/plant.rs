@@ -9,7 +9,7 @@ use outbox::core::{
 };
 use outbox::prelude::*;
 use outbox::sea_orm::{OutboxConfig, OutboxConnection, SqlStore, TableNames, migration};
-use sea_orm::ConnectionTrait as _;
+use sea_orm::{ConnectionTrait as _, DatabaseConnection};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -39,7 +39,7 @@ struct OrderViewed {
 pub(super) struct Planted {
     pub(super) place: Place,
     pub(super) store: SqlStore,
-    names: TableNames,
+    pub(super) names: TableNames,
     connection: OutboxConnection,
 }
 
@@ -151,12 +151,21 @@ impl Planted {
             .unwrap();
     }
 
-    /// Makes the tables of an inbox, and lets the consumers of this program handle what is on the stream.
-    pub(super) async fn handle(&self) {
-        let db = self.place.db.clone();
-        outbox::inbox::migration::migrate_with(&db, &self.names)
+    /// Makes the tables of an inbox.
+    pub(super) async fn make_inbox(&self) {
+        outbox::inbox::migration::migrate_with(&self.place.db, &self.names)
             .await
             .unwrap();
+    }
+
+    /// Makes the tables of an inbox, and lets the consumers of this program handle what is on the stream.
+    pub(super) async fn handle(&self) {
+        self.make_inbox().await;
+        self.handle_as(self.place.db.clone()).await;
+    }
+
+    /// As [`Self::handle`], over another connection, and with tables that are there.
+    pub(super) async fn handle_as(&self, db: DatabaseConnection) {
         let stream = EventStream::new(&self.place.name)
             .with_prefix(&self.place.name)
             .unwrap();

@@ -160,7 +160,12 @@ async fn what_was_published(kind: Kind) {
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
     stream.purge().await.unwrap();
-    check(why(&planted, &id), 3, &["left-stream"], "no longer on the stream");
+    check(
+        why(&planted, &id),
+        3,
+        &["left-stream"],
+        "is not on the stream where",
+    );
     planted.close().await;
 }
 

@@ -1,0 +1,419 @@
+//! The rules about streams and consumers: what is a finding.
+
+use std::time::Duration;
+
+use super::rules::span;
+use super::{Check, Diagnosis};
+use crate::status::State;
+use crate::words::quoted;
+
+/// Duplicate window that outlasts an ordinary outage together with the crash of a relay.
+const WINDOW_NEEDED: Duration = Duration::from_mins(10);
+/// How much longer an inbox must remember than the stream keeps messages: the two servers have two clocks.
+const MEMORY_MARGIN: Duration = Duration::from_hours(1);
+/// Limit of an outbox on a message's payload and headers, unless it is configured otherwise.
+const MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// What the outbox is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// How long published messages are kept; `None` if for ever.
+    pub retention: Option<Duration>,
+}
+
+/// What the server says of the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamFacts {
+    /// Its name.
+    pub name: String,
+    /// Whether it keeps messages until a limit, whether they were read or not.
+    pub keeps_what_was_read: bool,
+    /// The time in which a second copy is dropped.
+    pub duplicate_window: Duration,
+    /// The age at which messages are deleted; `None` for never.
+    pub max_age: Option<Duration>,
+    /// Its most bytes; `None` for no limit.
+    pub max_bytes: Option<u64>,
+    /// Its most messages; `None` for no limit.
+    pub max_messages: Option<u64>,
+    /// Whether a full stream drops its oldest messages, and does not refuse.
+    pub drops_oldest: bool,
+    /// Messages that it keeps per subject; `None` for no limit.
+    pub max_messages_per_subject: Option<u64>,
+    /// Whether it is in memory only.
+    pub is_in_memory: bool,
+    /// Copies of it.
+    pub replicas: usize,
+    /// Whether its server is one of several.
+    pub is_clustered: bool,
+    /// The largest message that server and stream take, with its headers.
+    pub message_bytes: usize,
+    /// The version of the server.
+    pub version: String,
+    /// Whether that is 2.9 or newer.
+    pub is_supported: bool,
+}
+
+/// What the server says of a durable consumer, and the database of its inbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConsumerFacts {
+    /// Its name.
+    pub name: String,
+    /// The settings that an inbox would change or refuse, each with the value seen and the value needed.
+    pub unfit: Vec<(String, String)>,
+    /// Messages that were not delivered yet.
+    pub undelivered: u64,
+    /// How long the oldest message that is not acknowledged has been on the stream.
+    pub oldest: Option<Duration>,
+    /// Whether a process asks for messages at this moment.
+    pub is_receiving: bool,
+    /// Why it is paused.
+    pub paused: Option<String>,
+    /// How long its inbox remembers what it has handled.
+    pub memory: Option<Duration>,
+}
+
+/// What is wrong with the stream.
+#[must_use]
+pub fn of_stream(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
+    let mut found = times(stream, wanted);
+    found.extend(bounds(stream));
+    found.extend(keeping(stream));
+    found
+}
+
+fn edit(stream: &StreamFacts, flags: &str) -> String {
+    format!("nats stream edit {} {flags}", quoted(&stream.name))
+}
+
+/// How long it keeps messages, and their ids.
+fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
+    let mut found = Vec::new();
+    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: String| {
+        if is_wrong {
+            found.push(Diagnosis::new(check, State::Degraded, ("", seen), needed, next));
+        }
+    };
+    check(
+        stream.duplicate_window < WINDOW_NEEDED,
+        Check::DuplicateWindow,
+        format!("duplicate window {}", span(stream.duplicate_window)),
+        format!(
+            "at least {}: a relay that is away for longer repeats messages after a crash",
+            span(WINDOW_NEEDED)
+        ),
+        edit(stream, "--dupe-window=10m"),
+    );
+    let is_short = stream
+        .max_age
+        .is_some_and(|age| wanted.retention.is_none_or(|kept| age < kept));
+    check(
+        is_short,
+        Check::MaxAge,
+        format!("max_age {}", stream.max_age.map(span).unwrap_or_default()),
+        match wanted.retention {
+            Some(kept) => format!("at least {}, for which the outbox keeps published messages: reconciling would publish again what has expired", span(kept)),
+            None => "none, because the outbox keeps published messages for ever: reconciling would publish again what has expired".to_owned(),
+        },
+        match wanted.retention {
+            Some(kept) => edit(stream, &format!("--max-age={}", span(kept))),
+            None => edit(stream, "--max-age=0"),
+        },
+    );
+    found
+}
+
+/// What it takes, and what it does when it is full.
+fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
+    let mut found = Vec::new();
+    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: String| {
+        if is_wrong {
+            found.push(Diagnosis::new(check, State::Degraded, ("", seen), needed, next));
+        }
+    };
+    let is_limited = stream.max_bytes.is_some() || stream.max_messages.is_some();
+    check(
+        is_limited && stream.drops_oldest,
+        Check::Discard,
+        "discard policy old: a full stream drops what nobody has read".to_owned(),
+        "discard policy new: a full stream refuses, and messages wait in the outbox".to_owned(),
+        edit(stream, "--discard=new"),
+    );
+    check(
+        stream.max_bytes.is_none(),
+        Check::MaxBytes,
+        "no max_bytes".to_owned(),
+        "a bound below the free disk, with discard policy new: a full disk stops the whole server".to_owned(),
+        edit(stream, "--max-bytes=10GB --discard=new"),
+    );
+    check(
+        stream.max_messages_per_subject.is_some(),
+        Check::MaxMessagesPerSubject,
+        format!(
+            "{} messages per subject",
+            stream.max_messages_per_subject.unwrap_or_default()
+        ),
+        "no limit: slow consumers miss messages".to_owned(),
+        edit(stream, "--max-msgs-per-subject=-1"),
+    );
+    check(
+        stream.message_bytes < MESSAGE_BYTES,
+        Check::PayloadLimit,
+        format!("messages of at most {} bytes with headers", stream.message_bytes),
+        format!("{MESSAGE_BYTES}, or a lower limit of the outbox: larger messages become dead letters"),
+        edit(stream, "--max-msg-size=-1, and max_payload of the server"),
+    );
+    found
+}
+
+/// Whether what was confirmed stays, whatever happens to a server.
+fn keeping(stream: &StreamFacts) -> Vec<Diagnosis> {
+    let mut found = Vec::new();
+    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: String| {
+        if is_wrong {
+            found.push(Diagnosis::new(check, State::Degraded, ("", seen), needed, next));
+        }
+    };
+    check(
+        !stream.keeps_what_was_read,
+        Check::StreamRetention,
+        "a retention policy that deletes what was read".to_owned(),
+        "policy limits: reconciling and new consumers need what others have read".to_owned(),
+        "make a stream of policy limits and move the consumers; it cannot be changed".to_owned(),
+    );
+    check(
+        stream.is_in_memory,
+        Check::Replicas,
+        "the stream is in memory".to_owned(),
+        "a file: a restart loses what was confirmed".to_owned(),
+        "make a stream with file storage and move the consumers; it cannot be changed".to_owned(),
+    );
+    check(
+        stream.is_clustered && stream.replicas < 3,
+        Check::Replicas,
+        format!("{} replicas in a cluster", stream.replicas),
+        "3: what was confirmed survives the loss of a node".to_owned(),
+        edit(stream, "--replicas=3"),
+    );
+    check(
+        !stream.is_supported,
+        Check::NatsVersion,
+        format!("nats-server {}", stream.version),
+        "2.9 or newer".to_owned(),
+        "upgrade the server".to_owned(),
+    );
+    found
+}
+
+/// What is wrong with a consumer of the stream.
+#[must_use]
+pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagnosis> {
+    let (name, mut found) = (&consumer.name, Vec::new());
+    let mut report = |check, state, seen: String, needed: String, next: String| {
+        found.push(Diagnosis::new(check, state, (name, seen), needed, next));
+    };
+    for (seen, needed) in &consumer.unfit {
+        report(
+            Check::ConsumerSettings,
+            State::Degraded,
+            seen.clone(),
+            needed.clone(),
+            "start its inbox, which changes what it may; otherwise remove the consumer, and its inbox makes it anew".to_owned(),
+        );
+    }
+    if let Some(reason) = &consumer.paused {
+        report(
+            Check::ConsumerPaused,
+            State::Degraded,
+            format!("paused: {reason}"),
+            "no pause that was forgotten".to_owned(),
+            format!("outbox consumers resume {}", quoted(name)),
+        );
+    }
+    found.extend(behind(consumer, stream));
+    found.extend(forgetful(consumer, stream));
+    found
+}
+
+/// Whether messages may be deleted before the consumer has read them, or nobody reads them.
+fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
+    let name = &consumer.name;
+    let report = |state, seen: String, needed: String, next: String| {
+        Some(Diagnosis::new(
+            Check::ConsumerBehind,
+            state,
+            (name, seen),
+            needed,
+            next,
+        ))
+    };
+    // What is older than half of the time that messages are kept is in danger; the rest of the time is for mending it.
+    if let (Some(oldest), Some(max_age)) = (consumer.oldest, stream.max_age)
+        && oldest > max_age / 2
+    {
+        return report(
+            State::Stuck,
+            format!(
+                "its oldest message is {} old, and the stream deletes it after {}",
+                span(oldest),
+                span(max_age)
+            ),
+            format!(
+                "less than {}: what is deleted before it was read is lost to this consumer",
+                span(max_age / 2)
+            ),
+            format!(
+                "outbox consumers lag {}; until it has read on: nats stream edit {} --max-age=…",
+                quoted(name),
+                quoted(&stream.name)
+            ),
+        );
+    }
+    if consumer.undelivered > 0 && !consumer.is_receiving && consumer.paused.is_none() {
+        return report(
+            State::Degraded,
+            format!(
+                "{} messages are not delivered, and no process asks for messages at this moment",
+                consumer.undelivered
+            ),
+            "a process that runs this consumer".to_owned(),
+            format!("outbox consumers lag {}", quoted(name)),
+        );
+    }
+    None
+}
+
+/// Whether its inbox forgets what the stream can still deliver.
+fn forgetful(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
+    let memory = consumer.memory?;
+    let (kept, next) = match stream.max_age {
+        Some(max_age) if memory >= max_age + MEMORY_MARGIN => return None,
+        Some(max_age) => (
+            format!("for {}", span(max_age)),
+            format!(
+                "set InboxConfig::retention to at least {}",
+                span(max_age + MEMORY_MARGIN)
+            ),
+        ),
+        None => {
+            let shorter = span(memory.saturating_sub(MEMORY_MARGIN));
+            (
+                "for ever".to_owned(),
+                edit(stream, &format!("--max-age={shorter}")),
+            )
+        }
+    };
+    Some(Diagnosis::new(
+        Check::InboxMemory,
+        State::Degraded,
+        (
+            &consumer.name,
+            format!(
+                "its inbox remembers messages for {}, and the stream keeps them {kept}",
+                span(memory)
+            ),
+        ),
+        "an hour more than the stream: a replay in between takes effect twice",
+        next,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_hours(24);
+
+    fn sound() -> StreamFacts {
+        StreamFacts {
+            name: "EVENTS".to_owned(),
+            keeps_what_was_read: true,
+            duplicate_window: WINDOW_NEEDED,
+            max_age: Some(14 * DAY),
+            max_bytes: Some(1 << 30),
+            max_messages: None,
+            drops_oldest: false,
+            max_messages_per_subject: None,
+            is_in_memory: false,
+            replicas: 3,
+            is_clustered: true,
+            message_bytes: MESSAGE_BYTES,
+            version: "2.10.0".to_owned(),
+            is_supported: true,
+        }
+    }
+
+    fn checks(stream: &StreamFacts, retention: Option<Duration>) -> Vec<Check> {
+        let found = of_stream(stream, &Wanted { retention });
+        found.iter().map(|finding| finding.check).collect()
+    }
+
+    #[test]
+    fn a_stream_of_one_copy_in_a_cluster_and_an_old_server_are_findings() {
+        assert_eq!(checks(&sound(), Some(7 * DAY)), []);
+        let one = StreamFacts {
+            replicas: 1,
+            ..sound()
+        };
+        assert_eq!(checks(&one, Some(7 * DAY)), [Check::Replicas]);
+        let alone = StreamFacts {
+            is_clustered: false,
+            ..one
+        };
+        assert_eq!(checks(&alone, Some(7 * DAY)), []);
+        let old = StreamFacts {
+            is_supported: false,
+            ..sound()
+        };
+        assert_eq!(checks(&old, Some(7 * DAY)), [Check::NatsVersion]);
+    }
+
+    #[test]
+    fn a_stream_keeps_messages_as_long_as_the_outbox() {
+        assert_eq!(checks(&sound(), Some(14 * DAY)), []);
+        assert_eq!(checks(&sound(), Some(15 * DAY)), [Check::MaxAge]);
+        assert_eq!(checks(&sound(), None), [Check::MaxAge]);
+        let for_ever = StreamFacts {
+            max_age: None,
+            ..sound()
+        };
+        assert_eq!(checks(&for_ever, None), []);
+    }
+
+    #[test]
+    fn a_consumer_is_in_danger_before_the_stream_deletes_what_it_has_not_read() {
+        let consumer = |oldest| ConsumerFacts {
+            name: "billing".to_owned(),
+            undelivered: 1,
+            is_receiving: true,
+            oldest: Some(oldest),
+            ..ConsumerFacts::default()
+        };
+        assert_eq!(of_consumer(&consumer(7 * DAY), &sound()), []);
+        let found = of_consumer(&consumer(8 * DAY), &sound());
+        assert!(
+            found.len() == 1 && found[0].check == Check::ConsumerBehind && found[0].state == State::Stuck
+        );
+    }
+
+    #[test]
+    fn an_inbox_remembers_an_hour_more_than_the_stream() {
+        let consumer = |memory| ConsumerFacts {
+            name: "billing".to_owned(),
+            memory: Some(memory),
+            ..ConsumerFacts::default()
+        };
+        let margin = 14 * DAY + MEMORY_MARGIN;
+        assert_eq!(of_consumer(&consumer(margin), &sound()), []);
+        let found = of_consumer(&consumer(14 * DAY), &sound());
+        assert!(
+            found.len() == 1 && found[0].check == Check::InboxMemory,
+            "{found:?}"
+        );
+        let for_ever = StreamFacts {
+            max_age: None,
+            ..sound()
+        };
+        assert_eq!(of_consumer(&consumer(margin), &for_ever).len(), 1);
+    }
+}

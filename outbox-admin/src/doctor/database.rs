@@ -1,0 +1,240 @@
+//! Reads what a database says of itself: its clock, what is open in it, and what it keeps.
+//!
+//! Invariant: system views only, and one row by an index; no row of the outbox is locked. What the login may not see is left out, and named.
+
+use std::time::Duration;
+
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult, Statement};
+use time::OffsetDateTime;
+
+/// Where autovacuum may be off, beside tables.
+pub(super) const SERVER: &str = "the server";
+
+/// What a database says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct DatabaseFacts {
+    /// How far its clock is ahead of that of this machine, in seconds; negative if it is behind.
+    pub clock_ahead: f64,
+    /// How exact that is, in seconds: half of the time that the answer took.
+    pub clock_error: f64,
+    /// The transaction of another session that has been open longest.
+    pub oldest_transaction: Option<OldTransaction>,
+    /// The oldest prepared transaction.
+    pub oldest_prepared: Option<OldTransaction>,
+    /// Replication slots.
+    pub slots: Vec<ReplicationSlot>,
+    /// Where autovacuum is off: `the server`, or names of tables.
+    pub without_autovacuum: Vec<String>,
+    /// What this login may not see.
+    pub unseen: Vec<String>,
+}
+
+/// A transaction that is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OldTransaction {
+    /// What the server calls its session, or the name of a prepared one.
+    pub id: String,
+    /// Whose it is, if the server says so.
+    pub owner: Option<String>,
+    /// How long it has been open.
+    pub age: Duration,
+    /// The statement that ends it.
+    pub remedy: String,
+}
+
+/// A replication slot of PostgreSQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReplicationSlot {
+    /// Its name.
+    pub name: String,
+    /// Whether something reads it.
+    pub is_active: bool,
+    /// Bytes of the server's disk that it keeps; `None` if that is not known.
+    pub retained: Option<u64>,
+}
+
+/// Reads the facts. `tables` are the outbox's tables as SQL writes them.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn database_facts(db: &DatabaseConnection, tables: &[String]) -> Result<DatabaseFacts, DbErr> {
+    let mut facts = DatabaseFacts::default();
+    read_clock(db, &mut facts).await?;
+    match db.get_database_backend() {
+        DbBackend::Postgres => of_postgres(db, tables, &mut facts).await?,
+        DbBackend::MySql => of_mysql(db, &mut facts).await?,
+        _ => {}
+    }
+    Ok(facts)
+}
+
+async fn read_clock(db: &DatabaseConnection, facts: &mut DatabaseFacts) -> Result<(), DbErr> {
+    let sql = match db.get_database_backend() {
+        DbBackend::Postgres => {
+            "SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision) AS now"
+        }
+        DbBackend::MySql => "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS DOUBLE) AS now",
+        // A file has the clock of this machine.
+        _ => return Ok(()),
+    };
+    let asked = seconds(OffsetDateTime::now_utc());
+    let row = one(db, sql).await?;
+    let answered = seconds(OffsetDateTime::now_utc());
+    if let Some(row) = row {
+        facts.clock_ahead = row.try_get::<f64>("", "now")? - f64::midpoint(asked, answered);
+        facts.clock_error = (answered - asked) / 2.0;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds of this century fit")]
+fn seconds(time: OffsetDateTime) -> f64 {
+    (time.unix_timestamp_nanos() / 1_000) as f64 / 1e6
+}
+
+async fn one(db: &DatabaseConnection, sql: &str) -> Result<Option<QueryResult>, DbErr> {
+    db.query_one_raw(Statement::from_string(db.get_database_backend(), sql))
+        .await
+}
+
+fn transaction(row: &QueryResult) -> Result<OldTransaction, DbErr> {
+    let age: f64 = row.try_get("", "age")?;
+    Ok(OldTransaction {
+        id: row.try_get("", "id")?,
+        owner: row.try_get("", "owner")?,
+        age: Duration::try_from_secs_f64(age).unwrap_or_default(),
+        remedy: row.try_get("", "remedy")?,
+    })
+}
+
+async fn of_postgres(
+    db: &DatabaseConnection,
+    tables: &[String],
+    facts: &mut DatabaseFacts,
+) -> Result<(), DbErr> {
+    // A login sees no times of other users' sessions, unless it is a member of `pg_read_all_stats`.
+    let hidden = "SELECT NOT pg_has_role(current_user, 'pg_read_all_stats', 'MEMBER') AS hidden";
+    if let Some(row) = one(db, hidden).await?
+        && row.try_get("", "hidden")?
+    {
+        facts.unseen.push(
+            "transactions of other users: GRANT pg_read_all_stats to this login to have them looked at"
+                .to_owned(),
+        );
+    }
+    let open = "SELECT CAST(pid AS text) AS id, CAST(usename AS text) AS owner, 'SELECT pg_terminate_backend(' || pid || ')' AS remedy, \
+                CAST(extract(epoch FROM now() - xact_start) AS double precision) AS age FROM pg_stat_activity \
+                WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() \
+                AND xact_start IS NOT NULL ORDER BY xact_start LIMIT 1";
+    facts.oldest_transaction = one(db, open).await?.as_ref().map(transaction).transpose()?;
+    let prepared = "SELECT gid AS id, CAST(owner AS text) AS owner, 'ROLLBACK PREPARED ' || quote_literal(gid) AS remedy, \
+                    CAST(extract(epoch FROM now() - prepared) AS double precision) AS age FROM pg_prepared_xacts \
+                    WHERE database = current_database() ORDER BY prepared LIMIT 1";
+    facts.oldest_prepared = one(db, prepared).await?.as_ref().map(transaction).transpose()?;
+    // A standby has no position of its own that could be compared.
+    let slots = "SELECT CAST(slot_name AS text) AS name, active, CASE WHEN pg_is_in_recovery() THEN NULL \
+                 ELSE CAST(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) AS bigint) END AS retained \
+                 FROM pg_replication_slots ORDER BY slot_name";
+    for row in db
+        .query_all_raw(Statement::from_string(DbBackend::Postgres, slots))
+        .await?
+    {
+        let retained: Option<i64> = row.try_get("", "retained")?;
+        facts.slots.push(ReplicationSlot {
+            name: row.try_get("", "name")?,
+            is_active: row.try_get("", "active")?,
+            retained: retained.and_then(|bytes| u64::try_from(bytes).ok()),
+        });
+    }
+    let server = one(db, "SELECT current_setting('autovacuum') AS autovacuum").await?;
+    if let Some(row) = server
+        && row.try_get::<String>("", "autovacuum")? == "off"
+    {
+        facts.without_autovacuum.push(SERVER.to_owned());
+    }
+    for table in tables {
+        let sql = "SELECT EXISTS (SELECT FROM pg_class c, unnest(c.reloptions) AS option WHERE c.oid = to_regclass($1) \
+                   AND option ~ '^autovacuum_enabled=(off|false|no|0|f|n)') AS is_off";
+        let asked = Statement::from_sql_and_values(DbBackend::Postgres, sql, [table.as_str().into()]);
+        if let Some(row) = db.query_one_raw(asked).await?
+            && row.try_get("", "is_off")?
+        {
+            facts.without_autovacuum.push(table.clone());
+        }
+    }
+    Ok(())
+}
+
+async fn of_mysql(db: &DatabaseConnection, facts: &mut DatabaseFacts) -> Result<(), DbErr> {
+    // The view has the time zone of the server, whatever that of the session is. A prepared transaction has no session.
+    let open = |is_prepared: bool| {
+        let (session, remedy) = match is_prepared {
+            true => ("= 0", "'XA RECOVER, then XA ROLLBACK of what it names'"),
+            false => (
+                "NOT IN (0, CONNECTION_ID())",
+                "CONCAT('KILL ', trx_mysql_thread_id)",
+            ),
+        };
+        format!(
+            "SELECT CAST(trx_mysql_thread_id AS CHAR) AS id, NULL AS owner, {remedy} AS remedy, \
+             CAST(TIMESTAMPDIFF(SECOND, CONVERT_TZ(trx_started, 'SYSTEM', '+00:00'), UTC_TIMESTAMP()) AS DOUBLE) AS age \
+             FROM information_schema.innodb_trx WHERE trx_mysql_thread_id {session} ORDER BY trx_started LIMIT 1"
+        )
+    };
+    match one(db, &open(false)).await {
+        Ok(row) => {
+            facts.oldest_transaction = row.as_ref().map(transaction).transpose()?;
+            let prepared = one(db, &open(true)).await?;
+            facts.oldest_prepared = prepared.as_ref().map(transaction).transpose()?;
+        }
+        Err(error) if error.to_string().contains("PROCESS") => {
+            facts.unseen.push(
+                "open transactions: GRANT PROCESS ON *.* to this login to have them looked at".to_owned(),
+            );
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// How long the inbox of a consumer remembers what it has handled, by the newest row of its table; `None` if there is none. `table` is the table of inbox
+/// messages as SQL writes it.
+///
+/// # Errors
+///
+/// The database's error, also if the table is missing.
+pub async fn inbox_memory(
+    db: &DatabaseConnection,
+    table: &str,
+    consumer: &str,
+) -> Result<Option<Duration>, DbErr> {
+    let backend = db.get_database_backend();
+    let (seconds, name) = match backend {
+        DbBackend::Postgres => (
+            "CAST(extract(epoch FROM expires_at - processed_at) AS double precision)",
+            "$1",
+        ),
+        DbBackend::MySql => (
+            "CAST(TIMESTAMPDIFF(MICROSECOND, processed_at, expires_at) / 1000000 AS DOUBLE)",
+            "?",
+        ),
+        _ => ("CAST(expires_at - processed_at AS REAL) / 1000000", "?"),
+    };
+    // Reads the index of `expires_at` from its end.
+    let sql = format!(
+        "SELECT {seconds} AS seconds FROM {table} WHERE consumer = {name} ORDER BY expires_at DESC LIMIT 1"
+    );
+    let consumer: sea_orm::Value = match backend {
+        DbBackend::MySql => consumer.as_bytes().to_vec().into(),
+        _ => consumer.into(),
+    };
+    let row = db
+        .query_one_raw(Statement::from_sql_and_values(backend, sql, [consumer]))
+        .await?;
+    let seconds = row.map(|row| row.try_get::<f64>("", "seconds")).transpose()?;
+    Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+}

@@ -1,0 +1,223 @@
+//! Whether database, stream, consumers and settings fit together, before or while something is wrong.
+//!
+//! The judgement is made of pure functions over facts; the list of checks is closed. Invariants: nothing is changed; each finding has what was seen, what is
+//! needed, and the command that mends it. Not here: how far the work has come, see [`status`](fn@crate::status).
+
+mod broker;
+mod database;
+mod rules;
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+pub use broker::{ConsumerFacts, StreamFacts, Wanted, of_consumer, of_stream};
+pub use database::{DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, inbox_memory};
+pub use rules::{of_database, of_relays, of_setup};
+
+use crate::status::State;
+
+/// What is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Check {
+    /// The database answers and accepts the login.
+    Database,
+    /// The version of the database's server is supported.
+    DatabaseVersion,
+    /// The tables are there, and are those of this version.
+    Tables,
+    /// The login has the rights of a relay.
+    Rights,
+    /// Settings of the database with which messages would be late or lost.
+    DatabaseSetting,
+    /// The clocks of the database and of this machine agree.
+    Clock,
+    /// No transaction has been open for long.
+    LongTransaction,
+    /// No prepared transaction was left behind.
+    PreparedTransaction,
+    /// No replication slot keeps much of the server's disk.
+    ReplicationSlot,
+    /// PostgreSQL removes dead rows by itself.
+    Autovacuum,
+    /// A relay is alive.
+    Relays,
+    /// NATS answers and accepts the login.
+    Nats,
+    /// The stream is there and takes the messages of this outbox.
+    Stream,
+    /// The stream drops a second copy for long enough.
+    DuplicateWindow,
+    /// The stream keeps messages at least as long as the outbox.
+    MaxAge,
+    /// A full stream refuses, and drops nothing.
+    Discard,
+    /// The stream has a bound.
+    MaxBytes,
+    /// The stream keeps messages whether they were read or not.
+    StreamRetention,
+    /// What was confirmed survives a server.
+    Replicas,
+    /// The stream keeps all messages of a subject.
+    MaxMessagesPerSubject,
+    /// Messages of any permitted size are taken.
+    PayloadLimit,
+    /// The version of nats-server is supported.
+    NatsVersion,
+    /// A durable consumer has the settings that an inbox needs.
+    ConsumerSettings,
+    /// A consumer is not paused.
+    ConsumerPaused,
+    /// A consumer reads its messages before the stream deletes them.
+    ConsumerBehind,
+    /// An inbox remembers a message longer than the stream keeps it.
+    InboxMemory,
+}
+
+impl Check {
+    /// All checks.
+    pub const ALL: [Self; 26] = [
+        Self::Database,
+        Self::DatabaseVersion,
+        Self::Tables,
+        Self::Rights,
+        Self::DatabaseSetting,
+        Self::Clock,
+        Self::LongTransaction,
+        Self::PreparedTransaction,
+        Self::ReplicationSlot,
+        Self::Autovacuum,
+        Self::Relays,
+        Self::Nats,
+        Self::Stream,
+        Self::DuplicateWindow,
+        Self::MaxAge,
+        Self::Discard,
+        Self::MaxBytes,
+        Self::StreamRetention,
+        Self::Replicas,
+        Self::MaxMessagesPerSubject,
+        Self::PayloadLimit,
+        Self::NatsVersion,
+        Self::ConsumerSettings,
+        Self::ConsumerPaused,
+        Self::ConsumerBehind,
+        Self::InboxMemory,
+    ];
+
+    /// The check as a word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Database => "database",
+            Self::DatabaseVersion => "database-version",
+            Self::Tables => "tables",
+            Self::Rights => "rights",
+            Self::DatabaseSetting => "database-setting",
+            Self::Clock => "clock",
+            Self::LongTransaction => "long-transaction",
+            Self::PreparedTransaction => "prepared-transaction",
+            Self::ReplicationSlot => "replication-slot",
+            Self::Autovacuum => "autovacuum",
+            Self::Relays => "relays",
+            Self::Nats => "nats",
+            Self::Stream => "stream",
+            Self::DuplicateWindow => "duplicate-window",
+            Self::MaxAge => "max-age",
+            Self::Discard => "discard",
+            Self::MaxBytes => "max-bytes",
+            Self::StreamRetention => "stream-retention",
+            Self::Replicas => "replicas",
+            Self::MaxMessagesPerSubject => "max-messages-per-subject",
+            Self::PayloadLimit => "payload-limit",
+            Self::NatsVersion => "nats-version",
+            Self::ConsumerSettings => "consumer-settings",
+            Self::ConsumerPaused => "consumer-paused",
+            Self::ConsumerBehind => "consumer-behind",
+            Self::InboxMemory => "inbox-memory",
+        }
+    }
+}
+
+/// Something that does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Diagnosis {
+    /// Which check has found it.
+    pub check: Check,
+    /// How bad it is.
+    pub state: State,
+    /// What it is about: a consumer, a table, a slot; empty if the check says it.
+    pub subject: String,
+    /// What was seen.
+    pub seen: String,
+    /// What is needed, and why.
+    pub needed: String,
+    /// The command that mends it.
+    pub next: String,
+}
+
+impl Diagnosis {
+    /// A finding of which nothing is known but an error.
+    #[must_use]
+    pub fn failed(check: Check, seen: impl Into<String>, needed: &str, next: &str) -> Self {
+        Self::new(check, State::Stuck, ("", seen), needed, next)
+    }
+
+    fn new(
+        check: Check,
+        state: State,
+        (subject, seen): (&str, impl Into<String>),
+        needed: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Self {
+        Self {
+            check,
+            state,
+            subject: subject.to_owned(),
+            seen: seen.into(),
+            needed: needed.into(),
+            next: next.into(),
+        }
+    }
+}
+
+/// From where on something is a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The longest time that a transaction may be open. Default: 10 minutes.
+    pub transaction: Duration,
+    /// The most bytes that a replication slot may keep. Default: 1 GiB.
+    pub slot_bytes: u64,
+    /// The largest difference of the clocks. Default: 5 seconds.
+    pub clocks: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            transaction: Duration::from_mins(10),
+            slot_bytes: 1 << 30,
+            clocks: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Limits {
+    /// Sets the longest time that a transaction may be open.
+    #[must_use]
+    pub fn transaction(mut self, transaction: Duration) -> Self {
+        self.transaction = transaction;
+        self
+    }
+
+    /// Sets the most bytes that a replication slot may keep.
+    #[must_use]
+    pub fn slot_bytes(mut self, slot_bytes: u64) -> Self {
+        self.slot_bytes = slot_bytes;
+        self
+    }
+}

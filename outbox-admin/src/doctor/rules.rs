@@ -1,0 +1,244 @@
+//! The rules about databases and relays: what is a finding.
+
+use std::time::Duration;
+
+use outbox_core::{LiveRelay, StoreError, describe};
+
+use super::database::SERVER;
+use super::{Check, DatabaseFacts, Diagnosis, Limits, OldTransaction, ReplicationSlot};
+use crate::status::State;
+
+/// What the store's own check at a relay's start means.
+#[must_use]
+pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
+    let error = match checked {
+        Ok(warnings) => {
+            let finding = |text: String| {
+                // Each warning ends with what to do.
+                let (seen, next) = text
+                    .rsplit_once("; ")
+                    .unwrap_or((&text, "change it, if it is not meant"));
+                let needed = "a setting with which nothing is late or lost";
+                warning(Check::DatabaseSetting, ("", seen.to_owned()), needed, next)
+            };
+            return warnings.into_iter().map(finding).collect();
+        }
+        Err(error) => error,
+    };
+    let StoreError::Setup { context } = &error else {
+        return vec![Diagnosis::failed(
+            Check::Database,
+            describe(&error),
+            "a primary that answers, and a login that it accepts",
+            "correct DATABASE_URL, or start the server",
+        )];
+    };
+    let finding =
+        |check, needed: &str, next: &str| vec![Diagnosis::failed(check, context.clone(), needed, next)];
+    if let Some((_, statements)) = context.split_once("let their owner run: ") {
+        return finding(
+            Check::Rights,
+            "the rights of a relay, if a relay uses this login",
+            statements,
+        );
+    }
+    if context.contains("is missing, from an older version") {
+        let next = "outbox migrate";
+        return finding(
+            Check::Tables,
+            "the tables of this version, where `schema` and `prefix` say",
+            next,
+        );
+    }
+    if context.starts_with("the server is ") {
+        return finding(
+            Check::DatabaseVersion,
+            "a version that is supported",
+            "upgrade the server",
+        );
+    }
+    if context.contains("login") {
+        return finding(
+            Check::Database,
+            "a login that the server accepts",
+            "correct DATABASE_URL",
+        );
+    }
+    finding(
+        Check::DatabaseSetting,
+        "a database that a relay can use",
+        "change the setting, and start the relay",
+    )
+}
+
+/// What is wrong with the database.
+#[must_use]
+pub fn of_database(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
+    let mut found: Vec<Diagnosis> = of_clock(facts, limits).into_iter().collect();
+    found.extend(of_transactions(facts, limits));
+    found.extend(facts.slots.iter().filter_map(|slot| of_slot(slot, limits)));
+    found.extend(facts.without_autovacuum.iter().map(|place| {
+        let next = match place.as_str() {
+            SERVER => "ALTER SYSTEM SET autovacuum = on".to_owned(),
+            table => format!("ALTER TABLE {table} RESET (autovacuum_enabled)"),
+        };
+        warning(
+            Check::Autovacuum,
+            (place, format!("autovacuum is off for {place}")),
+            "on: each published message leaves dead rows",
+            next,
+        )
+    }));
+    found
+}
+
+fn warning(
+    check: Check,
+    what: (&str, String),
+    needed: impl Into<String>,
+    next: impl Into<String>,
+) -> Diagnosis {
+    Diagnosis::new(check, State::Degraded, what, needed, next)
+}
+
+fn of_clock(facts: &DatabaseFacts, limits: &Limits) -> Option<Diagnosis> {
+    let seconds = facts.clock_ahead.abs();
+    if seconds <= limits.clocks.as_secs_f64() + facts.clock_error {
+        return None;
+    }
+    let way = if facts.clock_ahead > 0.0 {
+        "ahead"
+    } else {
+        "behind"
+    };
+    Some(warning(
+        Check::Clock,
+        ("", format!("the database is {seconds:.1}s {way} of this machine")),
+        format!(
+            "at most {}: delays, ages and retention compare clocks",
+            span(limits.clocks)
+        ),
+        "chronyc tracking, on both machines",
+    ))
+}
+
+fn of_transactions(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
+    let is_old = |transaction: &&OldTransaction| transaction.age > limits.transaction;
+    let open = facts.oldest_transaction.as_ref().filter(is_old).map(|open| {
+        let (id, owner) = (&open.id, open.owner.as_deref().unwrap_or("somebody"));
+        warning(
+            Check::LongTransaction,
+            (
+                id,
+                format!(
+                    "session {id} of {owner} has a transaction open for {}",
+                    span(open.age)
+                ),
+            ),
+            format!(
+                "at most {}: dead rows stay, and reading what is pending gets slower",
+                span(limits.transaction)
+            ),
+            &open.remedy,
+        )
+    });
+    let prepared = facts.oldest_prepared.as_ref().filter(is_old).map(|prepared| {
+        let age = span(prepared.age);
+        warning(
+            Check::PreparedTransaction,
+            (
+                &prepared.id,
+                format!("prepared for {age}, and neither committed nor rolled back"),
+            ),
+            format!(
+                "at most {}: it keeps its locks through restarts",
+                span(limits.transaction)
+            ),
+            &prepared.remedy,
+        )
+    });
+    open.into_iter().chain(prepared).collect()
+}
+
+fn of_slot(slot: &ReplicationSlot, limits: &Limits) -> Option<Diagnosis> {
+    let (name, retained) = (&slot.name, slot.retained?);
+    if retained <= limits.slot_bytes {
+        return None;
+    }
+    let reader = if slot.is_active {
+        "is read too slowly"
+    } else {
+        "nobody reads it"
+    };
+    Some(warning(
+        Check::ReplicationSlot,
+        (
+            name,
+            format!("slot {name} keeps {retained} bytes of the server's disk, and {reader}"),
+        ),
+        format!("at most {} bytes, or the disk fills up", limits.slot_bytes),
+        format!("start its reader, or SELECT pg_drop_replication_slot('{name}')"),
+    ))
+}
+
+/// What is wrong with the relays.
+#[must_use]
+pub fn of_relays(relays: &[LiveRelay]) -> Vec<Diagnosis> {
+    if !relays.is_empty() {
+        return Vec::new();
+    }
+    vec![Diagnosis::new(
+        Check::Relays,
+        State::Degraded,
+        ("", "no relay is alive"),
+        "one relay, better two: nothing is published without",
+        "outbox relay run",
+    )]
+}
+
+/// A duration as the commands of NATS take it, without loss.
+pub(super) fn span(duration: Duration) -> String {
+    let (seconds, millis) = (duration.as_secs(), duration.subsec_millis());
+    match (seconds, millis) {
+        (seconds, 1..) => format!("{}ms", u128::from(seconds) * 1000 + u128::from(millis)),
+        (0, _) => "0s".to_owned(),
+        (seconds, _) if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
+        (seconds, _) if seconds % 60 == 0 => format!("{}m", seconds / 60),
+        (seconds, _) => format!("{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setup(context: &str) -> Vec<Check> {
+        let context = context.to_owned();
+        let found = of_setup(Err(StoreError::Setup { context }));
+        found.iter().map(|finding| finding.check).collect()
+    }
+
+    #[test]
+    fn an_old_server_and_a_setting_that_cannot_work_are_told_apart() {
+        let old = "the server is MySQL 5.7.44-log; use MySQL 8.0.1 or later";
+        assert_eq!(setup(old), [Check::DatabaseVersion]);
+        let format =
+            "binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED";
+        assert_eq!(setup(format), [Check::DatabaseSetting]);
+    }
+
+    #[test]
+    fn a_difference_of_clocks_within_the_time_of_an_answer_is_none() {
+        let facts = |ahead| DatabaseFacts {
+            clock_ahead: ahead,
+            clock_error: 3.0,
+            ..DatabaseFacts::default()
+        };
+        let limits = Limits::default();
+        assert_eq!(of_database(&facts(7.5), &limits), []);
+        for (ahead, word) in [(8.5, "ahead"), (-8.5, "behind")] {
+            let found = of_database(&facts(ahead), &limits);
+            assert!(found.len() == 1 && found[0].seen.contains(word), "{found:?}");
+        }
+    }
+}

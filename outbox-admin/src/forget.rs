@@ -1,0 +1,95 @@
+//! What forgetting aggregates would delete, and what it costs.
+//!
+//! Invariant: a preview reads and changes nothing. Not here: the stream, inboxes and backups, which operators clean by other means.
+
+use std::num::NonZeroU32;
+
+use outbox_core::{Aggregate, MessageStatus, OutboxReader, Selection, StoreError};
+use serde::Serialize;
+
+/// Most messages of an aggregate that a preview counts.
+const COUNTED_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
+
+/// What forgetting would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ForgetPreview {
+    /// The aggregates.
+    pub aggregates: Vec<ForgetRow>,
+    /// What it would do to consumers, and what it leaves: one sentence each.
+    pub effects: Vec<String>,
+}
+
+/// An aggregate that is to be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ForgetRow {
+    /// Type of the aggregate.
+    pub aggregate_type: String,
+    /// Id of the aggregate.
+    pub aggregate_id: String,
+    /// The number of its last event that asks for order; `None` if it has recorded none, or was forgotten.
+    pub last_sequence: Option<u64>,
+    /// Messages that the outbox holds, dead letters included.
+    pub messages: u64,
+    /// Whether these are all. Counting stops at 10,000.
+    pub is_complete: bool,
+    /// Whether it would be left as it is, because a message of it is pending, waiting, or halts it.
+    pub is_left: bool,
+}
+
+impl ForgetRow {
+    /// Whether the outbox holds anything of it.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.last_sequence.is_some() || self.messages > 0
+    }
+}
+
+/// Says what forgetting these aggregates would do.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn preview_forget(
+    store: &impl OutboxReader,
+    aggregates: &[Aggregate],
+) -> Result<ForgetPreview, StoreError> {
+    let mut rows = Vec::new();
+    for aggregate in aggregates {
+        let head = store.head(aggregate).await?;
+        let selection = Selection::all().aggregate(aggregate);
+        let messages = store.list(&selection, COUNTED_MAX).await?;
+        let is_left = messages.iter().any(|message| {
+            message.halts || matches!(message.status, MessageStatus::Pending | MessageStatus::Waiting)
+        });
+        rows.push(ForgetRow {
+            aggregate_type: aggregate.aggregate_type.clone(),
+            aggregate_id: aggregate.id.clone(),
+            last_sequence: head.map(|head| head.last_sequence),
+            messages: u64::try_from(messages.len()).unwrap_or(u64::MAX),
+            is_complete: messages.len() < COUNTED_MAX.get() as usize,
+            is_left,
+        });
+    }
+    let effects = if rows.iter().any(|row| row.is_known() && !row.is_left) {
+        effects()
+    } else {
+        Vec::new()
+    };
+    Ok(ForgetPreview {
+        aggregates: rows,
+        effects,
+    })
+}
+
+fn effects() -> Vec<String> {
+    [
+        "messages, dead letters, deduplication keys and the last number are deleted; that cannot be undone",
+        "if the aggregate records again, its numbers begin at 1: consumers with strategy `sequence` skip them without a word up to the number that they know, so \
+         forget only what does not come back, or delete its row of inbox_sequences too",
+        "the stream keeps its messages until its max_age, and so do backups",
+    ]
+    .map(str::to_owned)
+    .to_vec()
+}

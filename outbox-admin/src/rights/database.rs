@@ -1,0 +1,353 @@
+//! Rights on the tables, per role.
+
+use std::fmt;
+
+/// A part of a deployment that logs in to the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Role {
+    /// A service that records, in Rust.
+    Writer,
+    /// A service that records in another language, through `outbox_record`.
+    SqlWriter,
+    /// A relay.
+    Relay,
+    /// A consumer. If its handlers record, it needs the rights of [`Self::Writer`] as well.
+    Consumer,
+    /// A service with the HTTP layer.
+    Http,
+    /// Somebody who only looks.
+    Viewer,
+    /// Somebody who looks, and changes what has gone wrong.
+    Operator,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Self; 7] = [
+        Self::Writer,
+        Self::SqlWriter,
+        Self::Relay,
+        Self::Consumer,
+        Self::Http,
+        Self::Viewer,
+        Self::Operator,
+    ];
+
+    /// The role as a word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Writer => "writer",
+            Self::SqlWriter => "sql-writer",
+            Self::Relay => "relay",
+            Self::Consumer => "consumer",
+            Self::Http => "http",
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+        }
+    }
+}
+
+/// Something in the database that rights are given on, by its name without schema and prefix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Object {
+    /// A table.
+    Table(&'static str),
+    /// A view, which reads its tables with the rights of its owner.
+    View(&'static str),
+    /// A sequence.
+    Sequence(&'static str),
+    /// A function of PostgreSQL, a procedure of MySQL and MariaDB.
+    Routine(&'static str),
+}
+
+impl Object {
+    /// Its name without schema and prefix.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Table(name) | Self::View(name) | Self::Sequence(name) | Self::Routine(name) => name,
+        }
+    }
+
+    /// Whether it belongs to an inbox, which may be in another database than the outbox.
+    #[must_use]
+    pub fn is_of_inbox(self) -> bool {
+        self.name().starts_with("inbox_")
+    }
+}
+
+/// In which deployments a right is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum When {
+    /// In all.
+    Always,
+    /// If published messages are deleted after a time: with each retention but `forever`.
+    Deletes,
+    /// If `outbox_messages` is partitioned by day, on PostgreSQL.
+    ByDay,
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Always => "always",
+            Self::Deletes => "unless published messages are kept for ever",
+            Self::ByDay => "with daily tables",
+        })
+    }
+}
+
+/// A line of the table: what a role may do with an object, and what for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Grant {
+    /// Who.
+    pub role: Role,
+    /// On what.
+    pub object: Object,
+    /// The privileges, in the words of SQL.
+    pub privileges: &'static [&'static str],
+    /// In which deployments.
+    pub when: When,
+    /// What for.
+    pub why: &'static str,
+}
+
+const SELECT: &[&str] = &["SELECT"];
+const SELECT_UPDATE: &[&str] = &["SELECT", "UPDATE"];
+const SELECT_UPDATE_DELETE: &[&str] = &["SELECT", "UPDATE", "DELETE"];
+const NUMBERS: &[&str] = &["SELECT", "INSERT", "UPDATE"];
+const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
+const UPDATE_DELETE: &[&str] = &["UPDATE", "DELETE"];
+
+const fn on(
+    role: Role,
+    table: &'static str,
+    privileges: &'static [&'static str],
+    why: &'static str,
+) -> Grant {
+    Grant {
+        role,
+        object: Object::Table(table),
+        privileges,
+        when: When::Always,
+        why,
+    }
+}
+
+const fn view(view: &'static str, why: &'static str) -> Grant {
+    Grant {
+        object: Object::View(view),
+        ..on(Role::Viewer, view, SELECT, why)
+    }
+}
+
+const fn row_ids(role: Role, why: &'static str) -> Grant {
+    Grant {
+        object: Object::Sequence("outbox_messages_row_ids"),
+        when: When::ByDay,
+        ..on(role, "", &["USAGE"], why)
+    }
+}
+
+/// The table. An operator has the rights of a viewer as well.
+pub const GRANTS: &[Grant] = &[
+    on(Role::Writer, "outbox_messages", &["INSERT"], "record"),
+    on(
+        Role::Writer,
+        "outbox_aggregates",
+        NUMBERS,
+        "number the messages of an aggregate",
+    ),
+    on(
+        Role::Writer,
+        "outbox_dedup_keys",
+        &["INSERT"],
+        "record with deduplication keys",
+    ),
+    row_ids(Role::Writer, "record"),
+    Grant {
+        object: Object::Routine("outbox_record"),
+        ..on(
+            Role::SqlWriter,
+            "",
+            &["EXECUTE"],
+            "record, with the rights of its owner",
+        )
+    },
+    on(Role::Relay, "outbox_messages", SELECT_UPDATE, "fetch and settle"),
+    Grant {
+        when: When::Deletes,
+        ..on(
+            Role::Relay,
+            "outbox_messages",
+            &["DELETE"],
+            "delete what was published",
+        )
+    },
+    on(
+        Role::Relay,
+        "outbox_blocks",
+        ALL,
+        "make later messages of an aggregate wait",
+    ),
+    on(Role::Relay, "outbox_leases", SELECT_UPDATE, "own partitions"),
+    on(Role::Relay, "outbox_relays", ALL, "announce itself"),
+    on(
+        Role::Relay,
+        "outbox_dedup_keys",
+        SELECT_UPDATE_DELETE,
+        "delete keys after their time",
+    ),
+    on(Role::Consumer, "inbox_messages", ALL, "handle each message once"),
+    on(
+        Role::Consumer,
+        "inbox_dead_letters",
+        ALL,
+        "keep what cannot be handled, and try it again",
+    ),
+    on(Role::Consumer, "inbox_sequences", NUMBERS, "strategy `sequence`"),
+    on(Role::Consumer, "inbox_pauses", SELECT, "learn that it is paused"),
+    on(
+        Role::Http,
+        "inbox_requests",
+        ALL,
+        "answer a repeated request with the first answer",
+    ),
+    on(Role::Viewer, "outbox_messages", SELECT, "list, show, status"),
+    on(Role::Viewer, "outbox_aggregates", SELECT, "why"),
+    on(Role::Viewer, "outbox_blocks", SELECT, "blocked, why"),
+    on(Role::Viewer, "outbox_leases", SELECT, "partitions"),
+    on(Role::Viewer, "outbox_relays", SELECT, "relays"),
+    view("outbox_messages_readable", "SQL by hand"),
+    view("outbox_dead_letters", "SQL by hand"),
+    view("outbox_blocked", "SQL by hand"),
+    on(Role::Viewer, "inbox_messages", SELECT, "doctor, timeline"),
+    on(Role::Viewer, "inbox_sequences", SELECT, "SQL by hand"),
+    on(
+        Role::Viewer,
+        "inbox_dead_letters",
+        SELECT,
+        "dead-letters list, show",
+    ),
+    on(Role::Viewer, "inbox_pauses", SELECT, "consumers list, lag"),
+    view("inbox_dead_letters_readable", "SQL by hand"),
+    on(Role::Operator, "outbox_messages", &["UPDATE"], "retry, skip"),
+    on(Role::Operator, "outbox_messages", &["INSERT"], "replay"),
+    row_ids(Role::Operator, "replay"),
+    on(
+        Role::Operator,
+        "outbox_blocks",
+        UPDATE_DELETE,
+        "retry, skip, resume",
+    ),
+    on(Role::Operator, "outbox_messages", &["DELETE"], "forget"),
+    on(Role::Operator, "outbox_aggregates", UPDATE_DELETE, "forget"),
+    on(
+        Role::Operator,
+        "outbox_dedup_keys",
+        &["SELECT", "DELETE"],
+        "forget",
+    ),
+    on(
+        Role::Operator,
+        "inbox_dead_letters",
+        UPDATE_DELETE,
+        "dead-letters retry, cancel-retry, discard",
+    ),
+    on(
+        Role::Operator,
+        "inbox_pauses",
+        &["INSERT", "DELETE"],
+        "consumers pause, resume",
+    ),
+    on(Role::Operator, "inbox_pauses", &["UPDATE"], "rename a consumer"),
+    on(
+        Role::Operator,
+        "inbox_messages",
+        UPDATE_DELETE,
+        "rename a consumer; replay it",
+    ),
+    on(
+        Role::Operator,
+        "inbox_sequences",
+        UPDATE_DELETE,
+        "rename a consumer; replay it",
+    ),
+];
+
+/// The order in which privileges are written.
+const PRIVILEGES: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "USAGE", "EXECUTE"];
+
+/// The rights of somebody who has these roles, with one entry for each object, in the order of the table.
+#[must_use]
+pub fn grants(roles: &[Role], takes: impl Fn(&Grant) -> bool) -> Vec<(Object, Vec<&'static str>)> {
+    let has = |role: Role| roles.contains(&role) || (role == Role::Viewer && roles.contains(&Role::Operator));
+    let mut found: Vec<(Object, Vec<&'static str>)> = Vec::new();
+    for grant in GRANTS.iter().filter(|grant| has(grant.role) && takes(grant)) {
+        match found.iter_mut().find(|(object, _)| *object == grant.object) {
+            Some((_, privileges)) => privileges.extend(grant.privileges),
+            None => found.push((grant.object, grant.privileges.to_vec())),
+        }
+    }
+    for (_, privileges) in &mut found {
+        privileges.sort_by_key(|privilege| PRIVILEGES.iter().position(|known| known == privilege));
+        privileges.dedup();
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_together_have_the_rights_of_each_once() {
+        let both = grants(&[Role::Consumer, Role::Viewer], |grant| {
+            grant.object.is_of_inbox()
+        });
+        let letters = both
+            .iter()
+            .find(|(object, _)| *object == Object::Table("inbox_dead_letters"));
+        assert_eq!(letters.map(|(_, privileges)| privileges.as_slice()), Some(ALL));
+        assert_eq!(
+            both.iter()
+                .filter(|(object, _)| object.name() == "inbox_pauses")
+                .count(),
+            1
+        );
+    }
+
+    #[test]
+    fn an_operator_may_whatever_a_viewer_may() {
+        let of_operator = grants(&[Role::Operator], |_| true);
+        for (object, privileges) in grants(&[Role::Viewer], |_| true) {
+            let (_, more) = of_operator
+                .iter()
+                .find(|(other, _)| *other == object)
+                .expect("the object");
+            assert!(
+                privileges.iter().all(|privilege| more.contains(privilege)),
+                "{object:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_privilege_has_its_place() {
+        for grant in GRANTS {
+            assert!(!grant.privileges.is_empty() && !grant.why.is_empty());
+            assert!(
+                grant
+                    .privileges
+                    .iter()
+                    .all(|privilege| PRIVILEGES.contains(privilege)),
+                "{grant:?}"
+            );
+        }
+    }
+}

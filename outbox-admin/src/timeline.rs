@@ -1,0 +1,318 @@
+//! What became of the events of an aggregate: recorded, published, on the stream, and what each consumer has made of them.
+//!
+//! Invariants: bounded, by the events that are asked for; rows of inboxes are read by their key. Not here: why one does not arrive, see [`why_aggregate`](crate::why_aggregate).
+
+use std::num::NonZeroU32;
+
+use outbox_core::{
+    Aggregate, EventId, Message, MessageId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage,
+};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement, Value};
+use serde::Serialize;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::serial;
+
+/// The events of an aggregate, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Timeline {
+    /// Type of the aggregate.
+    pub aggregate_type: String,
+    /// Id of the aggregate.
+    pub aggregate_id: String,
+    /// The number of its last event that asks for order; `None` if it has recorded nothing, or was forgotten.
+    pub last_sequence: Option<u64>,
+    /// Those that the outbox holds. It deletes published ones after their retention.
+    pub events: Vec<TimelineEvent>,
+    /// Whether these are all that it holds.
+    pub is_complete: bool,
+    /// What could not be looked at.
+    pub unseen: Vec<String>,
+}
+
+/// An event, or a copy of one, and what became of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct TimelineEvent {
+    /// The message.
+    #[serde(serialize_with = "serial::text")]
+    pub id: MessageId,
+    /// The event; a copy has the same.
+    #[serde(serialize_with = "serial::text")]
+    pub event_id: EventId,
+    /// Its number within the aggregate.
+    pub sequence: Option<u64>,
+    /// The event type.
+    pub event_type: String,
+    /// The status of the message.
+    #[serde(serialize_with = "serial::status")]
+    pub status: MessageStatus,
+    /// The last error of publishing it.
+    pub error: Option<String>,
+    /// When it was recorded.
+    #[serde(serialize_with = "serial::time")]
+    pub recorded_at: OffsetDateTime,
+    /// When the relay noted that it was published.
+    #[serde(serialize_with = "serial::time_if_any")]
+    pub published_at: Option<OffsetDateTime>,
+    /// Its stream sequence, if it is on the stream.
+    pub stream_sequence: Option<u64>,
+    /// What consumers have made of it.
+    pub effects: Vec<Effect>,
+}
+
+/// What a consumer has made of an event.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Effect {
+    /// The consumer.
+    pub consumer: String,
+    /// What it has made of it.
+    pub outcome: EffectOutcome,
+    /// Attempts that failed.
+    pub attempts: u64,
+    /// When.
+    #[serde(serialize_with = "serial::time_if_any")]
+    pub at: Option<OffsetDateTime>,
+    /// The last error.
+    pub error: Option<String>,
+}
+
+/// What a consumer has made of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum EffectOutcome {
+    /// It took effect.
+    Handled,
+    /// It failed, and will be tried again.
+    Failed,
+    /// It is a dead letter of the consumer.
+    DeadLetter,
+    /// The consumer has left it behind, and there is no row: it has no handler for it, keeps no rows, or has forgotten it.
+    Passed,
+    /// The consumer has not come to it, or it is none of the consumer's.
+    Open,
+}
+
+impl EffectOutcome {
+    /// The outcome as a word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Handled => "handled",
+            Self::Failed => "failed",
+            Self::DeadLetter => "dead-letter",
+            Self::Passed => "passed",
+            Self::Open => "open",
+        }
+    }
+}
+
+/// A row of an inbox.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct EffectRow {
+    /// The event.
+    pub event_id: EventId,
+    /// What the consumer has made of it.
+    pub effect: Effect,
+}
+
+/// Reads the events of an aggregate, and where published ones are on the stream. `locate` is that of [`why_message`](crate::why_message).
+///
+/// # Errors
+///
+/// [`StoreError`]. A broker that does not answer is noted in [`Timeline::unseen`].
+pub async fn timeline(
+    store: &impl OutboxReader,
+    locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
+    aggregate: &Aggregate,
+    selection: Selection,
+    limit: NonZeroU32,
+) -> Result<Timeline, StoreError> {
+    let head = store.head(aggregate).await?;
+    let mut listed = store
+        .list(&selection.aggregate(aggregate), limit.saturating_add(1))
+        .await?;
+    let most = usize::try_from(limit.get()).unwrap_or(usize::MAX);
+    let is_complete = listed.len() <= most;
+    listed.truncate(most);
+    let (mut events, mut unseen) = (Vec::new(), Vec::new());
+    for stored in listed {
+        let mut stream_sequence = None;
+        let was_published = matches!(stored.status, MessageStatus::Published | MessageStatus::Logged);
+        // One error says enough about the broker.
+        if was_published
+            && unseen.is_empty()
+            && let Some(found) = store.find(stored.id).await?
+            && let Ok(message) = &found.message
+        {
+            match locate(message).await {
+                Ok(found) => stream_sequence = found,
+                Err(error) => unseen.push(format!("the stream: {error}")),
+            }
+        }
+        events.push(TimelineEvent::new(stored, stream_sequence));
+    }
+    Ok(Timeline {
+        aggregate_type: aggregate.aggregate_type.clone(),
+        aggregate_id: aggregate.id.clone(),
+        last_sequence: head.map(|head| head.last_sequence),
+        events,
+        is_complete,
+        unseen,
+    })
+}
+
+impl TimelineEvent {
+    fn new(stored: StoredMessage, stream_sequence: Option<u64>) -> Self {
+        Self {
+            id: stored.id,
+            event_id: stored.event_id,
+            sequence: stored.sequence,
+            event_type: stored.event_type,
+            status: stored.status,
+            error: stored.error,
+            recorded_at: stored.created_at,
+            published_at: stored.published_at,
+            stream_sequence,
+            effects: Vec::new(),
+        }
+    }
+}
+
+impl Timeline {
+    /// Adds what the inboxes say. `floors` are the consumers of the stream, each with the stream sequence up to which it has acknowledged everything.
+    pub fn join(&mut self, rows: &[EffectRow], floors: &[(String, u64)]) {
+        for event in &mut self.events {
+            let known = rows.iter().filter(|row| row.event_id == event.event_id);
+            event.effects = known.map(|row| row.effect.clone()).collect();
+            let Some(stream_sequence) = event.stream_sequence else {
+                continue;
+            };
+            for (consumer, floor) in floors {
+                if event.effects.iter().any(|effect| effect.consumer == *consumer) {
+                    continue;
+                }
+                let outcome = match *floor >= stream_sequence {
+                    true => EffectOutcome::Passed,
+                    false => EffectOutcome::Open,
+                };
+                event.effects.push(Effect {
+                    consumer: consumer.clone(),
+                    outcome,
+                    attempts: 0,
+                    at: None,
+                    error: None,
+                });
+            }
+            event
+                .effects
+                .sort_by(|one, other| one.consumer.cmp(&other.consumer));
+        }
+    }
+
+    /// The ids of the events, to read the rows of inboxes by.
+    #[must_use]
+    pub fn event_ids(&self) -> Vec<EventId> {
+        self.events.iter().map(|event| event.event_id).collect()
+    }
+}
+
+/// Events per statement.
+const IDS_MAX: usize = 200;
+
+/// Reads what consumers have made of events. `table` is the table of inbox messages as SQL writes it. A strategy with a key of its own keeps its rows under
+/// another id, so they are not found.
+///
+/// # Errors
+///
+/// The database's error, also if the table is missing.
+pub async fn effects(
+    db: &DatabaseConnection,
+    table: &str,
+    consumers: &[String],
+    events: &[EventId],
+) -> Result<Vec<EffectRow>, DbErr> {
+    let mut rows = Vec::new();
+    if consumers.is_empty() {
+        return Ok(rows);
+    }
+    for events in events.chunks(IDS_MAX) {
+        let statement = read_effects(db.get_database_backend(), table, consumers, events);
+        for row in db.query_all_raw(statement).await? {
+            let id: String = row.try_get("", "id")?;
+            let Some(event_id) = events.iter().copied().find(|event| is_same(*event, &id)) else {
+                continue;
+            };
+            let at: i64 = row.try_get("", "at")?;
+            let attempts: i64 = row.try_get("", "attempts")?;
+            rows.push(EffectRow {
+                event_id,
+                effect: Effect {
+                    consumer: row.try_get("", "consumer")?,
+                    outcome: match row.try_get::<i64>("", "status")? {
+                        1 => EffectOutcome::Handled,
+                        2 => EffectOutcome::DeadLetter,
+                        _ => EffectOutcome::Failed,
+                    },
+                    attempts: u64::try_from(attempts).unwrap_or_default(),
+                    at: OffsetDateTime::from_unix_timestamp_nanos(i128::from(at) * 1_000).ok(),
+                    error: row.try_get("", "last_error")?,
+                },
+            });
+        }
+    }
+    Ok(rows)
+}
+
+fn is_same(event: EventId, text: &str) -> bool {
+    Uuid::parse_str(text).is_ok_and(|id| id == event.as_uuid())
+}
+
+/// By the primary key: consumer and id.
+fn read_effects(backend: DbBackend, table: &str, consumers: &[String], events: &[EventId]) -> Statement {
+    let columns = match backend {
+        DbBackend::Postgres => {
+            "CAST(consumer AS text) AS consumer, CAST(id AS text) AS id, CAST(status AS bigint) AS status, \
+             CAST(attempts AS bigint) AS attempts, last_error, CAST(extract(epoch FROM processed_at) * 1000000 AS bigint) AS at"
+        }
+        DbBackend::MySql => {
+            "CONVERT(consumer USING utf8mb4) AS consumer, LOWER(HEX(id)) AS id, CAST(status AS SIGNED) AS status, \
+             CAST(attempts AS SIGNED) AS attempts, last_error, \
+             CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', processed_at) AS SIGNED) AS at"
+        }
+        _ => "consumer, lower(hex(id)) AS id, status, attempts, last_error, processed_at AS at",
+    };
+    let (mut values, mut places): (Vec<Value>, Vec<String>) = (Vec::new(), Vec::new());
+    for consumer in consumers {
+        values.push(match backend {
+            DbBackend::MySql => consumer.as_bytes().to_vec().into(),
+            _ => consumer.as_str().into(),
+        });
+        places.push(match backend {
+            DbBackend::Postgres => format!("${}", values.len()),
+            _ => "?".to_owned(),
+        });
+    }
+    let consumers = places.join(", ");
+    places.clear();
+    for event in events {
+        values.push(match backend {
+            DbBackend::Postgres => event.to_string().into(),
+            _ => event.as_uuid().as_bytes().to_vec().into(),
+        });
+        places.push(match backend {
+            DbBackend::Postgres => format!("CAST(${} AS uuid)", values.len()),
+            _ => "?".to_owned(),
+        });
+    }
+    let sql = format!(
+        "SELECT {columns} FROM {table} WHERE consumer IN ({consumers}) AND id IN ({}) ORDER BY consumer",
+        places.join(", ")
+    );
+    Statement::from_sql_and_values(backend, sql, values)
+}

@@ -1,0 +1,193 @@
+//! `outbox doctor`: whether database, stream, consumers and settings fit together, with what mends what does not.
+//!
+//! Invariants: nothing is changed. A server that is away is a finding, and the others are looked at all the same.
+
+mod nats;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::Args;
+use outbox::core::{OutboxReader as _, OutboxStore as _, Retention, describe};
+use outbox_admin::State;
+use outbox_admin::doctor::{
+    Check, Diagnosis, Limits, Wanted, database_facts, of_database, of_relays, of_setup,
+};
+use serde::Serialize;
+
+use super::arguments::{PlaceArguments, parse_duration};
+use super::place::Place;
+use super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, plain};
+
+/// Arguments of `outbox doctor`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct DoctorCommand {
+    /// The outbox; all of the file, unless one is named.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The login is not that of a relay, so its rights and the tables are not tried.
+    #[arg(long)]
+    pub viewer: bool,
+    /// The longest time that a transaction may be open.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    pub transaction: Duration,
+    /// The most bytes that a replication slot may keep.
+    #[arg(long, value_name = "BYTES", default_value = "1073741824")]
+    pub slot_bytes: u64,
+}
+
+/// What the checks of an outbox have found.
+#[derive(Debug, Default)]
+struct Found {
+    findings: Vec<Diagnosis>,
+    unseen: Vec<String>,
+}
+
+impl DoctorCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let mut rows = Vec::new();
+        for place in Place::open_all(&self.place).await? {
+            let mut found = Found::default();
+            self.look_at_database(&place, &mut found).await?;
+            let retention = match place.outbox.section.relay.retention {
+                Retention::Keep => None,
+                Retention::KeepFor(time) => Some(time),
+                _ => Some(Duration::ZERO),
+            };
+            nats::look(&place, &Wanted { retention }, &mut found).await?;
+            // The worst first; among equals, in the order of the checks.
+            found
+                .findings
+                .sort_by_key(|finding| std::cmp::Reverse(finding.state));
+            rows.push(DoctorRow {
+                outbox: place.outbox.name().to_owned(),
+                stream: place.outbox.section.stream.name.clone(),
+                state: found
+                    .findings
+                    .first()
+                    .map_or(State::Well, |finding| finding.state),
+                findings: found.findings,
+                unseen: found.unseen,
+            });
+        }
+        output::many(self.place.output, &rows)?;
+        let worst = rows.iter().map(|row| row.state).max();
+        Ok(worst.unwrap_or(State::Well).into())
+    }
+
+    async fn look_at_database(&self, place: &Place, found: &mut Found) -> Result<(), CommandError> {
+        let away = |error: String| {
+            Diagnosis::failed(
+                Check::Database,
+                error,
+                "a database that answers",
+                "correct DATABASE_URL, or start the server",
+            )
+        };
+        let unanswered = || away(format!("no answer within {:?}", place.timeout));
+        if !self.viewer {
+            let deletes = place.outbox.section.relay.retention != Retention::Keep;
+            match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
+                Ok(checked) => found.findings.extend(of_setup(checked)),
+                Err(_) => found.findings.push(unanswered()),
+            }
+        }
+        // Without tables, nothing else can be asked.
+        if found
+            .findings
+            .iter()
+            .any(|finding| matches!(finding.check, Check::Database | Check::Tables))
+        {
+            return Ok(());
+        }
+        match tokio::time::timeout(place.timeout, place.store.relays()).await {
+            Ok(Ok(relays)) => found.findings.extend(of_relays(&relays)),
+            Ok(Err(error)) => found.findings.push(away(describe(&error))),
+            Err(_) => found.findings.push(unanswered()),
+        }
+        let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+        let db = place.store.connection();
+        let backend = db.get_database_backend();
+        let tables = [
+            names.messages(backend),
+            names.aggregates(backend),
+            names.blocks(backend),
+        ];
+        let limits = Limits::default()
+            .transaction(self.transaction)
+            .slot_bytes(self.slot_bytes);
+        match tokio::time::timeout(place.timeout, database_facts(db, &tables)).await {
+            Ok(Ok(facts)) => {
+                found.findings.extend(of_database(&facts, &limits));
+                found.unseen.extend(facts.unseen);
+            }
+            Ok(Err(error)) => found.findings.push(away(describe(&error))),
+            Err(_) => found.findings.push(unanswered()),
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct DoctorRow {
+    outbox: String,
+    stream: String,
+    state: State,
+    findings: Vec<Diagnosis>,
+    unseen: Vec<String>,
+}
+
+impl Print for DoctorRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("outbox", |row| row.outbox.clone()),
+        Column::new("state", |row| row.state.as_str().to_owned()),
+        Column::new("findings", |row| row.findings.len().to_string()),
+        Column::wide("stream", |row| row.stream.clone()),
+        Column::wide("checks", |row| {
+            let checks = row.findings.iter().map(|finding| finding.check.as_str());
+            checks.collect::<Vec<_>>().join(" ")
+        }),
+        Column::wide("seen", |row| {
+            let seen = row.findings.iter().map(|finding| finding.seen.as_str());
+            seen.collect::<Vec<_>>().join("; ")
+        }),
+    ];
+
+    fn name(&self) -> String {
+        self.outbox.clone()
+    }
+
+    fn text(&self) -> Option<String> {
+        let mut text = format!("{} -> {}: {}\n", self.outbox, self.stream, self.state.as_str());
+        // Writing to a `String` does not fail.
+        for finding in &self.findings {
+            let subject = match finding.subject.as_str() {
+                "" => String::new(),
+                subject => format!(" {subject}"),
+            };
+            let _ = writeln!(
+                text,
+                "  {:<8}  {}{}: {}",
+                finding.state.as_str(),
+                finding.check.as_str(),
+                plain(&subject),
+                plain(&finding.seen)
+            );
+            let _ = writeln!(text, "            needed: {}", plain(&finding.needed));
+            let _ = writeln!(text, "            next: {}", plain(&finding.next));
+        }
+        for unseen in &self.unseen {
+            let _ = writeln!(text, "  not seen: {}", plain(unseen));
+        }
+        let found = text::counted(
+            u64::try_from(self.findings.len()).unwrap_or(u64::MAX),
+            "finding",
+            "findings",
+        );
+        let _ = writeln!(text, "{} checks, {found}", Check::ALL.len());
+        Some(text)
+    }
+}

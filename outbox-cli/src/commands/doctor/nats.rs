@@ -1,0 +1,234 @@
+//! What `outbox doctor` asks of NATS: the settings of the stream and of its consumers. Nothing is received.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::TryStreamExt as _;
+use outbox::core::{FailureClass, Publisher as _, Subscriber as _, describe};
+use outbox::inbox::PausedConsumers;
+use outbox::nats::JetStreamSubscriber;
+use outbox::nats::async_nats::jetstream::consumer::{self, AckPolicy, ReplayPolicy};
+use outbox::nats::async_nats::jetstream::stream::{DiscardPolicy, Info, RetentionPolicy, StorageType};
+use outbox::nats::async_nats::{Client, jetstream};
+use outbox_admin::doctor::{
+    Check, ConsumerFacts, Diagnosis, StreamFacts, Wanted, inbox_memory, of_consumer, of_stream,
+};
+
+use super::Found;
+use crate::commands::place::Place;
+use crate::failure::CommandError;
+
+/// Looks at the stream and at its consumers.
+pub(super) async fn look(place: &Place, wanted: &Wanted, found: &mut Found) -> Result<(), CommandError> {
+    let away = |error: String| {
+        Diagnosis::failed(
+            Check::Nats,
+            error,
+            "a server that answers, and a login that it accepts",
+            "correct NATS_URL or NATS_CREDS, or start the server",
+        )
+    };
+    let unanswered = || away(format!("no answer within {:?}", place.timeout));
+    let publisher = match place.publisher().await {
+        Ok(publisher) => publisher,
+        Err(error) => {
+            found.findings.push(away(error.to_string()));
+            return Ok(());
+        }
+    };
+    match tokio::time::timeout(place.timeout, publisher.preflight()).await {
+        // The rules here know what each warning is about, and more.
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) if error.class() == FailureClass::Configuration => {
+            found.findings.push(Diagnosis::failed(
+                Check::Stream,
+                describe(&error),
+                "a stream that takes the messages of this outbox",
+                "outbox relay run with `provision = true`, or the command that the error names",
+            ));
+            return Ok(());
+        }
+        Ok(Err(error)) => {
+            found.findings.push(away(describe(&error)));
+            return Ok(());
+        }
+        Err(_) => {
+            found.findings.push(unanswered());
+            return Ok(());
+        }
+    }
+    let client = publisher.client().clone();
+    let looked = tokio::time::timeout(place.timeout, look_closely(place, client, wanted, found)).await;
+    match looked {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => found.findings.push(away(error)),
+        Err(_) => found.findings.push(unanswered()),
+    }
+    Ok(())
+}
+
+async fn look_closely(
+    place: &Place,
+    client: Client,
+    wanted: &Wanted,
+    found: &mut Found,
+) -> Result<(), String> {
+    let settings = &place.outbox.section.stream;
+    let handle = jetstream::new(client.clone())
+        .get_stream(&settings.name)
+        .await
+        .map_err(|error| describe(&error))?;
+    let stream = stream_facts(handle.cached_info(), &client);
+    found.findings.extend(of_stream(&stream, wanted));
+    let consumers: Vec<consumer::Info> = handle
+        .consumers()
+        .try_collect()
+        .await
+        .map_err(|error| describe(&error))?;
+    let durables: Vec<consumer::Info> = consumers
+        .into_iter()
+        .filter(|info| info.config.durable_name.is_some())
+        .collect();
+    if durables.is_empty() {
+        return Ok(());
+    }
+    let paused = paused(place, found).await;
+    let subscriber = settings
+        .event_stream()
+        .map_err(|error| describe(&error))?
+        .subscriber(client);
+    for info in durables {
+        let facts = consumer_facts(place, &subscriber, &info, &paused).await?;
+        found.findings.extend(of_consumer(&facts, &stream));
+    }
+    Ok(())
+}
+
+/// The consumers that somebody has paused, with the reasons. The tables of inboxes may be in other databases.
+async fn paused(place: &Place, found: &mut Found) -> BTreeMap<String, String> {
+    let Ok(names) = place.outbox.table_names() else {
+        return BTreeMap::new();
+    };
+    let paused = PausedConsumers::new(place.store.connection().clone()).with_names(names);
+    match paused.list().await {
+        Ok(paused) => paused
+            .into_iter()
+            .map(|paused| (paused.consumer, paused.reason))
+            .collect(),
+        Err(error) => {
+            found.unseen.push(format!(
+                "pauses of consumers, and how long their inboxes remember, because their tables cannot be read here ({}); if they are in another database, give \
+                 the file an outbox with it",
+                describe(&error)
+            ));
+            BTreeMap::new()
+        }
+    }
+}
+
+fn stream_facts(info: &Info, client: &Client) -> StreamFacts {
+    let (config, server) = (&info.config, client.server_info());
+    let limit = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
+    let message_bytes = usize::try_from(config.max_message_size)
+        .ok()
+        .filter(|bytes| *bytes > 0)
+        .map_or(server.max_payload, |bytes| bytes.min(server.max_payload));
+    StreamFacts {
+        name: config.name.clone(),
+        keeps_what_was_read: config.retention == RetentionPolicy::Limits,
+        duplicate_window: config.duplicate_window,
+        max_age: Some(config.max_age).filter(|age| !age.is_zero()),
+        max_bytes: limit(config.max_bytes),
+        max_messages: limit(config.max_messages),
+        drops_oldest: config.discard == DiscardPolicy::Old,
+        max_messages_per_subject: limit(config.max_messages_per_subject)
+            .filter(|_| !config.discard_new_per_subject),
+        is_in_memory: config.storage == StorageType::Memory,
+        replicas: config.num_replicas,
+        is_clustered: info
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.name.is_some()),
+        message_bytes,
+        is_supported: client.is_server_compatible(2, 9, 0),
+        version: server.version,
+    }
+}
+
+async fn consumer_facts(
+    place: &Place,
+    subscriber: &JetStreamSubscriber,
+    info: &consumer::Info,
+    paused: &BTreeMap<String, String>,
+) -> Result<ConsumerFacts, String> {
+    let name = info.name.clone();
+    let standing = subscriber
+        .standing(&name)
+        .await
+        .map_err(|error| describe(&error))?;
+    let db = place.store.connection();
+    let table = place
+        .outbox
+        .table_names()
+        .map(|names| names.table(db.get_database_backend(), "inbox_messages"));
+    let memory: Option<Duration> = match table {
+        // Where the table is missing, the pauses have said so.
+        Ok(table) => inbox_memory(db, &table, &name).await.ok().flatten(),
+        Err(_) => None,
+    };
+    Ok(ConsumerFacts {
+        paused: paused.get(&name).cloned(),
+        unfit: unfit(&info.config),
+        undelivered: standing.as_ref().map_or(0, |standing| standing.undelivered),
+        oldest: standing.as_ref().and_then(|standing| standing.oldest_age),
+        is_receiving: standing.is_some_and(|standing| standing.is_receiving),
+        memory,
+        name,
+    })
+}
+
+/// Settings that an inbox changes where it may, and refuses otherwise.
+fn unfit(config: &consumer::Config) -> Vec<(String, String)> {
+    let mut unfit = Vec::new();
+    let mut need = |is_wrong: bool, seen: String, needed: &str| {
+        if is_wrong {
+            unfit.push((seen, needed.to_owned()));
+        }
+    };
+    need(
+        config.deliver_subject.is_some(),
+        "a push consumer".to_owned(),
+        "a pull consumer: an inbox asks for what it has room for",
+    );
+    need(
+        config.ack_policy != AckPolicy::Explicit,
+        format!("ack policy {:?}", config.ack_policy),
+        "Explicit: each message is acknowledged after its commit",
+    );
+    need(
+        config.replay_policy != ReplayPolicy::Instant,
+        format!("replay policy {:?}", config.replay_policy),
+        "Instant",
+    );
+    need(
+        config.max_deliver > 0,
+        format!("max_deliver {}", config.max_deliver),
+        "none: beyond it the server drops the message, while its metrics look clean",
+    );
+    need(
+        !config.backoff.is_empty(),
+        format!("backoff {:?}", config.backoff),
+        "none: it replaces ack_wait",
+    );
+    need(
+        config.headers_only,
+        "headers_only".to_owned(),
+        "payloads, which handlers read",
+    );
+    need(
+        !config.inactive_threshold.is_zero(),
+        format!("inactive_threshold {:?}", config.inactive_threshold),
+        "none, or its progress is deleted while no process runs",
+    );
+    unfit
+}

@@ -1,0 +1,203 @@
+//! `outbox forget`: deletes what the outbox holds of aggregates, and with `--dead-letters` what consumers could not handle of them.
+//!
+//! Invariant: nothing is changed without `--yes`; before, its price is said.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use outbox::core::{Aggregate, OutboxAdmin as _};
+use outbox::inbox::DeadLetters;
+use outbox_admin::{ForgetPreview, ForgetRow, quoted};
+use serde::Serialize;
+
+use super::arguments::{PlaceArguments, parse_aggregate};
+use super::place::Place;
+use super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, plain, say};
+
+/// Arguments of `outbox forget`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ForgetCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The aggregates, such as `customer/4711`; at most 1,000.
+    #[arg(value_name = "TYPE/ID", required = true, value_parser = parse_aggregate)]
+    pub aggregates: Vec<Aggregate>,
+    /// Also erase the dead letters of consumers whose tables are beside the outbox.
+    #[arg(long)]
+    pub dead_letters: bool,
+    /// Do it. Otherwise the command only says what it would do.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+impl ForgetCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        place.say_where();
+        if self.yes {
+            return self.apply(&place).await;
+        }
+        let preview = place
+            .ask(outbox_admin::preview_forget(&place.store, &self.aggregates))
+            .await?;
+        output::one(self.place.output, &preview)?;
+        if !self.dead_letters && !preview.aggregates.iter().any(ForgetRow::is_known) {
+            say("the outbox holds nothing of them");
+            return Ok(Outcome::NothingMatched);
+        }
+        say("nothing was changed; repeat it with `--yes`");
+        Ok(Outcome::Well)
+    }
+
+    async fn apply(&self, place: &Place) -> Result<Outcome, CommandError> {
+        let preview = place
+            .ask(outbox_admin::preview_forget(&place.store, &self.aggregates))
+            .await?;
+        // One transaction: after a crash all of them are forgotten, or none. Dead letters come behind it, one aggregate at a time; calling again continues.
+        let forgotten = place.carry_out(place.store.forget(&self.aggregates)).await?;
+        let mut done = Forgot {
+            change: "forget",
+            messages: forgotten.messages,
+            left: forgotten.left.iter().map(ToString::to_string).collect(),
+            dead_letters: None,
+            busy: 0,
+            unattributed: 0,
+        };
+        if self.dead_letters {
+            let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+            let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
+            for aggregate in &self.aggregates {
+                let erased = place.carry_out(letters.erase(aggregate)).await?;
+                *done.dead_letters.get_or_insert(0) += erased.erased;
+                done.busy += erased.busy;
+                done.unattributed = erased.unattributed;
+            }
+        }
+        output::one(self.place.output, &done)?;
+        let did_nothing = done.messages == 0 && done.dead_letters.unwrap_or_default() == 0;
+        Ok(if !done.left.is_empty() || done.busy > 0 {
+            Outcome::Degraded
+        } else if did_nothing && !preview.aggregates.iter().any(ForgetRow::is_known) {
+            Outcome::NothingMatched
+        } else {
+            Outcome::Well
+        })
+    }
+}
+
+impl Print for ForgetPreview {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("aggregates", |preview| preview.aggregates.len().to_string()),
+        Column::new("messages", |preview| {
+            let messages = preview.aggregates.iter().map(|row| row.messages);
+            messages.sum::<u64>().to_string()
+        }),
+        Column::new("left", |preview| {
+            preview
+                .aggregates
+                .iter()
+                .filter(|row| row.is_left)
+                .count()
+                .to_string()
+        }),
+    ];
+
+    fn name(&self) -> String {
+        "forget".to_owned()
+    }
+
+    fn text(&self) -> Option<String> {
+        let mut text = String::new();
+        for row in &self.aggregates {
+            let name = plain(&format!("{}/{}", row.aggregate_type, row.aggregate_id));
+            let bound = if row.is_complete { "" } else { "at least " };
+            let messages = text::counted(row.messages, "message", "messages");
+            // Writing to a `String` does not fail.
+            let _ = match (row.is_left, row.is_known()) {
+                (true, _) => writeln!(
+                    text,
+                    "would leave {name} as it is: of its {bound}{messages}, one is pending, waiting, or halts it"
+                ),
+                (false, false) => writeln!(text, "{name}: the outbox holds nothing of it"),
+                (false, true) => writeln!(text, "would forget {name}: {bound}{messages}"),
+            };
+        }
+        for effect in &self.effects {
+            let _ = writeln!(text, "  {effect}");
+        }
+        Some(text)
+    }
+}
+
+/// What `forget` has done.
+#[derive(Debug, Serialize)]
+struct Forgot {
+    change: &'static str,
+    /// Messages that were deleted.
+    messages: u64,
+    /// Aggregates that were left as they are.
+    left: Vec<String>,
+    /// Dead letters of consumers that were erased, if that was asked for.
+    dead_letters: Option<u64>,
+    /// Dead letters that are still there, because somebody tries them at this moment.
+    busy: u64,
+    /// Dead letters, of whomever, that name no aggregate.
+    unattributed: u64,
+}
+
+impl Print for Forgot {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("change", Print::name),
+        Column::new("messages", |done| done.messages.to_string()),
+        Column::new("left", |done| done.left.join(" ")),
+        Column::new("dead_letters", |done| text::any(done.dead_letters)),
+        Column::new("busy", |done| done.busy.to_string()),
+        Column::new("unattributed", |done| done.unattributed.to_string()),
+    ];
+
+    fn name(&self) -> String {
+        self.change.to_owned()
+    }
+
+    fn text(&self) -> Option<String> {
+        let mut text = format!(
+            "{} deleted\n",
+            text::counted(self.messages, "message is", "messages are")
+        );
+        // Writing to a `String` does not fail.
+        for left in &self.left {
+            let _ = writeln!(
+                text,
+                "{} is left as it is: a message of it is pending, waiting, or halts it; next: outbox why {}",
+                plain(left),
+                plain(&quoted(left))
+            );
+        }
+        if let Some(erased) = self.dead_letters {
+            let _ = writeln!(
+                text,
+                "{} erased",
+                text::counted(erased, "dead letter is", "dead letters are")
+            );
+        }
+        if self.busy > 0 {
+            let _ = writeln!(
+                text,
+                "{} tried at this moment; repeat it",
+                text::counted(self.busy, "dead letter is", "dead letters are")
+            );
+        }
+        if self.unattributed > 0 {
+            let _ = writeln!(
+                text,
+                "{} no aggregate; look at them: outbox dead-letters list",
+                text::counted(self.unattributed, "dead letter names", "dead letters name")
+            );
+        }
+        Some(text)
+    }
+}

@@ -1,0 +1,261 @@
+//! `outbox migrate`: which tables are there, the SQL that makes them, and with `--yes` the making.
+//!
+//! Invariants: nothing is made without `--yes`. Tables that somebody has made in another way are left alone, because nobody knows which version they have.
+
+use std::io::Write as _;
+
+use clap::{Args, ValueEnum};
+use outbox::inbox::migration as of_inbox;
+use outbox::sea_orm::TableNames;
+use outbox::sea_orm::migration::{self as of_outbox, partitioned, writers};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr, Statement};
+use sea_orm_migration::MigrationTrait;
+use serde::Serialize;
+
+use super::arguments::PlaceArguments;
+use super::place::Place;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, say};
+
+/// Arguments of `outbox migrate`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct MigrateCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// Which tables. May be given several times.
+    #[arg(long = "tables", value_name = "PART", value_enum, default_value = "outbox")]
+    pub parts: Vec<PartArgument>,
+    /// Print the SQL, and do nothing else.
+    #[arg(long, conflicts_with = "yes")]
+    pub sql: bool,
+    /// Make what is missing. Otherwise the command only says what that is.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Tables that belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum PartArgument {
+    /// The outbox.
+    Outbox,
+    /// The outbox with a table per day, on PostgreSQL.
+    OutboxByDay,
+    /// `outbox_record` for services in other languages. Needs the outbox.
+    Writers,
+    /// The inbox.
+    Inbox,
+}
+
+impl PartArgument {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Outbox => "outbox",
+            Self::OutboxByDay => "outbox-by-day",
+            Self::Writers => "writers",
+            Self::Inbox => "inbox",
+        }
+    }
+
+    /// The table in which its migrations are noted, and one that they make.
+    fn tables(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Outbox | Self::OutboxByDay => ("outbox_migrations", Some("outbox_messages")),
+            // A function is no table; its migration replaces nothing, and says so if it is there.
+            Self::Writers => ("outbox_writer_migrations", None),
+            Self::Inbox => ("inbox_migrations", Some("inbox_messages")),
+        }
+    }
+
+    fn migrations(self, names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
+        match self {
+            Self::Outbox => of_outbox::migrations(names),
+            Self::OutboxByDay => partitioned::migrations(names),
+            Self::Writers => writers::migrations(names),
+            Self::Inbox => of_inbox::migrations(names),
+        }
+    }
+
+    fn sql(self, backend: DbBackend, names: &TableNames) -> Result<String, CommandError> {
+        let sql = match self {
+            Self::Outbox => of_outbox::sql(backend, names),
+            Self::OutboxByDay if backend != DbBackend::Postgres => {
+                let only = "a table per day exists on PostgreSQL only; use `--tables outbox`";
+                return Err(CommandError::configuration(only));
+            }
+            Self::OutboxByDay => partitioned::sql(names),
+            Self::Writers => writers::sql(backend, names),
+            Self::Inbox => of_inbox::sql(backend, names),
+        };
+        sql.map_err(CommandError::configuration)
+    }
+
+    async fn make(self, db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
+        match self {
+            Self::Outbox => of_outbox::migrate_with(db, names).await,
+            Self::OutboxByDay => partitioned::migrate_with(db, names).await,
+            Self::Writers => writers::migrate_with(db, names).await,
+            Self::Inbox => of_inbox::migrate_with(db, names).await,
+        }
+    }
+}
+
+impl MigrateCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+        let db = place.store.connection();
+        if self.sql {
+            for part in &self.parts {
+                let sql = part.sql(db.get_database_backend(), &names)?;
+                let written = std::io::stdout().write_all(sql.as_bytes());
+                written.map_err(CommandError::failed)?;
+            }
+            return Ok(Outcome::Well);
+        }
+        place.say_where();
+        let mut rows = Vec::new();
+        for part in &self.parts {
+            part.sql(db.get_database_backend(), &names)?;
+            rows.extend(place.ask(look(db, &names, *part)).await?);
+        }
+        if let (Some(row), true) = (
+            rows.iter().find(|row| row.state == MigrationState::Foreign),
+            self.yes,
+        ) {
+            return Err(CommandError::failed(format!(
+                "the tables of part `{}` exist, and nobody has noted migration `{}` in {}: they were made by a SeaORM migrator, or by SQL of another layout or \
+                 version; go on the way they were made",
+                row.part.as_str(),
+                row.migration,
+                row.part.tables().0
+            )));
+        }
+        let is_missing = |row: &MigrationRow| row.state == MigrationState::Missing;
+        if self.yes && rows.iter().any(is_missing) {
+            for part in &self.parts {
+                // Under a lock, so that several programs may do this at once. A crash leaves nothing half made, but on MySQL and MariaDB, where calling
+                // again continues.
+                place.carry_out(part.make(db, &names)).await?;
+            }
+            rows.clear();
+            for part in &self.parts {
+                rows.extend(place.ask(look(db, &names, *part)).await?);
+            }
+        }
+        output::many(self.place.output, &rows)?;
+        if rows.iter().any(is_missing) {
+            say("nothing was made; `--sql` prints the SQL, `--yes` makes what is missing");
+            return Ok(Outcome::Degraded);
+        }
+        let is_foreign = rows.iter().any(|row| row.state == MigrationState::Foreign);
+        Ok(if is_foreign {
+            Outcome::Degraded
+        } else {
+            Outcome::Well
+        })
+    }
+}
+
+/// The migrations of a part, and which of them are noted.
+async fn look(
+    db: &DatabaseConnection,
+    names: &TableNames,
+    part: PartArgument,
+) -> Result<Vec<MigrationRow>, DbErr> {
+    let backend = db.get_database_backend();
+    let (noted_in, made) = part.tables();
+    let sql = format!("SELECT version FROM {}", names.table(backend, noted_in));
+    let noted: Vec<String> = match db.query_all_raw(Statement::from_string(backend, sql)).await {
+        Ok(rows) => rows
+            .iter()
+            .map(|row| row.try_get("", "version"))
+            .collect::<Result<_, _>>()?,
+        Err(error) if is_absent(&error) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let exists = match made {
+        Some(table) => exists(db, &names.table(backend, table)).await?,
+        None => false,
+    };
+    let migrations: Vec<String> = part
+        .migrations(names)
+        .iter()
+        .map(|migration| migration.name().to_owned())
+        .collect();
+    // Tables without a note of any of these are of another layout, or were made in another way.
+    let is_foreign = exists && !migrations.iter().any(|migration| noted.contains(migration));
+    let rows = migrations.into_iter().map(|migration| MigrationRow {
+        part,
+        state: match noted.contains(&migration) {
+            true => MigrationState::Made,
+            false if is_foreign => MigrationState::Foreign,
+            false => MigrationState::Missing,
+        },
+        migration,
+    });
+    Ok(rows.collect())
+}
+
+async fn exists(db: &DatabaseConnection, table: &str) -> Result<bool, DbErr> {
+    match db
+        .execute_unprepared(&format!("SELECT 1 FROM {table} WHERE 1 = 0"))
+        .await
+    {
+        Ok(_) => Ok(true),
+        Err(error) if is_absent(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The three databases say in these words that a table is missing.
+fn is_absent(error: &DbErr) -> bool {
+    let text = error.to_string();
+    ["does not exist", "doesn't exist", "no such table"]
+        .iter()
+        .any(|words| text.contains(words))
+}
+
+/// Whether a migration was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum MigrationState {
+    /// It is noted.
+    Made,
+    /// Neither it nor its tables are there.
+    Missing,
+    /// Its tables are there, and nobody has noted it.
+    Foreign,
+}
+
+#[derive(Debug, Serialize)]
+struct MigrationRow {
+    part: PartArgument,
+    migration: String,
+    state: MigrationState,
+}
+
+impl Print for MigrationRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("tables", |row| row.part.as_str().to_owned()),
+        Column::new("migration", |row| row.migration.clone()),
+        Column::new("state", |row| row.state.as_str().to_owned()),
+    ];
+
+    fn name(&self) -> String {
+        self.migration.clone()
+    }
+}
+
+impl MigrationState {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Made => "made",
+            Self::Missing => "missing",
+            Self::Foreign => "foreign",
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! `outbox print grants`: the statements that give a login of the database the rights of its roles.
+//!
+//! Invariant: no password is printed, and none is asked for. What was given on the command line becomes SQL only in quotes, or after a check of its characters.
+
+use std::fmt::Write as _;
+
+use clap::{Args, ValueEnum};
+use outbox::sea_orm::TableNames;
+use outbox_admin::rights::{Object, Role, When, grants};
+use sea_orm::DbBackend;
+
+use crate::failure::CommandError;
+
+/// Arguments of `outbox print grants`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct GrantsCommand {
+    /// The database.
+    #[arg(long, value_enum)]
+    pub database: DatabaseArgument,
+    /// What the login is for. May be given several times: a consumer whose handlers record is a `writer` as well.
+    #[arg(long, value_enum, required = true)]
+    pub role: Vec<RoleArgument>,
+    /// The login that gets the rights.
+    #[arg(long, value_name = "NAME", value_parser = parse_name)]
+    pub user: String,
+    /// From where it logs in, on MariaDB and MySQL.
+    #[arg(long, value_name = "HOST", default_value = "%", value_parser = parse_name)]
+    pub host: String,
+    /// The schema of the tables, on MariaDB and MySQL their database.
+    #[arg(long, value_name = "NAME")]
+    pub schema: Option<String>,
+    /// The prefix of the table names.
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    pub prefix: String,
+    /// Only rights on the tables of the outbox, or of the inbox, for a database that has no others.
+    #[arg(long, value_enum)]
+    pub tables: Option<TablesArgument>,
+    /// The table of messages is partitioned by day.
+    #[arg(long)]
+    pub by_day: bool,
+    /// Published messages are kept for ever, so a relay need not delete them.
+    #[arg(long)]
+    pub keep_published: bool,
+}
+
+/// The databases that have rights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
+#[non_exhaustive]
+pub enum DatabaseArgument {
+    /// PostgreSQL.
+    Postgres,
+    /// MariaDB, and MySQL.
+    #[value(alias = "mysql")]
+    Mariadb,
+}
+
+/// The tables of one half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
+#[non_exhaustive]
+pub enum TablesArgument {
+    /// Those of the outbox.
+    Outbox,
+    /// Those of the inbox.
+    Inbox,
+}
+
+/// A role, as it is given on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct RoleArgument(pub Role);
+
+impl ValueEnum for RoleArgument {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [RoleArgument; Role::ALL.len()] = {
+            let mut all = [RoleArgument(Role::Writer); Role::ALL.len()];
+            let mut index = 0;
+            while index < Role::ALL.len() {
+                all[index] = RoleArgument(Role::ALL[index]);
+                index += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.0.as_str()))
+    }
+}
+
+/// A text that may stand in quotes in SQL and in the file of nats-server.
+pub(super) fn parse_name(text: &str) -> Result<String, String> {
+    let is_plain = |character: char| {
+        character.is_alphanumeric() || matches!(character, '_' | '-' | '.' | '%' | ':' | '@')
+    };
+    if text.is_empty() || text.len() > 255 || !text.chars().all(is_plain) {
+        return Err("use letters, digits, and `_`, `-`, `.`, `%`, `:` or `@`".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+impl GrantsCommand {
+    pub(super) fn text(&self) -> Result<String, CommandError> {
+        let mut names = TableNames::new()
+            .with_prefix(&self.prefix)
+            .map_err(CommandError::configuration)?;
+        if let Some(schema) = &self.schema {
+            names = names.with_schema(schema).map_err(CommandError::configuration)?;
+        }
+        let (backend, user) = match self.database {
+            DatabaseArgument::Postgres => (DbBackend::Postgres, format!("\"{}\"", self.user)),
+            DatabaseArgument::Mariadb => (DbBackend::MySql, format!("'{}'@'{}'", self.user, self.host)),
+        };
+        let roles: Vec<Role> = self.role.iter().map(|role| role.0).collect();
+        let words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+        let mut text = format!(
+            "-- The rights of {user} as {}, for its owner to run.\n",
+            words.join(", ")
+        );
+        // Writing to a `String` does not fail.
+        let _ = match backend {
+            DbBackend::Postgres => writeln!(
+                text,
+                "-- First, if it is new: CREATE ROLE {user} LOGIN; and its password with \\password."
+            ),
+            _ => writeln!(
+                text,
+                "-- First, if it is new: CREATE USER {user} IDENTIFIED BY a password of your own."
+            ),
+        };
+        if let (DbBackend::Postgres, Some(schema)) = (backend, names.schema()) {
+            let _ = writeln!(text, "GRANT USAGE ON SCHEMA \"{schema}\" TO {user};");
+        }
+        if self.by_day && roles.contains(&Role::Relay) {
+            text.push_str("-- With daily tables it must be a member of the role that owns them, too: GRANT <owner> TO it, and CREATE on their schema.\n");
+        }
+        let found = grants(&roles, |grant| {
+            let is_asked = match self.tables {
+                None => true,
+                Some(tables) => (tables == TablesArgument::Inbox) == grant.object.is_of_inbox(),
+            };
+            let is_needed = match grant.when {
+                When::Deletes => !self.keep_published,
+                When::ByDay => self.by_day && backend == DbBackend::Postgres,
+                _ => true,
+            };
+            is_asked && is_needed
+        });
+        for (object, privileges) in found {
+            let kind = match (object, backend) {
+                (Object::Sequence(_), _) => "SEQUENCE ",
+                (Object::Routine(_), DbBackend::Postgres) => "FUNCTION ",
+                (Object::Routine(_), _) => "PROCEDURE ",
+                _ => "",
+            };
+            let name = names.table(backend, object.name());
+            let _ = writeln!(text, "GRANT {} ON {kind}{name} TO {user};", privileges.join(", "));
+        }
+        Ok(text)
+    }
+}

@@ -1,0 +1,227 @@
+//! `outbox timeline`: what became of the events of an aggregate, from the save to the effect of each consumer.
+//!
+//! Invariant: nothing is changed or received. Inboxes are looked for in the database of the outbox, and in those of other outboxes of the file with the same
+//! stream.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use clap::Args;
+use futures_util::TryStreamExt as _;
+use outbox::core::{Aggregate, Message, Selection, StreamSearch as _, describe};
+use outbox::nats::async_nats::jetstream;
+use outbox_admin::{Effect, EffectRow, Timeline, TimelineEvent, effects, quoted};
+use time::OffsetDateTime;
+
+use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
+use super::place::Place;
+use super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, plain, say};
+
+/// Arguments of `outbox timeline`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct TimelineCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The aggregate, such as `order/4711`.
+    #[arg(value_name = "TYPE/ID", value_parser = parse_aggregate)]
+    pub aggregate: Aggregate,
+    /// Only events that were recorded at this time or later: `2h` ago, a date, or a time by RFC 3339.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub since: Option<OffsetDateTime>,
+    /// How many.
+    #[command(flatten)]
+    pub limit: LimitArguments,
+}
+
+impl TimelineCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        // One connection for all look-ups, made when the first published event is found.
+        let publisher = tokio::sync::OnceCell::new();
+        let locate = async |message: &Message| {
+            let publisher = publisher.get_or_try_init(async || place.publisher().await).await;
+            let publisher = publisher.map_err(|error| error.to_string())?;
+            publisher.locate(message).await.map_err(|error| describe(&error))
+        };
+        let selection = match self.since {
+            Some(since) => Selection::all().recorded_from(since),
+            None => Selection::all(),
+        };
+        let reading =
+            outbox_admin::timeline(&place.store, locate, &self.aggregate, selection, self.limit.limit);
+        let mut timeline = place.ask(reading).await?;
+        if timeline
+            .events
+            .iter()
+            .any(|event| event.stream_sequence.is_some())
+        {
+            self.read_inboxes(&place, &mut timeline).await?;
+        }
+        output::one(self.place.output, &timeline)?;
+        if timeline.events.is_empty() {
+            say(&format!(
+                "next: outbox why {}",
+                quoted(&self.aggregate.to_string())
+            ));
+            return Ok(Outcome::NothingMatched);
+        }
+        Ok(Outcome::Well)
+    }
+
+    /// Joins what the inboxes of the stream's consumers say.
+    async fn read_inboxes(&self, place: &Place, timeline: &mut Timeline) -> Result<(), CommandError> {
+        let floors = match tokio::time::timeout(place.timeout, floors(place)).await {
+            Ok(Ok(floors)) => floors,
+            Ok(Err(error)) => {
+                timeline.unseen.push(format!("consumers of the stream: {error}"));
+                return Ok(());
+            }
+            Err(_) => {
+                let unanswered = format!("consumers of the stream: no answer within {:?}", place.timeout);
+                timeline.unseen.push(unanswered);
+                return Ok(());
+            }
+        };
+        let consumers: Vec<String> = floors.keys().cloned().collect();
+        let events = timeline.event_ids();
+        let mut rows: Vec<EffectRow> = Vec::new();
+        let mut everywhere = self.place.clone();
+        everywhere.outbox = None;
+        let stream = |place: &Place| {
+            (
+                place.outbox.nats_url.clone(),
+                place.outbox.section.stream.name.clone(),
+            )
+        };
+        for other in Place::open_all(&everywhere).await? {
+            if stream(&other) != stream(place) {
+                continue;
+            }
+            let db = other.store.connection();
+            let names = other.outbox.table_names().map_err(CommandError::configuration)?;
+            let table = names.table(db.get_database_backend(), "inbox_messages");
+            let read = effects(db, &table, &consumers, &events);
+            match other.ask(read).await {
+                Ok(found) => rows.extend(found),
+                Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
+                    timeline.unseen.push(format!("inboxes: {error}"));
+                }
+            }
+        }
+        timeline.join(&rows, &floors.into_iter().collect::<Vec<_>>());
+        Ok(())
+    }
+}
+
+/// The durable consumers of the stream, each with the stream sequence up to which it has acknowledged everything.
+async fn floors(place: &Place) -> Result<BTreeMap<String, u64>, String> {
+    let client = place.client().await.map_err(|error| error.to_string())?;
+    let stream = jetstream::new(client)
+        .get_stream(&place.outbox.section.stream.name)
+        .await;
+    let stream = stream.map_err(|error| describe(&error))?;
+    let consumers: Vec<_> = stream
+        .consumers()
+        .try_collect()
+        .await
+        .map_err(|error| describe(&error))?;
+    let durables = consumers
+        .into_iter()
+        .filter(|info| info.config.durable_name.is_some());
+    Ok(durables
+        .map(|info| (info.name, info.ack_floor.stream_sequence))
+        .collect())
+}
+
+/// The time since the event was recorded.
+fn since(event: &TimelineEvent, time: OffsetDateTime) -> String {
+    let seconds = (time - event.recorded_at).as_seconds_f64();
+    format!("{seconds:+.3}s")
+}
+
+fn of_effect(event: &TimelineEvent, effect: &Effect) -> String {
+    let mut text = effect.outcome.as_str().to_owned();
+    if let Some(at) = effect.at {
+        // Writing to a `String` does not fail.
+        let _ = write!(text, " {}", since(event, at));
+    }
+    if let Some(error) = &effect.error {
+        let attempts = text::counted(effect.attempts, "failed attempt", "failed attempts");
+        let _ = write!(text, " after {attempts}: {error}");
+    }
+    text
+}
+
+impl Print for Timeline {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("aggregate", Print::name),
+        Column::new("last_sequence", |timeline| text::any(timeline.last_sequence)),
+        Column::new("events", |timeline| timeline.events.len().to_string()),
+        Column::new("complete", |timeline| text::yes(timeline.is_complete)),
+    ];
+
+    fn name(&self) -> String {
+        format!("{}/{}", self.aggregate_type, self.aggregate_id)
+    }
+
+    fn text(&self) -> Option<String> {
+        let held = text::counted(
+            self.events.len().try_into().unwrap_or(u64::MAX),
+            "event",
+            "events",
+        );
+        let mut text = match self.last_sequence {
+            Some(last) => format!(
+                "{}: its last number is {last}; {held} in the outbox\n",
+                plain(&self.name())
+            ),
+            None => format!("{}: {held} in the outbox\n", plain(&self.name())),
+        };
+        for event in &self.events {
+            let number = event
+                .sequence
+                .map(|sequence| format!("#{sequence} "))
+                .unwrap_or_default();
+            // Writing to a `String` does not fail.
+            let _ = writeln!(
+                text,
+                "{} {number}{} {}",
+                text::time(event.recorded_at),
+                plain(&event.event_type),
+                event.id
+            );
+            let published = event.published_at.map(|time| format!(" {}", since(event, time)));
+            let _ = writeln!(
+                text,
+                "    {}{}",
+                event.status.as_str(),
+                published.unwrap_or_default()
+            );
+            if let Some(error) = &event.error {
+                let _ = writeln!(text, "    error: {}", plain(error));
+            }
+            if let Some(stream_sequence) = event.stream_sequence {
+                let _ = writeln!(text, "    on the stream: {stream_sequence}");
+            }
+            for effect in &event.effects {
+                let _ = writeln!(
+                    text,
+                    "    {}: {}",
+                    plain(&effect.consumer),
+                    plain(&of_effect(event, effect))
+                );
+            }
+        }
+        if !self.is_complete {
+            text.push_str("there are more; `--since` begins later, `--limit` shows more\n");
+        }
+        for unseen in &self.unseen {
+            let _ = writeln!(text, "not seen: {}", plain(unseen));
+        }
+        Some(text)
+    }
+}

@@ -1,0 +1,263 @@
+//! Trouble in the database.
+
+use outbox::core::testing::eventually;
+use outbox_admin::rights::Role;
+use sea_orm::{
+    ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement, TransactionTrait as _,
+};
+
+use super::{checks, doctor, found, next, sound};
+use crate::operate::answer::{Answer, logged_in};
+use crate::operate::plant::Planted;
+use crate::operate::rights::Login;
+use crate::place::{Kind, Place};
+
+async fn what_fits_has_no_finding_and_a_missing_table_is_one(kind: Kind) {
+    let Some(planted) = sound(kind).await else { return };
+    let place = &planted.place;
+    planted
+        .store
+        .connection()
+        .execute_unprepared(&format!("DELETE FROM {}outbox_relays", schema(place)))
+        .await
+        .unwrap();
+    let answer = doctor(place, &[]).expect(3);
+    assert_eq!(checks(&answer), ["relays"]);
+    assert_eq!(next(&answer, "relays"), "outbox relay run");
+    let without = format!("ALTER TABLE {}outbox_relays DROP COLUMN fitness", schema(place));
+    place.db.execute_unprepared(&without).await.unwrap();
+    let answer = doctor(place, &[]).expect(4);
+    assert_eq!(checks(&answer), ["tables"]);
+    planted.close().await;
+}
+
+/// The schema with its dot, or nothing.
+fn schema(place: &Place) -> String {
+    place
+        .schema
+        .as_ref()
+        .map(|schema| format!("{schema}."))
+        .unwrap_or_default()
+}
+
+#[tokio::test]
+async fn what_fits_on_sqlite_has_no_finding_and_a_missing_table_is_one() {
+    what_fits_has_no_finding_and_a_missing_table_is_one(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn what_fits_on_postgres_has_no_finding_and_a_missing_table_is_one() {
+    what_fits_has_no_finding_and_a_missing_table_is_one(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn what_fits_on_mariadb_has_no_finding_and_a_missing_table_is_one() {
+    what_fits_has_no_finding_and_a_missing_table_is_one(Kind::MariaDb).await;
+}
+
+async fn a_login_without_the_rights_of_a_relay_is_found(kind: Kind) {
+    let Some(planted) = sound(kind).await else { return };
+    let place = &planted.place;
+    let viewer = Login::new(kind, place, &[Role::Viewer]).await;
+    let ask = |words: &[&str]| logged_in(place, &viewer.url, &place.nats, words);
+    let answer = ask(&["doctor", "-o", "json"]).expect(4);
+    assert_eq!(checks(&answer), ["rights"]);
+    assert!(next(&answer, "rights").contains("GRANT"), "{answer:?}");
+    let answer = ask(&["doctor", "-o", "json", "--viewer"]).expect(0);
+    let unseen = answer.json()[0]["unseen"].to_string();
+    assert!(
+        unseen.contains("GRANT"),
+        "a viewer is told what it cannot see: {unseen}"
+    );
+    place
+        .db
+        .execute_unprepared(&next(&ask(&["doctor", "-o", "json"]), "rights").replace(';', ""))
+        .await
+        .ok();
+    viewer.close(kind, place).await;
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_login_to_postgres_without_the_rights_of_a_relay_is_found() {
+    a_login_without_the_rights_of_a_relay_is_found(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_login_to_mariadb_without_the_rights_of_a_relay_is_found() {
+    a_login_without_the_rights_of_a_relay_is_found(Kind::MariaDb).await;
+}
+
+/// A connection of its own to the database of a place.
+async fn session(place: &Place) -> DatabaseConnection {
+    let mut options = ConnectOptions::new(&place.url);
+    options.max_connections(1).sqlx_logging(false);
+    Database::connect(options).await.unwrap()
+}
+
+/// MariaDB says the age of a transaction in whole seconds.
+async fn until_it_is_old() {
+    let begun = std::time::Instant::now();
+    eventually("an age of two seconds", async || begun.elapsed().as_secs() >= 2).await;
+}
+
+async fn an_old_transaction_is_found(kind: Kind) {
+    let Some(planted) = sound(kind).await else { return };
+    let place = &planted.place;
+    let other = session(place).await;
+    let tx = other.begin().await.unwrap();
+    let id = match kind {
+        Kind::Postgres => "SELECT CAST(pg_backend_pid() AS text) AS id",
+        _ => "SELECT CAST(CONNECTION_ID() AS CHAR) AS id",
+    };
+    let row = tx
+        .query_one_raw(Statement::from_string(other.get_database_backend(), id))
+        .await
+        .unwrap();
+    let id: String = row.unwrap().try_get("", "id").unwrap();
+    // MariaDB lists a transaction once it has read or written.
+    let write = format!(
+        "UPDATE {}outbox_leases SET epoch = epoch WHERE partition_no = 1",
+        schema(place)
+    );
+    tx.execute_unprepared(&write).await.unwrap();
+    let is_found = |answer: &Answer| found(answer).contains(&("long-transaction".to_owned(), id.clone()));
+    until_it_is_old().await;
+    // Others of this server may be older for a moment.
+    eventually("the open transaction", async || {
+        is_found(&doctor(place, &["--transaction", "1ms"]))
+    })
+    .await;
+    let by_default = doctor(place, &[]).expect(0);
+    assert_eq!(checks(&by_default), [""; 0], "it is not that old");
+    tx.rollback().await.unwrap();
+    // MariaDB answers from a cache for as long as others ask it.
+    if let Kind::Postgres = kind {
+        assert!(!is_found(&doctor(place, &["--transaction", "1ms"])));
+    }
+    other.close().await.unwrap();
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn an_old_transaction_in_postgres_is_found() {
+    an_old_transaction_is_found(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn an_old_transaction_in_mariadb_is_found() {
+    an_old_transaction_is_found(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn a_transaction_in_mariadb_that_was_prepared_and_left_is_found() {
+    let Some(planted) = sound(Kind::MariaDb).await else {
+        return;
+    };
+    let place = &planted.place;
+    let other = session(place).await;
+    for sql in [
+        format!("XA START '{}'", place.name),
+        "UPDATE outbox_leases SET epoch = epoch + 1 WHERE partition_no = 1".to_owned(),
+        format!("XA END '{}'", place.name),
+        format!("XA PREPARE '{}'", place.name),
+    ] {
+        other.execute_unprepared(&sql).await.unwrap();
+    }
+    other.close().await.unwrap();
+    until_it_is_old().await;
+    let is_found =
+        || checks(&doctor(place, &["--transaction", "1ms"])).contains(&"prepared-transaction".to_owned());
+    eventually("the prepared transaction", async || is_found()).await;
+    let rollback = format!("XA ROLLBACK '{}'", place.name);
+    place.db.execute_unprepared(&rollback).await.unwrap();
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_slot_that_nobody_reads_is_found() {
+    let Some(planted) = sound(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    let create = format!(
+        "SELECT pg_create_physical_replication_slot('{}', true)",
+        place.name
+    );
+    place.db.execute_unprepared(&create).await.unwrap();
+    planted.placed("2").await;
+    let of_slot = ("replication-slot".to_owned(), place.name.clone());
+    assert!(
+        !found(&doctor(place, &[]).expect(0)).contains(&of_slot),
+        "it keeps little yet"
+    );
+    let answer = doctor(place, &["--slot-bytes", "0"]).expect(3);
+    assert!(found(&answer).contains(&of_slot), "{answer:?}");
+    let drop = format!("SELECT pg_drop_replication_slot('{}')", place.name);
+    assert!(answer.out.contains(&drop), "{answer:?}");
+    place.db.execute_unprepared(&drop).await.unwrap();
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_table_without_autovacuum_is_found_and_mended_by_the_next_command() {
+    let Some(planted) = sound(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    let off = format!(
+        "ALTER TABLE {}.outbox_messages SET (autovacuum_enabled = off)",
+        place.name
+    );
+    place.db.execute_unprepared(&off).await.unwrap();
+    let answer = doctor(place, &[]).expect(3);
+    assert_eq!(checks(&answer), ["autovacuum"]);
+    place
+        .db
+        .execute_unprepared(&next(&answer, "autovacuum"))
+        .await
+        .unwrap();
+    assert_eq!(found(&doctor(place, &[]).expect(0)), []);
+    planted.close().await;
+}
+
+/// The clock of a shared server cannot be moved. A function of another schema stands before that of the server instead.
+#[tokio::test]
+async fn a_clock_that_goes_wrong_is_found() {
+    let Some(planted) = sound(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    let clock = format!(
+        "CREATE FUNCTION {}.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.clock_timestamp() + interval ''1 hour'''",
+        place.name
+    );
+    place.db.execute_unprepared(&clock).await.unwrap();
+    let separator = if place.url.contains('?') { '&' } else { '?' };
+    let url = format!(
+        "{}{separator}options[search_path]={},pg_catalog",
+        place.url, place.name
+    );
+    let answer = logged_in(place, &url, &place.nats, &["doctor", "-o", "json"]).expect(3);
+    assert_eq!(checks(&answer), ["clock"]);
+    assert!(
+        answer.out.contains("3600.0s ahead") || answer.out.contains("s ahead of this machine"),
+        "{answer:?}"
+    );
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_file_without_a_write_ahead_log_is_found_and_mended_by_the_next_command() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let (place, check) = (&planted.place, "database-setting".to_owned());
+    let answer = doctor(place, &[]);
+    assert!(checks(&answer).contains(&check), "{answer:?}");
+    let mend = next(&answer, &check);
+    let statement = mend.split('`').nth(1).unwrap();
+    place.db.execute_unprepared(statement).await.unwrap();
+    assert!(!checks(&doctor(place, &[])).contains(&check));
+    planted.close().await;
+}

@@ -1,0 +1,80 @@
+//! `outbox doctor`: each trouble is planted on real servers, and found with what was seen, what is needed and what mends it.
+
+mod database;
+mod nats;
+
+use outbox::core::Fitness;
+use outbox::nats::async_nats::jetstream::stream::{Config, DiscardPolicy};
+use outbox::nats::async_nats::jetstream::{self, Context};
+use outbox::prelude::*;
+use sea_orm::ConnectionTrait as _;
+use serde_json::Value;
+
+use super::answer::{Answer, ask};
+use super::plant::Planted;
+use crate::place::{Kind, Place};
+
+/// The checks that have found something, each with what it is about.
+fn found(answer: &Answer) -> Vec<(String, String)> {
+    let text = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
+    let json = answer.json();
+    let findings = json[0]["findings"].as_array().unwrap();
+    for finding in findings {
+        for key in ["seen", "needed", "next"] {
+            assert!(!text(finding, key).is_empty(), "{finding}");
+        }
+    }
+    findings
+        .iter()
+        .map(|finding| (text(finding, "check"), text(finding, "subject")))
+        .collect()
+}
+
+fn checks(answer: &Answer) -> Vec<String> {
+    found(answer).into_iter().map(|(check, _)| check).collect()
+}
+
+/// The command that mends what a check has found.
+fn next(answer: &Answer, check: &str) -> String {
+    let json = answer.json();
+    let findings = json[0]["findings"].as_array().unwrap();
+    let finding = findings.iter().find(|finding| finding["check"] == check).unwrap();
+    finding["next"].as_str().unwrap().to_owned()
+}
+
+fn doctor(place: &Place, more: &[&str]) -> Answer {
+    ask(place, &[&["doctor", "-o", "json"], more].concat())
+}
+
+async fn context(place: &Place) -> Context {
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    jetstream::new(client)
+}
+
+async fn settings(place: &Place) -> Config {
+    let stream = context(place).await.get_stream(&place.name).await.unwrap();
+    stream.cached_info().config.clone()
+}
+
+/// An outbox with a relay, a bounded stream, and the tables of an inbox. Nothing is wrong with it.
+async fn sound(kind: Kind) -> Option<Planted> {
+    let planted = Planted::open(kind).await?;
+    if let Kind::Sqlite = kind {
+        let log = "PRAGMA journal_mode = WAL";
+        planted.place.db.execute_unprepared(log).await.unwrap();
+    }
+    planted.placed("1").await;
+    planted.publish().await;
+    planted.make_inbox().await;
+    planted.announce(Fitness::Fit).await;
+    let place = &planted.place;
+    let bounded = Config {
+        max_bytes: 1 << 30,
+        discard: DiscardPolicy::New,
+        ..settings(place).await
+    };
+    context(place).await.update_stream(bounded).await.unwrap();
+    let answer = doctor(place, &[]).expect(0);
+    assert_eq!(found(&answer), []);
+    Some(planted)
+}

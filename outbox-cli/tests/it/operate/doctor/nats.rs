@@ -1,0 +1,227 @@
+//! Trouble on NATS, and servers that are away.
+
+use std::time::Duration;
+
+use outbox::core::Fitness;
+use outbox::core::testing::{eventually, free_port};
+use outbox::inbox::PausedConsumers;
+use outbox::nats::async_nats::jetstream;
+use outbox::nats::async_nats::jetstream::consumer::pull;
+use outbox::nats::async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+
+use super::{checks, context, doctor, found, next, settings, sound};
+use crate::operate::answer::{Answer, ask, at, logged_in};
+use crate::place::Kind;
+
+const DAY: Duration = Duration::from_hours(24);
+
+#[tokio::test]
+async fn servers_that_are_away_are_found_and_the_others_looked_at() {
+    let Some(planted) = sound(Kind::Sqlite).await else {
+        return;
+    };
+    let place = &planted.place;
+    let (json, nowhere) = (["doctor", "-o", "json"], free_port());
+    let answer = at(place, &format!("nats://127.0.0.1:{nowhere}"), &json).expect(4);
+    assert_eq!(checks(&answer), ["nats"]);
+    let url = format!("postgres://somebody:hunter2@127.0.0.1:{nowhere}/shop");
+    let words = [&json[..], &["--timeout", "1s"]].concat();
+    let answer = logged_in(place, &url, &place.nats, &words).expect(4);
+    assert!(!answer.out.contains("hunter2"), "{answer:?}");
+    assert_eq!(checks(&answer)[0], "database");
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_stream_that_is_missing_or_takes_other_subjects_is_found() {
+    let Some(planted) = sound(Kind::Sqlite).await else {
+        return;
+    };
+    let (place, context) = (&planted.place, context(&planted.place).await);
+    let other = Config {
+        subjects: vec!["other.>".to_owned() + &place.name],
+        ..settings(place).await
+    };
+    context.delete_stream(&place.name).await.unwrap();
+    let answer = doctor(place, &[]).expect(4);
+    assert_eq!(checks(&answer), ["stream"]);
+    let other = Config {
+        subjects: vec![format!("other-{}.>", place.name)],
+        ..other
+    };
+    context.create_stream(other).await.unwrap();
+    let answer = doctor(place, &[]).expect(4);
+    assert_eq!(checks(&answer), ["stream"]);
+    assert!(answer.out.contains("captures"), "{answer:?}");
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn each_setting_of_a_stream_that_loses_or_repeats_messages_is_found() {
+    let Some(planted) = sound(Kind::Sqlite).await else {
+        return;
+    };
+    let (place, context) = (&planted.place, context(&planted.place).await);
+    let good = settings(place).await;
+    let changed = |change: fn(&mut Config)| {
+        let mut config = good.clone();
+        change(&mut config);
+        config
+    };
+    let plants: [(&str, Config); 6] = [
+        (
+            "duplicate-window",
+            changed(|config| config.duplicate_window = Duration::from_mins(2)),
+        ),
+        ("max-age", changed(|config| config.max_age = DAY)),
+        ("discard", changed(|config| config.discard = DiscardPolicy::Old)),
+        ("max-bytes", changed(|config| config.max_bytes = -1)),
+        (
+            "max-messages-per-subject",
+            changed(|config| config.max_messages_per_subject = 7),
+        ),
+        ("payload-limit", changed(|config| config.max_message_size = 2_000)),
+    ];
+    for (check, config) in plants {
+        context.update_stream(config).await.unwrap();
+        let answer = doctor(place, &[]).expect(3);
+        assert_eq!(checks(&answer), [check]);
+        assert!(
+            next(&answer, check).starts_with("nats stream edit "),
+            "{answer:?}"
+        );
+    }
+    for (check, config) in [
+        (
+            "stream-retention",
+            changed(|config| config.retention = RetentionPolicy::Interest),
+        ),
+        ("replicas", changed(|config| config.storage = StorageType::Memory)),
+    ] {
+        context.delete_stream(&place.name).await.unwrap();
+        context.create_stream(config).await.unwrap();
+        assert_eq!(checks(&doctor(place, &[]).expect(3)), [check]);
+    }
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn each_setting_of_a_consumer_that_an_inbox_would_not_take_is_found() {
+    let Some(planted) = sound(Kind::Sqlite).await else {
+        return;
+    };
+    let place = &planted.place;
+    let stream = context(place).await.get_stream(&place.name).await.unwrap();
+    let durable = |change: fn(&mut pull::Config)| {
+        let mut config = pull::Config {
+            durable_name: Some("billing".to_owned()),
+            ..pull::Config::default()
+        };
+        change(&mut config);
+        config
+    };
+    for (seen, config) in [
+        ("max_deliver 5", durable(|config| config.max_deliver = 5)),
+        ("headers_only", durable(|config| config.headers_only = true)),
+        (
+            "inactive_threshold",
+            durable(|config| config.inactive_threshold = DAY),
+        ),
+        (
+            "backoff",
+            durable(|config| {
+                config.backoff = vec![Duration::from_secs(1)];
+                config.max_deliver = 2;
+            }),
+        ),
+        (
+            "ack policy",
+            durable(|config| config.ack_policy = jetstream::consumer::AckPolicy::All),
+        ),
+        (
+            "replay policy",
+            durable(|config| config.replay_policy = jetstream::consumer::ReplayPolicy::Original),
+        ),
+    ] {
+        stream.create_consumer(config).await.unwrap();
+        let answer = doctor(place, &[]).expect(3);
+        assert!(
+            found(&answer).contains(&("consumer-settings".to_owned(), "billing".to_owned())),
+            "{answer:?}"
+        );
+        assert!(answer.out.contains(seen), "{seen}: {answer:?}");
+        stream.delete_consumer("billing").await.unwrap();
+    }
+    planted.close().await;
+}
+
+async fn a_consumer_in_trouble_is_found(kind: Kind) {
+    let Some(planted) = sound(kind).await else { return };
+    let place = &planted.place;
+    planted.handle().await;
+    let names = |answer: &Answer| {
+        found(answer)
+            .into_iter()
+            .filter(|(_, about)| about == "billing")
+            .map(|(check, _)| check)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&doctor(place, &[]).expect(0)), [""; 0]);
+
+    let pauses = PausedConsumers::new(place.db.clone()).with_names(planted.names.clone());
+    pauses.pause("billing", "the card service is away").await.unwrap();
+    let answer = doctor(place, &[]).expect(3);
+    assert_eq!(names(&answer), ["consumer-paused"]);
+    let resume = next(&answer, "consumer-paused");
+    let words: Vec<&str> = resume.split(' ').skip(1).chain(["--yes"]).collect();
+    ask(place, &words).expect(0);
+    assert_eq!(names(&doctor(place, &[]).expect(0)), [""; 0]);
+
+    let good = settings(place).await;
+    let longer = Config {
+        max_age: 30 * DAY,
+        ..good.clone()
+    };
+    context(place).await.update_stream(longer).await.unwrap();
+    let answer = doctor(place, &[]).expect(3);
+    assert_eq!(names(&answer), ["inbox-memory"]);
+    assert!(
+        next(&answer, "inbox-memory").ends_with("at least 721h"),
+        "{answer:?}"
+    );
+    context(place).await.update_stream(good.clone()).await.unwrap();
+
+    // The event that is published now waits for a process of the consumer.
+    planted.placed("2").await;
+    planted.publish().await;
+    planted.announce(Fitness::Fit).await;
+    let answer = doctor(place, &[]).expect(3);
+    assert_eq!(names(&answer), ["consumer-behind"]);
+    let short = Config {
+        max_age: Duration::from_secs(20),
+        duplicate_window: Duration::from_secs(1),
+        ..good
+    };
+    context(place).await.update_stream(short).await.unwrap();
+    // Half of the age passes before it is in danger.
+    eventually("a message that is nearly too old", async || {
+        doctor(place, &[]).code == Some(4)
+    })
+    .await;
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_consumer_over_sqlite_in_trouble_is_found() {
+    a_consumer_in_trouble_is_found(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn a_consumer_over_postgres_in_trouble_is_found() {
+    a_consumer_in_trouble_is_found(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_consumer_over_mariadb_in_trouble_is_found() {
+    a_consumer_in_trouble_is_found(Kind::MariaDb).await;
+}

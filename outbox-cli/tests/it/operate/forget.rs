@@ -1,0 +1,67 @@
+//! `outbox forget` on real servers: its preview, what it deletes, and what it leaves.
+
+use outbox::core::Fitness;
+
+use super::answer::ask;
+use super::plant::{Planted, dead};
+use crate::place::Kind;
+
+async fn what_is_published_is_forgotten_and_what_is_not_is_left(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.placed("1").await;
+    planted.placed("2").await;
+    planted.publish().await;
+    planted.handle().await;
+    let halting = planted.placed("2").await;
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, halting, dead(true)).await;
+    ask(place, &["forget", "order/3"]).expect(5);
+
+    let forget = ["forget", "order/1", "order/2"];
+    let preview = ask(place, &forget).expect(0);
+    for text in [
+        "would forget order/1: 1 message\n",
+        "would leave order/2 as it is: of its 2 messages",
+        "its numbers begin at 1",
+    ] {
+        assert!(preview.out.contains(text), "{text}: {preview:?}");
+    }
+    assert!(preview.said.contains("repeat it with `--yes`"), "{preview:?}");
+    assert_eq!(
+        place.count("outbox_messages", "1 = 1").await,
+        3,
+        "a preview changes nothing"
+    );
+
+    let words = [&forget[..], &["--dead-letters", "--yes", "-o", "json"]].concat();
+    let done = ask(place, &words).expect(3).json();
+    assert_eq!(
+        (&done["messages"], &done["left"]),
+        (&1.into(), &["order/2"][..].into())
+    );
+    assert_eq!((&done["dead_letters"], &done["busy"]), (&2.into(), &0.into()));
+    assert_eq!(place.count("outbox_messages", "aggregate_id = '1'").await, 0);
+    assert_eq!(place.count("outbox_aggregates", "aggregate_id = '1'").await, 0);
+    assert_eq!(place.count("inbox_dead_letters", "1 = 1").await, 0);
+    assert_eq!(place.count("outbox_messages", "aggregate_id = '2'").await, 2);
+    ask(place, &["forget", "order/1", "--yes"]).expect(5);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn what_is_published_in_sqlite_is_forgotten_and_what_is_not_is_left() {
+    what_is_published_is_forgotten_and_what_is_not_is_left(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn what_is_published_in_postgres_is_forgotten_and_what_is_not_is_left() {
+    what_is_published_is_forgotten_and_what_is_not_is_left(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn what_is_published_in_mariadb_is_forgotten_and_what_is_not_is_left() {
+    what_is_published_is_forgotten_and_what_is_not_is_left(Kind::MariaDb).await;
+}

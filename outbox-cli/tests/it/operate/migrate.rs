@@ -1,0 +1,109 @@
+//! `outbox migrate` on real databases: what is missing is said, and made when that was asked for.
+
+use outbox::sea_orm::TableNames;
+use outbox::sea_orm::migration::{self, partitioned};
+use sea_orm::ConnectionTrait as _;
+
+use super::answer::{Answer, ask};
+use crate::place::{Kind, Place};
+
+/// Each part with the states of its migrations; the same state is named once.
+fn states(answer: &Answer) -> Vec<(String, String)> {
+    let json = answer.json();
+    let text = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let rows = json.as_array().unwrap().iter();
+    let mut states: Vec<(String, String)> = rows.map(|row| (text(row, "part"), text(row, "state"))).collect();
+    states.dedup();
+    states
+}
+
+fn all(state: &str) -> Vec<(String, String)> {
+    let parts = ["outbox", "writers", "inbox"];
+    parts.map(|part| (part.to_owned(), state.to_owned())).to_vec()
+}
+
+const ALL: &[&str] = &[
+    "migrate", "-o", "json", "--tables", "outbox", "--tables", "writers", "--tables", "inbox",
+];
+
+async fn missing_tables_are_made_when_that_was_asked_for(kind: Kind) {
+    let Some(place) = Place::open(kind).await else {
+        return;
+    };
+    let looked = ask(&place, ALL).expect(3);
+    assert_eq!(states(&looked), all("missing"));
+    assert!(looked.said.contains("nothing was made"), "{looked:?}");
+    assert_eq!(
+        states(&ask(&place, ALL).expect(3)),
+        all("missing"),
+        "looking makes nothing"
+    );
+
+    let mut names = TableNames::new();
+    if let Some(schema) = &place.schema {
+        names = names.with_schema(schema).unwrap();
+    }
+    let sql = ask(&place, &["migrate", "--sql"]).expect(0).out;
+    assert_eq!(
+        sql,
+        migration::sql(place.db.get_database_backend(), &names).unwrap()
+    );
+
+    let make = [ALL, &["--yes"]].concat();
+    assert_eq!(states(&ask(&place, &make).expect(0)), all("made"));
+    place.record(1).await;
+    assert_eq!(states(&ask(&place, &make).expect(0)), all("made"));
+    assert_eq!(
+        place.count("outbox_messages", "1 = 1").await,
+        1,
+        "what is there stays"
+    );
+    assert_eq!(place.count("inbox_messages", "1 = 1").await, 0);
+
+    // As if a SeaORM migrator had made the tables: it notes that elsewhere.
+    let schema = place.schema.as_ref().map(|schema| format!("{schema}."));
+    let drop = format!("DROP TABLE {}outbox_migrations", schema.unwrap_or_default());
+    place.db.execute_unprepared(&drop).await.unwrap();
+    let foreign = ask(&place, &["migrate", "-o", "json"]).expect(3);
+    assert_eq!(states(&foreign), [("outbox".to_owned(), "foreign".to_owned())]);
+    let refused = ask(&place, &["migrate", "--yes"]).expect(1);
+    assert!(
+        refused.said.contains("go on the way they were made"),
+        "{refused:?}"
+    );
+    assert_eq!(place.count("outbox_messages", "1 = 1").await, 1);
+    place.close().await;
+}
+
+#[tokio::test]
+async fn missing_tables_of_sqlite_are_made_when_that_was_asked_for() {
+    missing_tables_are_made_when_that_was_asked_for(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn missing_tables_of_postgres_are_made_when_that_was_asked_for() {
+    missing_tables_are_made_when_that_was_asked_for(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn missing_tables_of_mariadb_are_made_when_that_was_asked_for() {
+    missing_tables_are_made_when_that_was_asked_for(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn tables_with_another_layout_are_left_alone() {
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    let names = TableNames::new().with_schema(&place.name).unwrap();
+    let by_day = ["migrate", "-o", "json", "--tables", "outbox-by-day"];
+    assert_eq!(states(&ask(&place, &by_day).expect(3))[0].1, "missing");
+    partitioned::migrate_with(&place.db, &names).await.unwrap();
+    assert_eq!(states(&ask(&place, &by_day).expect(0))[0].1, "made");
+    assert_eq!(
+        states(&ask(&place, &["migrate", "-o", "json"]).expect(3))[0].1,
+        "foreign"
+    );
+    ask(&place, &["migrate", "--yes"]).expect(1);
+    place.close().await;
+}

@@ -1,0 +1,225 @@
+//! The printed permissions on NATS are enough for each part, and whatever another part does is refused.
+//!
+//! Method: a server of the test's own, whose users are entries that `outbox print nats-permissions` has printed.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use outbox::core::testing::{backend_url, eventually, free_port};
+use outbox::nats::async_nats::{Client, Event, ServerError, jetstream};
+use outbox::nats::{connect_options, connect_with_events};
+use outbox::prelude::*;
+use tempfile::TempDir;
+
+use super::answer::{logged_in, run};
+use super::plant::Planted;
+use crate::place::{Kind, Program};
+
+/// A user, and the roles that its entry is printed for.
+const USERS: [(&str, &[&str]); 4] = [
+    ("relay", &["relay", "provision"]),
+    // An inbox shows how old its oldest message is.
+    ("billing", &["consumer", "make-consumer", "sequence"]),
+    ("viewer", &["viewer"]),
+    ("operator", &["operator", "viewer", "reader"]),
+];
+
+/// A nats-server with these users and one that may do everything. It ends with the test.
+struct Server {
+    process: Child,
+    port: u16,
+    denied: Arc<Mutex<Vec<String>>>,
+    _folder: TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    async fn start(variable: &'static str, stream: &str) -> Option<Self> {
+        let binary = backend_url(variable)?;
+        let folder = tempfile::tempdir().unwrap();
+        let mut users = "{ user: admin, password: secret }\n".to_owned();
+        for (user, roles) in USERS {
+            let mut words = vec![
+                "print",
+                "nats-permissions",
+                "--user",
+                user,
+                "--stream",
+                stream,
+                "--prefix",
+                stream,
+            ];
+            words.extend(["--consumer", "billing"]);
+            words.extend(roles.iter().flat_map(|role| ["--role", *role]));
+            users.push_str(&run(&words, &[]).expect(0).out);
+        }
+        let config = folder.path().join("nats.conf");
+        std::fs::write(&config, format!("authorization {{ users = [\n{users}] }}\n")).unwrap();
+        let port = free_port();
+        let process = Command::new(binary)
+            .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
+            .arg(folder.path())
+            .arg("-c")
+            .arg(&config)
+            .envs(USERS.map(|(user, _)| (format!("OUTBOX_{}_PASSWORD", user.to_uppercase()), "secret")))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self {
+            process,
+            port,
+            denied: Arc::default(),
+            _folder: folder,
+        };
+        eventually("a server that listens", async || {
+            tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
+        })
+        .await;
+        Some(server)
+    }
+
+    fn url(&self, user: &str) -> String {
+        format!("nats://{user}:secret@127.0.0.1:{}", self.port)
+    }
+
+    /// A connection whose denied requests are collected.
+    async fn client(&self, user: &'static str) -> Client {
+        let denied = self.denied.clone();
+        let options = connect_options().user_and_password(user.to_owned(), "secret".to_owned());
+        let address = format!("nats://127.0.0.1:{}", self.port);
+        connect_with_events(address, options, move |event| {
+            if let Event::ServerError(ServerError::Other(reason)) = event {
+                denied.lock().unwrap().push(format!("{user}: {reason}"));
+            }
+        })
+        .await
+        .unwrap()
+    }
+
+    fn denied(&self) -> Vec<String> {
+        self.denied.lock().unwrap().clone()
+    }
+}
+
+/// Requests that belong to another part, or to nobody.
+async fn foreign_requests_are_refused(server: &Server, stream: &str) {
+    let foreign = [
+        ("billing", format!("$JS.API.STREAM.DELETE.{stream}")),
+        ("billing", format!("$JS.API.STREAM.PURGE.{stream}")),
+        ("billing", format!("$JS.API.CONSUMER.CREATE.{stream}.other")),
+        ("billing", format!("{stream}.order.placed")),
+        ("viewer", format!("$JS.API.CONSUMER.DELETE.{stream}.billing")),
+        ("viewer", format!("$JS.API.STREAM.MSG.DELETE.{stream}")),
+        ("viewer", format!("{stream}.order.placed")),
+        ("operator", format!("$JS.API.STREAM.DELETE.{stream}")),
+        ("operator", format!("{stream}.order.placed")),
+        ("relay", format!("$JS.API.STREAM.DELETE.{stream}")),
+        ("relay", format!("$JS.API.CONSUMER.DELETE.{stream}.billing")),
+        ("relay", format!("$JS.ACK.{stream}.billing.1")),
+    ];
+    for (user, subject) in foreign {
+        let client = server.client(user).await;
+        client.publish(subject.clone(), "{}".into()).await.unwrap();
+        client.flush().await.unwrap();
+        let refusal = format!("Publish to \"{subject}\"");
+        let is_refused = || {
+            server
+                .denied()
+                .iter()
+                .any(|denied| denied.starts_with(user) && denied.contains(&subject))
+        };
+        eventually(&refusal, async || is_refused()).await;
+    }
+}
+
+async fn each_user_does_its_work_and_nothing_else(variable: &'static str) {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let stream = planted.place.name.clone();
+    let Some(server) = Server::start(variable, &stream).await else {
+        return planted.close().await;
+    };
+    planted.placed("1").await;
+    let as_relay = [
+        ("DATABASE_URL", planted.place.url.clone()),
+        ("NATS_URL", server.url("relay")),
+    ];
+    let variables: Vec<(&str, &str)> = as_relay
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let mut program = Program::start(&planted.place.outbox("shop"), &variables);
+    program.until_ready().await;
+    let admin = jetstream::new(server.client("admin").await);
+    let messages = async || match admin.get_stream(&stream).await {
+        Ok(mut stream) => stream.info().await.unwrap().state.messages,
+        Err(_) => 0,
+    };
+    eventually("the event on the stream", async || messages().await == 1).await;
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+
+    let consumer = server.client("billing").await;
+    let events = EventStream::new(&stream).with_prefix(&stream).unwrap();
+    planted.make_inbox().await;
+    let inbox = Inbox::new(planted.place.db.clone(), events.subscriber(consumer));
+    let inbox = inbox
+        .with_names(planted.names.clone())
+        .with_consumers(["billing"]);
+    inbox.drain().await.unwrap();
+    assert_eq!(
+        planted
+            .place
+            .count("inbox_dead_letters", "consumer = 'billing'")
+            .await,
+        1
+    );
+    assert_eq!(
+        server.denied(),
+        [""; 0],
+        "a request that the printed permissions do not grant"
+    );
+
+    let ask = |user: &str, command: &str| {
+        let words: Vec<&str> = command.split(' ').collect();
+        logged_in(&planted.place, &planted.place.url, &server.url(user), &words)
+    };
+    for command in ["status", "consumers list", "consumers lag billing"] {
+        let answer = ask("viewer", command);
+        assert!(
+            matches!(answer.code, Some(0 | 3)) && !answer.out.contains("cannot be"),
+            "{command}: {answer:?}"
+        );
+    }
+    assert!(ask("operator", "why order/1").out.contains("on-stream"));
+
+    foreign_requests_are_refused(&server, &stream).await;
+    assert_eq!(messages().await, 1);
+    let handle = admin.get_stream(&stream).await.unwrap();
+    assert!(handle.consumer_info("billing").await.is_ok());
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn each_printed_user_of_the_newest_nats_does_its_work_and_nothing_else() {
+    each_user_does_its_work_and_nothing_else("OUTBOX_TEST_NATS_CLUSTER_BIN").await;
+}
+
+#[tokio::test]
+async fn each_printed_user_of_the_oldest_nats_does_its_work_and_nothing_else() {
+    each_user_does_its_work_and_nothing_else("OUTBOX_TEST_NATS_OLD_BIN").await;
+}
+
+#[test]
+fn a_role_of_consumers_needs_the_name_of_its_consumer() {
+    let answer = run(&["print", "nats-permissions", "--role", "consumer"], &[]).expect(2);
+    assert!(answer.said.contains("--consumer NAME"), "{answer:?}");
+}

@@ -1,0 +1,434 @@
+//! The printed rights of each role are enough for its work, and for nothing else.
+//!
+//! Method: logins that have run nothing but what `outbox print grants` prints for them. What each may do is tried right by right, and then by the real parts.
+
+use std::collections::BTreeSet;
+
+use outbox::core::Fitness;
+use outbox::core::testing::eventually;
+use outbox::sea_orm::migration::{partitioned, writers};
+use outbox::sea_orm::{OutboxConfig, OutboxConnection, TableNames};
+use outbox_admin::rights::{GRANTS, Object, Role, When, grants};
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, TransactionTrait as _};
+use uuid::Uuid;
+
+use super::answer::{Answer, logged_in, run};
+use super::plant::{OrderPlaced, Planted, dead, failed};
+use crate::place::{Kind, Place, Program};
+
+/// Each table, and a column that a probe may write.
+const TABLES: [(&str, &str); 10] = [
+    ("outbox_messages", "status"),
+    ("outbox_aggregates", "last_sequence"),
+    ("outbox_dedup_keys", "recorded_at"),
+    ("outbox_blocks", "blocked_until"),
+    ("outbox_leases", "epoch"),
+    ("outbox_relays", "expires_at"),
+    ("inbox_messages", "consumer"),
+    ("inbox_sequences", "consumer"),
+    ("inbox_dead_letters", "consumer"),
+    ("inbox_pauses", "reason"),
+];
+
+/// A login that has run the printed statements.
+pub(super) struct Login {
+    user: String,
+    pub(super) url: String,
+    db: DatabaseConnection,
+}
+
+fn database(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Postgres => "postgres",
+        _ => "mariadb",
+    }
+}
+
+/// What the program prints for a role, in the schema of a place.
+fn printed(kind: Kind, place: &Place, roles: &[Role], user: &str, more: &[&str]) -> String {
+    let mut words = vec![
+        "print",
+        "grants",
+        "--database",
+        database(kind),
+        "--user",
+        user,
+        "--schema",
+        &place.name,
+    ];
+    for role in roles {
+        words.extend(["--role", role.as_str()]);
+    }
+    words.extend(more);
+    run(&words, &[]).expect(0).out
+}
+
+impl Login {
+    pub(super) async fn new(kind: Kind, place: &Place, roles: &[Role]) -> Self {
+        Self::with(kind, place, roles, &[]).await
+    }
+
+    async fn with(kind: Kind, place: &Place, roles: &[Role], more: &[&str]) -> Self {
+        let user = format!("r{}", &Uuid::now_v7().simple().to_string()[14..]);
+        let create = match kind {
+            Kind::Postgres => format!("CREATE ROLE {user} LOGIN PASSWORD 'secret'"),
+            _ => format!("CREATE USER '{user}'@'%' IDENTIFIED BY 'secret'"),
+        };
+        place.db.execute_unprepared(&create).await.unwrap();
+        for statement in printed(kind, place, roles, &user, more)
+            .lines()
+            .filter(|line| !line.starts_with("--"))
+        {
+            place
+                .db
+                .execute_unprepared(statement)
+                .await
+                .unwrap_or_else(|error| panic!("{statement}: {error}"));
+        }
+        let (scheme, rest) = place.url.split_once("://").unwrap();
+        let (_, server) = rest.rsplit_once('@').unwrap();
+        let url = format!("{scheme}://{user}:secret@{server}");
+        let mut options = ConnectOptions::new(&url);
+        options.max_connections(2).sqlx_logging(false);
+        let db = Database::connect(options).await.unwrap();
+        Self { user, url, db }
+    }
+
+    pub(super) async fn close(self, kind: Kind, place: &Place) {
+        self.db.close().await.unwrap();
+        let drop = match kind {
+            Kind::Postgres => format!("DROP OWNED BY {0}; DROP ROLE {0}", self.user),
+            _ => format!("DROP USER '{}'@'%'", self.user),
+        };
+        place.db.execute_unprepared(&drop).await.unwrap();
+    }
+
+    /// Whether the database lets it do this. Nothing stays of what it does.
+    async fn may(&self, sql: &str) -> bool {
+        let tx = self.db.begin().await.unwrap();
+        let tried = tx.execute_unprepared(sql).await;
+        // After an error the connection has no transaction on some servers.
+        let _ = tx.rollback().await;
+        let Err(error) = tried else { return true };
+        let error = error.to_string();
+        let is_denied = ["permission denied", "must be owner", "command denied"]
+            .iter()
+            .any(|words| error.contains(words));
+        // A row without values breaks a constraint, which the server only sees once it may be written.
+        let is_incomplete = ["null value", "violates", "doesn't have a default"]
+            .iter()
+            .any(|words| error.contains(words));
+        assert!(is_denied || is_incomplete, "{sql}: {error}");
+        !is_denied
+    }
+}
+
+async fn each_role_may_do_what_the_table_says(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    planted.make_inbox().await;
+    let place = &planted.place;
+    writers::migrate_with(&place.db, &planted.names).await.unwrap();
+    let of_table: BTreeSet<&str> = GRANTS
+        .iter()
+        .filter(|grant| matches!(grant.object, Object::Table(name) if name != "inbox_requests"))
+        .map(|grant| grant.object.name())
+        .collect();
+    assert_eq!(of_table, TABLES.iter().map(|(table, _)| *table).collect());
+    for role in Role::ALL.into_iter().filter(|role| *role != Role::Http) {
+        let login = Login::new(kind, place, &[role]).await;
+        let granted = grants(&[role], |grant| grant.when != When::ByDay);
+        for (table, column) in TABLES {
+            let name = format!("{}.{table}", place.name);
+            let tries = [
+                ("SELECT", format!("SELECT 1 FROM {name} WHERE 1 = 0")),
+                ("UPDATE", format!("UPDATE {name} SET {column} = NULL WHERE 1 = 0")),
+                ("DELETE", format!("DELETE FROM {name} WHERE 1 = 0")),
+                (
+                    "INSERT",
+                    match kind {
+                        Kind::Postgres => format!("INSERT INTO {name} DEFAULT VALUES"),
+                        _ => format!("INSERT INTO {name} () VALUES ()"),
+                    },
+                ),
+                ("DROP", format!("DROP TABLE {name}")),
+                ("ALTER", format!("ALTER TABLE {name} ADD COLUMN more int")),
+                ("TRUNCATE", format!("TRUNCATE TABLE {name}")),
+            ];
+            for (privilege, sql) in tries {
+                let is_granted = granted
+                    .iter()
+                    .any(|(object, all)| *object == Object::Table(table) && all.contains(&privilege));
+                assert_eq!(login.may(&sql).await, is_granted, "{}: {sql}", role.as_str());
+            }
+        }
+        let call = match kind {
+            Kind::Postgres => format!(
+                "SELECT {}.outbox_record('order', '1', 'placed', '{{}}')",
+                place.name
+            ),
+            _ => format!(
+                "CALL {}.outbox_record('order', '1', 'placed', '{{}}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+                place.name
+            ),
+        };
+        let tx = login.db.begin().await.unwrap();
+        let called = tx.execute_unprepared(&call).await;
+        let _ = tx.rollback().await;
+        assert_eq!(
+            called.is_ok(),
+            role == Role::SqlWriter,
+            "{}: {called:?}",
+            role.as_str()
+        );
+        login.close(kind, place).await;
+    }
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn each_role_may_do_on_postgres_what_the_table_says_and_nothing_else() {
+    each_role_may_do_what_the_table_says(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn each_role_may_do_on_mariadb_what_the_table_says_and_nothing_else() {
+    each_role_may_do_what_the_table_says(Kind::MariaDb).await;
+}
+
+async fn the_printed_rights_are_enough_from_the_save_to_the_dead_letter(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    planted.make_inbox().await;
+    let place = &planted.place;
+    let writer = Login::new(kind, place, &[Role::Writer]).await;
+    let config = OutboxConfig::default().with_names(planted.names.clone());
+    let outbox = OutboxConnection::new(writer.db.clone(), config);
+    let tx = outbox.begin().await.unwrap();
+    let (order_id, email) = ("1".to_owned(), String::new());
+    outbox::sea_orm::record(&tx, [OrderPlaced { order_id, email }])
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+
+    let relay = Login::new(kind, place, &[Role::Relay]).await;
+    let file = place
+        .outbox("shop")
+        .replace("migrate = true\nwriters = true\n", "");
+    let mut program = Program::start(&file, &[("DATABASE_URL", &relay.url), ("NATS_URL", &place.nats)]);
+    program.until_ready().await;
+    eventually("the event on the stream", async || {
+        place.on_stream().await.len() == 1
+    })
+    .await;
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+
+    let consumer = Login::new(kind, place, &[Role::Consumer]).await;
+    planted.handle_as(consumer.db.clone()).await;
+    assert_eq!(place.count("inbox_dead_letters", "consumer = 'billing'").await, 1);
+    for login in [writer, relay, consumer] {
+        login.close(kind, place).await;
+    }
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn the_rights_printed_for_postgres_are_enough_from_the_save_to_the_dead_letter() {
+    the_printed_rights_are_enough_from_the_save_to_the_dead_letter(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn the_rights_printed_for_mariadb_are_enough_from_the_save_to_the_dead_letter() {
+    the_printed_rights_are_enough_from_the_save_to_the_dead_letter(Kind::MariaDb).await;
+}
+
+/// The commands that change nothing, with those that say what a change would do.
+const READS: [&str; 19] = [
+    "status",
+    "list",
+    "blocked",
+    "relays",
+    "partitions",
+    "doctor --viewer",
+    "timeline order/0",
+    "why order/0",
+    "why order/1",
+    "why order/2",
+    "retry --all",
+    "skip --all",
+    "replay --all",
+    "resume order/2",
+    "consumers list",
+    "consumers lag billing",
+    "consumers pause billing --reason test",
+    "dead-letters list",
+    "dead-letters retry --consumer billing",
+];
+
+async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.placed("0").await;
+    planted.publish().await;
+    planted.handle().await;
+    let (halting, backing_off) = (planted.placed("1").await, planted.placed("2").await);
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, halting, dead(true)).await;
+    planted.settle(&leases, backing_off, failed()).await;
+    let viewer = Login::new(kind, place, &[Role::Viewer]).await;
+    let operator = Login::new(kind, place, &[Role::Operator]).await;
+    let ask = |login: &Login, command: &str| -> Answer {
+        let words: Vec<&str> = command.split(' ').collect();
+        logged_in(place, &login.url, &place.nats, &words)
+    };
+    let letter = ask(&viewer, "dead-letters list -o name").expect(0).out;
+    let (letter, halting) = (letter.trim_end(), halting.to_string());
+    let reads = READS
+        .map(str::to_owned)
+        .into_iter()
+        .chain([format!("show {halting}"), format!("dead-letters show {letter}")]);
+    for command in reads {
+        let answer = ask(&viewer, &command);
+        assert!(matches!(answer.code, Some(0 | 3 | 4)), "{command}: {answer:?}");
+    }
+    let changes = [
+        format!("skip {halting} --yes"),
+        format!("retry {halting} --yes"),
+        "resume order/2 --yes".to_owned(),
+        "replay --all --yes".to_owned(),
+        format!("dead-letters retry {letter} --yes"),
+        format!("dead-letters cancel-retry {letter} --yes"),
+        format!("dead-letters discard {letter} --yes"),
+        "consumers pause billing --reason test --yes".to_owned(),
+        "consumers resume billing --yes".to_owned(),
+    ];
+    for command in &changes {
+        // Nobody has paused the consumer, so there is nothing to be refused.
+        let refused = if command.starts_with("consumers resume") {
+            5
+        } else {
+            1
+        };
+        // An operator is asked first where the command needs what stands before it.
+        if !command.contains("cancel-retry") {
+            let answer = ask(&viewer, command).expect(refused);
+            assert!(
+                refused == 5 || answer.said.contains("denied"),
+                "{command}: {answer:?}"
+            );
+        }
+    }
+    for command in &changes {
+        ask(&operator, command).expect(0);
+    }
+    // What the replay has recorded would keep it from being forgotten.
+    let copies = format!(
+        "DELETE FROM {}.outbox_messages WHERE published_at IS NULL",
+        place.name
+    );
+    place.db.execute_unprepared(&copies).await.unwrap();
+    let refused = ask(&viewer, "forget order/0 --yes").expect(1);
+    assert!(refused.said.contains("denied"), "{refused:?}");
+    ask(&operator, "forget order/0 --dead-letters --yes").expect(0);
+    assert_eq!(place.count("outbox_messages", "aggregate_id = '0'").await, 0);
+    viewer.close(kind, place).await;
+    operator.close(kind, place).await;
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_viewer_of_postgres_reads_and_an_operator_changes() {
+    a_viewer_reads_and_an_operator_changes(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_viewer_of_mariadb_reads_and_an_operator_changes() {
+    a_viewer_reads_and_an_operator_changes(Kind::MariaDb).await;
+}
+
+/// With daily tables, the numbers of rows come from a sequence of its own.
+#[tokio::test]
+async fn the_rights_printed_for_daily_tables_are_enough_to_record() {
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    let names = TableNames::new().with_schema(&place.name).unwrap();
+    partitioned::migrate_with(&place.db, &names).await.unwrap();
+    for (more, is_enough) in [(&[][..], false), (&["--by-day"], true)] {
+        let writer = Login::with(Kind::Postgres, &place, &[Role::Writer], more).await;
+        let config = OutboxConfig::default().with_names(names.clone());
+        let outbox = OutboxConnection::new(writer.db.clone(), config);
+        let tx = outbox.begin().await.unwrap();
+        let (order_id, email) = ("1".to_owned(), String::new());
+        let recorded = outbox::sea_orm::record(&tx, [OrderPlaced { order_id, email }]).await;
+        assert_eq!(recorded.is_ok(), is_enough, "{recorded:?}");
+        drop(tx);
+        writer.close(Kind::Postgres, &place).await;
+    }
+    place.close().await;
+}
+
+#[test]
+fn what_could_end_a_statement_early_is_no_name() {
+    for user in ["a\"; DROP TABLE x", "a'b", "a b", "a\\", ""] {
+        let words = [
+            "print",
+            "grants",
+            "--database",
+            "postgres",
+            "--role",
+            "relay",
+            "--user",
+            user,
+        ];
+        run(&words, &[]).expect(2);
+    }
+    let schema = [
+        "print",
+        "grants",
+        "--database",
+        "postgres",
+        "--role",
+        "relay",
+        "--user",
+        "a",
+        "--schema",
+        "a.b",
+    ];
+    run(&schema, &[]).expect(2);
+}
+
+#[test]
+fn a_relay_that_keeps_everything_gets_no_right_to_delete_messages() {
+    let words = [
+        "print",
+        "grants",
+        "--database",
+        "mariadb",
+        "--role",
+        "relay",
+        "--user",
+        "relay",
+        "--host",
+        "10.0.%",
+        "--prefix",
+        "shop_",
+    ];
+    let deletes = run(&words, &[]).expect(0).out;
+    assert!(
+        deletes.contains("GRANT SELECT, UPDATE, DELETE ON shop_outbox_messages TO 'relay'@'10.0.%';"),
+        "{deletes}"
+    );
+    let keeps = run(&[&words[..], &["--keep-published"]].concat(), &[])
+        .expect(0)
+        .out;
+    assert!(
+        keeps.contains("GRANT SELECT, UPDATE ON shop_outbox_messages TO 'relay'@'10.0.%';"),
+        "{keeps}"
+    );
+}
