@@ -327,7 +327,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                 return Ok(nothing_yet());
             };
             if !fetched.due.is_empty() || !fetched.waits.is_empty() {
-                return Ok(fetched);
+                // The next fetch is where the relay waits for news. At a poll it would come to them late.
+                return Ok(Fetched { more: true, ..fetched });
             }
             if !self.follows && is_empty {
                 let committed = match committed {

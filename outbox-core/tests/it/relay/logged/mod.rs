@@ -64,6 +64,15 @@ impl Logged {
     }
 }
 
+/// Records a message as another process does, which wakes no relay of this one.
+fn credit_elsewhere(store: &MemoryStore) {
+    let recording = || {
+        let _elsewhere = outbox_core::wake::isolate();
+        credit(store, 1, 1);
+    };
+    std::thread::scope(|scope| scope.spawn(recording).join().unwrap());
+}
+
 async fn sleep(millis: u64) {
     tokio::time::sleep(Duration::from_millis(millis)).await;
 }
@@ -88,6 +97,30 @@ async fn messages_come_from_the_log_and_nothing_is_written_for_them() {
             .iter()
             .all(|row| row.status == LOGGED && row.attempts == 0)
     );
+    logged.assert_balanced();
+}
+
+/// Each is published when it is read, and not at the next poll.
+#[tokio::test(start_paused = true)]
+async fn a_message_of_the_log_waits_for_no_poll() {
+    let logged = Logged::new();
+    let poll = Duration::from_secs(5);
+    let config = RelayConfig::default().poll_min(poll).poll_max(poll);
+    let relay = logged.relay_with(config, LogConfig::default());
+    let one_by_one = async {
+        credit(&logged.store, 1, 1);
+        logged.drained().await;
+        let start = tokio::time::Instant::now();
+        for count in 2..=20 {
+            credit_elsewhere(&logged.store);
+            while logged.broker.messages().len() < count {
+                sleep(1).await;
+            }
+        }
+        let elapsed = start.elapsed();
+        assert!(elapsed < poll, "{elapsed:?} by the paused clock");
+    };
+    logged.run(&relay, one_by_one).await;
     logged.assert_balanced();
 }
 
