@@ -4,6 +4,7 @@ pub mod arguments;
 pub mod change;
 pub mod consumers;
 pub mod letters;
+pub mod log;
 pub mod messages;
 mod place;
 pub mod print;
@@ -51,6 +52,9 @@ pub enum OutboxCommand {
     /// How far consumers are behind, and their pauses.
     #[command(subcommand)]
     Consumers(consumers::ConsumersCommand),
+    /// The database's log, for a relay that reads it instead of polling the table.
+    #[command(subcommand)]
+    Log(log::LogCommand),
     /// The relay as a program.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
@@ -85,6 +89,7 @@ impl OutboxCommand {
             Self::Resume(command) => command.run().await,
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
+            Self::Log(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
             Self::Print(command) => command.run().map(|()| Outcome::Well),
         }

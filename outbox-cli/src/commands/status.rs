@@ -7,6 +7,7 @@ use outbox_admin::{State, Status};
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
+use super::log::{self, LogRow};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -26,11 +27,16 @@ impl StatusCommand {
         let mut rows = Vec::new();
         for place in Place::open_all(&self.place).await? {
             let broker = place.broker().await;
-            let status = place.ask(outbox_admin::status(&place.store, &broker)).await?;
+            let mut status = place.ask(outbox_admin::status(&place.store, &broker)).await?;
+            let log = log::of_status(&place).await;
+            if let Some(next) = log.as_ref().and_then(|log| log.next.as_ref()) {
+                status.add(State::Degraded, next.what, next.next);
+            }
             rows.push(StatusRow {
                 outbox: place.outbox.name().to_owned(),
                 stream: place.outbox.section.stream.name.clone(),
                 status,
+                log,
             });
         }
         output::many(self.place.output, &rows)?;
@@ -45,6 +51,8 @@ struct StatusRow {
     stream: String,
     #[serde(flatten)]
     status: Status,
+    /// `null` without a log.
+    log: Option<LogRow>,
 }
 
 impl Print for StatusRow {
@@ -112,6 +120,9 @@ impl Print for StatusRow {
             partitions.owned,
             partitions.all
         );
+        if let Some(log) = &self.log {
+            let _ = writeln!(text, "{}", log.line());
+        }
         Some(text)
     }
 }

@@ -15,6 +15,7 @@ use crate::place::Kind;
 /// Each part of the file, with the commands whose answers it describes. They are given in this order, so the last ones may change something.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("status", &["status"]),
+    ("log status", &["log status"]),
     ("list", &["list"]),
     (
         "show",
