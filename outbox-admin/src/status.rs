@@ -76,6 +76,15 @@ pub struct Status {
     pub partitions: PartitionCounts,
 }
 
+impl Status {
+    /// Adds a reason that this crate does not know of.
+    pub fn add(&mut self, state: State, what: impl Into<String>, next: impl Into<String>) {
+        self.reasons.push(Reason::new(state, what, next));
+        self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
+        self.state = self.state.max(state);
+    }
+}
+
 /// Counts of what is not published; each stops at 1,000,000.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]

@@ -71,7 +71,7 @@ async fn stored(db: &DatabaseConnection, names: &Names) -> Result<(Position, boo
         .await;
     let off = || StoreError::Setup {
         context: format!(
-            "the log {} is not set up in this database; call `PostgresLog::init` as the owner of the tables, or use a polling relay",
+            "the log {} is not set up in this database; call `PostgresLog::init` or `outbox log init` as the owner of the tables, or use a polling relay",
             names.slot
         ),
     };

@@ -11,6 +11,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, TransactionTrait};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use crate::check::{Publication, check_server, no_table, publication, wrong_publication};
 use crate::failure::{failed, setup, sqlstate};
 use crate::slot::{Slot, create_slot, foreign_slot, setting};
 use crate::sql::{LOGGED, Names, statement};
@@ -64,8 +65,7 @@ impl PostgresLog {
     /// As a crash: what was done stays, and nothing is lost.
     pub async fn init(&self) -> Result<(), LogError> {
         let (db, names) = (&self.db, &self.names);
-        check_server(db).await?;
-        check_user(db, self.address.user()).await?;
+        self.check().await?;
         create_table(db, names).await?;
         create_publication(db, names).await?;
         if stored(db, names).await?.is_some_and(|(_, is_on)| is_on) {
@@ -155,54 +155,10 @@ pub(crate) async fn preflight(db: &DatabaseConnection, names: &Names) -> Result<
         Some((_, true)) => Ok(warnings),
         _ => Err(StoreError::Setup {
             context: format!(
-                "the log {} is not set up in this database; call `PostgresLog::init` as the owner of the tables, or use a polling relay",
+                "the log {} is not set up in this database; call `PostgresLog::init` or `outbox log init` as the owner of the tables, or use a polling relay",
                 names.slot
             ),
         }),
-    }
-}
-
-async fn check_server(db: &DatabaseConnection) -> Result<(), LogError> {
-    let version: u32 = setting(db, "server_version_num")
-        .await?
-        .parse()
-        .unwrap_or_default();
-    if version < 150_000 {
-        return Err(setup(format!(
-            "reading the log needs PostgreSQL 15 or later, and this server has version {version}; use a polling relay"
-        )));
-    }
-    let level = setting(db, "wal_level").await?;
-    if level != "logical" {
-        return Err(setup(format!(
-            "wal_level is {level}; set wal_level = logical and restart the server (on managed services: rds.logical_replication, \
-             cloudsql.logical_decoding, or the server parameter wal_level)"
-        )));
-    }
-    Ok(())
-}
-
-async fn check_user(db: &DatabaseConnection, user: &str) -> Result<(), LogError> {
-    let sql = "SELECT rolreplication OR rolsuper OR EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid \
-               WHERE m.member = r.oid AND g.rolname IN ('rds_replication', 'cloudsqlsuperuser')) AS may \
-               FROM pg_roles r WHERE rolname = $1";
-    let row = db.query_one_raw(statement(sql, [user.into()])).await;
-    let row = row.map_err(failed("the rights of the replication user could not be read"))?;
-    let may = match row {
-        Some(row) => row
-            .try_get("", "may")
-            .map_err(failed("the rights could not be read"))?,
-        None => {
-            return Err(setup(format!(
-                "the replication user {user} does not exist; create it, with the attribute REPLICATION"
-            )));
-        }
-    };
-    match may {
-        true => Ok(()),
-        false => Err(setup(format!(
-            "the user {user} may not read replication slots; run ALTER ROLE \"{user}\" REPLICATION"
-        ))),
     }
 }
 
@@ -240,46 +196,9 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
     );
     match db.execute_unprepared(&sql).await {
         Ok(_) => Ok(()),
-        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Err(setup(
-            "the table of the outbox does not exist; run the migration first",
-        )),
+        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Err(no_table()),
         Err(error) => Err(failed("the publication could not be made")(error)),
     }
-}
-
-enum Publication {
-    Missing,
-    Right,
-    /// It does not publish the inserts of our table.
-    Wrong,
-}
-
-async fn publication(db: &DatabaseConnection, names: &Names) -> Result<Publication, LogError> {
-    let sql = format!(
-        "SELECT p.pubinsert AND p.pubviaroot AND EXISTS (SELECT FROM pg_publication_rel r \
-         WHERE r.prpubid = p.oid AND r.prrelid = to_regclass('{}') AND r.prqual IS NOT NULL) AS is_right \
-         FROM pg_publication p WHERE p.pubname = $1",
-        names.messages.replace('\'', "''")
-    );
-    let row = db
-        .query_one_raw(statement(sql, [names.slot.clone().into()]))
-        .await;
-    let context = "the publications could not be read";
-    match row.map_err(failed(context))? {
-        None => Ok(Publication::Missing),
-        Some(row) => match row.try_get("", "is_right").map_err(failed(context))? {
-            true => Ok(Publication::Right),
-            false => Ok(Publication::Wrong),
-        },
-    }
-}
-
-fn wrong_publication(names: &Names) -> LogError {
-    setup(format!(
-        "the publication {0} does not publish the inserts of the outbox's table; take the log down (`PostgresLog::drop`) and set it up again, or give it \
-         another name if {0} belongs to another program",
-        names.slot
-    ))
 }
 
 /// A slot that an earlier attempt has left, whose position nobody stored.

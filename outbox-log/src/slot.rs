@@ -68,7 +68,7 @@ impl Slot {
 
 pub(crate) fn foreign_slot(names: &Names) -> String {
     format!(
-        "the replication slot {} belongs to another program or database; give this log another name (`PostgresLog::named`)",
+        "the replication slot {} belongs to another program or database; give this log another name (`PostgresLog::named`, or `log.name` in the file)",
         names.slot
     )
 }
@@ -113,6 +113,10 @@ pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Resul
     }
 }
 
+pub(crate) fn no_free_slot() -> LogError {
+    setup("all replication slots are in use; raise max_replication_slots, or drop one that nobody reads")
+}
+
 async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
     match sqlstate(&error).as_deref() {
         // Cancelled by its time limit.
@@ -129,9 +133,7 @@ async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
                 them.unwrap_or_else(|| "none is open any more".to_owned())
             ))
         }
-        Some("53400") => setup(
-            "all replication slots are in use; raise max_replication_slots, or drop one that nobody reads",
-        ),
+        Some("53400") => no_free_slot(),
         _ => failed("the replication slot could not be made")(error),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Not here: how a relay or an inbox rates its own health, see [`HealthCheck`] and [`InboxHealthCheck`].
 
+use outbox_core::log::LogHealthCheck;
 use outbox_core::{Health, HealthCheck};
 use outbox_inbox::InboxHealthCheck;
 
@@ -12,6 +13,8 @@ use outbox_inbox::InboxHealthCheck;
 pub struct RunnerHealth {
     /// One per relay, in the order in which the relays were added.
     pub relays: Vec<HealthCheck>,
+    /// One per log relay, in the order in which they were added.
+    pub log_relays: Vec<LogHealthCheck>,
     /// One per inbox, in the order in which the inboxes were added.
     pub inboxes: Vec<InboxHealthCheck>,
 }
@@ -22,9 +25,12 @@ impl RunnerHealth {
     #[must_use]
     pub fn now(&self) -> Health {
         let relays = self.relays.iter().map(HealthCheck::now);
+        let log_relays = self.log_relays.iter().map(LogHealthCheck::now);
         let inboxes = self.inboxes.iter().map(InboxHealthCheck::now);
         let named = |kind| move |(index, health)| (format!("{kind} {}", index + 1), health);
         let relays = relays.enumerate().map(named("relay"));
-        Health::together(relays.chain(inboxes.enumerate().map(named("inbox"))))
+        let log_relays = log_relays.enumerate().map(named("log relay"));
+        let inboxes = inboxes.enumerate().map(named("inbox"));
+        Health::together(relays.chain(log_relays).chain(inboxes))
     }
 }

@@ -6,6 +6,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use outbox_core::log::{LogRelay, MessageLog};
 use outbox_core::shutdown::{self, CancellationToken};
 use outbox_core::{OutboxStore, Publisher, Relay, RelayError, RelayReport, Subscriber};
 use outbox_inbox::{Inbox, InboxError, InboxReport};
@@ -47,7 +48,7 @@ impl std::fmt::Debug for Runner {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// One per [`Runner::with_relay`].
+    /// One per [`Runner::with_relay`] and [`Runner::with_log_relay`].
     pub relays: Vec<RelayReport>,
     /// One per [`Runner::with_inbox`].
     pub inboxes: Vec<InboxReport>,
@@ -92,6 +93,18 @@ impl Runner {
     /// Adds a relay. Call it once per relay.
     pub fn with_relay<S: OutboxStore, P: Publisher>(mut self, relay: Relay<S, P>) -> Self {
         self.health.relays.push(relay.health());
+        self.parts.push(Box::new(|shutdown| {
+            Box::pin(async move { Ok(Report::Relay(relay.run(shutdown).await?)) })
+        }));
+        self
+    }
+
+    /// Adds a log relay. Call it once per relay.
+    pub fn with_log_relay<S: OutboxStore, L: MessageLog, P: Publisher>(
+        mut self,
+        relay: LogRelay<S, L, P>,
+    ) -> Self {
+        self.health.log_relays.push(relay.health());
         self.parts.push(Box::new(|shutdown| {
             Box::pin(async move { Ok(Report::Relay(relay.run(shutdown).await?)) })
         }));

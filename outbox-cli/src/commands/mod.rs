@@ -6,6 +6,7 @@ pub mod consumers;
 pub mod doctor;
 pub mod forget;
 pub mod letters;
+pub mod log;
 pub mod messages;
 pub mod migrate;
 mod place;
@@ -66,6 +67,9 @@ pub enum OutboxCommand {
     /// How far consumers are behind, and their pauses.
     #[command(subcommand)]
     Consumers(consumers::ConsumersCommand),
+    /// The database's log, for a relay that reads it instead of polling the table.
+    #[command(subcommand)]
+    Log(log::LogCommand),
     /// The relay as a program.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
@@ -105,6 +109,7 @@ impl OutboxCommand {
             Self::Migrate(command) => command.run().await,
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
+            Self::Log(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
             Self::Print(command) => command.run().map(|()| Outcome::Well),
         }

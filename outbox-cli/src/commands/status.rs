@@ -7,6 +7,7 @@ use outbox_admin::{State, Status};
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
+use super::log::{self, LogRow};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -26,7 +27,7 @@ impl StatusCommand {
         let (mut rows, mut failure) = (Vec::new(), None);
         for place in Place::open_all(&self.place).await? {
             let broker = place.broker().await;
-            let status = match place.ask(outbox_admin::status(&place.store, &broker)).await {
+            let mut status = match place.ask(outbox_admin::status(&place.store, &broker)).await {
                 Ok(status) => status,
                 // The others may have something to say, too.
                 Err(error) => {
@@ -38,10 +39,15 @@ impl StatusCommand {
                     continue;
                 }
             };
+            let log = log::of_status(&place).await;
+            if let Some(next) = log.as_ref().and_then(|log| log.next.as_ref()) {
+                status.add(State::Degraded, next.what, next.next);
+            }
             rows.push(StatusRow {
                 outbox: place.outbox.name().to_owned(),
                 stream: place.outbox.section.stream.name.clone(),
                 status,
+                log,
             });
         }
         output::many(self.place.output, &rows)?;
@@ -59,6 +65,8 @@ struct StatusRow {
     stream: String,
     #[serde(flatten)]
     status: Status,
+    /// `null` without a log.
+    log: Option<LogRow>,
 }
 
 impl Print for StatusRow {
@@ -126,6 +134,9 @@ impl Print for StatusRow {
             partitions.owned,
             partitions.all
         );
+        if let Some(log) = &self.log {
+            let _ = writeln!(text, "{}", log.line());
+        }
         Some(text)
     }
 }

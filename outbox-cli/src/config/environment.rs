@@ -3,6 +3,7 @@
 //! | variable | of one outbox, here `orders` | what |
 //! |---|---|---|
 //! | `DATABASE_URL` | `OUTBOX_ORDERS_DATABASE_URL` | the database |
+//! | `DATABASE_LOG_URL` | `OUTBOX_ORDERS_DATABASE_LOG_URL` | where its log is read, if not at `DATABASE_URL` |
 //! | `NATS_URL` | `OUTBOX_ORDERS_NATS_URL` | the servers of NATS |
 //! | `NATS_CREDS` | `OUTBOX_ORDERS_NATS_CREDS` | a credentials file of NATS |
 //!
@@ -62,6 +63,8 @@ impl Environment {
         };
         let in_file = section.database_url.as_ref().map(Secret::expose);
         let database_url = chosen("DATABASE_URL", "database_url", in_file)?;
+        let in_file = section.log.url.as_ref().map(Secret::expose);
+        let log_url = chosen("DATABASE_LOG_URL", "log.url", in_file)?;
         let in_file = section.nats_url.as_ref().map(Secret::expose);
         let nats_url = chosen("NATS_URL", "nats_url", in_file)?;
         let credentials = section.nats_credentials.as_ref();
@@ -75,12 +78,14 @@ impl Environment {
                 )
             })
         };
+        let database_url = needed(
+            database_url,
+            "DATABASE_URL",
+            "database (such as `postgres://user:password@host:5432/shop`)",
+        )?;
         let outbox = Outbox {
-            database_url: needed(
-                database_url,
-                "DATABASE_URL",
-                "database (such as `postgres://user:password@host:5432/shop`)",
-            )?,
+            log_url: log_url.map_or_else(|| database_url.clone(), Secret::new),
+            database_url,
             nats_url: needed(nats_url, "NATS_URL", "NATS servers (such as `nats://host:4222`)")?,
             nats_credentials: nats_credentials.map(Into::into),
             section,
@@ -142,6 +147,13 @@ fn check(outbox: &Outbox) -> Result<(), ConfigError> {
     outbox.table_names().map_err(|error| wrong(&error))?;
     let stream = section.stream.event_stream().map_err(|error| wrong(&error))?;
     stream.check().map_err(|error| wrong(&error))?;
+    let scheme = outbox.database_url.expose().split(':').next().unwrap_or_default();
+    if section.log.read && !matches!(scheme, "postgres" | "postgresql") {
+        return Err(ConfigError::setting(
+            format!("outbox `{name}` has `log.read`, and its database is not PostgreSQL"),
+            "leave `log.read` out; the relay then polls the table",
+        ));
+    }
     if section.connections < 2 {
         return Err(ConfigError::setting(
             format!("outbox `{name}` has `connections` = {}", section.connections),

@@ -10,7 +10,7 @@ mod outbox;
 use std::path::{Path, PathBuf};
 
 pub use self::outbox::{
-    EventSection, Outbox, OutboxSection, PoisonSection, RelaySection, Secret, StreamSection,
+    EventSection, LogRelaySection, Outbox, OutboxSection, PoisonSection, RelaySection, Secret, StreamSection,
 };
 pub use environment::Environment;
 pub use file::{File, HttpSection, LogFormat, LogSection};

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ::outbox::core::log::LogConfig;
 use ::outbox::core::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 use ::outbox::nats::{EventStream, Provisioning, SubjectError};
 use ::outbox::sea_orm::{NameError, TableNames};
@@ -72,6 +73,8 @@ pub struct OutboxSection {
     pub stream: StreamSection,
     /// The relay.
     pub relay: RelaySection,
+    /// The database's log, if the relay reads it.
+    pub log: LogRelaySection,
 }
 
 /// An entry of `events`: an event whose payload operators may see, except for its sensitive fields.
@@ -105,6 +108,7 @@ impl Default for OutboxSection {
             events: Vec::new(),
             stream: StreamSection::default(),
             relay: RelaySection::default(),
+            log: LogRelaySection::default(),
         }
     }
 }
@@ -296,6 +300,55 @@ impl RelaySection {
     }
 }
 
+/// A table `[outbox.log]`: whether the relay reads the database's log, and the settings of [`LogConfig`], with its defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LogRelaySection {
+    /// Whether the relay reads the log. Otherwise it polls the table. Default: no.
+    pub read: bool,
+    /// The name of the log; its slot is called `<name>_log`. Default `outbox`.
+    pub name: String,
+    /// Where the log is read, if not at `database_url`. It must not ask for TLS.
+    pub url: Option<Secret>,
+    /// How often the position is stored.
+    #[serde(deserialize_with = "duration::deserialize")]
+    pub checkpoint_every: Duration,
+    /// Messages in memory that are not decided.
+    pub window: usize,
+    /// Bytes of their payloads.
+    pub window_bytes: usize,
+    /// Bytes of the database's disk beyond which the table takes over.
+    pub retained_max: u64,
+}
+
+impl Default for LogRelaySection {
+    fn default() -> Self {
+        let log = LogConfig::default();
+        Self {
+            read: false,
+            name: "outbox".to_owned(),
+            url: None,
+            checkpoint_every: log.checkpoint_every,
+            window: log.window,
+            window_bytes: log.window_bytes,
+            retained_max: log.retained_max,
+        }
+    }
+}
+
+impl LogRelaySection {
+    /// The settings of the log.
+    #[must_use]
+    pub fn log_config(&self) -> LogConfig {
+        LogConfig::default()
+            .checkpoint_every(self.checkpoint_every)
+            .window(self.window)
+            .window_bytes(self.window_bytes)
+            .retained_max(self.retained_max)
+    }
+}
+
 fn retention<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Retention, D::Error> {
     let text = String::deserialize(deserializer)?;
     if text == "forever" {
@@ -318,6 +371,8 @@ pub struct Outbox {
     pub section: OutboxSection,
     /// Its database.
     pub database_url: Secret,
+    /// Where its log is read.
+    pub log_url: Secret,
     /// Its NATS servers.
     pub nats_url: Secret,
     /// A credentials file of NATS.

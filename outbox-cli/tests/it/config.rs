@@ -71,6 +71,7 @@ fn an_unknown_key_is_refused_with_its_line_and_the_known_ones() {
         "[[outbox]]\nx = 1",
         "[[outbox]]\n[outbox.stream]\nx = 1",
         "[[outbox]]\n[outbox.relay]\nx = 1",
+        "[[outbox]]\n[outbox.log]\nx = 1",
         "[log]\nx = 1",
     ] {
         assert!(refused(text).contains("unknown field `x`"), "{text}");
@@ -183,4 +184,36 @@ fn settings_of_the_file_reach_the_relay() {
         .relay_config();
     assert_eq!((relay.lease_ttl, relay.window), (Duration::from_secs(20), 7));
     assert_eq!(relay.retention, outbox::core::Retention::Keep);
+}
+
+/// Nothing else has a log that can be read, and a relay that polls instead would surprise its operators.
+#[test]
+fn a_log_of_another_database_is_refused() {
+    let log = "[[outbox]]\n[outbox.log]\nread = true";
+    for url in ["mysql://relay:hunter2@db/shop", "sqlite://shop.db"] {
+        let servers = [("DATABASE_URL", url), SERVERS[1]];
+        let error = load(log, &servers).unwrap_err().to_string();
+        assert!(error.ends_with("the relay then polls the table"), "{error}");
+        load("", &servers).unwrap();
+    }
+    load(log, &SERVERS).unwrap();
+}
+
+#[test]
+fn the_log_is_read_at_the_address_of_the_database_unless_it_has_its_own() {
+    let address = |text: &str, variables: &[(&str, &str)]| {
+        let variables = [&SERVERS[..], variables].concat();
+        let config = load(text, &variables).unwrap();
+        config.outboxes[0].log_url.expose().to_owned()
+    };
+    let in_file = "[[outbox]]\n[outbox.log]\nurl = \"postgres://log@db/shop\"";
+    assert_eq!(address("", &[]), SERVERS[0].1);
+    assert_eq!(address(in_file, &[]), "postgres://log@db/shop");
+    let variable = ("OUTBOX_OUTBOX_DATABASE_LOG_URL", "postgres://own@db/shop");
+    assert_eq!(address(in_file, &[variable]), variable.1);
+    let printed = load(DEFAULT_FILE, &SERVERS).unwrap();
+    assert_eq!(
+        printed.outboxes[0].section.log.log_config(),
+        outbox::core::log::LogConfig::default()
+    );
 }

@@ -8,6 +8,7 @@
 mod config;
 mod deploy;
 mod guide;
+mod log;
 mod manual;
 mod operate;
 mod place;

@@ -18,6 +18,8 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind {
     Postgres,
+    /// PostgreSQL whose log can be read.
+    Logical,
     MariaDb,
     Sqlite,
 }
@@ -41,8 +43,11 @@ impl Place {
         let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);
         let folder = tempfile::tempdir().unwrap();
         let (server, create, drop) = match kind {
-            Kind::Postgres => (
-                backend_url("OUTBOX_TEST_POSTGRES_URL")?,
+            Kind::Postgres | Kind::Logical => (
+                backend_url(match kind {
+                    Kind::Logical => "OUTBOX_TEST_POSTGRES_LOGICAL_URL",
+                    _ => "OUTBOX_TEST_POSTGRES_URL",
+                })?,
                 Some(format!("CREATE SCHEMA {name}")),
                 Some(format!("DROP SCHEMA {name} CASCADE")),
             ),
@@ -70,7 +75,7 @@ impl Place {
             db = Database::connect(&url).await.unwrap();
         }
         Some(Self {
-            schema: matches!(kind, Kind::Postgres).then(|| name.clone()),
+            schema: matches!(kind, Kind::Postgres | Kind::Logical).then(|| name.clone()),
             name,
             nats,
             url,
@@ -115,6 +120,10 @@ impl Place {
             tx.execute_unprepared(&sql).await.unwrap();
         }
         tx.commit().await.unwrap();
+    }
+
+    pub(crate) async fn execute(&self, sql: &str) {
+        self.db.execute_unprepared(sql).await.unwrap();
     }
 
     /// Rows of a table of the outbox that meet a condition.

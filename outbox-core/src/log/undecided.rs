@@ -328,7 +328,10 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
             };
             if !fetched.due.is_empty() || !fetched.waits.is_empty() {
                 // The next fetch is where the relay waits for news. At a poll it would come to them late.
-                return Ok(Fetched { more: true, ..fetched });
+                return Ok(Fetched {
+                    more: true,
+                    ..fetched
+                });
             }
             if !self.follows && is_empty {
                 let committed = match committed {

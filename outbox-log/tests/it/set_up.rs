@@ -165,6 +165,29 @@ async fn a_log_is_taken_down_although_its_reader_stores_nothing() {
     place.close().await;
 }
 
+/// Both would publish each message, and each would take what the other leaves to the table for lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_down() {
+    let Some(place) = Place::open().await else {
+        return;
+    };
+    let second = place.log().named(&format!("{}_b", place.name)).unwrap();
+    for error in [
+        second.check().await.unwrap_err(),
+        second.init().await.unwrap_err(),
+    ] {
+        assert!(matches!(&error, LogError::Setup { .. }), "{error:?}");
+        let expected = format!("has a log already, which is called {};", place.name);
+        assert!(error.to_string().contains(&expected), "{error}");
+    }
+    assert!(!second.status().await.unwrap().exists, "nothing was made");
+    place.log().drop().await.unwrap();
+    second.check().await.unwrap();
+    second.init().await.unwrap();
+    second.drop().await.unwrap();
+    place.close().await;
+}
+
 /// The slot begins when open transactions have ended. Whoever holds it up is named.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_is_slow_only_delays_the_set_up() {

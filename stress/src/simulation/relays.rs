@@ -155,6 +155,7 @@ pub(super) async fn live(world: Arc<World>, relay: u32) {
 }
 
 /// A relay of the table, or of both the log and the table.
+#[expect(clippy::large_enum_variant, reason = "there is one in each life of a relay")]
 enum AnyRelay {
     Table(Relay<SimStore, SimPublisher>),
     Log(LogRelay<SimStore, SimLog, SimPublisher>),

@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 
 use outbox::Failure;
+use outbox::core::log::LogRelay;
 use outbox::core::shutdown::CancellationToken;
 use outbox::core::{FailureClass, Message, PublishError, Publisher, Receipt, Relay};
 use outbox::sea_orm::{ConnectError, SqlStore};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 
-use crate::commands::servers;
+use crate::commands::{log, servers};
 use crate::config::{Config, Outbox};
 
 /// Checks the addresses of the servers and the settings of the relay.
@@ -24,12 +25,21 @@ pub(super) fn named<T>(outbox: &Outbox, outcome: Result<T, Failure>) -> Result<T
 async fn try_check(outbox: &Outbox) -> Result<(), Failure> {
     servers::of(outbox)?;
     let db = lazy(outbox).await?;
-    let store = SqlStore::new(db).with_names(&outbox.table_names()?)?;
-    let relay = Relay::new(store, Nowhere).with_config(outbox.section.relay.relay_config());
+    let store = SqlStore::new(db.clone()).with_names(&outbox.table_names()?)?;
+    let config = outbox.section.relay.relay_config();
     // A relay that is stopped before it starts checks its settings and asks nobody.
     let stopped = CancellationToken::new();
     stopped.cancel();
-    relay.run(stopped).await?;
+    let section = &outbox.section.log;
+    if section.read {
+        let relay = LogRelay::new(store, log::of(outbox, db)?, Nowhere).with_config(config);
+        relay.with_log_config(section.log_config()).run(stopped).await?;
+    } else {
+        Relay::new(store, Nowhere)
+            .with_config(config)
+            .run(stopped)
+            .await?;
+    }
     if let Some(path) = [&outbox.nats_credentials, &outbox.section.nats_ca]
         .into_iter()
         .flatten()
@@ -67,8 +77,9 @@ pub(super) fn summary(config: &Config) -> String {
         // Writing to a `String` does not fail.
         let _ = writeln!(
             text,
-            "outbox `{}`: {scheme}, table {tables} -> stream {} ({made}), subjects {}.>",
+            "outbox `{}`: {scheme}, {}table {tables} -> stream {} ({made}), subjects {}.>",
             outbox.name(),
+            if section.log.read { "its log and " } else { "" },
             stream.name,
             stream.prefix
         );

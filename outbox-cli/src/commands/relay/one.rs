@@ -4,6 +4,7 @@
 
 use std::thread;
 
+use outbox::core::log::LogRelay;
 use outbox::core::shutdown::CancellationToken;
 use outbox::core::{Relay, RelayError, StoreError};
 use outbox::nats::async_nats::Client;
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 use super::check;
 use super::metrics::Metrics;
 use super::probes::Probes;
-use crate::commands::servers;
+use crate::commands::{log, servers};
 use crate::config::Outbox;
 
 /// Threads of an outbox. A relay waits far more than it computes.
@@ -99,10 +100,22 @@ async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<Runne
     let client = stream.connect_with(servers::of(outbox)?, options).await?;
     probes.waits_for(index, "it waits for the stream");
     provision(&stream, &client).await?;
-    let store = SqlStore::new(db).with_names(&outbox.table_names()?)?;
-    let relay = Relay::new(store, stream.publisher(client)).with_config(outbox.section.relay.relay_config());
-    tracing::info!(stream = stream.name(), "the relay starts");
-    Ok(Runner::new().with_relay(relay))
+    let store = SqlStore::new(db.clone()).with_names(&outbox.table_names()?)?;
+    let (publisher, config) = (stream.publisher(client), outbox.section.relay.relay_config());
+    let section = &outbox.section.log;
+    tracing::info!(
+        stream = stream.name(),
+        reads_log = section.read,
+        "the relay starts"
+    );
+    Ok(match section.read {
+        false => Runner::new().with_relay(Relay::new(store, publisher).with_config(config)),
+        true => Runner::new().with_log_relay(
+            LogRelay::new(store, log::of(outbox, db)?, publisher)
+                .with_config(config)
+                .with_log_config(section.log_config()),
+        ),
+    })
 }
 
 async fn migrate(db: &DatabaseConnection, outbox: &Outbox) -> Result<(), Failure> {

@@ -8,28 +8,28 @@ use crate::place::Place;
 
 /// What a command has answered.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) code: Option<i32>,
+pub(crate) struct Answer {
+    pub(crate) code: Option<i32>,
     /// The data.
-    pub(super) out: String,
+    pub(crate) out: String,
     /// The words.
-    pub(super) said: String,
+    pub(crate) said: String,
 }
 
 impl Answer {
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
     #[track_caller]
-    pub(super) fn expect(self, code: i32) -> Self {
+    pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
         self
     }
 }
 
 /// Runs the program with these variables and no others.
-pub(super) fn run(words: &[&str], variables: &[(&str, &str)]) -> Answer {
+pub(crate) fn run(words: &[&str], variables: &[(&str, &str)]) -> Answer {
     let output = Command::new(env!("CARGO_BIN_EXE_outbox"))
         .args(words)
         .env_clear()
@@ -44,7 +44,7 @@ pub(super) fn run(words: &[&str], variables: &[(&str, &str)]) -> Answer {
 }
 
 /// Runs a command on the outbox of a place, with NATS at this address.
-pub(super) fn at(place: &Place, nats: &str, words: &[&str]) -> Answer {
+pub(crate) fn at(place: &Place, nats: &str, words: &[&str]) -> Answer {
     logged_in(place, &place.url, nats, words)
 }
 
@@ -61,6 +61,6 @@ pub(super) fn logged_in(place: &Place, database: &str, nats: &str, words: &[&str
 }
 
 /// Runs a command on the outbox of a place.
-pub(super) fn ask(place: &Place, words: &[&str]) -> Answer {
+pub(crate) fn ask(place: &Place, words: &[&str]) -> Answer {
     at(place, &place.nats, words)
 }

@@ -17,6 +17,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("status", &["status"]),
     ("migrate", &["migrate"]),
     ("doctor", &["doctor"]),
+    ("log status", &["log status"]),
     ("list", &["list"]),
     (
         "show",

@@ -1,6 +1,6 @@
 //! The commands of operators on real servers.
 
-mod answer;
+pub(crate) mod answer;
 mod changes;
 mod doctor;
 mod forget;

@@ -1,0 +1,192 @@
+//! `outbox log`, and the relay that reads the log, on real servers.
+#![cfg(unix)]
+
+use outbox::core::testing::eventually;
+use serde_json::Value;
+
+use crate::operate::answer::{Answer, run};
+use crate::place::{Kind, Place, Program};
+
+/// The outbox of a place, whose relay reads the log.
+fn reading(place: &Place, name: &str) -> String {
+    format!(
+        "{}[outbox.log]\nread = true\nname = \"{name}\"\n",
+        place.outbox("shop")
+    )
+}
+
+fn ask(place: &Place, config: &str, words: &[&str], variables: &[(&str, &str)]) -> Answer {
+    let file = place.folder.path().join("outbox.toml");
+    std::fs::write(&file, config).unwrap();
+    let mut all = words.to_vec();
+    all.extend(["--config", file.to_str().unwrap()]);
+    let servers = [("DATABASE_URL", &*place.url), ("NATS_URL", &*place.nats)];
+    run(&all, &[&servers, variables].concat())
+}
+
+fn start(place: &Place, config: &str) -> Program {
+    Program::start(config, &[("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)])
+}
+
+async fn until_on_stream(place: &Place, count: usize) {
+    eventually("the messages on the stream", async || {
+        place.on_stream().await.len() == count
+    })
+    .await;
+}
+
+async fn until_it_reads(program: &Program) {
+    eventually("a relay that reads the log", async || {
+        let metrics = program.get("/metrics").await.1;
+        metrics.contains("outbox_log_reads{outbox=\"shop\"} 1")
+    })
+    .await;
+}
+
+/// The way from polling to the log and back, without a moment in which nothing is published.
+#[tokio::test]
+async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
+    let Some(place) = Place::open(Kind::Logical).await else {
+        return;
+    };
+    let config = reading(&place, &place.name);
+    let ask = |words: &[&str]| ask(&place, &config, words, &[]);
+    let mut polling = start(&place, &place.outbox("shop"));
+    polling.until_ready().await;
+    place.record(2).await;
+    until_on_stream(&place, 2).await;
+
+    let preview = ask(&["log", "init"]).expect(0);
+    assert!(
+        preview.out.contains("would make the table outbox_log"),
+        "{preview:?}"
+    );
+    assert!(preview.said.contains("nothing was changed"), "{preview:?}");
+    let off = ask(&["log", "status", "-o", "json"]).expect(0).json();
+    assert_eq!(
+        (&off["is_on"], &off["exists"]),
+        (&Value::Bool(false), &Value::Bool(false))
+    );
+    ask(&["log", "drop", "--yes"]).expect(5);
+    let begun = ask(&["log", "init", "--yes"]).expect(3);
+    assert!(begun.out.contains("next: outbox relay run"), "{begun:?}");
+
+    let mut first = start(&place, &config);
+    first.until_ready().await;
+    until_it_reads(&first).await;
+    polling.terminate();
+    assert_eq!(polling.end().await.code(), Some(0), "{}", polling.log());
+    place.record(3).await;
+    until_on_stream(&place, 5).await;
+    assert_eq!(
+        place.count("outbox_messages", "status = 4").await,
+        3,
+        "nothing was written"
+    );
+    let on = ask(&["log", "status", "-o", "json"]).expect(0).json();
+    assert_eq!(
+        (&on["is_on"], &on["is_read"]),
+        (&Value::Bool(true), &Value::Bool(true))
+    );
+    eventually("the partitions in the hands of the program", async || {
+        place.count("outbox_leases", "owner IS NOT NULL").await == 64
+    })
+    .await;
+    let status = ask(&["status"]).expect(0);
+    assert!(status.out.contains("log         on, slot "), "{status:?}");
+    assert!(status.out.contains("read by a relay; keeps "), "{status:?}");
+
+    let keys = ask(&["status", "-o", "json"]).expect(0).json();
+    assert!(
+        keys[0]["log"]["retained_bytes"].is_u64() && keys[0]["log"]["stored"].is_u64(),
+        "{keys}"
+    );
+
+    let mut second = start(&place, &config);
+    second.until_ready().await;
+    first.terminate();
+    assert_eq!(first.end().await.code(), Some(0), "{}", first.log());
+    until_it_reads(&second).await;
+    place.record(2).await;
+    until_on_stream(&place, 7).await;
+
+    let preview = ask(&["log", "drop"]).expect(0);
+    assert!(preview.out.contains("reads the whole table"), "{preview:?}");
+    let taken_down = ask(&["log", "drop", "--yes", "-o", "json"]).expect(0).json();
+    assert_eq!(taken_down["exists"], Value::Bool(false));
+    place.record(1).await;
+    until_on_stream(&place, 8).await;
+    second.terminate();
+    assert_eq!(second.end().await.code(), Some(0), "{}", second.log());
+    let expected = [1, 2, 1, 2, 3, 1, 2, 1].map(|n| format!("{{\"n\": {n}}}"));
+    assert_eq!(place.on_stream().await, expected, "in order, and without copies");
+    place.close().await;
+}
+
+#[tokio::test]
+async fn what_is_missing_for_a_log_is_named_with_the_next_step() {
+    for (kind, code, step) in [
+        (
+            Kind::Postgres,
+            1,
+            "set wal_level = logical and restart the server",
+        ),
+        (Kind::Logical, 1, "`migrate = true`"),
+        (Kind::MariaDb, 2, "only PostgreSQL's log can be read"),
+        (Kind::Sqlite, 2, "only PostgreSQL's log can be read"),
+    ] {
+        let Some(place) = Place::open(kind).await else {
+            continue;
+        };
+        for words in [&["log", "init"][..], &["log", "init", "--yes"]] {
+            let answer = ask(&place, &place.outbox("shop"), words, &[]).expect(code);
+            assert!(answer.said.contains(step), "{kind:?}: {answer:?}");
+        }
+        place.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_user_without_the_right_to_replicate_and_a_second_name_are_refused_before_anything_is_made() {
+    let Some(place) = Place::open(Kind::Logical).await else {
+        return;
+    };
+    let mut program = start(&place, &place.outbox("shop"));
+    program.until_ready().await;
+    program.terminate();
+    program.end().await;
+    place
+        .execute(&format!("CREATE ROLE {0}_user LOGIN", place.name))
+        .await;
+    let url = place.url.replace("postgres@", &format!("{}_user@", place.name));
+    let config = reading(&place, &place.name);
+    let init = ["log", "init", "--yes"];
+    let refused = ask(&place, &config, &init, &[("DATABASE_LOG_URL", &url)]).expect(1);
+    let step = format!("ALTER ROLE \"{}_user\" REPLICATION", place.name);
+    assert!(refused.said.contains(&step), "{refused:?}");
+    ask(&place, &config, &["log", "drop"], &[]).expect(5);
+
+    ask(&place, &config, &init, &[]).expect(3);
+    let other = reading(&place, &format!("{}b", place.name));
+    let refused = ask(&place, &other, &init, &[]).expect(1);
+    let name = format!("has a log already, which is called {};", place.name);
+    assert!(refused.said.contains(&name), "{refused:?}");
+    let status = ask(&place, &config, &["status"], &[]).expect(3);
+    assert!(status.out.contains("no relay reads the log"), "{status:?}");
+    ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+    place.execute(&format!("DROP ROLE {}_user", place.name)).await;
+    place.close().await;
+}
+
+/// A relay whose log was never set up would wait for ever without a word.
+#[tokio::test]
+async fn a_relay_of_a_log_that_is_not_set_up_ends_with_the_next_step() {
+    let Some(place) = Place::open(Kind::Logical).await else {
+        return;
+    };
+    let mut program = start(&place, &reading(&place, &place.name));
+    let (code, log) = program.failure().await;
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("`outbox log init`"), "{log}");
+    place.close().await;
+}

@@ -1,0 +1,168 @@
+//! What would keep a log from being set up. It reads, and changes nothing.
+
+use sea_orm::{ConnectionTrait, DatabaseConnection};
+
+use crate::failure::{failed, setup, sqlstate};
+use crate::slot::{Slot, foreign_slot, no_free_slot, setting};
+use crate::sql::{Names, statement};
+use crate::{LogError, PostgresLog, table};
+
+impl PostgresLog {
+    /// Looks for what would keep [`init`](Self::init) from its work, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Setup`] if the server is older than version 15, has another `wal_level` than `logical` or no free slot, if the user of the replication
+    /// connection has no right to read slots, if the tables are missing, if slot or publication belong to another program, or if the outbox has a log of another
+    /// name. [`LogError::Failed`] if the database fails.
+    pub async fn check(&self) -> Result<(), LogError> {
+        let (db, names) = (&self.db, &self.names);
+        check_server(db).await?;
+        check_user(db, self.address.user()).await?;
+        check_table(db, names).await?;
+        if let Publication::Wrong = publication(db, names).await? {
+            return Err(wrong_publication(names));
+        }
+        check_other_name(db, names).await?;
+        match Slot::find(db, names)
+            .await
+            .map_err(|error| setup(error.to_string()))?
+        {
+            Some(slot) if !slot.is_of_a_log() => Err(setup(foreign_slot(names))),
+            Some(_) => Ok(()),
+            None => check_free_slot(db).await,
+        }
+    }
+}
+
+pub(crate) async fn check_server(db: &DatabaseConnection) -> Result<(), LogError> {
+    let version: u32 = setting(db, "server_version_num")
+        .await?
+        .parse()
+        .unwrap_or_default();
+    if version < 150_000 {
+        return Err(setup(format!(
+            "reading the log needs PostgreSQL 15 or later, and this server has version {version}; use a polling relay"
+        )));
+    }
+    let level = setting(db, "wal_level").await?;
+    if level != "logical" {
+        return Err(setup(format!(
+            "wal_level is {level}; set wal_level = logical and restart the server (on managed services: rds.logical_replication, \
+             cloudsql.logical_decoding, or the server parameter wal_level)"
+        )));
+    }
+    Ok(())
+}
+
+async fn check_user(db: &DatabaseConnection, user: &str) -> Result<(), LogError> {
+    let sql = "SELECT rolreplication OR rolsuper OR EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid \
+               WHERE m.member = r.oid AND g.rolname IN ('rds_replication', 'cloudsqlsuperuser')) AS may \
+               FROM pg_roles r WHERE rolname = $1";
+    let row = db.query_one_raw(statement(sql, [user.into()])).await;
+    let row = row.map_err(failed("the rights of the replication user could not be read"))?;
+    let may = match row {
+        Some(row) => row
+            .try_get("", "may")
+            .map_err(failed("the rights could not be read"))?,
+        None => {
+            return Err(setup(format!(
+                "the replication user {user} does not exist; create it, with the attribute REPLICATION"
+            )));
+        }
+    };
+    match may {
+        true => Ok(()),
+        false => Err(setup(format!(
+            "the user {user} may not read replication slots; run ALTER ROLE \"{user}\" REPLICATION"
+        ))),
+    }
+}
+
+async fn check_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    let sql = "SELECT to_regclass($1) IS NOT NULL AS is_there";
+    let row = db
+        .query_one_raw(statement(sql, [names.messages.clone().into()]))
+        .await;
+    let is_there = row.and_then(|row| table::found(row)?.try_get("", "is_there"));
+    match is_there.map_err(failed("the table of the outbox could not be looked up"))? {
+        true => Ok(()),
+        false => Err(no_table()),
+    }
+}
+
+pub(crate) fn no_table() -> LogError {
+    setup("the table of the outbox does not exist; run the migration first")
+}
+
+/// Two logs of one table would both publish its messages, and each would take what the other has adopted for lost.
+async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    let sql = format!(
+        "SELECT name FROM {} WHERE is_on AND name <> $1 ORDER BY name LIMIT 1",
+        names.log
+    );
+    let row = db
+        .query_one_raw(statement(sql, [names.slot.clone().into()]))
+        .await;
+    let other: Option<String> = match row {
+        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => None,
+        row => row
+            .and_then(|row| row.map(|row| row.try_get("", "name")).transpose())
+            .map_err(failed("the logs of the outbox could not be read"))?,
+    };
+    match other {
+        None => Ok(()),
+        Some(other) => {
+            let name = other.strip_suffix("_log").unwrap_or(&other);
+            Err(setup(format!(
+                "the outbox has a log already, which is called {name}; use that name, or take it down first (`PostgresLog::drop`, `outbox log drop`)"
+            )))
+        }
+    }
+}
+
+/// Another program may take the slot in between; then its creation says the same.
+async fn check_free_slot(db: &DatabaseConnection) -> Result<(), LogError> {
+    let sql = "SELECT count(*) < current_setting('max_replication_slots')::bigint AS is_free FROM pg_replication_slots";
+    let row = db.query_one_raw(statement(sql, [])).await;
+    let is_free = row.and_then(|row| table::found(row)?.try_get("", "is_free"));
+    match is_free.map_err(failed("the replication slots could not be counted"))? {
+        true => Ok(()),
+        false => Err(no_free_slot()),
+    }
+}
+
+pub(crate) enum Publication {
+    Missing,
+    Right,
+    /// It does not publish the inserts of our table.
+    Wrong,
+}
+
+pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Result<Publication, LogError> {
+    let sql = format!(
+        "SELECT p.pubinsert AND p.pubviaroot AND EXISTS (SELECT FROM pg_publication_rel r \
+         WHERE r.prpubid = p.oid AND r.prrelid = to_regclass('{}') AND r.prqual IS NOT NULL) AS is_right \
+         FROM pg_publication p WHERE p.pubname = $1",
+        names.messages.replace('\'', "''")
+    );
+    let row = db
+        .query_one_raw(statement(sql, [names.slot.clone().into()]))
+        .await;
+    let context = "the publications could not be read";
+    match row.map_err(failed(context))? {
+        None => Ok(Publication::Missing),
+        Some(row) => match row.try_get("", "is_right").map_err(failed(context))? {
+            true => Ok(Publication::Right),
+            false => Ok(Publication::Wrong),
+        },
+    }
+}
+
+pub(crate) fn wrong_publication(names: &Names) -> LogError {
+    setup(format!(
+        "the publication {0} does not publish the inserts of the outbox's table; take the log down (`PostgresLog::drop`, `outbox log drop`) and set it up again, or give it \
+         another name if {0} belongs to another program",
+        names.slot
+    ))
+}
