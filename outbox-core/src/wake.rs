@@ -23,6 +23,11 @@ pub fn notify() {
 
 /// Tells the relays of this process that another process has committed messages.
 pub fn notify_remote() {
+    // A simulation that another one wakes would not repeat.
+    #[cfg(feature = "testing")]
+    if isolation::notify() {
+        return;
+    }
     REMOTE.send_modify(|hints| *hints = hints.wrapping_add(1));
 }
 
@@ -61,6 +66,7 @@ impl Listener {
     pub async fn woken(&mut self) -> Wake {
         // The senders live as long as the process, or as the simulation to which they belong.
         tokio::select! {
+            biased;
             _ = self.local.changed() => Wake::Local,
             _ = self.remote.changed() => Wake::Remote,
         }
@@ -131,7 +137,7 @@ mod isolation {
     pub struct Isolation(Option<Listeners>);
 
     /// Isolates this thread until the returned guard is dropped: commits and relays of this thread reach only each
-    /// other, except for [`notify_remote`](super::notify_remote).
+    /// other, and hints of this thread count as commits.
     ///
     /// For tests of relays on a paused clock: Tokio's clock may jump past a timer when another thread wakes a task, and
     /// commits of other tests do that. Keep the guard on the same thread for as long as the test lasts.
