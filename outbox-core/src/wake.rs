@@ -65,6 +65,7 @@ impl Listener {
     pub async fn woken(&mut self) -> Wake {
         // The senders live as long as the process, or as the simulation to which they belong.
         tokio::select! {
+            biased;
             _ = self.local.changed() => Wake::Local,
             _ = self.remote.changed() => Wake::Remote,
         }

@@ -191,15 +191,19 @@ impl Shared {
     }
 
     fn take(&self, event: LogEvent) {
+        let is_whole = !matches!(event, LogEvent::Message(_));
         {
             let mut window = self.window();
             match event {
-                LogEvent::Message(message) => return window.push(message),
+                LogEvent::Message(message) => window.push(message),
                 LogEvent::Commit(end) => window.commit(end),
                 LogEvent::Idle(position) => window.idle(position),
             }
         }
-        self.news.notify_waiters();
+        // The end of a transaction that is larger than the window is read only when its first messages are decided.
+        if is_whole || !self.has_room() {
+            self.news.notify_waiters();
+        }
     }
 }
 

@@ -25,6 +25,8 @@ pub struct LogRelay<S, L: MessageLog, P> {
     shared: Arc<Shared>,
     log_config: LogConfig,
     config: RelayConfig,
+    #[cfg(feature = "testing")]
+    wall_clock: Option<Arc<dyn Fn() -> time::Duration + Send + Sync>>,
 }
 
 impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
@@ -40,6 +42,8 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
             shared: Arc::new(Shared::new(LogConfig::default())),
             log_config: LogConfig::default(),
             config,
+            #[cfg(feature = "testing")]
+            wall_clock: None,
         }
     }
 
@@ -66,6 +70,16 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
         self.table = self.table.on_dead_letter(hook);
+        self
+    }
+
+    /// As [`Relay::with_wall_clock`]. For tests.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn with_wall_clock(mut self, lead: impl Fn() -> time::Duration + Send + Sync + 'static) -> Self {
+        let lead = Arc::new(lead);
+        self.wall_clock = Some(lead.clone());
+        self.table = self.table.with_wall_clock(move || lead());
         self
     }
 
@@ -125,7 +139,12 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         }
         // A fetch waits for news, besides what it asks of the database.
         config.store_timeout = (config.store_timeout + FETCH_MAX).min(Duration::from_secs(60));
-        Relay::of_log(outbox, self.publisher.clone(), config, self.health.clone())
+        let relay = Relay::of_log(outbox, self.publisher.clone(), config, self.health.clone());
+        #[cfg(feature = "testing")]
+        if let Some(lead) = self.wall_clock.clone() {
+            return relay.with_wall_clock(move || lead());
+        }
+        relay
     }
 }
 

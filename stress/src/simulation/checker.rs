@@ -266,23 +266,34 @@ impl Checker {
             account.excuses += u32::from(account.appeared);
         }
         // The log has one reader, and one that was replaced and does not know it yet may send copies.
-        let is_of_log = self.is_of_log(life, no);
+        let is_of_log = self.lives[life as usize].ever_given.contains(&no);
         let may_send = owner == Some(life) || is_misled || is_of_log || !self.wrong.keeps_leases();
         self.demand(Invariant::Exclusive, may_send, || {
             format!("relay run {life} sent message {no} of partition {partition}, which {owner:?} holds")
         });
         if sequenced {
-            let appeared = self.account(no).appeared;
-            let in_flight = &mut self.lives[life as usize].in_flight;
-            let is_alone = !in_flight.contains_key(&aggregate);
-            let other = *in_flight.entry(aggregate).or_insert(no);
-            // The table may have adopted what a reader that was replaced is still sending. Then it sends copies.
-            let is_copy = self.has_log && (appeared || other == no);
-            self.demand(Invariant::Order, is_alone || is_copy, || {
-                format!("relay run {life} sent message {no} while message {other} of aggregate {aggregate} was unconfirmed")
-            });
+            self.check_alone(life, no, aggregate);
         }
         Some(no)
+    }
+
+    /// Checks that a run has no other message of the aggregate in flight.
+    fn check_alone(&mut self, life: Life, no: MessageNo, aggregate: u32) {
+        // The table may have adopted what a reader that was replaced is still sending. Then both send copies.
+        if self.has_log && self.account(no).appeared {
+            return;
+        }
+        let in_flight = &mut self.lives[life as usize].in_flight;
+        let is_alone = !in_flight.contains_key(&aggregate);
+        let other = *in_flight.entry(aggregate).or_insert(no);
+        // What is on its way was confirmed to another run, and so it is a copy.
+        let is_copy = other == no || self.account(other).was_confirmed;
+        // Nor does the log wait for a dead letter that others have overtaken, and that an operator retries.
+        let is_free = self.account(no).free || self.account(other).free;
+        let is_harmless = self.has_log && (is_copy || is_free);
+        self.demand(Invariant::Order, is_alone || is_harmless, || {
+            format!("relay run {life} sent message {no} while message {other} of aggregate {aggregate} was unconfirmed")
+        });
     }
 
     /// Notes that a publish is over: with its answer, or without one because its caller was dropped.
@@ -310,6 +321,7 @@ impl Checker {
         // The next owner may have sent the message before this run was told. A run that owns the partition again may still settle it.
         let partition = usize::from(self.account(no).draft.partition);
         let is_late = self.acquired_by[partition] != Some(life);
+        self.account_mut(no).was_confirmed |= answer == Some(Ok(()));
         if answer == Some(Ok(())) && self.is_of_log(life, no) {
             // Nothing is written for it. It may come again when a reading begins.
         } else if answer == Some(Ok(())) && !is_late {

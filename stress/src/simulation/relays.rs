@@ -157,8 +157,8 @@ pub(super) async fn live(world: Arc<World>, relay: u32) {
 /// A relay of the table, or of both the log and the table.
 #[expect(clippy::large_enum_variant, reason = "there is one in each life of a relay")]
 enum AnyRelay {
-    Table(Relay<SimStore, SimPublisher>),
-    Log(LogRelay<SimStore, SimLog, SimPublisher>),
+    Table(Box<Relay<SimStore, SimPublisher>>),
+    Log(Box<LogRelay<SimStore, SimLog, SimPublisher>>),
 }
 
 impl AnyRelay {
@@ -175,15 +175,16 @@ impl AnyRelay {
             let log = SimLog::new(world, &log.read, life);
             let relay = LogRelay::new(store, log, publisher)
                 .with_config(config)
-                .with_log_config(plan.config.clone());
-            return Self::Log(relay);
+                .with_log_config(plan.config.clone())
+                // The machine's clock must not decide.
+                .with_wall_clock(|| time::Duration::ZERO);
+            return Self::Log(Box::new(relay));
         }
         let machine = world.clone();
-        Self::Table(
-            Relay::new(store, publisher)
-                .with_config(config)
-                .with_wall_clock(move || machine.shared().lead(life)),
-        )
+        let relay = Relay::new(store, publisher)
+            .with_config(config)
+            .with_wall_clock(move || machine.shared().lead(life));
+        Self::Table(Box::new(relay))
     }
 
     async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {

@@ -73,6 +73,8 @@ pub(in super::super) struct Account {
     pub(in super::super) settled_at: Option<Instant>,
     pub(in super::super) purged: bool,
     pub(super) committed_at: Instant,
+    /// Whether the broker has confirmed the message to a relay.
+    pub(super) was_confirmed: bool,
     /// Time at which the stored position of the log passed the message while it was the log's.
     pub(in super::super) passed_at: Option<Instant>,
     /// Whether the table has adopted the message.
@@ -100,6 +102,7 @@ impl Account {
             settled_at: None,
             purged: false,
             committed_at: Instant::now(),
+            was_confirmed: false,
             passed_at: None,
             was_adopted: false,
         }
@@ -120,6 +123,8 @@ pub(super) struct LifeAccount {
     pub(super) settles_in_vain: bool,
     /// Messages that the log has given to this run, and the table has not.
     pub(super) given: BTreeSet<MessageNo>,
+    /// Messages that the log has given to this run at any time.
+    pub(super) ever_given: BTreeSet<MessageNo>,
     /// Aggregates with a message in flight, and that message.
     pub(super) in_flight: BTreeMap<u32, MessageNo>,
     /// Set for a drain, which ends by itself.

@@ -35,7 +35,9 @@ impl Checker {
     pub(in super::super) fn given(&mut self, life: Life, id: MessageId) {
         match self.no_of(id) {
             Some(no) => {
-                self.lives[life as usize].given.insert(no);
+                let run = &mut self.lives[life as usize];
+                run.given.insert(no);
+                run.ever_given.insert(no);
             }
             None => self.violate(
                 Invariant::NoGhost,

@@ -316,6 +316,28 @@ async fn a_drain_ends_when_everything_is_out() {
     logged.assert_balanced();
 }
 
+/// Its end is read only when there is room, and there is room only when its first messages are decided.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_is_larger_than_the_window_is_published() {
+    let logged = Logged::new();
+    let events = (0..20).fold(Events::new(), |events, cents| {
+        events.with(Credited {
+            account: cents % 3,
+            cents,
+        })
+    });
+    logged.store.record(events).unwrap();
+    for config in [
+        LogConfig::default().window(1),
+        LogConfig::default().window_bytes(1),
+    ] {
+        let relay = logged.relay_with(quick(), config);
+        assert_eq!(relay.drain().await.unwrap().failed, 0);
+    }
+    assert_eq!(logged.broker.messages().len(), 20);
+    logged.assert_balanced();
+}
+
 /// A message of which the row cannot be read.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_message_becomes_a_dead_letter_of_the_table() {
