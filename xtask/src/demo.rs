@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use crate::failure::{Context, Result};
+use crate::failure::{Context, Failure, Result};
 use crate::process::{Manners, Process, tied};
 use crate::program;
 use crate::services::{Backend, Services};
@@ -33,6 +33,9 @@ pub(crate) struct Options {
     /// The database that holds the orders, the outbox and the inbox.
     #[arg(long, value_enum, default_value_t = Database::Sqlite)]
     database: Database,
+    /// What the relays read. `log` needs `--database postgres`.
+    #[arg(long, value_enum, default_value_t = Relay::Polling)]
+    relay: Relay,
     /// What carries the messages.
     #[arg(long, value_enum, default_value_t = Broker::Nats)]
     broker: Broker,
@@ -53,23 +56,32 @@ enum Database {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Relay {
+    /// The outbox's table.
+    Polling,
+    /// PostgreSQL's transaction log.
+    Log,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum Broker {
     Nats,
     Memory,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let database = backend(options)?;
     let input = input(options)?;
     let workspace = Workspace::load()?;
     let quiet: &[&str] = if options.json { &["--quiet"] } else { &[] };
     let program = program::build(&workspace, "examples", "northwind", quiet)?;
-    let services = Services::start(&wanted(options), &workspace)?;
+    let services = Services::start(&wanted(options, database), &workspace)?;
     let work = services.folder().join("demo");
     fs::create_dir(&work).context(|| format!("cannot make {}", work.display()))?;
     let mut command = tied(program);
     command
         .arg("run")
-        .args(connection(options, &services, &work)?)
+        .args(connection(options, database, &services, &work)?)
         .args(input);
     // The demo talks to the terminal, so it stays in the foreground and gets ctrl-c too.
     let process = Process::launch(command, Manners::FOREGROUND)?;
@@ -103,26 +115,38 @@ fn keep_logs(logs: &Path, kept: &Path) -> Result<bool> {
     Ok(true)
 }
 
-fn wanted(options: &Options) -> Vec<Backend> {
-    let database = match options.database {
-        Database::Sqlite => None,
-        Database::Postgres => Some(Backend::Postgres),
-        Database::MariaDb => Some(Backend::MariaDb),
-    };
+/// The server of the database, if it needs one.
+fn backend(options: &Options) -> Result<Option<Backend>> {
+    match (options.relay, options.database) {
+        (Relay::Polling, Database::Sqlite) => Ok(None),
+        (Relay::Polling, Database::Postgres) => Ok(Some(Backend::Postgres)),
+        (Relay::Polling, Database::MariaDb) => Ok(Some(Backend::MariaDb)),
+        (Relay::Log, Database::Postgres) => Ok(Some(Backend::PostgresLogical)),
+        (Relay::Log, _) => Err(Failure::new(
+            "--relay log needs --database postgres: only PostgreSQL's log can be read",
+        )),
+    }
+}
+
+fn wanted(options: &Options, database: Option<Backend>) -> Vec<Backend> {
     let broker = (options.broker == Broker::Nats).then_some(Backend::NatsForDemo);
     database.into_iter().chain(broker).collect()
 }
 
-fn connection(options: &Options, services: &Services, work: &Path) -> Result<Vec<OsString>> {
+fn connection(
+    options: &Options,
+    backend: Option<Backend>,
+    services: &Services,
+    work: &Path,
+) -> Result<Vec<OsString>> {
     let database = options
         .database
         .to_possible_value()
         .map_or_else(String::new, |value| value.get_name().to_owned());
-    let database_url = match options.database {
-        // A folder: the demo makes one file per service in it.
-        Database::Sqlite => prefixed("sqlite://", work),
-        Database::Postgres => services.url(Backend::Postgres)?.into(),
-        Database::MariaDb => services.url(Backend::MariaDb)?.into(),
+    let database_url = match backend {
+        Some(backend) => services.url(backend)?.into(),
+        // SQLite's is a folder: the demo makes one file per service in it.
+        None => prefixed("sqlite://", work),
     };
     let mut arguments: Vec<OsString> = vec!["--database".into(), database.into()];
     arguments.extend([
@@ -131,6 +155,9 @@ fn connection(options: &Options, services: &Services, work: &Path) -> Result<Vec
         "--work-dir".into(),
         work.into(),
     ]);
+    if options.relay == Relay::Log {
+        arguments.extend(["--relay".into(), "log".into()]);
+    }
     match options.broker {
         Broker::Nats => arguments.extend(["--nats-url".into(), services.url(Backend::NatsForDemo)?.into()]),
         Broker::Memory => arguments.extend(["--broker".into(), "memory".into()]),
@@ -229,10 +256,29 @@ mod tests {
 
     #[test]
     fn only_what_the_demo_needs_is_started() {
-        assert_eq!(wanted(&parse("").unwrap()), [Backend::NatsForDemo]);
-        assert_eq!(wanted(&parse("--broker memory").unwrap()), []);
-        let both = parse("--database mariadb --broker nats").unwrap();
-        assert_eq!(wanted(&both), [Backend::MariaDb, Backend::NatsForDemo]);
+        let wanted = |arguments| {
+            let options = parse(arguments).unwrap();
+            wanted(&options, backend(&options).unwrap())
+        };
+        assert_eq!(wanted(""), [Backend::NatsForDemo]);
+        assert_eq!(wanted("--broker memory"), []);
+        assert_eq!(
+            wanted("--database mariadb --broker nats"),
+            [Backend::MariaDb, Backend::NatsForDemo]
+        );
+        assert_eq!(wanted("--database postgres --broker memory"), [Backend::Postgres]);
+        assert_eq!(
+            wanted("--database postgres --relay log"),
+            [Backend::PostgresLogical, Backend::NatsForDemo]
+        );
+    }
+
+    #[test]
+    fn a_database_whose_log_cannot_be_read_is_refused_before_anything_is_built() {
+        for arguments in ["--relay log", "--relay log --database mariadb"] {
+            let failure = backend(&parse(arguments).unwrap()).unwrap_err();
+            assert!(failure.report().contains("--database postgres"), "{arguments}");
+        }
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Demo {
         self.folder.path().join(name)
     }
 
-    fn run(&mut self) -> Output {
+    pub(crate) fn run(&mut self) -> Output {
         self.command.output().unwrap()
     }
 
@@ -65,7 +65,7 @@ impl Demo {
     }
 
     #[track_caller]
-    fn ledger_of(&self, output: &Output) -> Value {
+    pub(crate) fn ledger_of(&self, output: &Output) -> Value {
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         assert!(
             output.status.success(),
@@ -74,6 +74,34 @@ impl Demo {
             self.logs()
         );
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+    }
+
+    /// Waits until the last consumer in the chain has its first message, so that all parts are at work.
+    #[cfg(unix)]
+    pub(crate) fn wait_for_notices(&self) {
+        let notices = self.path("work/notices.txt");
+        self.wait_for("the first notice", || {
+            fs::metadata(&notices).is_ok_and(|notices| notices.len() > 0)
+        });
+    }
+
+    /// Waits until a program was started so many times, and returns its process ids in turn.
+    #[cfg(unix)]
+    pub(crate) fn wait_for_starts(&self, program: &str, times: usize) -> Vec<i32> {
+        let log = self.path("work/logs/run.log");
+        let started = || pids(&fs::read_to_string(&log).unwrap_or_default(), program);
+        self.wait_for(program, || started().len() >= times);
+        started()
+    }
+
+    #[cfg(unix)]
+    fn wait_for(&self, what: &str, has_happened: impl Fn() -> bool) {
+        use std::time::{Duration, Instant};
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !has_happened() {
+            assert!(Instant::now() < deadline, "{what} does not come\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn logs(&self) -> String {
@@ -92,13 +120,13 @@ impl Demo {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The expected report of every run over [`ORDERS`], whatever happened to the servers.
 #[track_caller]
-fn check(mut ledger: Value) {
+pub(crate) fn check(mut ledger: Value) {
     let copies = ledger
         .as_object_mut()
         .unwrap()
@@ -214,8 +242,6 @@ fn balances_on_mariadb_and_nats() {
 #[cfg(unix)]
 #[test]
 fn balances_although_programs_are_killed() {
-    use std::time::{Duration, Instant};
-
     let Some(nats_url) = backend_url("OUTBOX_TEST_NATS_URL") else {
         return;
     };
@@ -226,16 +252,10 @@ fn balances_although_programs_are_killed() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    // The last consumer in the chain has its first message, so all parts are at work.
-    while fs::metadata(demo.path("work/notices.txt")).map_or(0, |notices| notices.len()) == 0 {
-        assert!(Instant::now() < deadline, "nothing happens\n{}", demo.logs());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    demo.wait_for_notices();
     let victims = ["relay-service", "consumer-shipping", "consumer-notifications"];
-    let log = fs::read_to_string(demo.path("work/logs/run.log")).unwrap();
     for victim in victims {
-        kill(pid(&log, victim));
+        kill(demo.wait_for_starts(victim, 1)[0]);
     }
     let output = run.wait_with_output().unwrap();
     let ledger = demo.ledger_of(&output);
@@ -254,19 +274,16 @@ fn balances_although_programs_are_killed() {
     }
 }
 
-/// Finds the process id in a line such as `started relay-service pid=17`.
+/// Finds the process ids in lines such as `started relay-service pid=17`.
 #[cfg(unix)]
-fn pid(log: &str, program: &str) -> i32 {
+fn pids(log: &str, program: &str) -> Vec<i32> {
     let mark = format!("started {program} pid=");
-    let at = log
-        .find(&mark)
-        .unwrap_or_else(|| panic!("{program} was not started: {log}"))
-        + mark.len();
-    log[at..].lines().next().unwrap().trim().parse().unwrap()
+    let of_line = |line: &str| line.split_once(&mark).map(|(_, pid)| pid.trim().parse().unwrap());
+    log.lines().filter_map(of_line).collect()
 }
 
 #[cfg(unix)]
-fn kill(pid: i32) {
+pub(crate) fn kill(pid: i32) {
     use rustix::process::{Pid, Signal, kill_process};
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
 }
@@ -437,7 +454,7 @@ fn check_malformed(case: &Malformed) {
 }
 
 #[track_caller]
-fn assert_nothing_saved(databases: &Path, work: &Path) {
+pub(crate) fn assert_nothing_saved(databases: &Path, work: &Path) {
     assert!(
         !databases.exists() && !work.exists(),
         "something was saved before the input was checked"

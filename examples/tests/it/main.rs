@@ -6,6 +6,7 @@
 )]
 
 mod demo;
+mod demo_log;
 mod examples;
 mod first_days;
 mod guide;

@@ -66,6 +66,14 @@ impl Broker {
         }
     }
 
+    /// The number of messages on the stream, copies included.
+    pub(crate) async fn messages(&self) -> Result<u64, Failure> {
+        match self {
+            Self::Nats(nats) => Ok(nats.jetstream().await?.cached_info().state.messages),
+            Self::Memory(broker) => Ok(broker.log().len() as u64),
+        }
+    }
+
     /// The number of deliveries to all consumers, including copies and repeated deliveries.
     pub(crate) async fn deliveries(&self) -> Result<u64, Failure> {
         match self {

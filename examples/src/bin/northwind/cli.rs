@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::setup::{DatabaseKind, Part};
+use crate::setup::{DatabaseKind, Part, RelayKind};
 
 /// The flag by which a process ends together with the process that started it.
 pub(crate) const UNTIL_STDIN_CLOSES: &str = "--until-stdin-closes";
@@ -54,6 +54,9 @@ pub(crate) struct RunArgs {
     /// Address: `sqlite://<empty folder>`, or the address of a server on which databases may be created.
     #[arg(long)]
     pub(crate) database_url: String,
+    /// What the relays read; `log` needs PostgreSQL with `wal_level = logical`.
+    #[arg(long, default_value = "polling")]
+    pub(crate) relay: RelayKind,
     /// The broker; `memory` runs everything as tasks of one process.
     #[arg(long, default_value = "nats")]
     pub(crate) broker: BrokerKind,

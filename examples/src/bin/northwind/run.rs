@@ -23,13 +23,17 @@ use crate::ledger::Ledger;
 use crate::logging;
 use crate::order::{Expected, Order};
 use crate::progress::Progress;
-use crate::setup::{Part, Setup, Stream, logs, prepare_work_dir};
+use crate::setup::{DatabaseKind, Part, RelayKind, Setup, Stream, logs, prepare_work_dir};
 use crate::tables::migrate;
 use crate::watch::{Counts, Outcome, until_at_rest};
 use crate::workers::Workers;
 
 /// Runs the shop and prints the ledger.
 pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
+    if args.relay == RelayKind::Log && args.database != DatabaseKind::Postgres {
+        let why = "--relay log needs --database postgres: only PostgreSQL's log can be read";
+        return Err(Failure::Wrong(why.to_owned()));
+    }
     let orders = read_orders(&args)?;
     let work_dir = prepare_work_dir(&args.work_dir)?;
     logging::to_file(&logs(&work_dir), "run")?;
@@ -42,6 +46,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let setup = Setup {
         database: args.database,
         urls: databases.urls(),
+        relay: args.relay,
         stream: Stream {
             nats_url: (args.broker == BrokerKind::Nats).then(|| args.nats_url.clone()),
             name: format!("NORTHWIND_{id}"),
@@ -56,7 +61,13 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
             return Err(error);
         }
     };
-    match run_on(&args, &setup, &broker, &orders, shutdown).await {
+    let ended = run_on(&args, &setup, &broker, &orders, shutdown).await;
+    // Also of a run whose databases stay: a slot that nobody reads fills the server's disk.
+    let ended = match drop_logs(&setup).await {
+        Ok(()) => ended,
+        Err(error) => ended.and(Err(error)),
+    };
+    match ended {
         Ok(Some(ledger)) if ledger.balances() => {
             broker.delete().await?;
             databases.drop().await?;
@@ -104,6 +115,12 @@ async fn run_on(
         }
         let db = connect(setup.database, setup.url(part), 2).await?;
         migrate(&db, part).await?;
+        if setup.has_log(part) {
+            let log = setup.log(part, db.clone())?;
+            log.init()
+                .await
+                .or_cannot(format_args!("set up the log of {}", part.name()))?;
+        }
         dbs.insert(part, db);
     }
     setup.write_orders(orders)?;
@@ -136,6 +153,19 @@ async fn run_on(
         db.close().await.or_cannot("close a database")?;
     }
     Ok(Some(ledger))
+}
+
+/// Takes the logs down, of which some may not have been set up. Nothing reads them any more.
+async fn drop_logs(setup: &Setup) -> Result<(), Failure> {
+    for part in Part::ALL.into_iter().filter(|part| setup.has_log(*part)) {
+        let db = connect(setup.database, setup.url(part), 2).await?;
+        let log = setup.log(part, db.clone())?;
+        log.drop()
+            .await
+            .or_cannot(format_args!("drop the log of {}", part.name()))?;
+        db.close().await.or_cannot("close a database")?;
+    }
+    Ok(())
 }
 
 fn print(ledger: &Ledger, json: bool) -> Result<(), Failure> {

@@ -8,6 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use outbox_log::PostgresLog;
+use sea_orm::DatabaseConnection;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Doing, Failure};
@@ -19,6 +21,15 @@ pub(crate) enum DatabaseKind {
     Sqlite,
     Postgres,
     Mariadb,
+}
+
+/// What a relay reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum RelayKind {
+    /// The outbox's table.
+    Polling,
+    /// PostgreSQL's transaction log.
+    Log,
 }
 
 /// A part of the shop with a database of its own.
@@ -81,6 +92,7 @@ pub(crate) struct Setup {
     pub(crate) database: DatabaseKind,
     /// Address of each part's database.
     pub(crate) urls: BTreeMap<Part, String>,
+    pub(crate) relay: RelayKind,
     pub(crate) stream: Stream,
     pub(crate) work_dir: PathBuf,
 }
@@ -103,6 +115,19 @@ impl Setup {
     /// Address of a part's database.
     pub(crate) fn url(&self, part: Part) -> &str {
         &self.urls[&part]
+    }
+
+    /// Whether a log relay publishes the messages of this part.
+    pub(crate) fn has_log(&self, part: Part) -> bool {
+        self.relay == RelayKind::Log && Part::OUTBOXES.contains(&part)
+    }
+
+    /// The log of a part's outbox. Its name has the run's id, because all databases of a server share the names of slots.
+    pub(crate) fn log(&self, part: Part, db: DatabaseConnection) -> Result<PostgresLog, Failure> {
+        let name = format!("{}_{}", self.stream.prefix, part.name());
+        PostgresLog::new(db, self.url(part))
+            .and_then(|log| log.named(&name))
+            .or_cannot(format_args!("read the log of {}", part.name()))
     }
 
     /// The file of notices.

@@ -1,0 +1,83 @@
+//! The demo with log relays, on a PostgreSQL whose log can be read.
+
+use outbox_core::testing::backend_url;
+
+#[cfg(unix)]
+use crate::demo::kill;
+use crate::demo::{Demo, assert_nothing_saved, check, text};
+
+/// With both outboxes published from their logs.
+#[test]
+fn balances_from_the_log_on_postgres_and_nats() {
+    let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL") else {
+        return;
+    };
+    let Some(nats_url) = backend_url("OUTBOX_TEST_NATS_URL") else {
+        return;
+    };
+    let args = ["--generate", "30", "--relay", "log", "--nats-url", &nats_url];
+    check(Demo::new("postgres", Some(&url)).args(args).ledger());
+}
+
+#[test]
+fn balances_from_the_log_in_one_process() {
+    let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL") else {
+        return;
+    };
+    let args = ["--generate", "30", "--relay", "log", "--broker", "memory"];
+    check(Demo::new("postgres", Some(&url)).args(args).ledger());
+}
+
+#[test]
+fn a_database_without_a_log_that_can_be_read_is_refused() {
+    let mut demo = Demo::new("sqlite", None).args(["--relay", "log", "--broker", "memory"]);
+    let output = demo.run();
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("--relay log needs --database postgres"),
+        "{stderr}"
+    );
+    assert_nothing_saved(&demo.path("databases"), &demo.path("work"));
+}
+
+/// Kills both relays while they work, and once more as soon as they have been started again. What they had published and not stored comes again, under
+/// the same ids.
+#[cfg(unix)]
+#[test]
+fn balances_from_the_log_although_relays_are_killed() {
+    use std::process::Stdio;
+
+    let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL") else {
+        return;
+    };
+    let Some(nats_url) = backend_url("OUTBOX_TEST_NATS_URL") else {
+        return;
+    };
+    let args = ["--generate", "400", "--relay", "log", "--nats-url", &nats_url];
+    let mut demo = Demo::new("postgres", Some(&url)).args(args);
+    let run = demo
+        .command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    demo.wait_for_notices();
+    let victims = ["relay-service", "relay-shipping"];
+    for times in 1..=2 {
+        for victim in victims {
+            let pids = demo.wait_for_starts(victim, times);
+            kill(pids[times - 1]);
+        }
+    }
+    let output = run.wait_with_output().unwrap();
+    let ledger = demo.ledger_of(&output);
+    let shipped = &ledger["effects"]["shipping"];
+    assert_eq!(ledger["effects"]["inventory"], 400);
+    assert_eq!(ledger["messages_on_stream"], 400 + 2 * shipped.as_u64().unwrap());
+    let stderr = text(&output.stderr);
+    for victim in victims {
+        let ended = stderr.matches(&format!("{victim} ended with")).count();
+        assert!(ended >= 2, "{victim} was not started again: {stderr}");
+    }
+}
