@@ -11,24 +11,27 @@
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
 //! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
 //! | how far is a consumer behind? | [`consumer`] |
-//! | what could consumers not handle? | [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
+//! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
 //!
 //! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`], [`apply_resume`] and [`apply_letters`]. No value holds a payload that is not masked, nor the address of a server.
 //!
 //! **Not promised**: one moment. An answer is made of several reads, while relays go on.
 //!
 //! It works over each store and each broker that has the seams of `outbox-core`, [`OutboxReader`](outbox_core::OutboxReader) above all, and over the tables of
-//! `outbox-inbox`. Not here: text for terminals and the command line, see `outbox-cli`.
+//! `outbox-inbox`. Feature `web`: the same as a dashboard, see `web`. Not here: text for terminals and the command line, see `outbox-cli`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
 mod change;
 mod consumers;
+mod letter_groups;
 mod letters;
 mod messages;
 mod relays;
 mod serial;
 mod status;
+#[cfg(feature = "web")]
+pub mod web;
 mod why;
 mod words;
 
@@ -37,6 +40,7 @@ pub use change::{
     preview_resume,
 };
 pub use consumers::{ConsumerRow, consumer};
+pub use letter_groups::{LetterGroup, group_letters};
 pub use letters::{
     LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged, apply_letters, list_letters,
     preview_letters, show_letter,

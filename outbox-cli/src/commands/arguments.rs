@@ -156,7 +156,7 @@ pub(crate) fn parse_aggregate(text: &str) -> Result<Aggregate, String> {
     }
 }
 
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     duration::parse(text)
         .ok_or_else(|| "no duration; write a whole number and a unit, such as `30s` or `2h`".to_owned())
 }

@@ -9,7 +9,9 @@ mod place;
 pub mod print;
 pub mod relay;
 pub mod relays;
+pub mod serve;
 mod servers;
+mod sessions;
 pub mod status;
 mod text;
 pub mod why;
@@ -51,6 +53,8 @@ pub enum OutboxCommand {
     /// How far consumers are behind, and their pauses.
     #[command(subcommand)]
     Consumers(consumers::ConsumersCommand),
+    /// The dashboard, for people with a browser. On this machine only, unless it is given users.
+    Serve(serve::ServeCommand),
     /// The relay as a program.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
@@ -85,6 +89,7 @@ impl OutboxCommand {
             Self::Resume(command) => command.run().await,
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
+            Self::Serve(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
             Self::Print(command) => command.run().map(|()| Outcome::Well),
         }
