@@ -15,14 +15,14 @@
 //! | how far is a consumer behind? | [`consumer`] |
 //! | do database, stream, consumers and settings fit together? | [`doctor`] |
 //! | which rights does each part need? | [`rights`] |
-//! | what could consumers not handle? | [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
+//! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
 //!
 //! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`], [`apply_resume`] and [`apply_letters`]. No value holds a payload that is not masked, nor the address of a server.
 //!
 //! **Not promised**: one moment. An answer is made of several reads, while relays go on.
 //!
 //! It works over each store and each broker that has the seams of `outbox-core`, [`OutboxReader`](outbox_core::OutboxReader) above all, and over the tables of
-//! `outbox-inbox`. Not here: text for terminals and the command line, see `outbox-cli`.
+//! `outbox-inbox`. Feature `web`: the same as a dashboard, see `web`. Not here: text for terminals and the command line, see `outbox-cli`.
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
@@ -30,6 +30,7 @@ mod change;
 mod consumers;
 pub mod doctor;
 mod forget;
+mod letter_groups;
 mod letters;
 mod messages;
 mod relays;
@@ -37,6 +38,8 @@ pub mod rights;
 mod serial;
 mod status;
 mod timeline;
+#[cfg(feature = "web")]
+pub mod web;
 mod why;
 mod words;
 
@@ -46,6 +49,7 @@ pub use change::{
 };
 pub use consumers::{ConsumerRow, consumer};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
+pub use letter_groups::{LetterGroup, group_letters};
 pub use letters::{
     LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged, apply_letters, list_letters,
     preview_letters, show_letter,

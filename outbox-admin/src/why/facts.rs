@@ -53,22 +53,17 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(super) async fn of_message(
-        store: &impl OutboxReader,
-        locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
-        id: MessageId,
-    ) -> Result<Self, StoreError> {
+    pub(super) async fn of_message(store: &impl OutboxReader, id: MessageId) -> Result<Self, StoreError> {
         let mut facts = Self::empty(Subject::Message(id));
         let Some(message) = store.find(id).await? else {
             return Ok(facts);
         };
-        facts.read(store, locate, message).await?;
+        facts.read(store, message).await?;
         Ok(facts)
     }
 
     pub(super) async fn of_aggregate(
         store: &impl OutboxReader,
-        locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
         aggregate: &Aggregate,
     ) -> Result<Self, StoreError> {
         let mut facts = Self::empty(Subject::Aggregate(aggregate.clone()));
@@ -90,7 +85,7 @@ impl Facts {
         };
         // It may have been deleted since, by a relay that keeps nothing.
         if let Some(message) = store.find(chosen.id).await? {
-            facts.read(store, locate, message).await?;
+            facts.read(store, message).await?;
         }
         Ok(facts)
     }
@@ -111,12 +106,7 @@ impl Facts {
     }
 
     /// Reads what matters for a message.
-    async fn read(
-        &mut self,
-        store: &impl OutboxReader,
-        locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
-        message: FoundMessage,
-    ) -> Result<(), StoreError> {
+    async fn read(&mut self, store: &impl OutboxReader, message: FoundMessage) -> Result<(), StoreError> {
         let stored = &message.stored;
         let aggregate = &stored.aggregate;
         self.block = store.block(aggregate).await?;
@@ -142,17 +132,28 @@ impl Facts {
             .into_iter()
             .find(|owner| owner.partition == partition)
             .and_then(|owner| owner.owner);
-        // The row of a message that came from the log does not say whether it was published.
-        let may_be_out = matches!(stored.status, MessageStatus::Published | MessageStatus::Logged);
-        if let (true, Ok(published)) = (may_be_out, &message.message) {
-            self.place = match locate(published).await {
-                Ok(Some(stream_sequence)) => Place::OnStream(stream_sequence),
-                Ok(None) => Place::Gone,
-                Err(error) => Place::Unknown(error),
-            };
-        }
         self.message = Some(message);
         Ok(())
+    }
+
+    /// The message that the stream has to be asked about, if it is one.
+    pub(super) fn published(&self) -> Option<&Message> {
+        let found = self.message.as_ref()?;
+        // The row of a message that came from the log does not say whether it was published.
+        let may_be_out = matches!(
+            found.stored.status,
+            MessageStatus::Published | MessageStatus::Logged
+        );
+        found.message.as_ref().ok().filter(|_| may_be_out)
+    }
+
+    /// Takes the answer of the stream.
+    pub(super) fn locate(&mut self, found: Result<Option<u64>, String>) {
+        self.place = match found {
+            Ok(Some(stream_sequence)) => Place::OnStream(stream_sequence),
+            Ok(None) => Place::Gone,
+            Err(error) => Place::Unknown(error),
+        };
     }
 
     /// What the owner of the partition says of itself.

@@ -149,13 +149,12 @@ pub async fn why_message(
     locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
     id: MessageId,
 ) -> Result<Explanation, StoreError> {
-    let facts = Facts::of_message(store, locate, id).await?;
-    let findings = explain::explain(&facts);
-    Ok(Explanation::new(
-        format!("message {id}"),
-        findings,
-        facts.unpublished,
-    ))
+    let mut open = open_message(store, id).await?;
+    if let Some(message) = open.published() {
+        let found = locate(message).await;
+        open.locate(found);
+    }
+    Ok(open.explain())
 }
 
 /// Says why the events of an aggregate do not arrive: the first of its messages that is not published, or else where the last one is.
@@ -168,11 +167,55 @@ pub async fn why_aggregate(
     locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
     aggregate: &Aggregate,
 ) -> Result<Explanation, StoreError> {
-    let facts = Facts::of_aggregate(store, locate, aggregate).await?;
-    let findings = explain::explain(&facts);
-    Ok(Explanation::new(
-        format!("aggregate {aggregate}"),
-        findings,
-        facts.unpublished,
-    ))
+    let mut open = open_aggregate(store, aggregate).await?;
+    if let Some(message) = open.published() {
+        let found = locate(message).await;
+        open.locate(found);
+    }
+    Ok(open.explain())
+}
+
+/// What the outbox says. The stream is to be asked yet, if a message was published.
+pub(crate) struct OpenQuestion {
+    subject: String,
+    facts: Facts,
+}
+
+impl OpenQuestion {
+    /// The message that the stream has to be asked about, if it is one.
+    pub(crate) fn published(&self) -> Option<&Message> {
+        self.facts.published()
+    }
+
+    /// Takes the answer of the stream.
+    pub(crate) fn locate(&mut self, found: Result<Option<u64>, String>) {
+        self.facts.locate(found);
+    }
+
+    pub(crate) fn explain(self) -> Explanation {
+        let findings = explain::explain(&self.facts);
+        Explanation::new(self.subject, findings, self.facts.unpublished)
+    }
+}
+
+/// Reads what the outbox says about a message.
+pub(crate) async fn open_message(
+    store: &impl OutboxReader,
+    id: MessageId,
+) -> Result<OpenQuestion, StoreError> {
+    Ok(OpenQuestion {
+        subject: format!("message {id}"),
+        facts: Facts::of_message(store, id).await?,
+    })
+}
+
+/// Reads what the outbox says about an aggregate.
+pub(crate) async fn open_aggregate(
+    store: &impl OutboxReader,
+    aggregate: &Aggregate,
+) -> Result<OpenQuestion, StoreError> {
+    Ok(OpenQuestion {
+        subject: format!("aggregate {aggregate}"),
+        facts: Facts::of_aggregate(store, aggregate).await?,
+    })
 }

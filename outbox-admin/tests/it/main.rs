@@ -3,4 +3,6 @@
 mod change;
 mod plant;
 mod show;
+#[cfg(feature = "web")]
+mod web;
 mod why;

@@ -134,17 +134,23 @@ async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<Strin
     Ok(consumers.filter_map(|info| info.config.durable_name).collect())
 }
 
+/// The consumers of the stream, and paused ones.
+pub(super) async fn rows(place: &Place) -> Result<Vec<ConsumerRow>, CommandError> {
+    let (consumers, client) = consumers_of(place).await?;
+    let mut names = names_on_stream(place, client).await?;
+    let paused = place.ask(paused_of(place)?.list()).await?;
+    names.extend(paused.into_iter().map(|paused| paused.consumer));
+    let mut rows = Vec::new();
+    for name in names {
+        rows.push(place.ask(outbox_admin::consumer(&consumers, &name)).await?);
+    }
+    Ok(rows)
+}
+
 impl ListConsumersCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        let (consumers, client) = consumers_of(&place).await?;
-        let mut names = names_on_stream(&place, client).await?;
-        let paused = place.ask(paused_of(&place)?.list()).await?;
-        names.extend(paused.into_iter().map(|paused| paused.consumer));
-        let mut rows = Vec::new();
-        for name in names {
-            rows.push(place.ask(outbox_admin::consumer(&consumers, &name)).await?);
-        }
+        let rows = rows(&place).await?;
         output::many(self.place.output, &rows)?;
         if rows.is_empty() {
             say("the stream has no durable consumer");

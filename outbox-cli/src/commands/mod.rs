@@ -14,7 +14,9 @@ pub mod print;
 pub mod reconcile;
 pub mod relay;
 pub mod relays;
+pub mod serve;
 mod servers;
+mod sessions;
 pub mod status;
 mod text;
 pub mod timeline;
@@ -70,6 +72,8 @@ pub enum OutboxCommand {
     /// The database's log, for a relay that reads it instead of polling the table.
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// The dashboard, for people with a browser. On this machine only, unless it is given users.
+    Serve(serve::ServeCommand),
     /// The relay as a program.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
@@ -110,6 +114,7 @@ impl OutboxCommand {
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
             Self::Log(command) => command.run().await,
+            Self::Serve(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
             Self::Print(command) => command.run().map(|()| Outcome::Well),
         }

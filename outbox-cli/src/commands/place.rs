@@ -13,7 +13,7 @@ use outbox_admin::BrokerCheck;
 use sea_orm::{ConnectOptions, Database};
 
 use super::arguments::PlaceArguments;
-use super::servers;
+use super::{servers, sessions};
 use crate::config::{Config, Environment, Outbox};
 use crate::failure::CommandError;
 use crate::output::say;
@@ -50,13 +50,34 @@ impl Place {
     }
 
     async fn of(outbox: Outbox, timeout: Duration) -> Result<Self, CommandError> {
+        Self::connect(outbox, timeout, |options| {
+            options.max_connections(1);
+        })
+        .await
+    }
+
+    /// The same outbox over sessions that cannot write, and whose statements end by themselves. They are opened when they are needed.
+    pub(super) async fn reading(&self, sessions: u32) -> Result<Self, CommandError> {
+        let timeout = self.timeout;
+        Self::connect(self.outbox.clone(), timeout, |options| {
+            options.max_connections(sessions);
+            sessions::cannot_write(options, timeout);
+        })
+        .await
+    }
+
+    async fn connect(
+        outbox: Outbox,
+        timeout: Duration,
+        set: impl FnOnce(&mut ConnectOptions),
+    ) -> Result<Self, CommandError> {
         let mut options = ConnectOptions::new(outbox.database_url.expose());
         options
-            .max_connections(1)
             .min_connections(0)
             .connect_lazy(true)
             .acquire_timeout(timeout)
             .sqlx_logging(false);
+        set(&mut options);
         // The error of SeaORM would show the address with its password.
         let db = Database::connect(options)
             .await

@@ -113,7 +113,7 @@ fn escaped(json: &str) -> String {
 }
 
 /// Writes data. A reader that has seen enough, such as `head`, is no failure.
-fn write(text: &str) -> Result<(), CommandError> {
+pub(crate) fn write(text: &str) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed(error)),

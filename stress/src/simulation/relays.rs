@@ -155,7 +155,6 @@ pub(super) async fn live(world: Arc<World>, relay: u32) {
 }
 
 /// A relay of the table, or of both the log and the table.
-#[expect(clippy::large_enum_variant, reason = "there is one in each life of a relay")]
 enum AnyRelay {
     Table(Box<Relay<SimStore, SimPublisher>>),
     Log(Box<LogRelay<SimStore, SimLog, SimPublisher>>),

@@ -7,6 +7,7 @@
 //! A missing back end is no error here; the caller decides whether that is a skip or a failure. One that is installed and does not start is told apart,
 //! because that is never a reason to skip anything.
 
+mod browser;
 mod debezium;
 mod folder;
 mod install;
@@ -57,6 +58,8 @@ pub(crate) enum Backend {
     Redis,
     /// The program that checks and tests the alerts.
     Promtool,
+    /// The program that drives a browser, for the dashboard.
+    Chromedriver,
     /// The modules of the programs in `examples/polyglot/python`.
     PythonModules,
     /// The program that runs the service in `examples/polyglot/node`.
@@ -68,7 +71,7 @@ pub(crate) enum Backend {
 }
 
 /// The back ends of the tests.
-pub(crate) const FOR_TESTS: [Backend; 14] = [
+pub(crate) const FOR_TESTS: [Backend; 15] = [
     Backend::Postgres,
     Backend::PostgresLogical,
     Backend::PostgresProgram,
@@ -80,6 +83,7 @@ pub(crate) const FOR_TESTS: [Backend; 14] = [
     Backend::NatsOldProgram,
     Backend::Redis,
     Backend::Promtool,
+    Backend::Chromedriver,
     Backend::PythonModules,
     Backend::Node,
     Backend::NodeModules,
@@ -100,6 +104,7 @@ impl Backend {
             Self::NatsOldProgram => "OUTBOX_TEST_NATS_OLD_BIN",
             Self::Redis => "OUTBOX_TEST_REDIS_URL",
             Self::Promtool => "OUTBOX_TEST_PROMTOOL_BIN",
+            Self::Chromedriver => "OUTBOX_TEST_CHROMEDRIVER_BIN",
             Self::PythonModules => "OUTBOX_TEST_PYTHON_MODULES",
             Self::Node => "OUTBOX_TEST_NODE_BIN",
             Self::NodeModules => "OUTBOX_TEST_NODE_MODULES",
@@ -120,6 +125,7 @@ impl Backend {
             Self::NatsOldProgram => "old nats-server for private servers",
             Self::Redis => "Redis",
             Self::Promtool => "promtool",
+            Self::Chromedriver => "chromedriver",
             Self::PythonModules => "modules for Python",
             Self::Node => "Node",
             Self::NodeModules => "modules for Node",
@@ -135,6 +141,7 @@ impl Backend {
             Self::NatsOld | Self::NatsOldProgram => nats::old_program().map(drop),
             Self::Redis => redis::program().map(drop),
             Self::Promtool => prometheus::program().map(drop),
+            Self::Chromedriver => browser::driver().map(drop),
             Self::PythonModules => polyglot::python_modules(tools).map(drop),
             Self::Node => polyglot::node(tools).map(drop),
             Self::NodeModules => polyglot::node_modules(tools).map(drop),
@@ -165,6 +172,7 @@ impl Backend {
             Self::NatsOldProgram => return nats::old_program().map(Found::Path),
             Self::Redis => redis::launch(folder),
             Self::Promtool => return prometheus::program().map(Found::Path),
+            Self::Chromedriver => return browser::driver().map(Found::Path),
             Self::PythonModules => return polyglot::python_modules(tools).map(Found::Path),
             Self::Node => return polyglot::node(tools).map(Found::Path),
             Self::NodeModules => return polyglot::node_modules(tools).map(Found::Path),

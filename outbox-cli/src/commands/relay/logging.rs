@@ -5,7 +5,10 @@ use tracing_subscriber::EnvFilter;
 use crate::config::{ConfigError, Environment, LogFormat, LogSection};
 
 /// The filter, from `RUST_LOG` or else from the file.
-pub(super) fn filter(log: &LogSection, environment: &Environment) -> Result<EnvFilter, ConfigError> {
+pub(in crate::commands) fn filter(
+    log: &LogSection,
+    environment: &Environment,
+) -> Result<EnvFilter, ConfigError> {
     let (place, text) = match environment.get("RUST_LOG") {
         Some(text) => ("RUST_LOG", text),
         None => ("`log.level`", log.level.as_str()),
@@ -17,7 +20,7 @@ pub(super) fn filter(log: &LogSection, environment: &Environment) -> Result<EnvF
 }
 
 /// Starts the log, unless the program that these commands are mounted in has one already. The name of a thread is that of its outbox.
-pub(super) fn start(log: &LogSection, filter: EnvFilter) {
+pub(in crate::commands) fn start(log: &LogSection, filter: EnvFilter) {
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

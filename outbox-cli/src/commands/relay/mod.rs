@@ -2,7 +2,7 @@
 
 mod check;
 mod http;
-mod logging;
+pub(super) mod logging;
 mod metrics;
 mod one;
 mod probes;

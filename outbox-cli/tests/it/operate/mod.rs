@@ -1,6 +1,7 @@
 //! The commands of operators on real servers.
 
 pub(crate) mod answer;
+mod browser;
 mod changes;
 mod doctor;
 mod forget;
@@ -12,5 +13,6 @@ mod permissions;
 mod plant;
 mod reconcile;
 mod rights;
+mod serve;
 mod timeline;
 mod why;

@@ -1,0 +1,21 @@
+//! The style sheet, the script and the icon: all that a browser loads beside the pages.
+
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+
+/// Answers with an asset. They are small and change with the program, so a browser asks again after a minute.
+pub(super) async fn get(Path(name): Path<String>) -> Response {
+    let (kind, text) = match name.as_str() {
+        "style.css" => ("text/css; charset=utf-8", include_str!("assets/style.css")),
+        "live.js" => ("text/javascript; charset=utf-8", include_str!("assets/live.js")),
+        "icon.svg" => ("image/svg+xml", include_str!("assets/icon.svg")),
+        _ => return StatusCode::NOT_FOUND.into_response(),
+    };
+    (
+        [(CONTENT_TYPE, kind), (CACHE_CONTROL, "private, max-age=60")],
+        text,
+    )
+        .into_response()
+}

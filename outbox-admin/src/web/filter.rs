@@ -1,0 +1,201 @@
+//! Which messages: the query of a list, and the fields of a form that changes what the list shows.
+
+use outbox_core::{Aggregate, MessageId, MessageStatus, Selection};
+use serde::Deserialize;
+use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
+use time::{Date, OffsetDateTime};
+use uuid::Uuid;
+
+use super::visit::Problem;
+
+/// A filter as an address has it. An empty field narrows nothing.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Filter {
+    pub(super) id: String,
+    pub(super) status: String,
+    pub(super) aggregate: String,
+    #[serde(rename = "type")]
+    pub(super) event_type: String,
+    pub(super) since: String,
+    pub(super) until: String,
+    /// The row id behind which a list begins.
+    pub(super) after: String,
+}
+
+impl Filter {
+    /// Its fields, without the place in a list.
+    pub(super) fn fields(&self) -> [(&'static str, &str); 6] {
+        [
+            ("id", &self.id),
+            ("status", &self.status),
+            ("aggregate", &self.aggregate),
+            ("type", &self.event_type),
+            ("since", &self.since),
+            ("until", &self.until),
+        ]
+    }
+
+    /// Whether nothing but the status narrows it.
+    pub(super) fn is_wide(&self) -> bool {
+        let mut fields = self.fields().into_iter();
+        fields.all(|(name, value)| name == "status" || value.is_empty())
+    }
+
+    pub(super) fn selection(&self) -> Result<Selection, Problem> {
+        let mut selection = match given(&self.id) {
+            Some(id) => Selection::id(message_id(id)?),
+            None => Selection::all(),
+        };
+        if let Some(word) = given(&self.status) {
+            selection = selection.status(status(word)?);
+        }
+        if let Some(name) = given(&self.aggregate) {
+            selection = match name.split_once('/') {
+                Some(_) => selection.aggregate(&aggregate(name)?),
+                None => selection.aggregate_type(name),
+            };
+        }
+        if let Some(event_type) = given(&self.event_type) {
+            selection = selection.event_type(event_type);
+        }
+        if let Some(since) = given(&self.since) {
+            selection = selection.recorded_from(time(since)?);
+        }
+        if let Some(until) = given(&self.until) {
+            selection = selection.recorded_until(time(until)?);
+        }
+        if let Some(after) = given(&self.after) {
+            let row_id = after.parse();
+            let row_id =
+                row_id.map_err(|_| Problem::Malformed("`after` is no row id; it is a number".to_owned()))?;
+            selection = selection.after(row_id);
+        }
+        Ok(selection)
+    }
+}
+
+/// A field that was filled in.
+pub(super) fn given(field: &str) -> Option<&str> {
+    Some(field.trim()).filter(|field| !field.is_empty())
+}
+
+pub(super) fn message_id(text: &str) -> Result<MessageId, Problem> {
+    let id = Uuid::parse_str(text).map(MessageId::from);
+    id.map_err(|_| {
+        Problem::Malformed("this is no id of a message; it is a UUID, as lists show it".to_owned())
+    })
+}
+
+pub(super) fn aggregate(text: &str) -> Result<Aggregate, Problem> {
+    match text.split_once('/') {
+        Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
+            Ok(Aggregate::new(aggregate_type, id))
+        }
+        _ => Err(Problem::Malformed(
+            "this is no aggregate; write its type and its id, such as `order/4711`".to_owned(),
+        )),
+    }
+}
+
+/// The statuses that a list can be narrowed to.
+pub(super) const STATUSES: [MessageStatus; 5] = [
+    MessageStatus::Pending,
+    MessageStatus::Waiting,
+    MessageStatus::Published,
+    MessageStatus::Dead,
+    MessageStatus::Logged,
+];
+
+fn status(word: &str) -> Result<MessageStatus, Problem> {
+    let found = STATUSES.into_iter().find(|status| status.as_str() == word);
+    found.ok_or_else(|| {
+        let words = STATUSES.map(MessageStatus::as_str).join(", ");
+        Problem::Malformed(format!("there is no such status; it is one of {words}"))
+    })
+}
+
+/// `2h` for two hours ago by the clock of this machine, a date in UTC, or a time by RFC 3339.
+fn time(text: &str) -> Result<OffsetDateTime, Problem> {
+    let malformed = || {
+        Problem::Malformed(
+            "this is no time; write `2h` for two hours ago, a date such as `2026-11-20` (UTC), or a time such as `2026-11-20T06:00:00Z`"
+                .to_owned(),
+        )
+    };
+    if let Ok(date) = Date::parse(text, format_description!("[year]-[month]-[day]")) {
+        return Ok(date.midnight().assume_utc());
+    }
+    if let Ok(time) = OffsetDateTime::parse(text, &Rfc3339) {
+        return Ok(time);
+    }
+    let seconds = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3_600,
+        Some('d') => 86_400,
+        _ => return Err(malformed()),
+    };
+    let count: i64 = text[..text.len() - 1].parse().map_err(|_| malformed())?;
+    let ago = count.checked_mul(seconds).filter(|ago| *ago >= 0);
+    let ago = time::Duration::seconds(ago.ok_or_else(malformed)?);
+    OffsetDateTime::now_utc().checked_sub(ago).ok_or_else(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(change: impl FnOnce(&mut Filter)) -> Filter {
+        let mut filter = Filter::default();
+        change(&mut filter);
+        filter
+    }
+
+    #[test]
+    fn an_empty_filter_selects_all_and_a_field_narrows_it() {
+        assert_eq!(Filter::default().selection().unwrap(), Selection::all());
+        let dead = filter(|filter| filter.status = "dead".to_owned());
+        assert_eq!(
+            dead.selection().unwrap(),
+            Selection::all().status(MessageStatus::Dead)
+        );
+        assert!(dead.is_wide());
+        let one = filter(|filter| filter.aggregate = " order/47/11 ".to_owned());
+        let order = Aggregate::new("order", "47/11");
+        assert_eq!(one.selection().unwrap(), Selection::all().aggregate(&order));
+        assert!(!one.is_wide());
+        let kind = filter(|filter| filter.aggregate = "order".to_owned());
+        assert_eq!(
+            kind.selection().unwrap(),
+            Selection::all().aggregate_type("order")
+        );
+    }
+
+    #[test]
+    fn a_field_that_is_malformed_is_refused_and_never_left_out() {
+        for filter in [
+            filter(|filter| filter.id = "1".to_owned()),
+            filter(|filter| filter.status = "lost".to_owned()),
+            filter(|filter| filter.aggregate = "/1".to_owned()),
+            filter(|filter| filter.after = "x".to_owned()),
+            filter(|filter| filter.since = "yesterday".to_owned()),
+            filter(|filter| filter.since = "é".to_owned()),
+            filter(|filter| filter.since = "-1h".to_owned()),
+            filter(|filter| filter.until = "9223372036854775807d".to_owned()),
+        ] {
+            let refused = filter.selection();
+            assert!(matches!(refused, Err(Problem::Malformed(_))), "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_an_age_a_date_or_a_time() {
+        let midnight = time("2026-11-20").unwrap();
+        assert_eq!(time("2026-11-20T01:00:00+01:00").unwrap(), midnight);
+        let before = OffsetDateTime::now_utc();
+        let two_hours_ago = time("2h").unwrap() + time::Duration::hours(2);
+        assert!((before..=OffsetDateTime::now_utc()).contains(&two_hours_ago));
+    }
+}

@@ -1,0 +1,188 @@
+//! The dashboard: pages for an axum application, or for `outbox serve`.
+//!
+//! [`Dashboard`] makes a router that can be nested at any path. Each page is HTML that works without JavaScript, and JSON at the same address with `.json`
+//! behind it or with `Accept: application/json`.
+//!
+//! ```
+//! use axum::{Extension, Router};
+//! use outbox_admin::web::{Access, Dashboard, Role};
+//! # use outbox_core::OutboxReader;
+//!
+//! # fn mounted(store: impl OutboxReader) -> Router {
+//! let pages = Dashboard::new("orders", store).router();
+//! // A real application puts the user here that its own login has found out.
+//! let pages = pages.layer(Extension(Access::new("ada", Role::Viewer)));
+//! Router::new().nest("/ops/outbox", pages)
+//! # }
+//! ```
+//!
+//! **Promised**: a request whose extensions hold no [`Access`] is refused, whatever it asks for. Nothing is changed but by a `POST` of somebody with the role
+//! operator, from a page of this router that said before what the change would do, and only if the application has called [`Dashboard::with_changes`]. A
+//! payload is only shown to those who may see payloads, and never with a sensitive field. A browser loads nothing from elsewhere, and runs no script of a
+//! message. Open pages share their reads: a thousand of them ask the database no more than one.
+//!
+//! **Not promised**: that a change took what its preview had counted. It takes what its selection finds then.
+//!
+//! Not here: who somebody is. That is found out by the application, or by `outbox serve`.
+
+mod access;
+mod answer;
+mod assets;
+mod filter;
+mod guard;
+mod layout;
+mod pages;
+mod sampler;
+mod source;
+mod token;
+mod visit;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{get, post};
+use outbox_core::{OutboxReader, SensitiveFields};
+use outbox_inbox::DeadLetters;
+
+pub use access::{Access, Role};
+pub use source::StreamView;
+
+use sampler::Sampler;
+use source::{NoStream, Outbox, Over};
+use token::Tokens;
+use visit::Problem;
+
+/// How long an answer of the database is waited for, unless the application says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What a dashboard shows, and what may be done there.
+#[must_use = "call `router`"]
+pub struct Dashboard(App);
+
+/// The state of the router.
+pub(crate) struct App {
+    name: String,
+    base: String,
+    outbox: Arc<dyn Outbox>,
+    changes: Option<Arc<dyn Outbox>>,
+    stream: Arc<dyn StreamView>,
+    letters: Option<DeadLetters>,
+    shown: SensitiveFields,
+    timeout: Duration,
+    tokens: Tokens,
+    sampler: Sampler,
+}
+
+impl fmt::Debug for Dashboard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("Dashboard");
+        debug.field("name", &self.0.name).finish_non_exhaustive()
+    }
+}
+
+impl Dashboard {
+    /// A dashboard that only reads. The name stands on each page; the store should have a connection whose transactions are read-only.
+    pub fn new(name: impl Into<String>, store: impl OutboxReader) -> Self {
+        Self(App {
+            name: name.into(),
+            base: String::new(),
+            outbox: Arc::new(Over(store)),
+            changes: None,
+            stream: Arc::new(NoStream),
+            letters: None,
+            shown: SensitiveFields::linked(),
+            timeout: TIMEOUT,
+            tokens: Tokens::new(),
+            sampler: Sampler::default(),
+        })
+    }
+
+    /// Lets those with the role operator retry, skip and resume, through this store.
+    pub fn with_changes(mut self, store: impl OutboxReader) -> Self {
+        self.0.changes = Some(Arc::new(Over(store)));
+        self
+    }
+
+    /// Shows where messages are on the stream, and its consumers.
+    pub fn with_stream(mut self, stream: impl StreamView) -> Self {
+        self.0.stream = Arc::new(stream);
+        self
+    }
+
+    /// Shows the dead letters of consumers.
+    pub fn with_dead_letters(mut self, letters: DeadLetters) -> Self {
+        self.0.letters = Some(letters);
+        self
+    }
+
+    /// The events whose payloads are shown, with their sensitive fields masked. Default: those that are linked into the program.
+    pub fn with_shown(mut self, shown: SensitiveFields) -> Self {
+        self.0.shown = shown;
+        self
+    }
+
+    /// How long an answer of the database is waited for. Default: five seconds. A change is waited for until it ends.
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.0.timeout = timeout;
+        self
+    }
+
+    /// The path under which a proxy in front of the application shows it, if the proxy takes it off the requests. A path at which the router is nested is
+    /// found out by itself.
+    pub fn with_base(mut self, path: &str) -> Self {
+        self.0.base = path.trim_end_matches('/').to_owned();
+        self
+    }
+
+    /// The pages.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/", get(pages::overview::get))
+            .route("/overview.json", get(pages::overview::get))
+            .route("/live", get(pages::live::get))
+            .route("/messages", get(pages::messages::list))
+            .route("/messages.json", get(pages::messages::list))
+            .route("/messages/{id}", get(pages::messages::one))
+            .route("/aggregate", get(pages::aggregate::get))
+            .route("/aggregate.json", get(pages::aggregate::get))
+            .route("/blocked", get(pages::relays::blocked))
+            .route("/blocked.json", get(pages::relays::blocked))
+            .route("/dead-letters", get(pages::letters::list))
+            .route("/dead-letters.json", get(pages::letters::list))
+            .route("/dead-letters/{id}", get(pages::letters::one))
+            .route("/consumers", get(pages::consumers::get))
+            .route("/consumers.json", get(pages::consumers::get))
+            .route("/relays", get(pages::relays::get))
+            .route("/relays.json", get(pages::relays::get))
+            .route(
+                "/change",
+                get(pages::change::preview).merge(post(pages::change::apply)),
+            )
+            .route(
+                "/change.json",
+                get(pages::change::preview).merge(post(pages::change::apply)),
+            )
+            .route("/assets/{name}", get(assets::get))
+            .fallback(pages::nothing)
+            .with_state(Arc::new(self.0))
+            .layer(axum::middleware::from_fn(guard::guard))
+    }
+}
+
+impl App {
+    /// Waits for an answer within the bound.
+    async fn ask<T, E: Into<Problem>>(
+        &self,
+        question: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Problem> {
+        match tokio::time::timeout(self.timeout, question).await {
+            Ok(answer) => answer.map_err(Into::into),
+            Err(_) => Err(Problem::Silent(format!(
+                "the database has not answered within {:?}",
+                self.timeout
+            ))),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Changes: what one would do, and then the change itself.
+//!
+//! Invariants: an address alone changes nothing. The form of a preview holds the selection and the token; what is sent is what the preview was of. A change goes
+//! on if its browser goes away.
+
+use std::sync::Arc;
+
+use axum::Form;
+use axum::extract::Query;
+use axum::response::Response;
+use maud::{Markup, html};
+use outbox_core::{Aggregate, MessageStatus, Selection};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::web::filter::{self, Filter};
+use crate::web::layout;
+use crate::web::source::Outbox;
+use crate::web::visit::{Page, Problem, Visit};
+use crate::words::counted;
+use crate::{Change, PREVIEW_MAX, Preview};
+
+/// What is to be done, as an address or a form says it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::web) struct Asked {
+    change: String,
+    /// `yes` if nothing narrows the selection, and that is meant.
+    all: String,
+    id: String,
+    status: String,
+    aggregate: String,
+    #[serde(rename = "type")]
+    event_type: String,
+    since: String,
+    until: String,
+    /// Only in a form.
+    token: String,
+}
+
+/// What is to be done, understood.
+#[derive(Debug, Clone)]
+enum Task {
+    Change(Change, Box<Selection>),
+    Resume(Aggregate),
+}
+
+impl Asked {
+    fn filter(&self) -> Filter {
+        Filter {
+            id: self.id.clone(),
+            status: self.status.clone(),
+            aggregate: self.aggregate.clone(),
+            event_type: self.event_type.clone(),
+            since: self.since.clone(),
+            until: self.until.clone(),
+            after: String::new(),
+        }
+    }
+
+    fn task(&self) -> Result<Task, Problem> {
+        let change = match self.change.as_str() {
+            "retry" => Change::Retry,
+            "skip" => Change::Skip,
+            "resume" => return Ok(Task::Resume(filter::aggregate(&self.aggregate)?)),
+            _ => {
+                let text = "there is no such change here; it is retry, skip or resume";
+                return Err(Problem::Malformed(text.to_owned()));
+            }
+        };
+        let filter = self.filter();
+        if filter.is_wide() && self.all != "yes" {
+            let text = "nothing is selected; name a message or a filter, or say `all=yes`";
+            return Err(Problem::Malformed(text.to_owned()));
+        }
+        let selection = filter.selection()?.status(MessageStatus::Dead);
+        Ok(Task::Change(change, Box::new(selection)))
+    }
+}
+
+pub(in crate::web) async fn preview(visit: Visit, Query(asked): Query<Asked>) -> Response {
+    let made = make_preview(&visit, &asked).await;
+    visit.respond(made)
+}
+
+async fn make_preview(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
+    let app = &visit.app;
+    match asked.task()? {
+        Task::Change(change, selection) => {
+            let preview = app.ask(app.outbox.preview(change, &selection)).await?;
+            let has_effect = preview.messages > 0 || !preview.is_complete;
+            let body = html! {
+                (describe(&preview))
+                @if has_effect { (form(visit, asked)) }
+            };
+            Ok(Page::new(
+                format!("What would {} do?", change.as_str()),
+                &preview,
+                body,
+            ))
+        }
+        Task::Resume(aggregate) => {
+            let preview = app.ask(app.outbox.preview_resume(&aggregate)).await?;
+            let body = html! {
+                p.sentence { (layout::aggregate(visit, &aggregate.aggregate_type, &aggregate.id)) ": " (preview.effect) "." }
+                @if preview.can_resume { (form(visit, asked)) }
+            };
+            Ok(Page::new("What would resume do?", &preview, body))
+        }
+    }
+}
+
+fn describe(preview: &Preview) -> Markup {
+    let messages = counted(preview.messages, "message", "messages");
+    let aggregates = counted(preview.aggregates, "aggregate", "aggregates");
+    html! {
+        @if preview.messages == 0 {
+            p.sentence { "Nothing: no dead letter matches." }
+        } @else {
+            p.sentence { "It would " (preview.change.as_str()) " " (messages) " of " (aggregates) "." }
+        }
+        @if !preview.is_complete { p { "Counting stopped after " (PREVIEW_MAX) "; the change takes all." } }
+        ul { @for effect in &preview.effects { li { (effect) } } }
+        @if !preview.event_types.is_empty() {
+            dl.facts { @for (event_type, messages) in &preview.event_types { dt { (event_type) } dd { (messages) } } }
+        }
+        @if !preview.errors.is_empty() {
+            h2 { "Why they are dead letters" }
+            ul { @for error in &preview.errors { li { (error.messages) " × " (error.error) } } }
+        }
+    }
+}
+
+/// The form that does it, for those who may.
+fn form(visit: &Visit, asked: &Asked) -> Markup {
+    if visit.app.changes.is_none() {
+        return html! { p { "This dashboard only reads. The command line makes changes." } };
+    }
+    if !visit.access.may_change() {
+        return html! { p { "Your role (" (visit.access.role().as_str()) ") may not make changes." } };
+    }
+    let filter = asked.filter();
+    let token = visit.app.tokens.of(visit.access.user());
+    html! {
+        form method="post" action=(visit.link("/change", &[])) {
+            input type="hidden" name="token" value=(token);
+            input type="hidden" name="change" value=(asked.change);
+            input type="hidden" name="all" value=(asked.all);
+            @for (name, value) in filter.fields() { input type="hidden" name=(name) value=(value); }
+            p { button.do type="submit" { "Do it: " (asked.change) } }
+        }
+    }
+}
+
+pub(in crate::web) async fn apply(visit: Visit, Form(asked): Form<Asked>) -> Response {
+    let made = make_change(&visit, &asked).await;
+    visit.respond(made)
+}
+
+async fn make_change(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
+    // The guard has asked the same of each request that is no read.
+    if !visit.access.may_change() {
+        return Err(Problem::Forbidden("your role may not make changes".to_owned()));
+    }
+    let user = visit.access.user();
+    if !visit.app.tokens.is_of(user, &asked.token) {
+        return Err(Problem::Forbidden(
+            "the form is older than this program, or of another user; load the page with the preview again"
+                .to_owned(),
+        ));
+    }
+    let changes = visit.app.changes.clone();
+    let changes = changes.ok_or_else(|| Problem::Forbidden("this dashboard only reads".to_owned()))?;
+    let task = asked.task()?;
+    tracing::info!(user, change = asked.change, filter = ?asked.filter(), "a change begins");
+    // A crash or an error leaves the transactions that were completed; `apply` says what a repetition does. Dropping the request drops only the wait.
+    let done = tokio::spawn(carry_out(changes, task.clone())).await;
+    let done = done.map_err(|error| Problem::Failed(error.to_string()))?;
+    let changed = done.inspect_err(|problem| {
+        tracing::warn!(
+            user,
+            change = asked.change,
+            error = problem.text(),
+            "a change failed"
+        );
+    })?;
+    tracing::info!(user, change = asked.change, changed, "a change ended");
+    let aggregate = match &task {
+        Task::Resume(aggregate) => Some(aggregate.clone()),
+        Task::Change(..) => filter::aggregate(&asked.aggregate).ok(),
+    };
+    let body = html! {
+        p.sentence role="status" { (outcome(&task, changed)) }
+        @if let Some(aggregate) = &aggregate {
+            p { a href=(visit.link("/aggregate", &[("of", &aggregate.to_string())])) { (aggregate) } }
+        }
+        @if filter::given(&asked.id).is_some() {
+            p { a href=(visit.link(&format!("/messages/{}", asked.id.trim()), &[])) { "The message" } }
+        }
+        p { a href=(visit.link("/", &[])) { "Overview" } }
+    };
+    let data = json!({ "change": asked.change, "changed": changed });
+    Ok(Page::new("Done", &data, body))
+}
+
+/// Makes the change; returns how many messages or aggregates it has changed.
+async fn carry_out(changes: Arc<dyn Outbox>, task: Task) -> Result<u64, Problem> {
+    match task {
+        Task::Change(change, selection) => Ok(changes.apply(change, &selection).await?.messages),
+        Task::Resume(aggregate) => Ok(changes.apply_resume(&aggregate).await?.into()),
+    }
+}
+
+fn outcome(task: &Task, changed: u64) -> String {
+    match (task, changed) {
+        (Task::Resume(_), 0) => "It is not blocked any more, or halted; nothing was changed.".to_owned(),
+        (Task::Resume(_), _) => "Its back-off has ended.".to_owned(),
+        (Task::Change(..), 0) => "No dead letter matched; nothing was changed.".to_owned(),
+        (Task::Change(Change::Skip, _), changed) => {
+            counted(changed, "dead letter is skipped.", "dead letters are skipped.")
+        }
+        (Task::Change(..), changed) => counted(
+            changed,
+            "dead letter is pending again.",
+            "dead letters are pending again.",
+        ),
+    }
+}

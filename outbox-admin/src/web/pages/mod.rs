@@ -1,0 +1,30 @@
+//! The pages, one module each. Each has its address, its HTML and its JSON.
+
+pub(super) mod aggregate;
+pub(super) mod change;
+pub(super) mod consumers;
+pub(super) mod letters;
+pub(super) mod live;
+pub(super) mod messages;
+pub(super) mod overview;
+pub(super) mod relays;
+
+use std::num::NonZeroU32;
+
+use axum::response::Response;
+
+use super::visit::{Problem, Visit};
+
+/// Most rows of a list.
+const ROWS_MAX: NonZeroU32 = NonZeroU32::new(100).unwrap();
+
+/// Whether a list of so many rows may have more.
+fn is_full(rows: usize) -> bool {
+    rows == ROWS_MAX.get() as usize
+}
+
+/// Any other address.
+pub(super) async fn nothing(visit: Visit) -> Response {
+    let why = "there is no such page; the menu has all of them";
+    visit.respond(Err(Problem::NotFound(why.to_owned())))
+}

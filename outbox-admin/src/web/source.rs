@@ -1,0 +1,129 @@
+//! What the pages ask: an outbox of any store, and what the application knows of its stream.
+//!
+//! Invariant: pages have the outbox that reads; only a change has the other one.
+
+use std::num::NonZeroU32;
+
+use async_trait::async_trait;
+use outbox_core::{Aggregate, Message, MessageId, OutboxReader, Selection, SensitiveFields, StoreError};
+
+use crate::why;
+use crate::{
+    Applied, BlockedRow, BrokerCheck, Change, ConsumerRow, Explanation, MessageDetail, MessageRow,
+    PartitionRow, Preview, RelayRow, ResumePreview, Status,
+};
+
+/// What a dashboard can find out about the stream of its outbox. Each answer is bounded in time by the implementation, and by the dashboard once more.
+#[async_trait]
+pub trait StreamView: Send + Sync + 'static {
+    /// Whether the stream is there and takes messages.
+    async fn broker(&self) -> BrokerCheck {
+        BrokerCheck::NotAsked
+    }
+
+    /// The stream sequence of a published message; `None` if it is not on the stream. The error is for people.
+    async fn locate(&self, _message: &Message) -> Result<Option<u64>, String> {
+        Err("this dashboard does not know the stream".to_owned())
+    }
+
+    /// The consumers of the stream. The error is for people.
+    async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {
+        Ok(Vec::new())
+    }
+}
+
+/// A stream of which nothing is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct NoStream;
+
+impl StreamView for NoStream {}
+
+/// A message or an aggregate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Subject {
+    Message(MessageId),
+    Aggregate(Aggregate),
+}
+
+/// An outbox, whatever its store is.
+#[async_trait]
+pub(super) trait Outbox: Send + Sync {
+    async fn status(&self, broker: &BrokerCheck) -> Result<Status, StoreError>;
+    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<MessageRow>, StoreError>;
+    async fn show(
+        &self,
+        id: MessageId,
+        shown: Option<&SensitiveFields>,
+    ) -> Result<Option<MessageDetail>, StoreError>;
+    async fn why(&self, stream: &dyn StreamView, subject: &Subject) -> Result<Explanation, StoreError>;
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedRow>, StoreError>;
+    async fn relays(&self) -> Result<Vec<RelayRow>, StoreError>;
+    async fn partitions(&self) -> Result<Vec<PartitionRow>, StoreError>;
+    async fn preview(&self, change: Change, selection: &Selection) -> Result<Preview, StoreError>;
+    async fn preview_resume(&self, aggregate: &Aggregate) -> Result<ResumePreview, StoreError>;
+    async fn apply(&self, change: Change, selection: &Selection) -> Result<Applied, StoreError>;
+    async fn apply_resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError>;
+}
+
+/// An outbox over a store.
+#[derive(Debug)]
+pub(super) struct Over<S>(pub(super) S);
+
+#[async_trait]
+impl<S: OutboxReader + Send + Sync> Outbox for Over<S> {
+    async fn status(&self, broker: &BrokerCheck) -> Result<Status, StoreError> {
+        crate::status(&self.0, broker).await
+    }
+
+    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<MessageRow>, StoreError> {
+        crate::list(&self.0, selection, limit).await
+    }
+
+    async fn show(
+        &self,
+        id: MessageId,
+        shown: Option<&SensitiveFields>,
+    ) -> Result<Option<MessageDetail>, StoreError> {
+        crate::show(&self.0, id, shown).await
+    }
+
+    async fn why(&self, stream: &dyn StreamView, subject: &Subject) -> Result<Explanation, StoreError> {
+        let mut open = match subject {
+            Subject::Message(id) => why::open_message(&self.0, *id).await?,
+            Subject::Aggregate(aggregate) => why::open_aggregate(&self.0, aggregate).await?,
+        };
+        if let Some(message) = open.published() {
+            let found = stream.locate(message).await;
+            open.locate(found);
+        }
+        Ok(open.explain())
+    }
+
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedRow>, StoreError> {
+        crate::blocked(&self.0, limit).await
+    }
+
+    async fn relays(&self) -> Result<Vec<RelayRow>, StoreError> {
+        crate::relays(&self.0).await
+    }
+
+    async fn partitions(&self) -> Result<Vec<PartitionRow>, StoreError> {
+        crate::partitions(&self.0).await
+    }
+
+    async fn preview(&self, change: Change, selection: &Selection) -> Result<Preview, StoreError> {
+        crate::preview(&self.0, change, selection).await
+    }
+
+    async fn preview_resume(&self, aggregate: &Aggregate) -> Result<ResumePreview, StoreError> {
+        crate::preview_resume(&self.0, aggregate).await
+    }
+
+    async fn apply(&self, change: Change, selection: &Selection) -> Result<Applied, StoreError> {
+        crate::apply(&self.0, change, selection).await
+    }
+
+    async fn apply_resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
+        crate::apply_resume(&self.0, aggregate).await
+    }
+}

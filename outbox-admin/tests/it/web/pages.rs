@@ -1,0 +1,204 @@
+//! What pages show, as HTML and as JSON.
+
+use axum::body::Body;
+use axum::http::Request;
+use axum::{Extension, Router};
+use outbox_admin::web::{Access, Dashboard, Role};
+use outbox_core::testing::MemoryStore;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{Fitness, SensitiveFields};
+
+use super::{get, pages, send};
+use crate::plant::{dead, noted, record, relay, settle};
+
+#[tokio::test(start_paused = true)]
+async fn the_overview_says_first_what_is_worst() {
+    let store = MemoryStore::new();
+    noted(&store, "a");
+    let viewers = pages(&store, Role::Viewer);
+    let page = get(&viewers, "/").await.expect(200);
+    let sentence = "No relay is alive, and 1 message is not published.";
+    assert!(page.body.contains(sentence), "{}", page.body);
+    let json = get(&viewers, "/overview.json").await.expect(200).json();
+    assert_eq!(json["status"]["state"], "stuck");
+    assert_eq!(json["status"]["backlog"]["pending"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_aggregate_is_found_with_its_reason_from_the_overview_on() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let (id, behind) = (noted(&store, "a/1 &"), noted(&store, "a/1 &"));
+    settle(&store, &leases, id, dead(true)).await;
+    let viewers = pages(&store, Role::Viewer);
+    let overview = get(&viewers, "/").await.expect(200).body;
+    assert!(overview.contains("href=\"/blocked\""), "{overview}");
+    let blocked = get(&viewers, "/blocked").await.expect(200).body;
+    let link = "/aggregate?of=probe/a/1%20%26";
+    assert!(blocked.contains(&format!("href=\"{link}\"")), "{blocked}");
+    let aggregate = get(&viewers, link).await.expect(200).body;
+    for expected in [
+        "dead-letter",
+        "maximum payload exceeded",
+        &id.to_string(),
+        &behind.to_string(),
+    ] {
+        assert!(aggregate.contains(expected), "{expected}: {aggregate}");
+    }
+    let retry = format!("href=\"/change?change=retry&amp;id={id}\"");
+    assert!(aggregate.contains(&retry), "{aggregate}");
+    let message = get(&viewers, &format!("/messages/{behind}.json"))
+        .await
+        .expect(200)
+        .json();
+    assert_eq!(message["why"]["findings"][0]["cause"], "behind-dead-letter");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_is_narrowed_by_its_address_and_goes_on_at_another_one() {
+    let store = MemoryStore::new();
+    for number in 0..101 {
+        noted(&store, if number == 0 { "first" } else { "other" });
+    }
+    let viewers = pages(&store, Role::Viewer);
+    let first = get(&viewers, "/messages.json").await.expect(200).json();
+    assert_eq!(first["messages"].as_array().map(Vec::len), Some(100));
+    let next = first["next"]
+        .as_str()
+        .expect("a next page")
+        .replace("/messages?", "/messages.json?");
+    let second = get(&viewers, &next).await.expect(200).json();
+    assert_eq!(second["messages"].as_array().map(Vec::len), Some(1));
+    assert!(second["next"].is_null());
+    let one = get(&viewers, "/messages.json?aggregate=probe/first&status=pending").await;
+    assert_eq!(
+        one.expect(200).json()["messages"].as_array().map(Vec::len),
+        Some(1)
+    );
+    for query in ["status=lost", "since=yesterday", "aggregate=/", "after=x"] {
+        get(&viewers, &format!("/messages?{query}")).await.expect(400);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn texts_of_others_are_shown_and_never_run() {
+    let store = MemoryStore::new();
+    let evil = "\"><script>alert(1)</script>";
+    noted(&store, evil);
+    let viewers = pages(&store, Role::Viewer);
+    let query = "aggregate=%22%3E%3Cscript%3Ealert(1)%3C/script%3E";
+    for path in [
+        "/messages",
+        &format!("/messages?{query}"),
+        "/aggregate?of=probe/%22%3E%3Cscript%3Ealert(1)",
+    ] {
+        let page = get(&viewers, path).await.expect(200).body;
+        assert!(!page.contains("<script>alert"), "{page}");
+        assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_is_shown_to_those_who_may_see_it_without_its_sensitive_fields() {
+    let store = MemoryStore::new();
+    let id = record(&store, [Probe::noted("a", 471147114)]);
+    let shown = |fields: SensitiveFields, access: Access| {
+        let dashboard = Dashboard::new("orders", store.clone()).with_shown(fields);
+        dashboard.router().layer(Extension(access))
+    };
+    let path = format!("/messages/{id}.json");
+    let stored = get(&pages(&store, Role::Viewer), &path).await.expect(200).json();
+    let (kind, version) = (
+        stored["message"]["event_type"]
+            .as_str()
+            .expect("a type")
+            .to_owned(),
+        stored["message"]["content"]["event_version"]
+            .as_u64()
+            .expect("a version"),
+    );
+    let version = u32::try_from(version).expect("a version");
+    for role in [Role::Viewer, Role::Operator] {
+        let fields = SensitiveFields::default().with_event(&kind, version, &[]);
+        let page = shown(fields, Access::new("ada", role));
+        let json = get(&page, &path).await.expect(200).json();
+        assert!(json["message"]["content"]["payload"].is_null(), "{json}");
+        let text = get(&page, &format!("/messages/{id}")).await.expect(200).body;
+        assert!(
+            text.contains("does not see payloads") && !text.contains("471147114"),
+            "{text}"
+        );
+    }
+    let open = SensitiveFields::default().with_event(&kind, version, &[]);
+    let json = get(&shown(open, Access::new("ada", Role::Admin)), &path)
+        .await
+        .expect(200)
+        .json();
+    let payload = json["message"]["content"]["payload"]
+        .as_str()
+        .expect("a payload")
+        .to_owned();
+    assert!(payload.contains("471147114"), "{payload}");
+    let field = payload.split('"').nth(1).expect("a field").to_owned();
+    let names: Vec<String> = payload.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let masked = SensitiveFields::default().with_event(&kind, version, &names);
+    let json = get(&shown(masked, Access::new("ada", Role::Admin)), &path)
+        .await
+        .expect(200)
+        .json();
+    let payload = json["message"]["content"]["payload"].as_str().expect("a payload");
+    assert!(
+        payload.contains(&field) && !payload.contains("471147114"),
+        "{payload}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_page_is_json_for_a_program_that_asks_for_it() {
+    let store = MemoryStore::new();
+    relay(&store, Fitness::Fit).await;
+    let id = noted(&store, "a");
+    let viewers = pages(&store, Role::Viewer);
+    for path in [
+        "/".to_owned(),
+        "/messages".to_owned(),
+        format!("/messages/{id}"),
+        "/aggregate?of=probe/a".to_owned(),
+        "/blocked".to_owned(),
+        "/consumers".to_owned(),
+        "/relays".to_owned(),
+        "/change?change=retry&all=yes".to_owned(),
+        "/nothing".to_owned(),
+    ] {
+        let request = Request::get(&path).header("accept", "application/json");
+        let answer = send(&viewers, request.body(Body::empty()).expect("a request")).await;
+        assert!(answer.json().is_object(), "{path}");
+        let page = get(&viewers, &path).await.body;
+        assert!(page.starts_with("<!DOCTYPE html>"), "{path}: {page}");
+        for landmark in [
+            "<html lang=\"en\">",
+            "<main id=\"content\">",
+            "<nav aria-label",
+            "<h1>",
+        ] {
+            assert!(page.contains(landmark), "{path}: {landmark}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn links_lead_to_where_the_router_is_mounted() {
+    let store = MemoryStore::new();
+    noted(&store, "a");
+    let nested = Router::new().nest("/ops/outbox", pages(&store, Role::Viewer));
+    for path in ["/ops/outbox", "/ops/outbox/messages"] {
+        let page = get(&nested, path).await.expect(200).body;
+        assert!(page.contains("href=\"/ops/outbox/assets/style.css\""), "{page}");
+        assert!(page.contains("href=\"/ops/outbox/blocked\""), "{page}");
+    }
+    let behind = Dashboard::new("orders", store).with_base("/tools/");
+    let behind = behind.router().layer(Extension(Access::new("ada", Role::Viewer)));
+    let page = get(&behind, "/").await.expect(200).body;
+    assert!(page.contains("href=\"/tools/blocked\""), "{page}");
+}

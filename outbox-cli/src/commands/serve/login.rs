@@ -1,0 +1,209 @@
+//! Who asks: somebody on this machine, somebody with a password, or somebody whom a proxy has logged in.
+//!
+//! Invariant: a request that gets past this has an [`Access`] of our making, whatever its headers say.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::header::{AUTHORIZATION, HOST, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use data_encoding::BASE64;
+use outbox_admin::web::{Access, Role};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use super::users::Users;
+use crate::config::ConfigError;
+
+/// Passwords that are checked at a time. Each takes a processor and 19 MiB, and anybody may ask.
+const CHECKS_MAX: usize = 2;
+
+/// Logins that are remembered, each as a hash under a key of this process.
+const REMEMBERED_MAX: usize = 256;
+
+/// How somebody comes in.
+#[derive(Debug)]
+pub(super) enum Login {
+    /// Nobody logs in: whoever is on this machine.
+    Local { access: Access, hosts: Vec<String> },
+    /// By name and password.
+    Passwords(Box<Passwords>),
+    /// A proxy has logged them in.
+    Proxy {
+        users: Users,
+        header: HeaderName,
+        proxies: Vec<IpAddr>,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Passwords {
+    users: Arc<Users>,
+    key: Uuid,
+    checks: Semaphore,
+    remembered: Mutex<Vec<([u8; 32], Access)>>,
+}
+
+impl Login {
+    pub(super) fn local(role: Role, hosts: &[String]) -> Self {
+        let known = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
+        Self::Local {
+            access: Access::new("local", role),
+            hosts: known.into_iter().chain(hosts.iter().cloned()).collect(),
+        }
+    }
+
+    pub(super) fn passwords(users: Users) -> Self {
+        Self::Passwords(Box::new(Passwords {
+            users: Arc::new(users),
+            key: Uuid::new_v4(),
+            checks: Semaphore::new(CHECKS_MAX),
+            remembered: Mutex::new(Vec::new()),
+        }))
+    }
+
+    pub(super) fn proxy(users: Users, header: &str, proxies: &[IpAddr]) -> Result<Self, ConfigError> {
+        let header = HeaderName::try_from(header).map_err(|_| {
+            ConfigError::setting(
+                "`--proxy-header` is no name of a header",
+                "write it as the proxy does",
+            )
+        })?;
+        Ok(Self::Proxy {
+            users,
+            header,
+            proxies: proxies.to_vec(),
+        })
+    }
+
+    async fn access(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Access, Box<Response>> {
+        match self {
+            Self::Local { access, hosts } => {
+                // A page of elsewhere can give its own name the address of this machine; the browser then sends that name.
+                let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+                let host = host.map(without_port).unwrap_or_default();
+                if hosts.iter().any(|known| known.eq_ignore_ascii_case(host)) {
+                    return Ok(access.clone());
+                }
+                let why = "this name of the machine is not known; call it localhost, or start it with `--host NAME`\n";
+                Err(Box::new((StatusCode::MISDIRECTED_REQUEST, why).into_response()))
+            }
+            Self::Passwords(passwords) => match passwords.access(headers).await {
+                Some(access) => Ok(access),
+                None => {
+                    let ask = (WWW_AUTHENTICATE, "Basic realm=\"outbox\", charset=\"UTF-8\"");
+                    Err(Box::new(
+                        (StatusCode::UNAUTHORIZED, [ask], "log in\n").into_response(),
+                    ))
+                }
+            },
+            Self::Proxy {
+                users,
+                header,
+                proxies,
+            } => {
+                let mut names = headers.get_all(header).into_iter();
+                // Two names would let the proxy's one stand behind one that the browser has sent.
+                let name = match (names.next(), names.next()) {
+                    (Some(name), None) if proxies.contains(&peer.to_canonical()) => name.to_str().ok(),
+                    _ => None,
+                };
+                let access = name.and_then(|name| Some(Access::new(name, users.role(name)?)));
+                let why = "the proxy has named no user of the file\n";
+                access.ok_or_else(|| Box::new((StatusCode::FORBIDDEN, why).into_response()))
+            }
+        }
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+impl Passwords {
+    async fn access(&self, headers: &HeaderMap) -> Option<Access> {
+        let header = headers.get(AUTHORIZATION)?.to_str().ok()?;
+        let (scheme, encoded) = header.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return None;
+        }
+        let digest = Sha256::new()
+            .chain_update(self.key)
+            .chain_update(encoded)
+            .finalize();
+        let digest: [u8; 32] = digest.into();
+        if let Some(access) = self.remembered(&digest) {
+            return Some(access);
+        }
+        let decoded = String::from_utf8(BASE64.decode(encoded.trim().as_bytes()).ok()?).ok()?;
+        let (name, password) = decoded.split_once(':')?;
+        let (name, password) = (name.to_owned(), password.to_owned());
+        let users = self.users.clone();
+        let turn = self.checks.acquire().await.ok()?;
+        let asked = name.clone();
+        let checked = tokio::task::spawn_blocking(move || users.check(&asked, &password)).await;
+        drop(turn);
+        let Some(role) = checked.ok().flatten() else {
+            tracing::warn!(user = name.escape_debug().to_string(), "a login was refused");
+            return None;
+        };
+        let access = Access::new(name, role);
+        self.remember(digest, access.clone());
+        Some(access)
+    }
+
+    fn remembered(&self, digest: &[u8; 32]) -> Option<Access> {
+        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = remembered.iter().find(|(known, _)| known == digest);
+        found.map(|(_, access)| access.clone())
+    }
+
+    fn remember(&self, digest: [u8; 32], access: Access) {
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        if remembered.len() >= REMEMBERED_MAX {
+            remembered.remove(0);
+        }
+        remembered.push((digest, access));
+    }
+}
+
+/// Lets a request in with the access of whoever asks.
+pub(super) async fn login(
+    State(login): State<Arc<Login>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    match login.access(peer.ip(), request.headers()).await {
+        Ok(access) => {
+            request.extensions_mut().insert(access);
+            next.run(request).await
+        }
+        Err(refused) => *refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_known_with_and_without_its_port() {
+        for (host, expected) in [
+            ("localhost", "localhost"),
+            ("localhost:9188", "localhost"),
+            ("[::1]:9188", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("evil.example:80", "evil.example"),
+        ] {
+            assert_eq!(without_port(host), expected);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `outbox serve`: the dashboard of an outbox, for people with a browser.
+//!
+//! Invariants: without a login it is reached from this machine only. What pages read goes through sessions that cannot write; only a change has another one.
+
+mod login;
+mod source;
+mod users;
+
+use std::io::Read as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use clap::{Args, ValueEnum};
+use outbox::core::shutdown;
+use outbox::inbox::DeadLetters;
+use outbox_admin::web::{Dashboard, Role};
+use tokio::net::TcpListener;
+
+use super::arguments::{PlaceArguments, parse_duration};
+use super::place::Place;
+use super::relay::logging;
+use crate::config::{Config, Environment};
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Format, say};
+use login::Login;
+use source::Stream;
+use users::Users;
+
+/// Sessions that pages read with.
+const READERS: u32 = 4;
+
+/// How long open pages may hold up the end of the program.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// Arguments of `outbox serve`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ServeCommand {
+    /// The configuration file of the relay program; without it all settings have their defaults, and the environment says where the servers are.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The outbox, by its name in the file. Needed if the file has several.
+    #[arg(long, value_name = "NAME")]
+    pub outbox: Option<String>,
+    /// How long an answer of the database or of NATS is waited for. A change is waited for until it ends.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    pub timeout: Duration,
+    /// Where it answers. Without `--users` it has to be an address of this machine only. Port 0 is any free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9188")]
+    pub address: SocketAddr,
+    /// Who may come in: a line `name:role:hash` each, as `--new-user` prints it. They log in by name and password.
+    #[arg(long, value_name = "FILE")]
+    pub users: Option<PathBuf>,
+    /// The header in which a proxy names the user that it has logged in. The roles are those of `--users`; passwords there are not looked at.
+    #[arg(long, value_name = "HEADER", requires = "users", requires = "proxy")]
+    pub proxy_header: Option<String>,
+    /// The address of that proxy. Requests of others are refused.
+    #[arg(long, value_name = "IP", requires = "proxy_header")]
+    pub proxy: Vec<IpAddr>,
+    /// What somebody on this machine may do if there are no users.
+    #[arg(long, value_enum, default_value_t, conflicts_with = "users")]
+    pub role: RoleArgument,
+    /// A further name of this machine by which a browser may call it, if there are no users.
+    #[arg(long, value_name = "NAME", conflicts_with = "users")]
+    pub host: Vec<String>,
+    /// Make no changes, whoever asks.
+    #[arg(long)]
+    pub read_only: bool,
+    /// The path under which a proxy shows it, if the proxy takes that path off the requests.
+    #[arg(long, value_name = "PATH", default_value = "")]
+    pub base: String,
+    /// Print the line of a new user for the file, with the password from the standard input, and end.
+    #[arg(long, value_name = "NAME:ROLE")]
+    pub new_user: Option<String>,
+}
+
+/// The roles.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, ValueEnum)]
+#[non_exhaustive]
+pub enum RoleArgument {
+    /// Reads everything but payloads.
+    #[default]
+    Viewer,
+    /// Also makes changes.
+    Operator,
+    /// Also sees payloads, with their sensitive fields masked.
+    Admin,
+}
+
+impl From<RoleArgument> for Role {
+    fn from(role: RoleArgument) -> Self {
+        match role {
+            RoleArgument::Viewer => Self::Viewer,
+            RoleArgument::Operator => Self::Operator,
+            RoleArgument::Admin => Self::Admin,
+        }
+    }
+}
+
+impl ServeCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        if let Some(user) = &self.new_user {
+            return new_user(user);
+        }
+        let login = self.login()?;
+        let environment = Environment::of_process();
+        let config =
+            Config::load(self.config.as_deref(), &environment).map_err(CommandError::configuration)?;
+        let filter = logging::filter(&config.log, &environment).map_err(CommandError::configuration)?;
+        let arguments = PlaceArguments {
+            config: self.config.clone(),
+            outbox: self.outbox.clone(),
+            timeout: self.timeout,
+            output: Format::default(),
+        };
+        let place = Place::open(&arguments).await?;
+        let reading = place.reading(READERS).await?;
+        logging::start(&config.log, filter);
+        let router = self.router(&place, reading)?;
+        let router = router.layer(axum::middleware::from_fn_with_state(
+            Arc::new(login),
+            login::login,
+        ));
+        self.serve(router).await
+    }
+
+    /// Who may come in.
+    fn login(&self) -> Result<Login, CommandError> {
+        let Some(path) = &self.users else {
+            if !self.address.ip().is_loopback() {
+                return Err(CommandError::configuration(format!(
+                    "without `--users` the dashboard answers on this machine only, and {} is reached from others; name users, or choose 127.0.0.1",
+                    self.address.ip()
+                )));
+            }
+            return Ok(Login::local(self.role.into(), &self.host));
+        };
+        let users = Users::read(path).map_err(CommandError::configuration)?;
+        match &self.proxy_header {
+            Some(header) => {
+                let login = Login::proxy(users, header, &self.proxy);
+                login.map_err(CommandError::configuration)
+            }
+            None => Ok(Login::passwords(users)),
+        }
+    }
+
+    fn router(&self, place: &Place, reading: Place) -> Result<Router, CommandError> {
+        let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+        let letters = DeadLetters::new(reading.store.connection().clone()).with_names(names);
+        let mut dashboard = Dashboard::new(place.outbox.name(), reading.store.clone())
+            .with_dead_letters(letters)
+            .with_shown(place.shown())
+            .with_timeout(self.timeout)
+            .with_base(&self.base)
+            .with_stream(Stream::new(reading));
+        if !self.read_only {
+            dashboard = dashboard.with_changes(place.store.clone());
+        }
+        Ok(dashboard.router())
+    }
+
+    async fn serve(&self, router: Router) -> Result<Outcome, CommandError> {
+        let failed = |error: std::io::Error| {
+            CommandError::failed(format!(
+                "the dashboard cannot be served on {}: {error}; choose another `--address`",
+                self.address
+            ))
+        };
+        let listener = TcpListener::bind(self.address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        say(&format!("the dashboard is on http://{address}{}", self.base));
+        let stop = shutdown::on_signals();
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        let serving = axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+        tokio::select! {
+            served = serving.into_future() => served.map_err(failed)?,
+            // A page that is open keeps its connection, and would keep the program.
+            () = async { stop.cancelled().await; tokio::time::sleep(LINGER).await } => {}
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+/// Prints the line of a user. The password is the first line of the standard input, so that no list of processes shows it.
+fn new_user(user: &str) -> Result<Outcome, CommandError> {
+    let mut password = String::new();
+    std::io::stdin()
+        .read_to_string(&mut password)
+        .map_err(CommandError::failed)?;
+    let password = password.lines().next().unwrap_or_default();
+    let line = users::line(user, password).map_err(CommandError::configuration)?;
+    output::write(&format!("{line}\n"))?;
+    Ok(Outcome::Well)
+}

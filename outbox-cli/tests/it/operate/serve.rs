@@ -1,0 +1,266 @@
+//! `outbox serve` on real servers: who gets in, what the pages show, and that looking changes nothing.
+
+use std::io::{BufRead, BufReader, Write as _};
+use std::num::NonZeroU32;
+use std::process::{Child, Command, Stdio};
+
+use outbox::core::{Fitness, OutboxAdmin as _, Selection};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::answer::run;
+use super::plant::{Planted, dead};
+use crate::place::{Kind, Place};
+
+const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+
+pub(super) const PASSWORD: &str = "correct horse battery";
+
+/// `outbox serve` as a child process. It is killed when the test ends.
+pub(super) struct Served {
+    child: Child,
+    pub(super) address: String,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Served {
+    /// Serves the outbox of a place on a free port.
+    pub(super) fn start(place: &Place, words: &[&str]) -> Self {
+        let file = place.folder.path().join("outbox.toml");
+        let events =
+            "events = [{ type = \"order.placed\", version = 1, sensitive = [\"email\"] }]\n[outbox.stream]";
+        std::fs::write(&file, place.outbox("shop").replace("[outbox.stream]", events)).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_outbox"))
+            .args(["serve", "--address", "127.0.0.1:0", "--config"])
+            .arg(&file)
+            .args(words)
+            .env_clear()
+            .envs([("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut said = String::new();
+        let address = loop {
+            let Some(line) = lines.next() else {
+                panic!("it has ended: {said}");
+            };
+            let line = line.unwrap();
+            if let Some((_, address)) = line.split_once("the dashboard is on http://") {
+                break address.to_owned();
+            }
+            said.push_str(&line);
+        };
+        // Nobody may stop reading, or the program could not write on.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        Self { child, address }
+    }
+
+    /// The status and the whole answer to a request with these lines of a header.
+    pub(super) async fn ask(&self, request: &str, headers: &[&str], body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        let mut text = format!(
+            "{request} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n",
+            body.len()
+        );
+        if !headers.iter().any(|line| line.starts_with("host:")) {
+            text.push_str(&format!("host: {}\r\n", self.address));
+        }
+        for line in headers {
+            text.push_str(line);
+            text.push_str("\r\n");
+        }
+        text.push_str("\r\n");
+        text.push_str(body);
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        let status = answer.split_whitespace().nth(1).unwrap().parse().unwrap();
+        (status, answer)
+    }
+
+    pub(super) async fn get(&self, path: &str, headers: &[&str]) -> (u16, String) {
+        self.ask(&format!("GET {path}"), headers, "").await
+    }
+}
+
+/// Makes a file of users, each with the same password, as `outbox serve --new-user` makes its lines.
+pub(super) fn users(place: &Place, users: &[&str]) -> String {
+    let path = place.folder.path().join("users");
+    let mut file = String::new();
+    for user in users {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_outbox"))
+            .args(["serve", "--new-user", user])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(format!("{PASSWORD}\n").as_bytes()).unwrap();
+        drop(stdin);
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        file.push_str(&String::from_utf8(output.stdout).unwrap());
+    }
+    assert!(!file.contains("horse"), "{file}");
+    std::fs::write(&path, file).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn basic(user: &str, password: &str) -> String {
+    let encoded = data_encoding::BASE64.encode(format!("{user}:{password}").as_bytes());
+    format!("authorization: Basic {encoded}")
+}
+
+async fn pages_show_the_outbox_and_change_nothing(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let (id, _) = (planted.placed("1").await, planted.placed("1").await);
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, id, dead(true)).await;
+    let before = planted.store.list(&Selection::all(), ALL).await.unwrap();
+    let served = Served::start(&planted.place, &[]);
+    for (path, expected) in [
+        (
+            "/".to_owned(),
+            "1 aggregate is halted by a dead letter".to_owned(),
+        ),
+        ("/messages".to_owned(), id.to_string()),
+        (format!("/messages/{id}"), "maximum payload exceeded".to_owned()),
+        ("/aggregate?of=order/1".to_owned(), "dead-letter".to_owned()),
+        ("/blocked".to_owned(), id.to_string()),
+        (
+            "/relays".to_owned(),
+            "0 of 64 partitions have no owner".to_owned(),
+        ),
+        (
+            format!("/change?change=retry&id={id}"),
+            "It would retry 1 message".to_owned(),
+        ),
+    ] {
+        let (status, page) = served.get(&path, &[]).await;
+        assert!(
+            status == 200 && page.contains(&expected),
+            "{path}: {status} {page}"
+        );
+        assert!(!page.contains("ada@example.org"), "{page}");
+    }
+    let form = format!("change=retry&id={id}");
+    let headers = [
+        "content-type: application/x-www-form-urlencoded",
+        "sec-fetch-site: same-origin",
+    ];
+    let (status, refused) = served.ask("POST /change", &headers, &form).await;
+    assert!(
+        status == 403 && refused.contains("your role"),
+        "{status} {refused}"
+    );
+    let after = planted.store.list(&Selection::all(), ALL).await.unwrap();
+    assert_eq!(before, after);
+    drop(served);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn pages_show_an_outbox_of_postgres_and_change_nothing() {
+    pages_show_the_outbox_and_change_nothing(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn pages_show_an_outbox_of_mariadb_and_change_nothing() {
+    pages_show_the_outbox_and_change_nothing(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn pages_show_an_outbox_of_sqlite_and_change_nothing() {
+    pages_show_the_outbox_and_change_nothing(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn users_log_in_with_their_password_and_have_their_role() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let id = planted.placed("1").await;
+    let file = users(&planted.place, &["vera:viewer", "adam:admin"]);
+    let served = Served::start(&planted.place, &["--users", &file]);
+    let (status, answer) = served.get("/", &[]).await;
+    assert!(
+        status == 401 && answer.contains("www-authenticate: Basic"),
+        "{answer}"
+    );
+    for (user, password) in [("vera", "wrong"), ("eve", PASSWORD), ("", "")] {
+        let (status, _) = served.get("/messages", &[&basic(user, password)]).await;
+        assert_eq!(status, 401, "{user}");
+    }
+    let path = format!("/messages/{id}.json");
+    let (status, page) = served.get(&path, &[&basic("vera", PASSWORD)]).await;
+    assert!(status == 200 && page.contains("\"payload\":null"), "{page}");
+    let (status, page) = served.get(&path, &[&basic("adam", PASSWORD)]).await;
+    assert!(
+        status == 200 && page.contains("order_id") && !page.contains("ada@example.org"),
+        "{page}"
+    );
+    drop(served);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_proxy_names_the_user_and_nobody_else_does() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let file = users(&planted.place, &["vera:viewer"]);
+    let words = |proxy: &'static str| {
+        ["--users", &file, "--proxy-header", "x-user", "--proxy", proxy].map(str::to_owned)
+    };
+    let start = |words: [String; 6]| Served::start(&planted.place, &words.each_ref().map(String::as_str));
+    let served = start(words("127.0.0.1"));
+    let (status, page) = served.get("/", &["x-user: vera"]).await;
+    assert!(status == 200 && page.contains("vera (viewer)"), "{page}");
+    for headers in [
+        &["x-user: eve"][..],
+        &["x-user: vera", "x-user: vera"],
+        &[],
+        &[&basic("vera", PASSWORD)],
+    ] {
+        assert_eq!(served.get("/", headers).await.0, 403, "{headers:?}");
+    }
+    let elsewhere = start(words("192.0.2.1"));
+    assert_eq!(elsewhere.get("/", &["x-user: vera"]).await.0, 403);
+    drop((served, elsewhere));
+    planted.close().await;
+}
+
+/// A page of elsewhere may give its own name the address of this machine.
+#[tokio::test]
+async fn without_users_it_answers_on_this_machine_only_and_to_its_own_names() {
+    let variables = [
+        ("DATABASE_URL", "sqlite::memory:"),
+        ("NATS_URL", "nats://127.0.0.1:1"),
+    ];
+    let open = run(&["serve", "--address", "0.0.0.0:0"], &variables).expect(2);
+    assert!(open.said.contains("answers on this machine only"), "{open:?}");
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let served = Served::start(&planted.place, &["--host", "ops.internal"]);
+    for (host, expected) in [
+        ("host: localhost:1", 200),
+        ("host: ops.internal", 200),
+        ("host: evil.example", 421),
+    ] {
+        assert_eq!(served.get("/", &[host]).await.0, expected, "{host}");
+    }
+    drop(served);
+    planted.close().await;
+}
