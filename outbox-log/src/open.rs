@@ -69,19 +69,22 @@ async fn stored(db: &DatabaseConnection, names: &Names) -> Result<(Position, boo
     let row = db
         .query_one_raw(statement(sql, [names.slot.clone().into()]))
         .await;
-    let off = || StoreError::Setup {
-        context: format!(
-            "the log {} is not set up in this database; call `PostgresLog::init` or `outbox log init` as the owner of the tables, or use a polling relay",
-            names.slot
-        ),
-    };
     match row {
         Ok(Some(row)) => table::position(&row, "position")
             .and_then(|position| Ok((position, row.try_get("", "here")?)))
             .map_err(trouble("the stored position could not be read")),
-        Ok(None) => Err(off()),
-        Err(error) if sqlstate(&error).as_deref() == Some(NO_TABLE) => Err(off()),
+        Ok(None) => Err(off(names)),
+        Err(error) if sqlstate(&error).as_deref() == Some(NO_TABLE) => Err(off(names)),
         Err(error) => Err(trouble("the stored position could not be read")(error)),
+    }
+}
+
+fn off(names: &Names) -> StoreError {
+    StoreError::Setup {
+        context: format!(
+            "the log {} is not set up in this database; call `PostgresLog::init` or `outbox log init` as the owner of the tables, or use a polling relay",
+            names.slot
+        ),
     }
 }
 
@@ -106,13 +109,8 @@ async fn mend(
         reason,
         "the replication slot is made anew; the table adopts what may be missing, and messages may come twice"
     );
-    if slot.is_some() {
-        let sql = "SELECT pg_drop_replication_slot($1::text::name)";
-        match db.execute_raw(statement(sql, [names.slot.clone().into()])).await {
-            Ok(_) => {}
-            Err(error) if sqlstate(&error).as_deref() == Some(IN_USE) => return Ok(None),
-            Err(error) => return Err(trouble("the replication slot could not be dropped")(error)),
-        }
+    if slot.is_some() && !drop_slot(db, names).await? {
+        return Ok(None);
     }
     let position = match create_slot(db, names).await {
         Ok(position) => position,
@@ -125,14 +123,33 @@ async fn mend(
     let adopted = adopt_missed(db, names, position)
         .await
         .map_err(trouble("the table could not adopt the messages of a lost log"))?;
+    let Some(adopted) = adopted else {
+        // The log was taken down meanwhile, which did not find this slot. A crash here leaves it: `drop` removes it.
+        drop_slot(db, names).await?;
+        return Err(off(names));
+    };
     tracing::warn!(slot = names.slot, adopted, "the replication slot was made anew");
     Ok(Some(position))
 }
 
+/// Returns whether the slot is gone; it is not if somebody reads it.
+async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<bool, StoreError> {
+    let sql = "SELECT pg_drop_replication_slot($1::text::name)";
+    match db.execute_raw(statement(sql, [names.slot.clone().into()])).await {
+        Ok(_) => Ok(true),
+        Err(error) if sqlstate(&error).as_deref() == Some(IN_USE) => Ok(false),
+        Err(error) => Err(trouble("the replication slot could not be dropped")(error)),
+    }
+}
+
 /// Waits until every transaction that has written messages can be seen: one that waits for a standby server is in the log before that, and may stand before the
 /// beginning of the new slot. Writers wait meanwhile. Reads the whole table, because there is no index of logged messages. The position is stored with the
-/// adoption: before that, the slot is taken for another one.
-async fn adopt_missed(db: &DatabaseConnection, names: &Names, position: Position) -> Result<u64, DbErr> {
+/// adoption: before that, the slot is taken for another one. `None`, and nothing is changed, if the log has been taken down.
+async fn adopt_missed(
+    db: &DatabaseConnection,
+    names: &Names,
+    position: Position,
+) -> Result<Option<u64>, DbErr> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
     let is_passed = table::is_passed(names, "m");
     let tx = db.begin().await?;
@@ -146,15 +163,19 @@ async fn adopt_missed(db: &DatabaseConnection, names: &Names, position: Position
              AND NOT ({is_passed} AND EXISTS (SELECT FROM {log} WHERE name = '{slot}' AND {is_here}))"
         ))
         .await?;
-    tx.execute_unprepared(&format!(
+    let stored = tx.execute_unprepared(&format!(
         "UPDATE {log} SET position = {}, reading = reading + 1, stored_at = clock_timestamp(), \
          passed_xid = CASE WHEN {is_here} THEN passed_xid END, system_id = (SELECT system_identifier FROM pg_control_system()) \
          WHERE name = '{slot}' AND is_on",
         position.0
     ))
     .await?;
+    if stored.rows_affected() == 0 {
+        tx.rollback().await?;
+        return Ok(None);
+    }
     tx.commit().await?;
-    Ok(adopted.rows_affected())
+    Ok(Some(adopted.rows_affected()))
 }
 
 fn is_in_use(error: &PgWireError) -> bool {

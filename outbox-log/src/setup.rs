@@ -85,7 +85,8 @@ impl PostgresLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Setup`] if the relay that reads the slot has not ended within 90 s; then call again. [`LogError::Failed`] otherwise.
+    /// [`LogError::Setup`] if the relay that reads the slot has not ended within 90 s; then call again. Also if the log was never set up, and a slot of its name
+    /// belongs to another program or database. [`LogError::Failed`] otherwise.
     ///
     /// # Cancellation
     ///
@@ -95,6 +96,8 @@ impl PostgresLog {
         let is_known = stored(db, names).await?.is_some();
         if is_known {
             turn_off(db, names).await?;
+        } else {
+            refuse_foreign_slot(db, names).await?;
         }
         drop_slot(db, names).await?;
         let sql = format!("DROP PUBLICATION IF EXISTS {}", names.slot);
@@ -259,13 +262,26 @@ async fn turn_off(db: &DatabaseConnection, names: &Names) -> Result<(), LogError
     .await
 }
 
-/// Waits until the reader has ended. It learns that it has to when it stores its position, or now, if we may end its session.
+/// Names of slots are shared by all databases of a server. What was never set up here is of somebody else.
+async fn refuse_foreign_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    let slot = Slot::find(db, names)
+        .await
+        .map_err(|error| setup(error.to_string()))?;
+    match slot {
+        Some(slot) if !slot.is_of_a_log() => Err(setup(foreign_slot(names))),
+        _ => Ok(()),
+    }
+}
+
+/// Drops the slot, unless it is of another program or database. Waits until the reader has ended. It learns that it has to when it stores its position, or now, if we may end its session.
 async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let until = Instant::now() + READER_ENDS;
     let name = || [names.slot.clone().into()];
-    let sql = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1";
+    let ours = "FROM pg_replication_slots WHERE slot_name = $1 AND database = current_database() AND plugin = 'pgoutput'";
+    let sql = format!("SELECT pg_drop_replication_slot(slot_name) {ours}");
+    let end = format!("SELECT pg_terminate_backend(active_pid) {ours}");
     loop {
-        let Err(error) = db.execute_raw(statement(sql, name())).await else {
+        let Err(error) = db.execute_raw(statement(sql.as_str(), name())).await else {
             return Ok(());
         };
         match sqlstate(&error).as_deref() {
@@ -278,20 +294,20 @@ async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogErro
             }
             _ => return Err(failed("the replication slot could not be dropped")(error)),
         }
-        let end = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1";
-        if let Err(error) = db.execute_raw(statement(end, name())).await {
+        if let Err(error) = db.execute_raw(statement(end.as_str(), name())).await {
             tracing::debug!(%error, "the session of the reader cannot be ended, it is waited for");
         }
         sleep(Duration::from_millis(200)).await;
     }
 }
 
-/// What is still logged was passed, so it is published: then the store's purge, replay and others know it. Page by page, by the primary key.
+/// What was passed is published: then the store's purge, replay and others know it. Page by page, by the primary key. Not what is recorded meanwhile, if the log is
+/// set up again.
 async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    let messages = &names.messages;
+    let (messages, is_passed) = (&names.messages, table::is_passed(names, "m"));
     let sql = format!(
         "WITH page AS MATERIALIZED (SELECT id FROM {messages} WHERE id > $1 ORDER BY id LIMIT 5000), \
-         settled AS (UPDATE {messages} m SET status = 1, published_at = m.created_at FROM page p WHERE m.id = p.id AND m.status = {LOGGED}) \
+         settled AS (UPDATE {messages} m SET status = 1, published_at = m.created_at FROM page p WHERE m.id = p.id AND m.status = {LOGGED} AND {is_passed}) \
          SELECT id FROM page ORDER BY id DESC LIMIT 1"
     );
     let mut after = Some(Uuid::nil());

@@ -240,3 +240,36 @@ async fn a_name_that_belongs_to_another_program_is_refused() {
         .unwrap();
     place.close().await;
 }
+
+/// Names of slots are shared by all databases of a server, and the default is the same everywhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn taking_a_log_down_leaves_what_belongs_to_another_program() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    let slot = format!("{}_log", place.name);
+    let make = format!("SELECT pg_create_logical_replication_slot('{slot}', 'test_decoding')");
+    let count = format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}'");
+    place.execute(&make).await;
+    let error = place.log().drop().await.unwrap_err();
+    assert!(error.to_string().contains("another program"), "{error}");
+    assert_eq!(place.number(&count).await, 1);
+    place
+        .execute(&format!("SELECT pg_drop_replication_slot('{slot}')"))
+        .await;
+    place.log().init().await.unwrap();
+    place
+        .execute(&format!("SELECT pg_drop_replication_slot('{slot}')"))
+        .await;
+    place.execute(&make).await;
+    place.log().drop().await.unwrap();
+    assert_eq!(
+        place.number(&count).await,
+        1,
+        "the log is down, and the slot is theirs"
+    );
+    place
+        .execute(&format!("SELECT pg_drop_replication_slot('{slot}')"))
+        .await;
+    place.close().await;
+}
