@@ -21,7 +21,7 @@
 //! * **Nothing is lost.** The position passes a commit only when every message of it is decided. An adoption is stored before the message counts as
 //!   decided. A log that is gone is made anew, and the table adopts what the old one may not have given ([`MessageLog::open`]).
 //! * **Order.** The log is in the order of commits, which is the order of each aggregate. Messages of an aggregate that are pending in the table come before
-//!   those of the log. A message is adopted only if nothing earlier of its aggregate is undecided, or with it.
+//!   those of the log. Not promised: a dead letter that halted nothing and is retried, which consumers get behind later messages anyway. A message is adopted only if nothing earlier of its aggregate is undecided, or with it.
 //! * **No write for a message that is published.** The position is stored once a second ([`LogConfig::checkpoint_every`]).
 //! * **After a crash** the messages behind the stored position come again, under the same ids. Those that the table has adopted meanwhile are left to it.
 //! * **One reader.** The database gives a log to one reader at a time. The other relays stand by, and one of them goes on when the reader is gone. A reader
@@ -87,7 +87,7 @@ pub trait MessageLog: Send + Sync + 'static {
     fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
     /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored position has passed. Their retention counts from their
-    /// recording. Deduplication keys are left to the store.
+    /// recording, that of a replayed copy from the recording of its original. Deduplication keys are left to the store.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 }
 

@@ -133,10 +133,18 @@ impl Shared {
         self.news.notify_waiters();
     }
 
-    pub(super) fn decide(&self, row_ids: impl Iterator<Item = i64>) {
+    pub(super) fn published(&self, row_ids: impl Iterator<Item = i64>) {
         {
             let mut window = self.window();
-            row_ids.for_each(|row_id| window.decide(row_id));
+            row_ids.for_each(|row_id| window.published(row_id));
+        }
+        self.changed();
+    }
+
+    fn adopted(&self, row_ids: impl Iterator<Item = i64>) {
+        {
+            let mut window = self.window();
+            row_ids.for_each(|row_id| window.adopted(row_id));
         }
         self.changed();
     }
@@ -170,7 +178,7 @@ impl Shared {
             let (adopted, unseen): (Vec<_>, Vec<_>) = left
                 .into_iter()
                 .partition(|message| seen.contains(&message.logged.id));
-            self.decide(adopted.iter().map(|message| message.row_id));
+            self.adopted(adopted.iter().map(|message| message.row_id));
             if unseen.is_empty() {
                 return Ok(());
             }
@@ -307,8 +315,8 @@ impl<L: MessageLog> Readings<L> {
         };
         let written = self.log.written().await?;
         self.shared.window().begin(written);
-        self.shared
-            .exceptions(|exceptions| *exceptions = Exceptions::default());
+        // What is adopted by an opening, a look that began before knows nothing of.
+        self.shared.exceptions(Exceptions::adopts);
         opening.last += 1;
         *lock(&self.state) = Some(self.begin(reader, opening.last));
         tracing::info!("the relay reads the log");
@@ -410,6 +418,8 @@ impl<L: MessageLog> Running<L> {
                     self.checkpoint().await?;
                     self.watch_retained().await?;
                     self.shared.report();
+                    // However long that took, the log is read before the next time.
+                    checkpoints.reset();
                 }
                 event = self.reader.next(), if has_room => self.shared.take(event?),
                 () = self.shared.room.notified(), if !has_room => {}

@@ -307,8 +307,13 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
             ..Fetched::default()
         };
         let until = Instant::now() + if self.follows { LINGER } else { CATCH_UP };
+        let adoptions = self.shared.exceptions(|exceptions| exceptions.adoptions);
         let mut committed = None;
         loop {
+            if self.shared.exceptions(|exceptions| exceptions.adoptions) != adoptions {
+                // What this fetch returns would stand behind what is being adopted. The next one begins when that is done.
+                return Ok(nothing_yet());
+            }
             if let Err(error) = self.readings.check() {
                 // The log was left to others while the fetch waited.
                 return match lock(&self.owned).partitions.is_empty() {
@@ -368,7 +373,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
     async fn settle(&self, _: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
         let is_published = |settlement: &&Settlement| matches!(settlement.verdict, Verdict::Published { .. });
         let published = settlements.iter().filter(is_published);
-        self.shared.decide(published.map(|settlement| settlement.row_id));
+        self.shared
+            .published(published.map(|settlement| settlement.row_id));
         let others = settlements.iter().filter(|settlement| !is_published(settlement));
         let row_ids: Vec<i64> = others.map(|settlement| settlement.row_id).collect();
         if !row_ids.is_empty() {

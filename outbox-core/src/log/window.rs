@@ -28,8 +28,8 @@ pub(super) struct Window {
     decided_messages: Position,
     /// What is read before this position may have been adopted in an earlier reading.
     doubted_to: Position,
-    /// Messages that were decided since the last checkpoint, and since the one before. They come again if the reading is interrupted. By their ids: after a
-    /// failover of the database, row ids may be given once more.
+    /// Messages that were published since the last checkpoint, and since the one before. They come again if the reading is interrupted. By their ids: after a
+    /// failover of the database, row ids may be given once more. Not those that were adopted: after it, the database may have forgotten that.
     known: [HashSet<MessageId>; 2],
 }
 
@@ -138,22 +138,28 @@ impl Window {
         self.messages.get(self.numbers.get(&row_id)?)
     }
 
-    /// A message is decided. Does nothing if it is not held.
-    pub(super) fn decide(&mut self, row_id: i64) {
-        let Some(held) = self
-            .numbers
-            .remove(&row_id)
-            .and_then(|number| self.messages.remove(&number))
-        else {
-            return;
-        };
-        self.known[0].insert(held.message.id);
+    /// The broker has confirmed a message. Does nothing if it is not held.
+    pub(super) fn published(&mut self, row_id: i64) {
+        if let Some(id) = self.decide(row_id) {
+            self.known[0].insert(id);
+        }
+    }
+
+    /// The table has adopted a message. Does nothing if it is not held.
+    pub(super) fn adopted(&mut self, row_id: i64) {
+        self.decide(row_id);
+    }
+
+    fn decide(&mut self, row_id: i64) -> Option<MessageId> {
+        let number = self.numbers.remove(&row_id)?;
+        let held = self.messages.remove(&number)?;
         self.bytes = self.bytes.saturating_sub(payload(&held.message));
         let index = usize::try_from(held.transaction - self.first).unwrap_or(usize::MAX);
         if let Some(transaction) = self.transactions.get_mut(index) {
             transaction.undecided -= 1;
         }
         self.pass();
+        Some(held.message.id)
     }
 
     /// An adoption begins of these messages, and of those before them in their aggregates: it is not known any more whether they are the log's. Returns them, in
@@ -213,7 +219,7 @@ impl Window {
                 continue;
             }
             if !logged.contains(id) {
-                self.decide(*row_id);
+                self.adopted(*row_id);
             } else if let Some(number) = self.numbers.get(row_id)
                 && let Some(held) = self.messages.get_mut(number)
             {
@@ -315,7 +321,7 @@ mod tests {
         let mut window = window(&[&[1, 2], &[3], &[4]]);
         assert_eq!(window.decided(), Position(0));
         for (row_id, position) in [(3, 0), (2, 0), (1, 20), (4, 30)] {
-            window.decide(row_id);
+            window.published(row_id);
             assert_eq!(window.decided(), Position(position), "{row_id}");
         }
         assert_eq!((window.len(), window.bytes()), (0, 0));
@@ -325,14 +331,14 @@ mod tests {
     fn a_transaction_without_an_end_is_not_passed() {
         let mut window = window(&[&[1]]);
         window.push(message(2));
-        window.decide(1);
-        window.decide(2);
+        window.published(1);
+        window.published(2);
         window.idle(Position(15));
         assert_eq!(window.decided(), Position(10));
         window.push(message(3));
         window.commit(Position(20));
         assert_eq!(window.decided(), Position(10), "message 3 is undecided");
-        window.decide(3);
+        window.published(3);
         assert_eq!(window.decided(), Position(20));
     }
 
@@ -341,7 +347,7 @@ mod tests {
         let mut window = window(&[&[1]]);
         window.idle(Position(50));
         assert_eq!((window.decided(), window.read_to()), (Position(0), Position(50)));
-        window.decide(1);
+        window.published(1);
         assert_eq!(window.decided(), Position(50));
         window.commit(Position(60));
         assert_eq!(window.decided(), Position(60));
@@ -351,9 +357,9 @@ mod tests {
     #[test]
     fn what_is_decided_while_the_position_is_being_stored_is_news() {
         let mut window = window(&[&[1], &[2]]);
-        window.decide(1);
+        window.published(1);
         let stored = window.decided();
-        window.decide(2);
+        window.published(2);
         window.stored();
         assert!(window.has_news(stored));
         assert!(!window.has_news(window.decided()));
@@ -364,9 +370,9 @@ mod tests {
     #[test]
     fn a_verdict_on_a_message_that_is_not_held_changes_nothing() {
         let mut window = window(&[&[1], &[2]]);
-        window.decide(7);
-        window.decide(2);
-        window.decide(2);
+        window.published(7);
+        window.published(2);
+        window.published(2);
         assert_eq!((window.decided(), held(&window)), (Position(0), vec![1]));
     }
 
@@ -420,16 +426,32 @@ mod tests {
     #[test]
     fn what_was_decided_before_an_interruption_is_known_when_it_comes_again() {
         let mut window = window(&[&[1], &[2], &[3]]);
-        window.decide(2);
+        window.published(2);
         window.stored();
-        window.decide(3);
+        window.published(3);
         window.begin(Position(0));
         for row_id in [1, 2, 3] {
             window.push(message(row_id));
             window.commit(Position(row_id as u64 * 10));
         }
         assert_eq!(held(&window), [1]);
-        window.decide(1);
+        window.published(1);
         assert_eq!(window.decided(), Position(30));
+    }
+
+    /// A replica that takes over may lack the adoption, and then the message is the log's again. The table is asked.
+    #[test]
+    fn what_was_adopted_before_an_interruption_is_doubtful_when_it_comes_again() {
+        let mut window = window(&[&[1], &[2]]);
+        window.adopted(1);
+        window.published(2);
+        window.begin(Position(20));
+        for row_id in [1, 2] {
+            window.push(message(row_id));
+            window.commit(Position(row_id as u64 * 10));
+        }
+        assert_eq!(held(&window), [1]);
+        assert!(window.get(1).unwrap().is_doubtful);
+        assert_eq!(window.decided(), Position(0));
     }
 }

@@ -46,6 +46,11 @@ impl MemoryLog {
         self.store.with_log(|log| log.opens_in = takes);
     }
 
+    /// Makes each question for how much the log keeps take this long, as in a database that is overloaded.
+    pub fn measure_slowly(&self, takes: Duration) {
+        self.store.with_log(|log| log.measures_in = takes);
+    }
+
     /// Hides this many of the next messages from those who ask the table for them, as a commit that waits for a standby server is hidden while it is in the log.
     pub fn hide_next(&self, questions: u32) {
         self.store.with_log(|log| log.hidden = questions);
@@ -178,7 +183,8 @@ impl LogReader for MemoryLogReader {
 
     async fn retained(&mut self) -> Result<Retained, StoreError> {
         self.check()?;
-        let bytes = self.store.with_log(|log| log.retained());
+        let (takes, bytes) = self.store.with_log(|log| (log.measures_in, log.retained()));
+        tokio::time::sleep(takes).await;
         Ok(Retained { bytes, safe: None })
     }
 

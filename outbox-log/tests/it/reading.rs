@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::log::{LookRequest, MessageLog as _};
+use outbox_core::testing::conformance::probe::{self, Probe};
 use outbox_core::{Events, FailureClass, NewMessage, OutboxAdmin as _, Selection};
 use outbox_sea_orm::SqlStore;
 
@@ -73,6 +74,15 @@ async fn a_poison_message_halts_its_aggregate_until_it_is_retried() {
             place.broker.clear_faults();
             assert_eq!(store.retry(&Selection::dead_letters()).await.unwrap(), 1);
             while place.rows(1).await < 3 {
+                sleep(10).await;
+            }
+            // The block goes after the last message that stood behind it.
+            let (log, of_three) = (place.log(), [probe::aggregate("3")]);
+            let request = LookRequest {
+                aggregates: &of_three,
+                messages: &[],
+            };
+            while !log.look(request).await.unwrap().first.is_empty() {
                 sleep(10).await;
             }
             place.write(3..4, 2).await;

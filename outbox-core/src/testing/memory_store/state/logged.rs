@@ -37,6 +37,8 @@ pub(in super::super::super) struct Log {
     pub(in super::super::super) hidden: u32,
     /// How long it takes to open the log.
     pub(in super::super::super) opens_in: Duration,
+    /// How long it takes to tell how much the log keeps.
+    pub(in super::super::super) measures_in: Duration,
 }
 
 impl Log {

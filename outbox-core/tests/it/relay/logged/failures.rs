@@ -111,6 +111,36 @@ async fn another_relay_goes_on_when_the_reader_is_gone() {
     logged.assert_balanced();
 }
 
+/// Then each checkpoint takes as long as the time between two.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_keeps_too_much_is_read_on_while_the_database_is_slow() {
+    let logged = Logged::new();
+    let config = LogConfig::default().retained_max(1_000);
+    logged.log.measure_slowly(config.checkpoint_every);
+    let relay = logged.relay_with(quick(), config);
+    let health = relay.health();
+    logged
+        .run(&relay, async {
+            logged.broker.set_down(true);
+            credit(&logged.store, 10, 30);
+            while !health.status().adopts {
+                sleep(100).await;
+            }
+            credit(&logged.store, 10, 30);
+            let read_on = async {
+                while logged.log.stored() < Position(6_000) {
+                    sleep(100).await;
+                }
+            };
+            let read_on = tokio::time::timeout(Duration::from_secs(600), read_on).await;
+            assert!(read_on.is_ok(), "{:?}", health.status());
+            logged.broker.set_down(false);
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}
+
 /// The disk of the database must not fill up because a broker is away.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_keeps_too_much_is_freed_and_the_table_takes_over() {
