@@ -222,7 +222,7 @@ impl OutboxStore for SimStore {
         self.call("acquire", move |_, shared, _| {
             let leases = shared.backend.acquire(owner, ttl, max)?;
             let ttl = shared.wrong.ttl(ttl);
-            shared.checker.acquired(life, &leases, ttl);
+            shared.checker.acquired(life, owner, &leases, ttl);
             Ok(leases)
         })
         .await
@@ -255,7 +255,7 @@ impl OutboxStore for SimStore {
         let life = self.life;
         self.call("leave", move |_, shared, _| {
             shared.backend.leave(owner)?;
-            shared.checker.left(life);
+            shared.checker.left(life, owner);
             Ok(())
         })
         .await

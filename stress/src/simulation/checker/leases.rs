@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use outbox_core::store::Lease;
+use outbox_core::store::{Lease, OwnerId};
 use tokio::time::Instant;
 
 use super::{Account, Checker};
@@ -15,6 +15,8 @@ use crate::simulation::history::{Event, Life};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Granted {
     pub(super) life: Life,
+    /// A drain of a log relay drains the table twice, and is another owner each time.
+    owner: OwnerId,
     epoch: i64,
     expires_at: Instant,
 }
@@ -53,7 +55,7 @@ impl Checker {
         misled.any(|(of, what, until)| *of == life && *what == partition && now < *until)
     }
 
-    pub(in super::super) fn acquired(&mut self, life: Life, leases: &[Lease], ttl: Duration) {
+    pub(in super::super) fn acquired(&mut self, life: Life, owner: OwnerId, leases: &[Lease], ttl: Duration) {
         if leases.is_empty() {
             return;
         }
@@ -83,6 +85,7 @@ impl Checker {
             self.acquired_by[usize::from(lease.partition)] = Some(life);
             self.leases[usize::from(lease.partition)] = Some(Granted {
                 life,
+                owner,
                 epoch: lease.epoch,
                 expires_at,
             });
@@ -167,10 +170,10 @@ impl Checker {
         }
     }
 
-    pub(in super::super) fn left(&mut self, life: Life) {
+    pub(in super::super) fn left(&mut self, life: Life, owner: OwnerId) {
         self.history.note(Event::Left { life });
         for lease in &mut self.leases {
-            *lease = lease.filter(|granted| granted.life != life);
+            *lease = lease.filter(|granted| granted.owner != owner);
         }
     }
 }

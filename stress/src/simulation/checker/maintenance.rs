@@ -119,9 +119,10 @@ impl Checker {
             self.history.note(Event::Purged { no });
             let account = self.account_mut(no);
             account.purged = true;
-            let settled_at = account.settled_at;
-            // The retention of a message of the log counts from its recording.
-            let of_log = account.passed_at.map(|_| account.committed_at);
+            let (settled_at, passed_at) = (account.settled_at, account.passed_at);
+            let recorded = account.draft.copy_of.unwrap_or(no);
+            // The retention of a message of the log counts from its recording, and that of a copy from the recording of its original.
+            let of_log = passed_at.map(|_| self.account(recorded).committed_at);
             let is_old = settled_at
                 .or(of_log)
                 .and_then(|at| at.checked_add(older_than))
