@@ -101,6 +101,8 @@ pub enum StatusArgument {
     Published,
     /// Dead letters.
     Dead,
+    /// To be published from the database's log, or published from it.
+    Logged,
 }
 
 impl From<StatusArgument> for MessageStatus {
@@ -110,6 +112,7 @@ impl From<StatusArgument> for MessageStatus {
             StatusArgument::Waiting => Self::Waiting,
             StatusArgument::Published => Self::Published,
             StatusArgument::Dead => Self::Dead,
+            StatusArgument::Logged => Self::Logged,
         }
     }
 }
