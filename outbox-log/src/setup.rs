@@ -273,7 +273,8 @@ async fn refuse_foreign_slot(db: &DatabaseConnection, names: &Names) -> Result<(
     }
 }
 
-/// Drops the slot, unless it is of another program or database. Waits until the reader has ended. It learns that it has to when it stores its position, or now, if we may end its session.
+/// Drops the slot, unless it is of another program or database. Waits until the reader has ended. It learns that it has to when it stores its position, or now, if
+/// we may end its session.
 async fn drop_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     let until = Instant::now() + READER_ENDS;
     let name = || [names.slot.clone().into()];

@@ -123,7 +123,7 @@ fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     found
 }
 
-/// What it takes, and what it does when it is full.
+/// The bounds of the stream, and what the server does when one is reached.
 fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
     let mut found = Vec::new();
     let mut check = |is_wrong: bool, check, seen: String, needed: String, next: String| {

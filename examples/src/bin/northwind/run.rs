@@ -155,7 +155,7 @@ async fn run_on(
     Ok(Some(ledger))
 }
 
-/// Takes the logs down, of which some may not have been set up. Nothing reads them any more.
+/// Takes the logs down, once the relays that read them have ended. A log that was not set up is left out.
 async fn drop_logs(setup: &Setup) -> Result<(), Failure> {
     for part in Part::ALL.into_iter().filter(|part| setup.has_log(*part)) {
         let db = connect(setup.database, setup.url(part), 2).await?;
