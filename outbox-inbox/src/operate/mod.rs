@@ -12,6 +12,7 @@ mod rounds;
 mod rows;
 pub(crate) mod watch;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use sea_orm::{DatabaseConnection, DbErr};
 use tokio_util::sync::CancellationToken;
 
 use crate::dedup::sql::InboxSql;
+use crate::pauses::PausedConsumers;
 use crate::router::Router;
 
 pub use plan::{Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan, Replayed, Unremembered};
@@ -129,6 +131,41 @@ impl<S: Subscriber> Consumers<S> {
             dead_letters_marked,
             paused: pause.map(|pause| pause.reason),
         })
+    }
+
+    /// As [`Self::lag`], for these consumers and for those that are paused, by their names. However many there are, the database is asked twice: for the pauses,
+    /// and for the dead letters of all.
+    ///
+    /// # Errors
+    ///
+    /// The broker's or the database's error; [`ConsumersError::Name`].
+    pub async fn lags(
+        &self,
+        consumers: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Result<BTreeMap<String, ConsumerLag>, ConsumersError> {
+        let paused = PausedConsumers::new(self.db.clone()).with_names(self.names.clone());
+        let mut reasons: BTreeMap<String, String> = BTreeMap::new();
+        for paused in paused.list().await? {
+            reasons.insert(paused.consumer, paused.reason);
+        }
+        let mut names: BTreeSet<String> = consumers.into_iter().map(Into::into).collect();
+        names.extend(reasons.keys().cloned());
+        for name in &names {
+            check_name(name)?;
+        }
+        let names: Vec<String> = names.into_iter().collect();
+        let letters = rows::letters_of(&self.db, &self.sql(), &names).await?;
+        let mut lags = BTreeMap::new();
+        for (name, (open, marked)) in names.into_iter().zip(letters) {
+            let lag = ConsumerLag {
+                on_stream: self.subscriber.standing(&name).await?,
+                dead_letters_open: open,
+                dead_letters_marked: marked,
+                paused: reasons.remove(&name),
+            };
+            lags.insert(name, lag);
+        }
+        Ok(lags)
     }
 
     /// Keeps the gauges of these consumers current until `stop` (feature `metrics`), whether or not any process handles their messages: `inbox_undelivered`,

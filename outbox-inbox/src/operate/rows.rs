@@ -80,6 +80,45 @@ pub(super) async fn letters(
     Ok((open, marked))
 }
 
+/// Consumers per statement of [`letters_of`].
+const CONSUMERS_MAX: usize = 100;
+
+/// As [`letters`], for each of these consumers, in one statement for each hundred of them.
+pub(super) async fn letters_of(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    consumers: &[String],
+) -> Result<Vec<(u64, u64)>, DbErr> {
+    let mut letters = vec![(0, 0); consumers.len()];
+    for (chunk, letters) in consumers
+        .chunks(CONSUMERS_MAX)
+        .zip(letters.chunks_mut(CONSUMERS_MAX))
+    {
+        let mut sql = inbox.sql(String::new());
+        for (place, consumer) in chunk.iter().enumerate() {
+            let all = if place == 0 { "" } else { " UNION ALL " };
+            sql.push(&format!(
+                "{all}SELECT {place} AS place, status, count(*) AS letters FROM (SELECT status FROM {} WHERE consumer = ",
+                inbox.dead_letters()
+            ));
+            sql.bind(inbox.key(consumer)).push(&format!(
+                " LIMIT {LETTERS_MAX}) AS first_ones_{place} GROUP BY status"
+            ));
+        }
+        for row in db.query_all_raw(sql.statement()).await? {
+            let place = usize::try_from(row.try_get::<i32>("", "place")?).unwrap_or_default();
+            let count = count(&row, "letters")?;
+            if let Some((open, marked)) = letters.get_mut(place) {
+                match row.try_get::<i16>("", "status")? {
+                    0 => *open = count,
+                    _ => *marked += count,
+                }
+            }
+        }
+    }
+    Ok(letters)
+}
+
 fn count(row: &QueryResult, column: &str) -> Result<u64, DbErr> {
     Ok(u64::try_from(row.try_get::<i64>("", column)?).unwrap_or_default())
 }

@@ -37,6 +37,19 @@ async fn a_consumer_that_stands_still_tells_how_far_it_is_behind(test: TestDb) {
     assert!(on_stream.oldest_age.is_some());
     assert_eq!((behind.dead_letters_open, behind.dead_letters_marked), (0, 1));
     assert_eq!(behind.paused.as_deref(), Some("stocktaking"));
+    // Paused ones are told of unasked; one that nobody knows has nothing.
+    let all = consumers.lags(["nobody"]).await.unwrap();
+    assert_eq!(all.keys().collect::<Vec<_>>(), ["books", "nobody"]);
+    assert_eq!(
+        (all["books"].dead_letters_open, all["books"].dead_letters_marked),
+        (0, 1)
+    );
+    assert_eq!(all["books"].paused.as_deref(), Some("stocktaking"));
+    let nobody = &all["nobody"];
+    assert_eq!(
+        (&nobody.on_stream, nobody.dead_letters_open, &nobody.paused),
+        (&None, 0, &None)
+    );
     let wrong = consumers.lag("no name").await.unwrap_err();
     assert!(matches!(wrong, ConsumersError::Name(_)), "{wrong}");
 }
