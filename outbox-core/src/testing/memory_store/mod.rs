@@ -213,6 +213,12 @@ impl MemoryStore {
         }
     }
 
+    /// The calls that were made so far, those that failed included: what a database would have had to answer.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.lock().faults.calls
+    }
+
     /// Makes the relay's next `calls` calls fail without effect, as an unreachable database does.
     pub fn fail_next(&self, calls: usize) {
         self.lock().faults.fail_next = calls;
@@ -302,6 +308,7 @@ impl MemoryStore {
             source: Box::from(reason),
         };
         let mut state = self.lock();
+        state.faults.calls += 1;
         if state.faults.down || take_one(&mut state.faults.fail_next) {
             return Err(failed("injected fault: the store cannot be reached"));
         }

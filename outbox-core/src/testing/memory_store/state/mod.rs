@@ -50,6 +50,8 @@ pub(super) struct Faults {
     pub(super) down: bool,
     /// Messages whose verdicts are refused.
     pub(super) refused: HashSet<MessageId>,
+    /// Calls that were made so far.
+    pub(super) calls: u64,
 }
 
 #[derive(Debug, Clone)]
