@@ -107,3 +107,19 @@ pub async fn consumer<S: Subscriber>(
     let lag = consumers.lag(name).await?;
     Ok(ConsumerRow::new(name, lag))
 }
+
+/// Says how each of these consumers stands, and each one that is paused, by their names. The database is asked twice.
+///
+/// # Errors
+///
+/// [`ConsumersError`].
+pub async fn consumers<S: Subscriber>(
+    consumers: &Consumers<S>,
+    names: impl IntoIterator<Item = String>,
+) -> Result<Vec<ConsumerRow>, ConsumersError> {
+    let lags = consumers.lags(names).await?;
+    Ok(lags
+        .into_iter()
+        .map(|(name, lag)| ConsumerRow::new(&name, lag))
+        .collect())
+}

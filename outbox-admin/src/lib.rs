@@ -9,10 +9,11 @@
 //! | which messages are there, and what is in one? | [`list`], [`show`] |
 //! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
-//! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`] |
+//! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`], [`follow_ups`] |
+//! | can it wait until morning? | [`forecast`](fn@forecast) |
 //! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
-//! | how far is a consumer behind? | [`consumer`] |
+//! | how far is a consumer behind? | [`consumer`], [`consumers`](fn@consumers) |
 //! | do database, stream, consumers and settings fit together? | [`doctor`] |
 //! | which rights does each part need? | [`rights`] |
 //! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
@@ -29,6 +30,8 @@
 mod change;
 mod consumers;
 pub mod doctor;
+mod follow_ups;
+mod forecast;
 mod forget;
 mod letter_groups;
 mod letters;
@@ -47,7 +50,9 @@ pub use change::{
     Applied, Change, ErrorCount, PREVIEW_MAX, Preview, ResumePreview, apply, apply_resume, preview,
     preview_resume,
 };
-pub use consumers::{ConsumerRow, consumer};
+pub use consumers::{ConsumerRow, consumer, consumers};
+pub use follow_ups::follow_ups;
+pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use letter_groups::{LetterGroup, group_letters};
 pub use letters::{
@@ -57,6 +62,6 @@ pub use letters::{
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
-pub use timeline::{Effect, EffectOutcome, EffectRow, Timeline, TimelineEvent, effects, timeline};
+pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects, timeline};
 pub use why::{Cause, Explanation, Finding, why_aggregate, why_message};
 pub use words::quoted;

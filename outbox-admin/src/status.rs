@@ -85,7 +85,7 @@ impl Status {
     }
 }
 
-/// Counts of what is not published; each stops at 1,000,000.
+/// Counts of what is not published; each stops at 100,000.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct BacklogCounts {

@@ -1,4 +1,4 @@
-//! What became of the events of an aggregate: recorded, published, on the stream, and what each consumer has made of them.
+//! What became of the events of an aggregate: recorded, published, on the stream, what each consumer has made of them, and what followed.
 //!
 //! Invariants: bounded, by the events that are asked for; rows of inboxes are read by their key. Not here: why one does not arrive, see [`why_aggregate`](crate::why_aggregate).
 
@@ -42,6 +42,8 @@ pub struct TimelineEvent {
     /// The event; a copy has the same.
     #[serde(serialize_with = "serial::text")]
     pub event_id: EventId,
+    /// The place in lists: later rows have larger ones.
+    pub row_id: i64,
     /// Its number within the aggregate.
     pub sequence: Option<u64>,
     /// The event type.
@@ -61,6 +63,8 @@ pub struct TimelineEvent {
     pub stream_sequence: Option<u64>,
     /// What consumers have made of it.
     pub effects: Vec<Effect>,
+    /// What their handlers have recorded because of it; see [`follow_ups`](crate::follow_ups).
+    pub follow_ups: Vec<FollowUp>,
 }
 
 /// What a consumer has made of an event.
@@ -111,6 +115,26 @@ impl EffectOutcome {
     }
 }
 
+/// An event that a handler has recorded because of another one, in the same outbox.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct FollowUp {
+    /// The message.
+    #[serde(serialize_with = "serial::text")]
+    pub id: MessageId,
+    /// Type of its aggregate.
+    pub aggregate_type: String,
+    /// Id of its aggregate.
+    pub aggregate_id: String,
+    /// Its number within the aggregate.
+    pub sequence: Option<u64>,
+    /// The event type.
+    pub event_type: String,
+    /// When it was recorded.
+    #[serde(serialize_with = "serial::time")]
+    pub recorded_at: OffsetDateTime,
+}
+
 /// A row of an inbox.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -133,6 +157,23 @@ pub async fn timeline(
     selection: Selection,
     limit: NonZeroU32,
 ) -> Result<Timeline, StoreError> {
+    let mut timeline = list_events(store, aggregate, selection, limit).await?;
+    for place in 0..timeline.events.len() {
+        if let Some(message) = to_locate(store, &timeline, place).await? {
+            let found = locate(&message).await;
+            timeline.located(place, found);
+        }
+    }
+    Ok(timeline)
+}
+
+/// The events as the outbox has them, without their places on the stream.
+pub(crate) async fn list_events(
+    store: &impl OutboxReader,
+    aggregate: &Aggregate,
+    selection: Selection,
+    limit: NonZeroU32,
+) -> Result<Timeline, StoreError> {
     let head = store.head(aggregate).await?;
     let mut listed = store
         .list(&selection.aggregate(aggregate), limit.saturating_add(1))
@@ -140,51 +181,62 @@ pub async fn timeline(
     let most = usize::try_from(limit.get()).unwrap_or(usize::MAX);
     let is_complete = listed.len() <= most;
     listed.truncate(most);
-    let (mut events, mut unseen) = (Vec::new(), Vec::new());
-    for stored in listed {
-        let mut stream_sequence = None;
-        let was_published = matches!(stored.status, MessageStatus::Published | MessageStatus::Logged);
-        // One error says enough about the broker.
-        if was_published
-            && unseen.is_empty()
-            && let Some(found) = store.find(stored.id).await?
-            && let Ok(message) = &found.message
-        {
-            match locate(message).await {
-                Ok(found) => stream_sequence = found,
-                Err(error) => unseen.push(format!("the stream: {error}")),
-            }
-        }
-        events.push(TimelineEvent::new(stored, stream_sequence));
-    }
     Ok(Timeline {
         aggregate_type: aggregate.aggregate_type.clone(),
         aggregate_id: aggregate.id.clone(),
         last_sequence: head.map(|head| head.last_sequence),
-        events,
+        events: listed.into_iter().map(TimelineEvent::new).collect(),
         is_complete,
-        unseen,
+        unseen: Vec::new(),
     })
 }
 
+/// The message of an event that the stream is to be asked about. One error says enough about the broker: after it, there is none.
+pub(crate) async fn to_locate(
+    store: &impl OutboxReader,
+    timeline: &Timeline,
+    place: usize,
+) -> Result<Option<Message>, StoreError> {
+    let Some(event) = timeline.events.get(place) else {
+        return Ok(None);
+    };
+    let was_published = matches!(event.status, MessageStatus::Published | MessageStatus::Logged);
+    if !was_published || !timeline.unseen.is_empty() {
+        return Ok(None);
+    }
+    let found = store.find(event.id).await?;
+    Ok(found.and_then(|found| found.message.ok()))
+}
+
 impl TimelineEvent {
-    fn new(stored: StoredMessage, stream_sequence: Option<u64>) -> Self {
+    fn new(stored: StoredMessage) -> Self {
         Self {
             id: stored.id,
             event_id: stored.event_id,
+            row_id: stored.row_id,
             sequence: stored.sequence,
             event_type: stored.event_type,
             status: stored.status,
             error: stored.error,
             recorded_at: stored.created_at,
             published_at: stored.published_at,
-            stream_sequence,
+            stream_sequence: None,
             effects: Vec::new(),
+            follow_ups: Vec::new(),
         }
     }
 }
 
 impl Timeline {
+    /// Notes what the stream has answered about an event.
+    pub(crate) fn located(&mut self, place: usize, found: Result<Option<u64>, String>) {
+        match (found, self.events.get_mut(place)) {
+            (Ok(found), Some(event)) => event.stream_sequence = found,
+            (Ok(_), None) => {}
+            (Err(error), _) => self.unseen.push(format!("the stream: {error}")),
+        }
+    }
+
     /// Adds what the inboxes say. `floors` are the consumers of the stream, each with the stream sequence up to which it has acknowledged everything.
     pub fn join(&mut self, rows: &[EffectRow], floors: &[(String, u64)]) {
         for event in &mut self.events {

@@ -1,10 +1,24 @@
-//! Numbers in sentences, and names in commands.
+//! Numbers and times in sentences, and names in commands.
+
+use std::time::Duration;
 
 /// `1 message`, `2 messages`.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     match count {
         1 => format!("1 {one}"),
         count => format!("{count} {many}"),
+    }
+}
+
+/// A duration as people say it, with one unit.
+pub(crate) fn in_words(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0 => format!("{} ms", duration.as_millis()),
+        1..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
+        7200..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
     }
 }
 

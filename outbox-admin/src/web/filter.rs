@@ -44,6 +44,9 @@ impl Filter {
     }
 
     pub(super) fn selection(&self) -> Result<Selection, Problem> {
+        for (_, value) in self.fields() {
+            storable(value)?;
+        }
         let mut selection = match given(&self.id) {
             Some(id) => Selection::id(message_id(id)?),
             None => Selection::all(),
@@ -66,14 +69,27 @@ impl Filter {
         if let Some(until) = given(&self.until) {
             selection = selection.recorded_until(time(until)?);
         }
-        if let Some(after) = given(&self.after) {
-            let row_id = after.parse();
-            let row_id =
-                row_id.map_err(|_| Problem::Malformed("`after` is no row id; it is a number".to_owned()))?;
-            selection = selection.after(row_id);
-        }
-        Ok(selection)
+        after(selection, &self.after)
     }
+}
+
+/// A selection that begins behind a row.
+pub(super) fn after(selection: Selection, after: &str) -> Result<Selection, Problem> {
+    let Some(after) = given(after) else {
+        return Ok(selection);
+    };
+    let row_id = after.parse();
+    let malformed = |_| Problem::Malformed("`after` is no row id; it is a number".to_owned());
+    Ok(selection.after(row_id.map_err(malformed)?))
+}
+
+/// No outbox holds a text with this character, and PostgreSQL fails when it is asked for one.
+pub(super) fn storable(text: &str) -> Result<(), Problem> {
+    if text.contains('\0') {
+        let what = "the address holds the character NUL (`%00`), which no name has; leave it out";
+        return Err(Problem::Malformed(what.to_owned()));
+    }
+    Ok(())
 }
 
 /// A field that was filled in.
@@ -89,6 +105,7 @@ pub(super) fn message_id(text: &str) -> Result<MessageId, Problem> {
 }
 
 pub(super) fn aggregate(text: &str) -> Result<Aggregate, Problem> {
+    storable(text)?;
     match text.split_once('/') {
         Some((aggregate_type, id)) if !aggregate_type.is_empty() && !id.is_empty() => {
             Ok(Aggregate::new(aggregate_type, id))

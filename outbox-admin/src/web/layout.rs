@@ -1,23 +1,56 @@
 //! The frame of all pages, and the pieces that several have.
 
-use std::time::Duration;
-
 use maud::{DOCTYPE, Markup, html};
+use outbox_core::MessageStatus;
 use time::macros::format_description;
 use time::{OffsetDateTime, UtcOffset};
 
 use super::visit::{Page, Visit};
+pub(super) use crate::words::in_words as duration;
 use crate::{Reason, State};
 
 /// The pages that the menu names.
-const MENU: [(&str, &str); 6] = [
+const MENU: &[(&str, &str)] = &[
     ("/", "Overview"),
     ("/messages", "Messages"),
     ("/blocked", "Blocked"),
     ("/dead-letters", "Dead letters"),
     ("/consumers", "Consumers"),
     ("/relays", "Relays"),
+    ("/doctor", "Doctor"),
 ];
+
+/// The colour beside the name of an outbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Colour {
+    /// The default.
+    #[default]
+    Blue,
+    /// For example for tests.
+    Green,
+    /// For example for a rehearsal.
+    Amber,
+    /// For example for production.
+    Red,
+    /// Free for anything.
+    Violet,
+    /// Free for anything.
+    Grey,
+}
+
+impl Colour {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Blue => "blue",
+            Self::Green => "green",
+            Self::Amber => "amber",
+            Self::Red => "red",
+            Self::Violet => "violet",
+            Self::Grey => "grey",
+        }
+    }
+}
 
 /// A page in its frame.
 pub(super) fn page(visit: &Visit, page: &Page) -> Markup {
@@ -37,13 +70,13 @@ pub(super) fn page(visit: &Visit, page: &Page) -> Markup {
                     noscript { meta http-equiv="refresh" content="10"; }
                 }
             }
-            body data-live=[page.is_live.then(|| visit.link("/live", &[]))] {
+            body class={ "colour-" (visit.app.colour.as_str()) } data-live=[page.is_live.then(|| visit.link("/live", &[]))] {
                 a.skip href="#content" { "Skip to the content" }
                 header {
-                    strong.name { (name) }
+                    a.name href=(visit.link("/", &[])) { span.mark aria-hidden="true" {} (name) }
                     nav aria-label="Pages" {
                         @for (path, title) in MENU {
-                            a href=(visit.link(path, &[])) aria-current=[(visit.path == path).then_some("page")] { (title) }
+                            a href=(visit.link(path, &[])) aria-current=[(visit.path == *path).then_some("page")] { (title) }
                         }
                     }
                     span.who { (visit.access.user()) " (" (visit.access.role().as_str()) ")" }
@@ -80,6 +113,8 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
     let words: Vec<&str> = command.split(' ').collect();
     let link = match words.as_slice() {
         ["outbox", "blocked", ..] => Some(visit.link("/blocked", &[])),
+        ["outbox", "doctor"] => Some(visit.link("/doctor", &[])),
+        ["outbox", "consumers", "lag", _] => Some(visit.link("/consumers", &[])),
         ["outbox", "relays" | "partitions"] => Some(visit.link("/relays", &[])),
         ["outbox", "list", "--status", status] => Some(visit.link("/messages", &[("status", status)])),
         ["outbox", "consumers", "list"] => Some(visit.link("/consumers", &[])),
@@ -103,31 +138,40 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
     }
 }
 
-/// A link to an aggregate.
+/// A link to an aggregate, and one to its timeline.
 pub(super) fn aggregate(visit: &Visit, aggregate_type: &str, id: &str) -> Markup {
     let name = format!("{aggregate_type}/{id}");
-    html! { a href=(visit.link("/aggregate", &[("of", &name)])) { (name) } }
+    html! {
+        a href=(visit.link("/aggregate", &[("of", &name)])) { (name) }
+        " "
+        a.aside href=(visit.link("/timeline", &[("of", &name)])) aria-label={ "Timeline of " (name) } { "timeline" }
+    }
+}
+
+/// The status of a message as a word with a colour.
+pub(super) fn status(status: MessageStatus) -> Markup {
+    let class = match status {
+        MessageStatus::Dead => "stuck",
+        MessageStatus::Waiting => "degraded",
+        MessageStatus::Published | MessageStatus::Logged => "well",
+        MessageStatus::Pending => "idle",
+    };
+    html! { span class={ "state " (class) } { (status.as_str()) } }
 }
 
 /// A time in UTC, to the second.
 pub(super) fn time(time: OffsetDateTime) -> Markup {
-    let form = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
-    let text = time.to_offset(UtcOffset::UTC).format(&form);
-    // A year that has no four digits only comes from a damaged row.
-    let text = text.unwrap_or_else(|_| time.to_string());
-    html! { time datetime=(text.replace(' ', "T") + "Z") { (text) } }
+    let machine = time_text(time);
+    let text = machine.replacen('T', " ", 1).trim_end_matches('Z').to_owned();
+    html! { time datetime=(machine) { (text) } }
 }
 
-/// A duration as people say it.
-pub(super) fn duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match seconds {
-        0 => format!("{} ms", duration.as_millis()),
-        1..=119 => format!("{seconds} s"),
-        120..=7199 => format!("{} min", seconds / 60),
-        7200..=172_799 => format!("{} h", seconds / 3600),
-        _ => format!("{} d", seconds / 86_400),
-    }
+/// The same as programs read it.
+pub(super) fn time_text(time: OffsetDateTime) -> String {
+    let form = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]Z");
+    let text = time.to_offset(UtcOffset::UTC).format(&form);
+    // A year that has no four digits only comes from a damaged row.
+    text.unwrap_or_else(|_| time.to_string())
 }
 
 /// A value that may be missing.

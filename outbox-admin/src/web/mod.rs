@@ -28,13 +28,17 @@
 mod access;
 mod answer;
 mod assets;
+mod chart;
+mod examiner;
 mod filter;
 mod guard;
+mod history;
 mod layout;
 mod pages;
 mod sampler;
 mod source;
 mod token;
+mod trace;
 mod visit;
 
 use std::fmt;
@@ -47,11 +51,14 @@ use outbox_core::{OutboxReader, SensitiveFields};
 use outbox_inbox::DeadLetters;
 
 pub use access::{Access, Role};
-pub use source::StreamView;
+pub use source::{Examination, InboxView, StreamView};
 
+use examiner::Examiner;
+pub use layout::Colour;
 use sampler::Sampler;
 use source::{NoStream, Outbox, Over};
 use token::Tokens;
+pub use trace::{TraceLink, TraceLinkError};
 use visit::Problem;
 
 /// How long an answer of the database is waited for, unless the application says otherwise.
@@ -70,6 +77,9 @@ pub(crate) struct App {
     stream: Arc<dyn StreamView>,
     letters: Option<DeadLetters>,
     shown: SensitiveFields,
+    traces: Option<TraceLink>,
+    colour: Colour,
+    examiner: Examiner,
     timeout: Duration,
     tokens: Tokens,
     sampler: Sampler,
@@ -93,6 +103,9 @@ impl Dashboard {
             stream: Arc::new(NoStream),
             letters: None,
             shown: SensitiveFields::linked(),
+            traces: None,
+            colour: Colour::default(),
+            examiner: Examiner::default(),
             timeout: TIMEOUT,
             tokens: Tokens::new(),
             sampler: Sampler::default(),
@@ -123,6 +136,18 @@ impl Dashboard {
         self
     }
 
+    /// Links messages to their traces.
+    pub fn with_traces(mut self, traces: TraceLink) -> Self {
+        self.0.traces = Some(traces);
+        self
+    }
+
+    /// The colour beside the name on each page, so that nobody takes one outbox for another. Default: [`Colour::Blue`].
+    pub fn with_colour(mut self, colour: Colour) -> Self {
+        self.0.colour = colour;
+        self
+    }
+
     /// How long an answer of the database is waited for. Default: five seconds. A change is waited for until it ends.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.0.timeout = timeout;
@@ -136,8 +161,11 @@ impl Dashboard {
         self
     }
 
-    /// The pages.
+    /// The pages. Called within a Tokio runtime, they sample the outbox each ten seconds from now on, whoever looks, until the router is dropped: so
+    /// that the charts of the overview have something to show. Otherwise they sample while somebody looks.
     pub fn router(self) -> Router {
+        let app = Arc::new(self.0);
+        sampler::keep_on(&app);
         Router::new()
             .route("/", get(pages::overview::get))
             .route("/overview.json", get(pages::overview::get))
@@ -147,6 +175,10 @@ impl Dashboard {
             .route("/messages/{id}", get(pages::messages::one))
             .route("/aggregate", get(pages::aggregate::get))
             .route("/aggregate.json", get(pages::aggregate::get))
+            .route("/timeline", get(pages::timeline::get))
+            .route("/timeline.json", get(pages::timeline::get))
+            .route("/doctor", get(pages::doctor::get))
+            .route("/doctor.json", get(pages::doctor::get))
             .route("/blocked", get(pages::relays::blocked))
             .route("/blocked.json", get(pages::relays::blocked))
             .route("/dead-letters", get(pages::letters::list))
@@ -166,7 +198,7 @@ impl Dashboard {
             )
             .route("/assets/{name}", get(assets::get))
             .fallback(pages::nothing)
-            .with_state(Arc::new(self.0))
+            .with_state(app)
             .layer(axum::middleware::from_fn(guard::guard))
     }
 }

@@ -6,35 +6,50 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use outbox_core::store::BACKLOG_COUNT_MAX;
+use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::App;
+use super::history::{History, Point, STEP};
 use super::visit::Problem;
 use crate::serial;
-use crate::{BrokerCheck, ConsumerRow, Status};
+use crate::{BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, Seen, Status, StreamUse};
 
 /// How long a sample of the outbox is shown. Each costs three statements.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 
-/// How long a look at the stream and at its consumers is shown. Each consumer costs two statements.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// How long a look at the stream and at its consumers is shown. The consumers cost two statements, however many there are.
+const LOOK_EVERY: Duration = STEP;
 
 /// What pages show live.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Sample {
     /// How the outbox stands.
     pub(super) status: Status,
-    /// The consumers of the stream, or why they are not known.
-    pub(super) consumers: Result<Vec<ConsumerRow>, String>,
+    /// The consumers of the stream; empty if they are not known.
+    pub(super) consumers: Vec<ConsumerRow>,
+    /// Why they are not known.
+    pub(super) consumers_error: Option<String>,
+    /// How the stream is filled, if it is known.
+    pub(super) stream: Option<StreamUse>,
+    /// What is to come, if it goes on like this.
+    pub(super) forecast: Forecast,
+    /// The last hour, oldest first, as far as this process has seen it.
+    #[serde(serialize_with = "points")]
+    pub(super) history: Arc<[Point]>,
     /// When it was read, by the clock of this machine.
     #[serde(serialize_with = "serial::time")]
     pub(super) sampled_at: OffsetDateTime,
     /// Counts the samples of this process.
     #[serde(skip)]
     pub(super) number: u64,
+}
+
+fn points<S: Serializer>(points: &Arc<[Point]>, to: S) -> Result<S::Ok, S::Error> {
+    points[..].serialize(to)
 }
 
 /// A value and the time at which it was read.
@@ -45,13 +60,33 @@ type Kept<T> = Mutex<Option<(Instant, T)>>;
 struct Look {
     broker: BrokerCheck,
     consumers: Result<Vec<ConsumerRow>, String>,
+    stream: Option<StreamUse>,
+    /// Whether it was made just now.
+    is_new: bool,
 }
 
-/// The last sample.
+/// The last sample, and what was seen before.
 #[derive(Debug, Default)]
 pub(super) struct Sampler {
     sample: Kept<Result<Arc<Sample>, Problem>>,
     look: Kept<Look>,
+    history: Mutex<History>,
+}
+
+/// Samples from now on, whoever looks, for as long as there are pages. Without a runtime it does nothing.
+pub(super) fn keep_on(app: &Arc<App>) {
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        return;
+    };
+    let app = Arc::downgrade(app);
+    runtime.spawn(async move {
+        while let Some(app) = app.upgrade() {
+            // An error is shown to whoever looks.
+            let _ = latest(&app).await;
+            drop(app);
+            tokio::time::sleep(STEP).await;
+        }
+    });
 }
 
 /// The sample of now: the last one, or another one if that is too old.
@@ -79,16 +114,42 @@ async fn sample(app: &App) -> Result<Arc<Sample>, Problem> {
     }
     let look = look(app).await;
     let status = app.ask(app.outbox.status(&look.broker)).await;
-    let sample = status.map(|status| {
-        Arc::new(Sample {
-            status,
-            consumers: look.consumers,
-            sampled_at: OffsetDateTime::now_utc(),
-            number,
-        })
-    });
+    let sampled_at = OffsetDateTime::now_utc();
+    let sample = match status {
+        Ok(status) => {
+            let mut history = app.sampler.history.lock().await;
+            if look.is_new {
+                history.add(sampled_at, seen(&status, &look));
+            }
+            let (consumers, consumers_error) = match look.consumers {
+                Ok(consumers) => (consumers, None),
+                Err(error) => (Vec::new(), Some(error)),
+            };
+            Ok(Arc::new(Sample {
+                status,
+                consumers,
+                consumers_error,
+                stream: look.stream,
+                forecast: history.forecast(),
+                history: history.points(),
+                sampled_at,
+                number,
+            }))
+        }
+        Err(problem) => Err(problem),
+    };
     *kept = Some((Instant::now(), sample.clone()));
     sample
+}
+
+fn seen(status: &Status, look: &Look) -> Seen {
+    let pending = status.backlog.pending;
+    let consumers = look.consumers.iter().flatten();
+    Seen {
+        pending: Some((pending, pending < BACKLOG_COUNT_MAX)),
+        stream: look.stream.clone(),
+        consumers: consumers.filter_map(ConsumerSeen::of).collect(),
+    }
 }
 
 /// What is known of the stream. It is only called while the sample is locked.
@@ -97,16 +158,23 @@ async fn look(app: &App) -> Look {
     if let Some((at, look)) = &*kept
         && at.elapsed() < LOOK_EVERY
     {
-        return look.clone();
+        return Look {
+            is_new: false,
+            ..look.clone()
+        };
     }
     let silent = || format!("no answer within {:?}", app.timeout);
-    let (broker, consumers) = tokio::join!(
+    let (broker, consumers, filled) = tokio::join!(
         tokio::time::timeout(app.timeout, app.stream.broker()),
         tokio::time::timeout(app.timeout, app.stream.consumers()),
+        tokio::time::timeout(app.timeout, app.stream.filled()),
     );
     let look = Look {
         broker: broker.unwrap_or_else(|_| BrokerCheck::Failed(silent())),
         consumers: consumers.unwrap_or_else(|_| Err(silent())),
+        // What is wrong with the stream, the check of the broker says.
+        stream: filled.ok().and_then(Result::ok).flatten(),
+        is_new: true,
     };
     *kept = Some((Instant::now(), look.clone()));
     look

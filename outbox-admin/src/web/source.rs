@@ -5,13 +5,36 @@
 use std::num::NonZeroU32;
 
 use async_trait::async_trait;
-use outbox_core::{Aggregate, Message, MessageId, OutboxReader, Selection, SensitiveFields, StoreError};
-
-use crate::why;
-use crate::{
-    Applied, BlockedRow, BrokerCheck, Change, ConsumerRow, Explanation, MessageDetail, MessageRow,
-    PartitionRow, Preview, RelayRow, ResumePreview, Status,
+use outbox_core::{
+    Aggregate, EventId, Message, MessageId, OutboxReader, Selection, SensitiveFields, StoreError,
 };
+
+use crate::doctor::Diagnosis;
+use crate::{
+    Applied, BlockedRow, BrokerCheck, Change, ConsumerRow, EffectRow, Explanation, MessageDetail, MessageRow,
+    PartitionRow, Preview, RelayRow, ResumePreview, Status, StreamUse, Timeline,
+};
+use crate::{timeline, why};
+
+/// What the inboxes of a stream's consumers say about events.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct InboxView {
+    /// Their rows.
+    pub rows: Vec<EffectRow>,
+    /// The consumers of the stream, each with the stream sequence up to which it has acknowledged everything.
+    pub floors: Vec<(String, u64)>,
+    /// What could not be looked at, for people.
+    pub unseen: Vec<String>,
+}
+
+/// What the checks of [`doctor`](crate::doctor) have found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Examination {
+    /// What does not fit.
+    pub findings: Vec<Diagnosis>,
+    /// What could not be looked at, for people.
+    pub unseen: Vec<String>,
+}
 
 /// What a dashboard can find out about the stream of its outbox. Each answer is bounded in time by the implementation, and by the dashboard once more.
 #[async_trait]
@@ -29,6 +52,21 @@ pub trait StreamView: Send + Sync + 'static {
     /// The consumers of the stream. The error is for people.
     async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {
         Ok(Vec::new())
+    }
+
+    /// How the stream is filled, asked each two seconds while somebody looks; `None` if it is not known. The error is for people.
+    async fn filled(&self) -> Result<Option<StreamUse>, String> {
+        Ok(None)
+    }
+
+    /// What the inboxes of the stream's consumers say about these events. The error is for people.
+    async fn inboxes(&self, _events: &[EventId]) -> Result<InboxView, String> {
+        Err("this dashboard does not know the inboxes".to_owned())
+    }
+
+    /// Examines database, stream, consumers and settings together, at most twice a minute. The error is for people.
+    async fn examine(&self) -> Result<Examination, String> {
+        Err("this dashboard was not told how to examine its servers; `outbox doctor` does it".to_owned())
     }
 }
 
@@ -56,6 +94,13 @@ pub(super) trait Outbox: Send + Sync {
         shown: Option<&SensitiveFields>,
     ) -> Result<Option<MessageDetail>, StoreError>;
     async fn why(&self, stream: &dyn StreamView, subject: &Subject) -> Result<Explanation, StoreError>;
+    async fn timeline(
+        &self,
+        stream: &dyn StreamView,
+        aggregate: &Aggregate,
+        selection: Selection,
+        limit: NonZeroU32,
+    ) -> Result<Timeline, StoreError>;
     async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedRow>, StoreError>;
     async fn relays(&self) -> Result<Vec<RelayRow>, StoreError>;
     async fn partitions(&self) -> Result<Vec<PartitionRow>, StoreError>;
@@ -97,6 +142,37 @@ impl<S: OutboxReader + Send + Sync> Outbox for Over<S> {
             open.locate(found);
         }
         Ok(open.explain())
+    }
+
+    async fn timeline(
+        &self,
+        stream: &dyn StreamView,
+        aggregate: &Aggregate,
+        selection: Selection,
+        limit: NonZeroU32,
+    ) -> Result<Timeline, StoreError> {
+        let mut timeline = timeline::list_events(&self.0, aggregate, selection, limit).await?;
+        for place in 0..timeline.events.len() {
+            if let Some(message) = timeline::to_locate(&self.0, &timeline, place).await? {
+                let found = stream.locate(&message).await;
+                timeline.located(place, found);
+            }
+        }
+        let is_on_stream = timeline
+            .events
+            .iter()
+            .any(|event| event.stream_sequence.is_some());
+        if is_on_stream {
+            match stream.inboxes(&timeline.event_ids()).await {
+                Ok(view) => {
+                    timeline.join(&view.rows, &view.floors);
+                    timeline.unseen.extend(view.unseen);
+                }
+                Err(error) => timeline.unseen.push(format!("inboxes: {error}")),
+            }
+            crate::follow_ups(&self.0, &mut timeline).await?;
+        }
+        Ok(timeline)
     }
 
     async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedRow>, StoreError> {

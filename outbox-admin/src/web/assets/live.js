@@ -2,6 +2,7 @@
 "use strict";
 (() => {
   const events = new EventSource(document.body.dataset.live);
+  let samples = 0;
   events.addEventListener("sample", (event) => {
     const values = JSON.parse(event.data);
     for (const element of document.querySelectorAll("[data-value]")) {
@@ -14,5 +15,18 @@
     // What is wrong is a list with links: it is made by the server only.
     const shown = document.body.querySelector("[data-reasons]");
     if (shown && shown.dataset.reasons !== values.reasons) window.location.reload();
+    // So are the charts. The server has them ready, and asks nobody for them.
+    samples += 1;
+    if (samples % 5 === 0) refresh();
   });
+  async function refresh() {
+    const old = document.querySelector("[data-fresh]");
+    // Whoever reads a table or is on a link there keeps it.
+    if (!old || old.querySelector("details[open]") || old.contains(document.activeElement)) return;
+    const answer = await fetch(window.location.href).catch(() => null);
+    if (!answer || !answer.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = page.querySelector("[data-fresh]");
+    if (fresh) old.replaceWith(document.importNode(fresh, true));
+  }
 })();

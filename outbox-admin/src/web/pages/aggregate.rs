@@ -28,12 +28,7 @@ pub(in crate::web) async fn get(visit: Visit, Query(of): Query<Of>) -> Response 
 async fn make(visit: &Visit, of: &Of) -> Result<Page, Problem> {
     let app = &visit.app;
     let aggregate = filter::aggregate(&of.of)?;
-    let mut selection = Selection::all().aggregate(&aggregate);
-    if let Some(after) = filter::given(&of.after) {
-        let row_id = after.parse();
-        selection =
-            selection.after(row_id.map_err(|_| Problem::Malformed("`after` is no row id".to_owned()))?);
-    }
+    let selection = filter::after(Selection::all().aggregate(&aggregate), &of.after)?;
     let subject = Subject::Aggregate(aggregate.clone());
     let why = app.ask(app.outbox.why(&*app.stream, &subject)).await?;
     let block = app.ask(app.outbox.preview_resume(&aggregate)).await?;
@@ -52,6 +47,7 @@ async fn make(visit: &Visit, of: &Of) -> Result<Page, Problem> {
                 a.button href=(resume) { "What would resume do?" }
             }
         }
+        p { a.button href=(visit.link("/timeline", &[("of", &of.of)])) { "Timeline" } }
         h2 { "Messages" }
         @if rows.is_empty() { p { "The outbox holds no message of it." } } @else { (messages::table(visit, &rows)) }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }

@@ -18,18 +18,43 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
     let sample = latest(&visit.app).await?;
     let body = html! {
         (table(visit, &sample))
-        @if let Ok(rows) = &sample.consumers {
-            @for row in rows.iter().filter(|row| !row.reasons.is_empty()) {
-                h2 { (row.consumer) }
-                (layout::reasons(visit, &row.reasons))
+        @for row in sample.consumers.iter().filter(|row| !row.reasons.is_empty()) {
+            h2 { (row.consumer) }
+            (layout::reasons(visit, &row.reasons))
+        }
+        (forecast_note(&sample))
+    };
+    let data = json!({
+        "consumers": sample.consumers,
+        "error": sample.consumers_error,
+        "forecast": sample.forecast,
+    });
+    Ok(Page::new("Consumers", &data, body))
+}
+
+/// How old the look is by which forecasts are made.
+pub(super) fn forecast_note(sample: &Sample) -> Markup {
+    let between = sample.forecast.between;
+    html! {
+        p.quiet {
+            @if between.is_zero() {
+                "A forecast needs two looks, ten seconds apart."
+            } @else {
+                "Forecasts go on as the last " (layout::duration(between)) " did."
             }
         }
-    };
-    let data = match &sample.consumers {
-        Ok(rows) => json!({ "consumers": rows }),
-        Err(error) => json!({ "consumers": [], "error": error }),
-    };
-    Ok(Page::new("Consumers", &data, body))
+    }
+}
+
+/// What is to come for a consumer, in words.
+fn forecast(sample: &Sample, consumer: &str) -> String {
+    let of_it = sample.forecast.prospects.iter();
+    let of_it = of_it.filter(|prospect| prospect.name == consumer);
+    let words: Vec<&str> = of_it.map(|prospect| prospect.what.as_str()).collect();
+    match words.is_empty() {
+        true => "–".to_owned(),
+        false => words.join("; "),
+    }
 }
 
 /// All consumers, or why they are not known.
@@ -41,32 +66,34 @@ pub(super) fn table(visit: &Visit, sample: &Sample) -> Markup {
         "Not acknowledged",
         "Oldest",
         "Dead letters",
+        "Forecast",
         "Paused",
     ];
     html! {
-        @match &sample.consumers {
-            Err(error) => p.error { "The consumers are not known: " (error) },
-            Ok(rows) if rows.is_empty() => p { "The stream has no durable consumer that this program knows of." },
-            Ok(rows) => {
-                @let lines: Vec<Markup> = rows.iter().map(|row| line(visit, row)).collect();
-                (layout::table("Consumers of the stream", &columns, &lines))
-            },
+        @if let Some(error) = &sample.consumers_error {
+            p.error { "The consumers are not known: " (error) }
+        } @else if sample.consumers.is_empty() {
+            p { "The stream has no durable consumer that this program knows of." }
+        } @else {
+            @let lines: Vec<Markup> = sample.consumers.iter().map(|row| line(visit, sample, row)).collect();
+            (layout::table("Consumers of the stream", &columns, &lines))
         }
     }
 }
 
-fn line(visit: &Visit, row: &ConsumerRow) -> Markup {
+fn line(visit: &Visit, sample: &Sample, row: &ConsumerRow) -> Markup {
     html! {
         th scope="row" { (row.consumer) }
         td { (layout::state(row.state)) }
-        td { (layout::any(row.undelivered)) }
-        td { (layout::any(row.unacknowledged)) }
-        td { (layout::any(row.oldest.map(layout::duration))) }
+        td.number { (layout::any(row.undelivered)) }
+        td.number { (layout::any(row.unacknowledged)) }
+        td.number { (layout::any(row.oldest.map(layout::duration))) }
         td {
             a href=(visit.link("/dead-letters", &[("consumer", &row.consumer)])) {
                 (row.dead_letters_open) " open"
             }
         }
+        td { (forecast(sample, &row.consumer)) }
         td { (row.paused.as_deref().unwrap_or_default()) }
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::web::filter::given;
+use crate::web::filter::{given, storable};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::{LetterDetail, LetterGroup, LetterRow, group_letters, list_letters, show_letter};
@@ -38,6 +38,7 @@ pub(in crate::web) async fn list(visit: Visit, Query(of): Query<Of>) -> Response
 
 async fn make_list(visit: &Visit, of: &Of) -> Result<Page, Problem> {
     let letters = letters(visit)?;
+    storable(&of.consumer)?;
     let selection = match given(&of.consumer) {
         Some(consumer) => DeadLetterSelection::consumer(consumer),
         None => DeadLetterSelection::all(),

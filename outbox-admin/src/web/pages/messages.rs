@@ -4,6 +4,7 @@ use axum::extract::{Path, Query};
 use axum::response::Response;
 use maud::{Markup, html};
 use outbox_core::MessageStatus;
+use outbox_core::headers::TRACEPARENT;
 use serde_json::json;
 
 use super::{ROWS_MAX, is_full};
@@ -11,7 +12,7 @@ use crate::web::filter::{Filter, STATUSES, message_id};
 use crate::web::layout;
 use crate::web::source::Subject;
 use crate::web::visit::{Page, Problem, Visit};
-use crate::{Explanation, MessageDetail, MessageRow};
+use crate::{Explanation, MessageDetail, MessageRow, PayloadView};
 
 pub(in crate::web) async fn list(visit: Visit, Query(filter): Query<Filter>) -> Response {
     let made = make_list(&visit, &filter).await;
@@ -93,10 +94,10 @@ fn line(visit: &Visit, row: &MessageRow) -> Markup {
     html! {
         td { (layout::time(row.recorded_at)) }
         td { (layout::aggregate(visit, &row.aggregate_type, &row.aggregate_id)) }
-        td { (layout::any(row.sequence)) }
+        td.number { (layout::any(row.sequence)) }
         td { (row.event_type) }
-        td { (row.status.as_str()) @if row.halts { " (halts)" } }
-        td { (row.attempts) }
+        td { (layout::status(row.status)) @if row.halts { " halts" } }
+        td.number { (row.attempts) }
         td { (row.error.as_deref().unwrap_or_default()) }
         td.id { a href=(visit.link(&format!("/messages/{id}"), &[])) { (id) } }
     }
@@ -153,7 +154,8 @@ async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
         (details(visit, &message))
         (content(visit, &message))
     };
-    let data = json!({ "message": message, "why": why });
+    let trace = message.content.as_ref().and_then(|content| trace(visit, content));
+    let data = json!({ "message": message, "why": why, "trace": trace });
     Ok(Page::new(format!("Message {id}"), &data, body))
 }
 
@@ -177,10 +179,11 @@ pub(super) fn explanation(visit: &Visit, why: &Explanation) -> Markup {
 fn details(visit: &Visit, message: &MessageDetail) -> Markup {
     let row = &message.row;
     let id = row.id.to_string();
+    let aggregate = format!("{}/{}", row.aggregate_type, row.aggregate_id);
     html! {
         h2 { "Message" }
         dl.facts {
-            dt { "Status" } dd { (row.status.as_str()) @if row.halts { ", halts its aggregate" } }
+            dt { "Status" } dd { (layout::status(row.status)) @if row.halts { ", halts its aggregate" } }
             dt { "Aggregate" } dd { (layout::aggregate(visit, &row.aggregate_type, &row.aggregate_id)) }
             dt { "Number in it" } dd { (layout::any(row.sequence)) }
             dt { "Event type" } dd { (row.event_type) }
@@ -192,6 +195,7 @@ fn details(visit: &Visit, message: &MessageDetail) -> Markup {
             @if let Some(error) = &row.error { dt { "Last error" } dd { (error) } }
             dt { "Partition" } dd { (message.partition) }
         }
+        p { a.button href=(visit.link("/timeline", &[("of", &aggregate)])) { "Timeline of its aggregate" } }
         @if row.status == MessageStatus::Dead {
             p {
                 a.button href=(visit.link("/change", &[("change", "retry"), ("id", &id)])) { "What would retry do?" }
@@ -201,6 +205,12 @@ fn details(visit: &Visit, message: &MessageDetail) -> Markup {
             }
         }
     }
+}
+
+/// The address of the message's trace, if the dashboard knows where traces are and the message has one.
+fn trace(visit: &Visit, content: &PayloadView) -> Option<String> {
+    let traceparent = content.headers.get(TRACEPARENT)?;
+    visit.app.traces.as_ref()?.of(traceparent)
 }
 
 fn content(visit: &Visit, message: &MessageDetail) -> Markup {
@@ -214,6 +224,9 @@ fn content(visit: &Visit, message: &MessageDetail) -> Markup {
                 dt { "Size" } dd { (content.payload_bytes) " bytes" }
                 @if let Some(subject) = &content.subject { dt { "Subject" } dd { (subject) } }
                 @for (name, value) in &content.headers { dt { code { (name) } } dd { (value) } }
+                @if let Some(link) = trace(visit, content) {
+                    dt { "Trace" } dd { a href=(link) rel="noreferrer" { "Show its trace" } }
+                }
             }
             @match &content.payload {
                 Some(payload) => pre { (payload) },

@@ -3,11 +3,13 @@
 pub(super) mod aggregate;
 pub(super) mod change;
 pub(super) mod consumers;
+pub(super) mod doctor;
 pub(super) mod letters;
 pub(super) mod live;
 pub(super) mod messages;
 pub(super) mod overview;
 pub(super) mod relays;
+pub(super) mod timeline;
 
 use std::num::NonZeroU32;
 

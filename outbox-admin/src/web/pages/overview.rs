@@ -2,12 +2,17 @@
 
 use axum::response::Response;
 use maud::{Markup, html};
+use outbox_core::store::BACKLOG_COUNT_MAX;
 use serde::Serialize;
+use time::OffsetDateTime;
 
+use crate::web::chart::{Chart, numbers};
+use crate::web::history::Point;
 use crate::web::sampler::{Sample, latest};
 use crate::web::visit::{Page, Problem, Visit};
 use crate::web::{layout, pages};
 use crate::words::counted;
+use crate::{Prospect, State, Subject};
 
 pub(in crate::web) async fn get(visit: Visit) -> Response {
     let made = make(&visit).await;
@@ -38,15 +43,12 @@ pub(super) struct Values {
     reasons: String,
 }
 
-/// Counts of messages stop at this number.
-const COUNT_MAX: u64 = 1_000_000;
-
 impl Values {
     pub(super) fn new(sample: &Sample) -> Self {
         let status = &sample.status;
         let backlog = &status.backlog;
         let count = |count: u64| match count {
-            COUNT_MAX.. => format!("{COUNT_MAX} or more"),
+            BACKLOG_COUNT_MAX.. => format!("{BACKLOG_COUNT_MAX} or more"),
             count => count.to_string(),
         };
         let key = |reason: &crate::Reason| format!("{} {}", reason.state.as_str(), reason.next);
@@ -114,22 +116,89 @@ fn body(visit: &Visit, sample: &Sample) -> Markup {
                 div { dt { (title) } dd data-value=(name) { (value) } }
             }
         }
-        h2 { "Relays" }
-        p {
-            (counted(relays.alive.into(), "relay is alive", "relays are alive")) ": "
-            (relays.fit) " fit, " (relays.unproven) " unproven, " (relays.trying) " trying, " (relays.ailing) " ailing. "
-            a href=(visit.link("/relays", &[])) { "Relays and partitions" }
+        div data-fresh {
+            (charts(sample))
+            (forecast(visit, sample))
+            h2 { "Consumers" }
+            (pages::consumers::table(visit, sample))
+            h2 { "Relays" }
+            p {
+                (counted(relays.alive.into(), "relay is alive", "relays are alive")) ": "
+                (relays.fit) " fit, " (relays.unproven) " unproven, " (relays.trying) " trying, " (relays.ailing) " ailing. "
+                a href=(visit.link("/relays", &[])) { "Relays and partitions" }
+            }
+            p.quiet {
+                "Read at " (layout::time(sample.sampled_at)) " UTC."
+                @if let Some(first) = sample.history.first() {
+                    " This process has sampled since " (layout::time(first.at)) " UTC; it keeps an hour."
+                }
+            }
         }
-        h2 { "Consumers" }
-        (pages::consumers::table(visit, sample))
-        p { "Read at " (layout::time(sample.sampled_at)) " UTC." }
+    }
+}
+
+/// The last hour as lines.
+fn charts(sample: &Sample) -> Markup {
+    let values = |value: fn(&Point) -> Option<f64>| -> Vec<(OffsetDateTime, Option<f64>)> {
+        let points = sample.history.iter();
+        points.map(|point| (point.at, value(point))).collect()
+    };
+    let throughput = values(|point| point.per_second);
+    let latency = values(|point| point.latency.map(|latency| latency.as_secs_f64() * 1000.0));
+    let pending = values(|point| Some(numbers::of(point.pending)));
+    let charts = [
+        (
+            "chart-throughput",
+            "Onto the stream per second",
+            numbers::plain as fn(f64) -> String,
+            throughput,
+        ),
+        ("chart-latency", "From commit to stream", numbers::millis, latency),
+        ("chart-pending", "To be published", numbers::plain, pending),
+    ];
+    html! {
+        h2 { "The last hour" }
+        div.charts {
+            @for (id, title, text, values) in &charts {
+                (Chart { id, title, text: *text, values }.draw(sample.sampled_at))
+            }
+        }
+    }
+}
+
+/// What is to come.
+fn forecast(visit: &Visit, sample: &Sample) -> Markup {
+    let row = |prospect: &Prospect| {
+        let state = if prospect.outlook.is_bad() {
+            State::Degraded
+        } else {
+            State::Well
+        };
+        let about = match prospect.subject {
+            Subject::Backlog => "Outbox".to_owned(),
+            Subject::Stream => "Stream".to_owned(),
+            Subject::Consumer | Subject::Expiry => format!("Consumer {}", prospect.name),
+        };
+        html! {
+            th scope="row" { (about) }
+            td { span class={ "state " (state.as_str()) } { (prospect.outlook.as_str()) } }
+            td.number { (layout::any(prospect.within.map(layout::duration))) }
+            td { (prospect.what) " " @if !prospect.next.is_empty() { (layout::next(visit, &prospect.next)) } }
+        }
+    };
+    let rows: Vec<Markup> = sample.forecast.prospects.iter().map(row).collect();
+    html! {
+        h2 { "Can it wait until morning?" }
+        @if rows.is_empty() { p { "Nothing to foresee yet." } } @else {
+            (layout::table("If it goes on like this, what ends first at the top", &["About", "It", "Within", "What"], &rows))
+        }
+        (pages::consumers::forecast_note(sample))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::State;
 
     #[test]
     fn a_sentence_begins_with_a_capital_whatever_its_first_letter_is() {

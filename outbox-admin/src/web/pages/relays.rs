@@ -38,7 +38,7 @@ fn relay_table(relays: &[RelayRow]) -> Markup {
         html! {
             td.id { (row.owner) }
             td { (row.fitness.as_str()) }
-            td { (row.partitions) }
+            td.number { (row.partitions) }
             td { @if let Some(time) = row.started_at { (layout::time(time)) } }
             td { (layout::duration(row.expires_in)) }
         }
@@ -57,10 +57,10 @@ fn relay_table(relays: &[RelayRow]) -> Markup {
 fn partition_table(partitions: &[PartitionRow]) -> Markup {
     let row = |row: &PartitionRow| {
         html! {
-            td { (row.partition) }
+            th scope="row" { (row.partition) }
             td.id { (layout::any(row.owner)) }
             td { (layout::any(row.expires_in.map(layout::duration))) }
-            td { (row.epoch) }
+            td.number { (row.epoch) }
         }
     };
     let columns = ["Partition", "Relay", "Lease runs out in", "Times acquired"];

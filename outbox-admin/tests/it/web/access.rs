@@ -10,13 +10,15 @@ use outbox_core::testing::MemoryStore;
 use super::{SAME_SITE, form_of, get, pages, post, send};
 use crate::plant::{all, dead, noted, relay, settle};
 
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 14] = [
     "/",
     "/overview.json",
     "/live",
     "/messages",
     "/messages/019ab000-0000-7000-8000-000000000001",
     "/aggregate?of=probe/a",
+    "/timeline?of=probe/a",
+    "/doctor",
     "/blocked",
     "/dead-letters",
     "/consumers",

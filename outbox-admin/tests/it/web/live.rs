@@ -51,6 +51,41 @@ async fn a_thousand_open_pages_look_at_the_stream_once() {
     assert_eq!(looks.load(Ordering::Relaxed), 2);
 }
 
+/// Reads of the database for one sample: the backlog, the relays, the partitions.
+const READS: u64 = 3;
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_live_pages_cost_the_database_what_one_does() {
+    let store = MemoryStore::new();
+    let (router, _) = counted(&store);
+    let open = || async {
+        let request = Request::get("/live").body(Body::empty()).expect("a request");
+        router
+            .clone()
+            .oneshot(request)
+            .await
+            .expect("it answers")
+            .into_body()
+    };
+    let mut pages = futures_util::future::join_all((0..1_000).map(|_| open())).await;
+    let before = store.calls();
+    for samples in 1..=5 {
+        for page in &mut pages {
+            let frame = page.frame().await.expect("it goes on").expect("a frame");
+            assert!(frame.into_data().expect("data").starts_with(b"event: sample"));
+        }
+        let reads = store.calls() - before;
+        // Those who ask a little later may have the next sample.
+        assert!(
+            reads <= (samples + 1) * READS,
+            "{reads} reads for {samples} samples"
+        );
+    }
+    let before = store.calls();
+    get(&router, "/").await.expect(200);
+    assert!(store.calls() - before <= READS);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_open_page_is_told_what_has_changed() {
     let store = MemoryStore::new();

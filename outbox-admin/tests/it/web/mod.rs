@@ -4,6 +4,7 @@ mod access;
 mod changes;
 mod live;
 mod pages;
+mod stream;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};

@@ -165,6 +165,8 @@ async fn each_page_is_json_for_a_program_that_asks_for_it() {
         "/messages".to_owned(),
         format!("/messages/{id}"),
         "/aggregate?of=probe/a".to_owned(),
+        "/timeline?of=probe/a".to_owned(),
+        "/doctor".to_owned(),
         "/blocked".to_owned(),
         "/consumers".to_owned(),
         "/relays".to_owned(),

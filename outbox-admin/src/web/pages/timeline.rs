@@ -1,0 +1,150 @@
+//! The timeline of an aggregate: each event from its save over its place on the stream to what each consumer has made of it, and what followed.
+
+use std::num::NonZeroU32;
+
+use axum::extract::Query;
+use axum::response::Response;
+use maud::{Markup, html};
+use outbox_core::Selection;
+use serde::Deserialize;
+use serde_json::json;
+use time::OffsetDateTime;
+
+use crate::web::visit::{Page, Problem, Visit};
+use crate::web::{filter, layout};
+use crate::{Effect, EffectOutcome, FollowUp, Timeline, TimelineEvent};
+
+/// Events of a page. Each that was published is looked up on the stream.
+const EVENTS_MAX: NonZeroU32 = NonZeroU32::new(25).unwrap();
+
+/// Of which aggregate, and from where on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::web) struct Of {
+    of: String,
+    after: String,
+}
+
+pub(in crate::web) async fn get(visit: Visit, Query(of): Query<Of>) -> Response {
+    let made = make(&visit, &of).await;
+    visit.respond(made)
+}
+
+async fn make(visit: &Visit, of: &Of) -> Result<Page, Problem> {
+    let app = &visit.app;
+    let aggregate = filter::aggregate(&of.of)?;
+    let selection = filter::after(Selection::all(), &of.after)?;
+    let reading = app
+        .outbox
+        .timeline(&*app.stream, &aggregate, selection, EVENTS_MAX);
+    let timeline = app.ask(reading).await?;
+    let last = timeline.events.last().filter(|_| !timeline.is_complete);
+    let next = last.map(|event| {
+        let after = event.row_id.to_string();
+        visit.link("/timeline", &[("of", &of.of), ("after", &after)])
+    });
+    let body = html! {
+        p {
+            (summary(&timeline)) " "
+            a href=(visit.link("/aggregate", &[("of", &of.of)])) { "Why events do not arrive" }
+        }
+        @if timeline.events.is_empty() {
+            p { "The outbox holds no event of it: it has recorded none, or they were deleted after their retention." }
+        } @else {
+            ol.timeline { @for event in &timeline.events { (one(visit, event)) } }
+        }
+        @if let Some(next) = &next { p { a href=(next) rel="next" { "Later events" } } }
+        @for unseen in &timeline.unseen { p.note { "Not seen: " (unseen) } }
+    };
+    let data = json!({ "timeline": timeline, "next": next });
+    Ok(Page::new(format!("Timeline of {aggregate}"), &data, body))
+}
+
+fn summary(timeline: &Timeline) -> String {
+    match timeline.last_sequence {
+        Some(last) => format!("Its last number is {last}."),
+        None => {
+            "It has no numbers: it has recorded nothing that asks for order, or was forgotten.".to_owned()
+        }
+    }
+}
+
+fn one(visit: &Visit, event: &TimelineEvent) -> Markup {
+    let id = event.id.to_string();
+    html! {
+        li {
+            h2 {
+                @if let Some(sequence) = event.sequence { span.number { "#" (sequence) } " " }
+                a href=(visit.link(&format!("/messages/{id}"), &[])) { (event.event_type) }
+            }
+            ol.steps {
+                (step(layout::status(event.status), "recorded", Some(event.recorded_at), event))
+                @if let Some(error) = &event.error { li { span.what { "last error" } span { (error) } } }
+                @if event.published_at.is_some() {
+                    (step(html! {}, "published", event.published_at, event))
+                }
+                @if let Some(sequence) = event.stream_sequence {
+                    li { span.what { "on the stream" } span { "stream sequence " span.number { (sequence) } } }
+                }
+                @for effect in &event.effects { (of_effect(visit, effect, event)) }
+                @for follow_up in &event.follow_ups { (of_follow_up(visit, follow_up, event)) }
+            }
+        }
+    }
+}
+
+/// Something with its time: that of the recording as it is, all others as the time since then.
+fn step(mark: Markup, what: &str, at: Option<OffsetDateTime>, event: &TimelineEvent) -> Markup {
+    html! {
+        li {
+            span.what { (what) }
+            span {
+                @if let Some(at) = at {
+                    @if at == event.recorded_at { (layout::time(at)) " UTC" } @else { span.number { (since(event, at)) } }
+                }
+                " " (mark)
+            }
+        }
+    }
+}
+
+fn since(event: &TimelineEvent, at: OffsetDateTime) -> String {
+    let seconds = (at - event.recorded_at).as_seconds_f64();
+    format!("{seconds:+.3} s")
+}
+
+fn of_effect(visit: &Visit, effect: &Effect, event: &TimelineEvent) -> Markup {
+    let (class, is_dead) = match effect.outcome {
+        EffectOutcome::Handled => ("well", false),
+        EffectOutcome::Failed => ("degraded", false),
+        EffectOutcome::DeadLetter => ("stuck", true),
+        EffectOutcome::Passed | EffectOutcome::Open => ("idle", false),
+    };
+    html! {
+        li {
+            span.what { (effect.consumer) }
+            span {
+                span class={ "state " (class) } { (effect.outcome.as_str()) }
+                @if let Some(at) = effect.at { " " span.number { (since(event, at)) } }
+                @if let Some(error) = &effect.error { " after " (effect.attempts) " failed attempts: " (error) }
+                @if is_dead {
+                    " " a href=(visit.link("/dead-letters", &[("consumer", &effect.consumer)])) { "Dead letters of " (effect.consumer) }
+                }
+            }
+        }
+    }
+}
+
+fn of_follow_up(visit: &Visit, follow_up: &FollowUp, event: &TimelineEvent) -> Markup {
+    let id = follow_up.id.to_string();
+    html! {
+        li {
+            span.what { "follow-up" }
+            span {
+                a href=(visit.link(&format!("/messages/{id}"), &[])) { (follow_up.event_type) }
+                " of " (layout::aggregate(visit, &follow_up.aggregate_type, &follow_up.aggregate_id))
+                " " span.number { (since(event, follow_up.recorded_at)) }
+            }
+        }
+    }
+}

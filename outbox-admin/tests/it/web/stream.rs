@@ -1,0 +1,216 @@
+//! Pages about the stream, over one that a test describes: the timeline, the doctor, forecasts and traces.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use axum::{Extension, Router};
+use outbox_admin::StreamUse;
+use outbox_admin::doctor::{Check, Diagnosis};
+use outbox_admin::web::{Access, Dashboard, Examination, InboxView, Role, StreamView, TraceLink};
+use outbox_core::testing::MemoryStore;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{EventId, Fitness, Message, MessageContext};
+
+use super::get;
+use crate::plant::{noted, published, record, relay, settle};
+
+/// What the stream answers, and how often it was examined.
+#[derive(Clone, Default)]
+struct Described {
+    examined: Arc<AtomicU32>,
+    last_sequence: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl StreamView for Described {
+    async fn locate(&self, _: &Message) -> Result<Option<u64>, String> {
+        Ok(Some(7))
+    }
+
+    async fn filled(&self) -> Result<Option<StreamUse>, String> {
+        let last_sequence = self.last_sequence.fetch_add(50, Ordering::Relaxed);
+        Ok(Some(StreamUse {
+            messages: last_sequence,
+            bytes: last_sequence * 10,
+            last_sequence,
+            max_bytes: Some(100_000),
+            last_latency: Some(Duration::from_millis(12)),
+            ..StreamUse::default()
+        }))
+    }
+
+    async fn inboxes(&self, events: &[EventId]) -> Result<InboxView, String> {
+        assert_eq!(events.len(), 1, "one event was asked for");
+        Ok(InboxView {
+            floors: vec![("billing".to_owned(), 7), ("search".to_owned(), 6)],
+            unseen: vec!["inboxes: another database".to_owned()],
+            ..InboxView::default()
+        })
+    }
+
+    async fn examine(&self) -> Result<Examination, String> {
+        self.examined.fetch_add(1, Ordering::Relaxed);
+        let finding = Diagnosis::failed(Check::Nats, "no answer", "a server that answers", "outbox doctor");
+        Ok(Examination {
+            findings: vec![finding],
+            unseen: vec!["the rights of a relay".to_owned()],
+        })
+    }
+}
+
+fn described(store: &MemoryStore, stream: &Described) -> Router {
+    let dashboard = Dashboard::new("orders", store.clone()).with_stream(stream.clone());
+    dashboard
+        .router()
+        .layer(Extension(Access::new("ada", Role::Viewer)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeline_shows_save_stream_and_consumers_of_each_event() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let id = noted(&store, "a");
+    settle(&store, &leases, id, published(true)).await;
+    let pages = described(&store, &Described::default());
+    let page = get(&pages, "/timeline?of=probe/a").await.expect(200).body;
+    for expected in [
+        "stream sequence <span class=\"number\">7</span>",
+        "billing",
+        ">passed<",
+        ">open<",
+        "Not seen: inboxes: another database",
+        &id.to_string(),
+    ] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    let json = get(&pages, "/timeline.json?of=probe/a").await.expect(200).json();
+    let event = &json["timeline"]["events"][0];
+    assert_eq!(
+        (&event["stream_sequence"], &event["status"]),
+        (&7.into(), &"published".into())
+    );
+    assert_eq!(event["effects"][1]["outcome"], "open");
+    for from in [
+        format!("/messages/{id}"),
+        "/aggregate?of=probe/a".to_owned(),
+        "/messages".to_owned(),
+    ] {
+        let page = get(&pages, &from).await.expect(200).body;
+        assert!(page.contains("href=\"/timeline?of=probe/a\""), "{from}: {page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeline_goes_on_at_another_address() {
+    let store = MemoryStore::new();
+    for _ in 0..26 {
+        noted(&store, "a");
+    }
+    let pages = described(&store, &Described::default());
+    let first = get(&pages, "/timeline.json?of=probe/a").await.expect(200).json();
+    assert_eq!(first["timeline"]["events"].as_array().map(Vec::len), Some(25));
+    let next = first["next"].as_str().expect("a next page");
+    let second = get(&pages, &next.replace("/timeline?", "/timeline.json?")).await;
+    let second = second.expect(200).json();
+    assert_eq!(second["timeline"]["events"].as_array().map(Vec::len), Some(1));
+    assert!(second["next"].is_null(), "{second}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_examination_is_made_once_however_many_people_ask() {
+    let store = MemoryStore::new();
+    let stream = Described::default();
+    let pages = described(&store, &stream);
+    let asked = (0..1_000).map(|_| get(&pages, "/doctor"));
+    for page in futures_util::future::join_all(asked).await {
+        let page = page.expect(200).body;
+        for expected in [
+            "no answer",
+            "a server that answers",
+            "outbox doctor",
+            "26 checks, 1 finding.",
+        ] {
+            assert!(page.contains(expected), "{expected}: {page}");
+        }
+    }
+    assert_eq!(stream.examined.load(Ordering::Relaxed), 1);
+    tokio::time::advance(Duration::from_secs(31)).await;
+    let json = get(&pages, "/doctor.json").await.expect(200).json();
+    assert_eq!(stream.examined.load(Ordering::Relaxed), 2);
+    assert_eq!(
+        (&json["state"], &json["findings"][0]["check"]),
+        (&"stuck".into(), &"nats".into())
+    );
+    assert_eq!(json["checks"].as_array().map(Vec::len), Some(26));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dashboard_that_cannot_examine_names_the_command_that_does() {
+    let pages = super::pages(&MemoryStore::new(), Role::Viewer);
+    let page = get(&pages, "/doctor").await.expect(200).body;
+    assert!(page.contains("`outbox doctor` does it"), "{page}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_overview_draws_the_last_hour_and_says_what_is_to_come() {
+    let store = MemoryStore::new();
+    relay(&store, Fitness::Fit).await;
+    let pages = described(&store, &Described::default());
+    let first = get(&pages, "/").await.expect(200).body;
+    assert!(
+        first.contains("A forecast needs two looks") && !first.contains("<script>"),
+        "{first}"
+    );
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let json = get(&pages, "/overview.json").await.expect(200).json();
+    let points = json["history"].as_array().expect("points");
+    let last = points.last().expect("a point");
+    assert_eq!(
+        (&last["per_second"], &last["latency_seconds"]),
+        (&5.0.into(), &0.012.into())
+    );
+    let page = get(&pages, "/").await.expect(200).body;
+    for expected in [
+        "<polyline class=\"line\"",
+        "<title id=\"chart-latency\">From commit to stream over the last hour: now 12 ms",
+        "As a table",
+        "This process has sampled since",
+        "refuses new messages in",
+    ] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_with_a_trace_links_to_it() {
+    let store = MemoryStore::new();
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let context = MessageContext {
+        traceparent: Some(format!("00-{trace}-00f067aa0ba902b7-01")),
+        ..MessageContext::default()
+    };
+    let id = context.sync_scope(|| record(&store, [Probe::noted("a", 1)]));
+    let link = TraceLink::new("https://traces.example.org/{trace_id}").expect("an address");
+    let pages = Dashboard::new("orders", store).with_traces(link).router();
+    let pages = pages.layer(Extension(Access::new("ada", Role::Viewer)));
+    let page = get(&pages, &format!("/messages/{id}")).await.expect(200).body;
+    let href = format!("href=\"https://traces.example.org/{trace}\"");
+    assert!(page.contains(&href), "{page}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_with_nul_is_refused_with_a_text() {
+    let pages = super::pages(&MemoryStore::new(), Role::Viewer);
+    for path in [
+        "/aggregate?of=probe/a%00",
+        "/timeline?of=probe/a%00",
+        "/messages?aggregate=probe/%00",
+        "/messages?type=%00",
+        "/change?change=resume&aggregate=probe/%00",
+    ] {
+        let refused = get(&pages, path).await.expect(400).body;
+        assert!(refused.contains("NUL"), "{path}: {refused}");
+    }
+}
