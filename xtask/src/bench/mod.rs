@@ -21,7 +21,7 @@ use crate::workspace::Workspace;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
-    /// Writers, relays and latency: groups drain, backlog, hot, latency, write, log.
+    /// Writers, relays and latency: groups drain, backlog, hot, latency, write, log, overview.
     Relay(Options),
     /// Consumers, their latency and memory, and what failures and several processes cost: groups consume, strategies, latency, memory, failing, across, trimmed.
     Inbox(Options),

@@ -7,6 +7,7 @@
 //! A missing back end is no error here; the caller decides whether that is a skip or a failure. One that is installed and does not start is told apart,
 //! because that is never a reason to skip anything.
 
+mod axe;
 mod browser;
 mod debezium;
 mod folder;
@@ -60,6 +61,8 @@ pub(crate) enum Backend {
     Promtool,
     /// The program that drives a browser, for the dashboard.
     Chromedriver,
+    /// The script that looks for what keeps people from using a page, for the dashboard.
+    Axe,
     /// The modules of the programs in `examples/polyglot/python`.
     PythonModules,
     /// The program that runs the service in `examples/polyglot/node`.
@@ -71,7 +74,7 @@ pub(crate) enum Backend {
 }
 
 /// The back ends of the tests.
-pub(crate) const FOR_TESTS: [Backend; 15] = [
+pub(crate) const FOR_TESTS: [Backend; 16] = [
     Backend::Postgres,
     Backend::PostgresLogical,
     Backend::PostgresProgram,
@@ -84,6 +87,7 @@ pub(crate) const FOR_TESTS: [Backend; 15] = [
     Backend::Redis,
     Backend::Promtool,
     Backend::Chromedriver,
+    Backend::Axe,
     Backend::PythonModules,
     Backend::Node,
     Backend::NodeModules,
@@ -105,6 +109,7 @@ impl Backend {
             Self::Redis => "OUTBOX_TEST_REDIS_URL",
             Self::Promtool => "OUTBOX_TEST_PROMTOOL_BIN",
             Self::Chromedriver => "OUTBOX_TEST_CHROMEDRIVER_BIN",
+            Self::Axe => "OUTBOX_TEST_AXE_SCRIPT",
             Self::PythonModules => "OUTBOX_TEST_PYTHON_MODULES",
             Self::Node => "OUTBOX_TEST_NODE_BIN",
             Self::NodeModules => "OUTBOX_TEST_NODE_MODULES",
@@ -126,6 +131,7 @@ impl Backend {
             Self::Redis => "Redis",
             Self::Promtool => "promtool",
             Self::Chromedriver => "chromedriver",
+            Self::Axe => "axe-core",
             Self::PythonModules => "modules for Python",
             Self::Node => "Node",
             Self::NodeModules => "modules for Node",
@@ -142,6 +148,7 @@ impl Backend {
             Self::Redis => redis::program().map(drop),
             Self::Promtool => prometheus::program().map(drop),
             Self::Chromedriver => browser::driver().map(drop),
+            Self::Axe => axe::script(tools).map(drop),
             Self::PythonModules => polyglot::python_modules(tools).map(drop),
             Self::Node => polyglot::node(tools).map(drop),
             Self::NodeModules => polyglot::node_modules(tools).map(drop),
@@ -173,6 +180,7 @@ impl Backend {
             Self::Redis => redis::launch(folder),
             Self::Promtool => return prometheus::program().map(Found::Path),
             Self::Chromedriver => return browser::driver().map(Found::Path),
+            Self::Axe => return axe::script(tools).map(Found::Path),
             Self::PythonModules => return polyglot::python_modules(tools).map(Found::Path),
             Self::Node => return polyglot::node(tools).map(Found::Path),
             Self::NodeModules => return polyglot::node_modules(tools).map(Found::Path),

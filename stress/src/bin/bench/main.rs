@@ -23,6 +23,7 @@ mod hot;
 mod inbox;
 mod latency;
 mod log;
+mod overview;
 mod write;
 
 use std::path::PathBuf;
@@ -135,6 +136,7 @@ enum Group {
     Latency,
     Write,
     Log,
+    Overview,
 }
 
 impl Options {
@@ -227,6 +229,9 @@ async fn figures(servers: &Servers, asked: &Asked<Group>) -> Result<Vec<Figure>>
     }
     if asked.is_wanted(Group::Log) {
         figures.extend(log::figures(options).await?);
+    }
+    if asked.is_wanted(Group::Overview) {
+        figures.extend(overview::figures(servers, options).await?);
     }
     Ok(figures)
 }
