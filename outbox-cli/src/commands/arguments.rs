@@ -221,3 +221,12 @@ mod tests {
         }
     }
 }
+
+/// Whether to look twice.
+#[derive(Debug, Clone, Copy, Default, Args)]
+#[non_exhaustive]
+pub struct ForecastArguments {
+    /// Look again after this time, and say what is to come if it goes on like that: when a consumer has caught up, when the stream is full, what expires unread.
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5s", value_parser = parse_duration)]
+    pub forecast: Option<Duration>,
+}

@@ -2,21 +2,16 @@
 //!
 //! Invariant: nothing is changed without `--yes`.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
-use futures_util::TryStreamExt as _;
-use outbox::core::describe;
-use outbox::inbox::{Consumers, PausedConsumers};
-use outbox::nats::JetStreamSubscriber;
-use outbox::nats::async_nats::{Client, jetstream};
-use outbox_admin::ConsumerRow;
+use outbox::inbox::PausedConsumers;
+use outbox_admin::{ConsumerRow, Forecast, Prospect};
 use serde::Serialize;
 
-use super::arguments::PlaceArguments;
+use super::arguments::{ForecastArguments, PlaceArguments};
 use super::place::Place;
-use super::text;
+use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain, say};
 
@@ -41,6 +36,9 @@ pub struct ListConsumersCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
+    /// Whether to look twice.
+    #[command(flatten)]
+    pub forecast: ForecastArguments,
 }
 
 /// Arguments of `outbox consumers lag`.
@@ -104,53 +102,16 @@ fn paused_of(place: &Place) -> Result<PausedConsumers, CommandError> {
     Ok(PausedConsumers::new(place.store.connection().clone()).with_names(names))
 }
 
-async fn consumers_of(place: &Place) -> Result<(Consumers<JetStreamSubscriber>, Client), CommandError> {
-    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
-    let client = place.client().await.map_err(CommandError::Failed)?;
-    let stream = place
-        .outbox
-        .section
-        .stream
-        .event_stream()
-        .map_err(CommandError::configuration)?;
-    let subscriber = stream.subscriber(client.clone());
-    let consumers = Consumers::new(place.store.connection().clone(), subscriber).with_names(names);
-    Ok((consumers, client))
-}
-
-/// The durable consumers of the stream.
-async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<String>, CommandError> {
-    let stream = &place.outbox.section.stream.name;
-    let failed = |error: &(dyn std::error::Error + 'static)| {
-        CommandError::failed(format!(
-            "the consumers of stream `{stream}` cannot be listed: {}",
-            describe(error)
-        ))
-    };
-    let handle = jetstream::new(client).get_stream(stream).await;
-    let handle = handle.map_err(|error| failed(&error))?;
-    let consumers = handle.consumers().try_collect::<Vec<_>>().await;
-    let consumers = consumers.map_err(|error| failed(&error))?.into_iter();
-    Ok(consumers.filter_map(|info| info.config.durable_name).collect())
-}
-
-/// The consumers of the stream, and paused ones.
-pub(super) async fn rows(place: &Place) -> Result<Vec<ConsumerRow>, CommandError> {
-    let (consumers, client) = consumers_of(place).await?;
-    let mut names = names_on_stream(place, client).await?;
-    let paused = place.ask(paused_of(place)?.list()).await?;
-    names.extend(paused.into_iter().map(|paused| paused.consumer));
-    let mut rows = Vec::new();
-    for name in names {
-        rows.push(place.ask(outbox_admin::consumer(&consumers, &name)).await?);
-    }
-    Ok(rows)
-}
-
 impl ListConsumersCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        let rows = rows(&place).await?;
+        let client = place.client().await.map_err(CommandError::Failed)?;
+        let rows = stream::rows(&place, client).await?;
+        let forecast = foresee::foresee(&place, self.forecast).await?;
+        let rows: Vec<Listed> = rows
+            .into_iter()
+            .map(|row| Listed::new(row, forecast.as_ref()))
+            .collect();
         output::many(self.place.output, &rows)?;
         if rows.is_empty() {
             say("the stream has no durable consumer");
@@ -163,7 +124,8 @@ impl ListConsumersCommand {
 impl LagCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        let (consumers, _) = consumers_of(&place).await?;
+        let client = place.client().await.map_err(CommandError::Failed)?;
+        let consumers = stream::consumers_of(&place, client)?;
         let row = place
             .ask(outbox_admin::consumer(&consumers, &self.consumer))
             .await?;
@@ -279,24 +241,51 @@ impl Print for PauseChange {
     }
 }
 
-impl Print for ConsumerRow {
+/// A consumer of a list.
+#[derive(Debug, Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    row: ConsumerRow,
+    /// What is to come for it; `null` unless it was asked for.
+    forecast: Option<Vec<Prospect>>,
+}
+
+impl Listed {
+    fn new(row: ConsumerRow, forecast: Option<&Forecast>) -> Self {
+        let of_it = forecast.map(|forecast| {
+            let prospects = forecast.prospects.iter();
+            let of_it = prospects.filter(|prospect| prospect.name == row.consumer);
+            of_it.cloned().collect()
+        });
+        Self { row, forecast: of_it }
+    }
+}
+
+impl Print for Listed {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("consumer", |row| row.consumer.clone()),
-        Column::new("state", |row| row.state.as_str().to_owned()),
-        Column::new("undelivered", |row| text::any(row.undelivered)),
-        Column::new("unacknowledged", |row| text::any(row.unacknowledged)),
-        Column::new("oldest", |row| text::any(row.oldest.map(text::duration))),
-        Column::new("receiving", |row| {
-            row.is_receiving.map(text::yes).unwrap_or_default()
+        Column::new("consumer", |listed| listed.row.consumer.clone()),
+        Column::new("state", |listed| listed.row.state.as_str().to_owned()),
+        Column::new("undelivered", |listed| text::any(listed.row.undelivered)),
+        Column::new("unacknowledged", |listed| text::any(listed.row.unacknowledged)),
+        Column::new("oldest", |listed| {
+            text::any(listed.row.oldest.map(text::duration))
         }),
-        Column::new("dead_letters", |row| row.dead_letters_open.to_string()),
-        Column::wide("to_retry", |row| row.dead_letters_marked.to_string()),
-        Column::wide("floor", |row| text::any(row.floor)),
-        Column::new("paused", |row| text::any(row.paused.clone())),
+        Column::new("receiving", |listed| {
+            listed.row.is_receiving.map(text::yes).unwrap_or_default()
+        }),
+        Column::new("dead_letters", |listed| listed.row.dead_letters_open.to_string()),
+        Column::wide("to_retry", |listed| listed.row.dead_letters_marked.to_string()),
+        Column::wide("floor", |listed| text::any(listed.row.floor)),
+        Column::new("paused", |listed| text::any(listed.row.paused.clone())),
+        Column::new("forecast", |listed| {
+            let prospects = listed.forecast.iter().flatten();
+            let words: Vec<&str> = prospects.map(|prospect| prospect.what.as_str()).collect();
+            words.join("; ")
+        }),
     ];
 
     fn name(&self) -> String {
-        self.consumer.clone()
+        self.row.consumer.clone()
     }
 }
 

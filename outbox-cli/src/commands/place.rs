@@ -138,10 +138,21 @@ impl Place {
         connected.map_err(|_| Failure::from("nats does not answer"))?
     }
 
+    /// Whether this outbox and another one have the same stream.
+    pub(super) fn has_stream_of(&self, other: &Self) -> bool {
+        let stream = |place: &Self| place.outbox.section.stream.name.clone();
+        self.outbox.nats_url == other.outbox.nats_url && stream(self) == stream(other)
+    }
+
     /// Whether the stream is there and takes messages. Nothing is published.
     pub(super) async fn broker(&self) -> BrokerCheck {
+        self.broker_by(self.publisher().await).await
+    }
+
+    /// The same by a publisher that is there, or by the reason why there is none.
+    pub(super) async fn broker_by(&self, publisher: Result<JetStreamPublisher, Failure>) -> BrokerCheck {
         let away = |error: String| BrokerCheck::Failed(format!("from here, nats cannot be asked: {error}"));
-        let publisher = match self.publisher().await {
+        let publisher = match publisher {
             Ok(publisher) => publisher,
             Err(error) => return away(error.to_string()),
         };

@@ -86,4 +86,19 @@ mod tests {
             "{error}"
         );
     }
+
+    #[tokio::test]
+    async fn a_statement_of_mariadb_ends_by_itself() {
+        let Some(url) = backend_url("OUTBOX_TEST_MARIADB_URL") else {
+            return;
+        };
+        let db = session(&url, Duration::from_millis(100)).await;
+        let error = db.execute_unprepared("SELECT SLEEP(600)").await.unwrap_err();
+        assert!(
+            error.to_string().contains("max_statement_time exceeded"),
+            "{error}"
+        );
+        // The session stays, and what is quick enough is answered.
+        db.execute_unprepared("SELECT 1").await.unwrap();
+    }
 }

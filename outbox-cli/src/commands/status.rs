@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use outbox_admin::{State, Status};
+use outbox_admin::{Forecast, State, Status};
 use serde::Serialize;
 
-use super::arguments::PlaceArguments;
+use super::arguments::{ForecastArguments, PlaceArguments};
+use super::foresee;
 use super::log::{self, LogRow};
 use super::place::Place;
 use super::text;
@@ -20,6 +21,9 @@ pub struct StatusCommand {
     /// The outbox; all of the file, unless one is named.
     #[command(flatten)]
     pub place: PlaceArguments,
+    /// Whether to look twice.
+    #[command(flatten)]
+    pub forecast: ForecastArguments,
 }
 
 impl StatusCommand {
@@ -43,11 +47,13 @@ impl StatusCommand {
             if let Some(next) = log.as_ref().and_then(|log| log.next.as_ref()) {
                 status.add(State::Degraded, next.what, next.next);
             }
+            let forecast = foresee::foresee(&place, self.forecast).await?;
             rows.push(StatusRow {
                 outbox: place.outbox.name().to_owned(),
                 stream: place.outbox.section.stream.name.clone(),
                 status,
                 log,
+                forecast,
             });
         }
         output::many(self.place.output, &rows)?;
@@ -67,6 +73,8 @@ struct StatusRow {
     status: Status,
     /// `null` without a log.
     log: Option<LogRow>,
+    /// `null` unless it was asked for.
+    forecast: Option<Forecast>,
 }
 
 impl Print for StatusRow {
@@ -136,6 +144,9 @@ impl Print for StatusRow {
         );
         if let Some(log) = &self.log {
             let _ = writeln!(text, "{}", log.line());
+        }
+        if let Some(forecast) = &self.forecast {
+            text.push_str(&foresee::lines(forecast));
         }
         Some(text)
     }

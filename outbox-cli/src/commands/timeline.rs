@@ -8,9 +8,10 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use futures_util::TryStreamExt as _;
-use outbox::core::{Aggregate, Message, Selection, StreamSearch as _, describe};
-use outbox::nats::async_nats::jetstream;
-use outbox_admin::{Effect, EffectRow, Timeline, TimelineEvent, effects, quoted};
+use outbox::core::{Aggregate, EventId, Message, Selection, StreamSearch as _, describe};
+use outbox::nats::async_nats::{Client, jetstream};
+use outbox_admin::web::InboxView;
+use outbox_admin::{Effect, Timeline, TimelineEvent, effects, follow_ups, quoted};
 use time::OffsetDateTime;
 
 use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
@@ -59,7 +60,20 @@ impl TimelineCommand {
             .iter()
             .any(|event| event.stream_sequence.is_some())
         {
-            self.read_inboxes(&place, &mut timeline).await?;
+            match place.client().await {
+                Ok(client) => {
+                    let everywhere = PlaceArguments {
+                        outbox: None,
+                        ..self.place.clone()
+                    };
+                    let places = Place::open_all(&everywhere).await?;
+                    let view = inboxes(&place, &places, client, &timeline.event_ids()).await;
+                    timeline.join(&view.rows, &view.floors);
+                    timeline.unseen.extend(view.unseen);
+                }
+                Err(error) => timeline.unseen.push(format!("consumers of the stream: {error}")),
+            }
+            place.ask(follow_ups(&place.store, &mut timeline)).await?;
         }
         output::one(self.place.output, &timeline)?;
         if timeline.events.is_empty() {
@@ -71,55 +85,49 @@ impl TimelineCommand {
         }
         Ok(Outcome::Well)
     }
+}
 
-    /// Joins what the inboxes of the stream's consumers say.
-    async fn read_inboxes(&self, place: &Place, timeline: &mut Timeline) -> Result<(), CommandError> {
-        let floors = match tokio::time::timeout(place.timeout, floors(place)).await {
-            Ok(Ok(floors)) => floors,
-            Ok(Err(error)) => {
-                timeline.unseen.push(format!("consumers of the stream: {error}"));
-                return Ok(());
+/// What the inboxes of the stream's consumers say about events: those of all `places` with the stream of this one.
+pub(super) async fn inboxes(
+    place: &Place,
+    places: &[Place],
+    client: Client,
+    events: &[EventId],
+) -> InboxView {
+    let mut view = InboxView::default();
+    match tokio::time::timeout(place.timeout, floors(place, client)).await {
+        Ok(Ok(floors)) => view.floors = floors.into_iter().collect(),
+        Ok(Err(error)) => view.unseen.push(format!("consumers of the stream: {error}")),
+        Err(_) => {
+            let unanswered = format!("consumers of the stream: no answer within {:?}", place.timeout);
+            view.unseen.push(unanswered);
+        }
+    }
+    if !view.unseen.is_empty() {
+        return view;
+    }
+    let consumers: Vec<String> = view.floors.iter().map(|(consumer, _)| consumer.clone()).collect();
+    for other in places.iter().filter(|other| other.has_stream_of(place)) {
+        let db = other.store.connection();
+        let found = match other.outbox.table_names() {
+            Ok(names) => {
+                let table = names.table(db.get_database_backend(), "inbox_messages");
+                other.ask(effects(db, &table, &consumers, events)).await
             }
-            Err(_) => {
-                let unanswered = format!("consumers of the stream: no answer within {:?}", place.timeout);
-                timeline.unseen.push(unanswered);
-                return Ok(());
-            }
+            Err(error) => Err(CommandError::configuration(error)),
         };
-        let consumers: Vec<String> = floors.keys().cloned().collect();
-        let events = timeline.event_ids();
-        let mut rows: Vec<EffectRow> = Vec::new();
-        let mut everywhere = self.place.clone();
-        everywhere.outbox = None;
-        let stream = |place: &Place| {
-            (
-                place.outbox.nats_url.clone(),
-                place.outbox.section.stream.name.clone(),
-            )
-        };
-        for other in Place::open_all(&everywhere).await? {
-            if stream(&other) != stream(place) {
-                continue;
-            }
-            let db = other.store.connection();
-            let names = other.outbox.table_names().map_err(CommandError::configuration)?;
-            let table = names.table(db.get_database_backend(), "inbox_messages");
-            let read = effects(db, &table, &consumers, &events);
-            match other.ask(read).await {
-                Ok(found) => rows.extend(found),
-                Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
-                    timeline.unseen.push(format!("inboxes: {error}"));
-                }
+        match found {
+            Ok(found) => view.rows.extend(found),
+            Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
+                view.unseen.push(format!("inboxes: {error}"));
             }
         }
-        timeline.join(&rows, &floors.into_iter().collect::<Vec<_>>());
-        Ok(())
     }
+    view
 }
 
 /// The durable consumers of the stream, each with the stream sequence up to which it has acknowledged everything.
-async fn floors(place: &Place) -> Result<BTreeMap<String, u64>, String> {
-    let client = place.client().await.map_err(|error| error.to_string())?;
+async fn floors(place: &Place, client: Client) -> Result<BTreeMap<String, u64>, String> {
     let stream = jetstream::new(client)
         .get_stream(&place.outbox.section.stream.name)
         .await;
@@ -213,6 +221,17 @@ impl Print for Timeline {
                     "    {}: {}",
                     plain(&effect.consumer),
                     plain(&of_effect(event, effect))
+                );
+            }
+            for follow_up in &event.follow_ups {
+                let _ = writeln!(
+                    text,
+                    "    follow-up: {} of {}/{} {} {}",
+                    plain(&follow_up.event_type),
+                    plain(&follow_up.aggregate_type),
+                    plain(&follow_up.aggregate_id),
+                    since(event, follow_up.recorded_at),
+                    follow_up.id
                 );
             }
         }

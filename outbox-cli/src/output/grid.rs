@@ -71,7 +71,8 @@ pub(super) fn csv<T>(columns: &[Column<T>], things: &[T]) -> Result<String, csv:
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(columns.iter().map(|column| column.name))?;
     for thing in things {
-        writer.write_record(columns.iter().map(|column| (column.text)(thing)))?;
+        // The file may be shown on a terminal.
+        writer.write_record(columns.iter().map(|column| plain(&(column.text)(thing))))?;
     }
     let bytes = writer.into_inner().map_err(|error| error.into_error())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -101,6 +102,12 @@ mod tests {
     fn control_characters_do_not_reach_a_terminal() {
         assert_eq!(plain("a\u{1b}[31m\nb\u{202e}ü"), "a\\u{1b}[31m\\nb\\u{202e}ü");
         assert!(!table(COLUMNS, &[("a\u{1b}[2J", "")], false).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_a_terminal_by_way_of_a_csv_file() {
+        let text = csv(COLUMNS, &[("a\u{1b}[2J", "b\r\u{9b}c\u{202e}")]).unwrap();
+        assert_eq!(text, "id,error\na\\u{1b}[2J,b\\r\\u{9b}c\\u{202e}\n");
     }
 
     #[test]

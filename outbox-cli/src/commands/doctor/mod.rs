@@ -13,6 +13,7 @@ use outbox_admin::State;
 use outbox_admin::doctor::{
     Check, Diagnosis, Limits, Wanted, database_facts, of_database, of_relays, of_setup,
 };
+use outbox_admin::web::Examination;
 use serde::Serialize;
 
 use super::arguments::{PlaceArguments, parse_duration};
@@ -39,29 +40,40 @@ pub struct DoctorCommand {
     pub slot_bytes: u64,
 }
 
-/// What the checks of an outbox have found.
-#[derive(Debug, Default)]
-struct Found {
-    findings: Vec<Diagnosis>,
-    unseen: Vec<String>,
+/// How closely is looked, and from where on something is a finding.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Closely {
+    /// Whether the rights of a relay and the tables are tried.
+    pub(super) as_relay: bool,
+    pub(super) limits: Limits,
+}
+
+/// Runs all checks of an outbox.
+pub(super) async fn examine(place: &Place, closely: Closely) -> Result<Examination, CommandError> {
+    let mut found = Examination::default();
+    look_at_database(place, closely, &mut found).await?;
+    let retention = match place.outbox.section.relay.retention {
+        Retention::Keep => None,
+        Retention::KeepFor(time) => Some(time),
+        _ => Some(Duration::ZERO),
+    };
+    nats::look(place, &Wanted { retention }, &mut found).await?;
+    // The worst first; among equals, in the order of the checks.
+    found
+        .findings
+        .sort_by_key(|finding| std::cmp::Reverse(finding.state));
+    Ok(found)
 }
 
 impl DoctorCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let mut rows = Vec::new();
         for place in Place::open_all(&self.place).await? {
-            let mut found = Found::default();
-            self.look_at_database(&place, &mut found).await?;
-            let retention = match place.outbox.section.relay.retention {
-                Retention::Keep => None,
-                Retention::KeepFor(time) => Some(time),
-                _ => Some(Duration::ZERO),
-            };
-            nats::look(&place, &Wanted { retention }, &mut found).await?;
-            // The worst first; among equals, in the order of the checks.
-            found
-                .findings
-                .sort_by_key(|finding| std::cmp::Reverse(finding.state));
+            let limits = Limits::default()
+                .transaction(self.transaction)
+                .slot_bytes(self.slot_bytes);
+            let as_relay = !self.viewer;
+            let found = examine(&place, Closely { as_relay, limits }).await?;
             rows.push(DoctorRow {
                 outbox: place.outbox.name().to_owned(),
                 stream: place.outbox.section.stream.name.clone(),
@@ -77,58 +89,59 @@ impl DoctorCommand {
         let worst = rows.iter().map(|row| row.state).max();
         Ok(worst.unwrap_or(State::Well).into())
     }
+}
 
-    async fn look_at_database(&self, place: &Place, found: &mut Found) -> Result<(), CommandError> {
-        let away = |error: String| {
-            Diagnosis::failed(
-                Check::Database,
-                error,
-                "a database that answers",
-                "correct DATABASE_URL, or start the server",
-            )
-        };
-        let unanswered = || away(format!("no answer within {:?}", place.timeout));
-        if !self.viewer {
-            let deletes = place.outbox.section.relay.retention != Retention::Keep;
-            match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
-                Ok(checked) => found.findings.extend(of_setup(checked)),
-                Err(_) => found.findings.push(unanswered()),
-            }
-        }
-        // Without tables, nothing else can be asked.
-        if found
-            .findings
-            .iter()
-            .any(|finding| matches!(finding.check, Check::Database | Check::Tables))
-        {
-            return Ok(());
-        }
-        match tokio::time::timeout(place.timeout, place.store.relays()).await {
-            Ok(Ok(relays)) => found.findings.extend(of_relays(&relays)),
-            Ok(Err(error)) => found.findings.push(away(describe(&error))),
+async fn look_at_database(
+    place: &Place,
+    closely: Closely,
+    found: &mut Examination,
+) -> Result<(), CommandError> {
+    let away = |error: String| {
+        Diagnosis::failed(
+            Check::Database,
+            error,
+            "a database that answers",
+            "correct DATABASE_URL, or start the server",
+        )
+    };
+    let unanswered = || away(format!("no answer within {:?}", place.timeout));
+    if closely.as_relay {
+        let deletes = place.outbox.section.relay.retention != Retention::Keep;
+        match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
+            Ok(checked) => found.findings.extend(of_setup(checked)),
             Err(_) => found.findings.push(unanswered()),
         }
-        let names = place.outbox.table_names().map_err(CommandError::configuration)?;
-        let db = place.store.connection();
-        let backend = db.get_database_backend();
-        let tables = [
-            names.messages(backend),
-            names.aggregates(backend),
-            names.blocks(backend),
-        ];
-        let limits = Limits::default()
-            .transaction(self.transaction)
-            .slot_bytes(self.slot_bytes);
-        match tokio::time::timeout(place.timeout, database_facts(db, &tables)).await {
-            Ok(Ok(facts)) => {
-                found.findings.extend(of_database(&facts, &limits));
-                found.unseen.extend(facts.unseen);
-            }
-            Ok(Err(error)) => found.findings.push(away(describe(&error))),
-            Err(_) => found.findings.push(unanswered()),
-        }
-        Ok(())
     }
+    // Without tables, nothing else can be asked.
+    if found
+        .findings
+        .iter()
+        .any(|finding| matches!(finding.check, Check::Database | Check::Tables))
+    {
+        return Ok(());
+    }
+    match tokio::time::timeout(place.timeout, place.store.relays()).await {
+        Ok(Ok(relays)) => found.findings.extend(of_relays(&relays)),
+        Ok(Err(error)) => found.findings.push(away(describe(&error))),
+        Err(_) => found.findings.push(unanswered()),
+    }
+    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+    let db = place.store.connection();
+    let backend = db.get_database_backend();
+    let tables = [
+        names.messages(backend),
+        names.aggregates(backend),
+        names.blocks(backend),
+    ];
+    match tokio::time::timeout(place.timeout, database_facts(db, &tables)).await {
+        Ok(Ok(facts)) => {
+            found.findings.extend(of_database(&facts, &closely.limits));
+            found.unseen.extend(facts.unseen);
+        }
+        Ok(Err(error)) => found.findings.push(away(describe(&error))),
+        Err(_) => found.findings.push(unanswered()),
+    }
+    Ok(())
 }
 
 #[derive(Debug, Serialize)]

@@ -13,13 +13,17 @@ use outbox::nats::async_nats::{Client, jetstream};
 use outbox_admin::doctor::{
     Check, ConsumerFacts, Diagnosis, StreamFacts, Wanted, inbox_memory, of_consumer, of_stream,
 };
+use outbox_admin::web::Examination;
 
-use super::Found;
 use crate::commands::place::Place;
 use crate::failure::CommandError;
 
 /// Looks at the stream and at its consumers.
-pub(super) async fn look(place: &Place, wanted: &Wanted, found: &mut Found) -> Result<(), CommandError> {
+pub(super) async fn look(
+    place: &Place,
+    wanted: &Wanted,
+    found: &mut Examination,
+) -> Result<(), CommandError> {
     let away = |error: String| {
         Diagnosis::failed(
             Check::Nats,
@@ -71,7 +75,7 @@ async fn look_closely(
     place: &Place,
     client: Client,
     wanted: &Wanted,
-    found: &mut Found,
+    found: &mut Examination,
 ) -> Result<(), String> {
     let settings = &place.outbox.section.stream;
     let handle = jetstream::new(client.clone())
@@ -105,7 +109,7 @@ async fn look_closely(
 }
 
 /// The consumers that somebody has paused, with the reasons. The tables of inboxes may be in other databases.
-async fn paused(place: &Place, found: &mut Found) -> BTreeMap<String, String> {
+async fn paused(place: &Place, found: &mut Examination) -> BTreeMap<String, String> {
     let Ok(names) = place.outbox.table_names() else {
         return BTreeMap::new();
     };

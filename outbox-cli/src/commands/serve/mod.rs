@@ -16,7 +16,7 @@ use axum::Router;
 use clap::{Args, ValueEnum};
 use outbox::core::shutdown;
 use outbox::inbox::DeadLetters;
-use outbox_admin::web::{Dashboard, Role};
+use outbox_admin::web::{Colour, Dashboard, Role, TraceLink, TraceLinkError};
 use tokio::net::TcpListener;
 
 use super::arguments::{PlaceArguments, parse_duration};
@@ -72,6 +72,12 @@ pub struct ServeCommand {
     /// The path under which a proxy shows it, if the proxy takes that path off the requests.
     #[arg(long, value_name = "PATH", default_value = "")]
     pub base: String,
+    /// The address of traces, with `{trace_id}` where the id of a trace belongs, such as `https://traces.example.org/trace/{trace_id}`. Messages link to it.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_trace_link)]
+    pub trace_url: Option<TraceLink>,
+    /// The colour beside the name of the outbox on each page, so that nobody takes one for another.
+    #[arg(long, value_enum, default_value_t)]
+    pub colour: ColourArgument,
     /// Print the line of a new user for the file, with the password from the standard input, and end.
     #[arg(long, value_name = "NAME:ROLE")]
     pub new_user: Option<String>,
@@ -100,6 +106,38 @@ impl From<RoleArgument> for Role {
     }
 }
 
+/// The colours.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, ValueEnum)]
+#[non_exhaustive]
+pub enum ColourArgument {
+    /// The default.
+    #[default]
+    Blue,
+    /// For example for tests.
+    Green,
+    /// For example for a rehearsal.
+    Amber,
+    /// For example for production.
+    Red,
+    /// Free for anything.
+    Violet,
+    /// Free for anything.
+    Grey,
+}
+
+impl From<ColourArgument> for Colour {
+    fn from(colour: ColourArgument) -> Self {
+        match colour {
+            ColourArgument::Blue => Self::Blue,
+            ColourArgument::Green => Self::Green,
+            ColourArgument::Amber => Self::Amber,
+            ColourArgument::Red => Self::Red,
+            ColourArgument::Violet => Self::Violet,
+            ColourArgument::Grey => Self::Grey,
+        }
+    }
+}
+
 impl ServeCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         if let Some(user) = &self.new_user {
@@ -118,8 +156,19 @@ impl ServeCommand {
         };
         let place = Place::open(&arguments).await?;
         let reading = place.reading(READERS).await?;
+        let mut others = Vec::new();
+        for other in Place::open_all(&PlaceArguments {
+            outbox: None,
+            ..arguments
+        })
+        .await?
+        {
+            if other.has_stream_of(&place) {
+                others.push(other.reading(1).await?);
+            }
+        }
         logging::start(&config.log, filter);
-        let router = self.router(&place, reading)?;
+        let router = self.router(&place, reading, others)?;
         let router = router.layer(axum::middleware::from_fn_with_state(
             Arc::new(login),
             login::login,
@@ -148,7 +197,7 @@ impl ServeCommand {
         }
     }
 
-    fn router(&self, place: &Place, reading: Place) -> Result<Router, CommandError> {
+    fn router(&self, place: &Place, reading: Place, others: Vec<Place>) -> Result<Router, CommandError> {
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
         let letters = DeadLetters::new(reading.store.connection().clone()).with_names(names);
         let mut dashboard = Dashboard::new(place.outbox.name(), reading.store.clone())
@@ -156,7 +205,11 @@ impl ServeCommand {
             .with_shown(place.shown())
             .with_timeout(self.timeout)
             .with_base(&self.base)
-            .with_stream(Stream::new(reading));
+            .with_colour(self.colour.into())
+            .with_stream(Stream::new(reading, others));
+        if let Some(traces) = &self.trace_url {
+            dashboard = dashboard.with_traces(traces.clone());
+        }
         if !self.read_only {
             dashboard = dashboard.with_changes(place.store.clone());
         }
@@ -183,6 +236,10 @@ impl ServeCommand {
         }
         Ok(Outcome::Well)
     }
+}
+
+fn parse_trace_link(address: &str) -> Result<TraceLink, TraceLinkError> {
+    TraceLink::new(address)
 }
 
 /// Prints the line of a user. The password is the first line of the standard input, so that no list of processes shows it.

@@ -1,0 +1,69 @@
+//! Two looks at an outbox, its stream and its consumers, and what is to come if it goes on like that.
+//!
+//! Invariant: nothing is changed or received. What cannot be looked at is left out of the forecast.
+
+use std::fmt::Write as _;
+
+use outbox::core::OutboxStore as _;
+use outbox::core::store::BACKLOG_COUNT_MAX;
+use outbox_admin::{ConsumerSeen, Forecast, Prospect, Seen, forecast};
+use tokio::time::Instant;
+
+use super::arguments::ForecastArguments;
+use super::place::Place;
+use super::{stream, text};
+use crate::failure::CommandError;
+use crate::output::plain;
+
+/// Looks twice, if that is asked for.
+pub(super) async fn foresee(
+    place: &Place,
+    arguments: ForecastArguments,
+) -> Result<Option<Forecast>, CommandError> {
+    let Some(between) = arguments.forecast else {
+        return Ok(None);
+    };
+    let (begun, earlier) = (Instant::now(), look(place).await?);
+    tokio::time::sleep(between).await;
+    let passed = begun.elapsed();
+    let now = look(place).await?;
+    Ok(Some(forecast(&earlier, &now, passed)))
+}
+
+async fn look(place: &Place) -> Result<Seen, CommandError> {
+    let pending = place.ask(place.store.backlog()).await?.pending;
+    let mut seen = Seen {
+        pending: Some((pending, pending < BACKLOG_COUNT_MAX)),
+        ..Seen::default()
+    };
+    // Without a broker or the tables of inboxes there is still the backlog to foresee.
+    if let Ok(client) = place.client().await {
+        seen.stream = stream::filled(place, client.clone()).await.ok();
+        let rows = stream::rows(place, client).await.unwrap_or_default();
+        seen.consumers = rows.iter().filter_map(ConsumerSeen::of).collect();
+    }
+    Ok(seen)
+}
+
+/// A forecast for people, a line for each prospect.
+pub(super) fn lines(forecast: &Forecast) -> String {
+    let mut text = format!(
+        "if it goes on as in the last {}:\n",
+        text::duration(forecast.between)
+    );
+    for prospect in &forecast.prospects {
+        // Writing to a `String` does not fail.
+        let _ = writeln!(text, "  {}", line(prospect));
+        if !prospect.next.is_empty() {
+            let _ = writeln!(text, "    next: {}", plain(&prospect.next));
+        }
+    }
+    text
+}
+
+fn line(prospect: &Prospect) -> String {
+    match prospect.name.as_str() {
+        "" => plain(&prospect.what),
+        name => format!("{}: {}", plain(name), plain(&prospect.what)),
+    }
+}

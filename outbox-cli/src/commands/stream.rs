@@ -1,0 +1,89 @@
+//! What NATS says of the stream of an outbox: how it is filled, and its consumers with what their tables say.
+//!
+//! Invariant: nothing is received or changed.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::TryStreamExt as _;
+use outbox::core::describe;
+use outbox::inbox::Consumers;
+use outbox::nats::JetStreamSubscriber;
+use outbox::nats::async_nats::jetstream::stream::{DiscardPolicy, Info, Stream as Handle};
+use outbox::nats::async_nats::{Client, jetstream};
+use outbox_admin::{ConsumerRow, StreamUse};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::place::Place;
+use crate::failure::CommandError;
+
+pub(super) fn consumers_of(
+    place: &Place,
+    client: Client,
+) -> Result<Consumers<JetStreamSubscriber>, CommandError> {
+    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+    let stream = place
+        .outbox
+        .section
+        .stream
+        .event_stream()
+        .map_err(CommandError::configuration)?;
+    let subscriber = stream.subscriber(client);
+    Ok(Consumers::new(place.store.connection().clone(), subscriber).with_names(names))
+}
+
+/// The durable consumers of the stream.
+async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<String>, CommandError> {
+    let stream = &place.outbox.section.stream.name;
+    let failed = |error: &(dyn std::error::Error + 'static)| {
+        CommandError::failed(format!(
+            "the consumers of stream `{stream}` cannot be listed: {}",
+            describe(error)
+        ))
+    };
+    let handle = jetstream::new(client).get_stream(stream).await;
+    let handle = handle.map_err(|error| failed(&error))?;
+    let consumers = handle.consumers().try_collect::<Vec<_>>().await;
+    let consumers = consumers.map_err(|error| failed(&error))?.into_iter();
+    Ok(consumers.filter_map(|info| info.config.durable_name).collect())
+}
+
+/// The consumers of the stream, and paused ones.
+pub(super) async fn rows(place: &Place, client: Client) -> Result<Vec<ConsumerRow>, CommandError> {
+    let consumers = consumers_of(place, client.clone())?;
+    let names = names_on_stream(place, client).await?;
+    place.ask(outbox_admin::consumers(&consumers, names)).await
+}
+
+/// How the stream of a place is filled.
+pub(super) async fn filled(place: &Place, client: Client) -> Result<StreamUse, String> {
+    let handle = jetstream::new(client)
+        .get_stream(&place.outbox.section.stream.name)
+        .await
+        .map_err(|error| describe(&error))?;
+    let Info { config, state, .. } = handle.cached_info();
+    let limit = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
+    Ok(StreamUse {
+        messages: state.messages,
+        bytes: state.bytes,
+        last_sequence: state.last_sequence,
+        max_messages: limit(config.max_messages),
+        max_bytes: limit(config.max_bytes),
+        max_age: Some(config.max_age).filter(|age| !age.is_zero()),
+        drops_oldest: config.discard == DiscardPolicy::Old,
+        last_latency: latency(&handle, state.messages, state.last_sequence).await,
+    })
+}
+
+/// The time from the recording of the last message, as its header says it, to that of its place on the stream. Without the permission to read it, it is not
+/// known.
+async fn latency(handle: &Handle, messages: u64, last_sequence: u64) -> Option<Duration> {
+    if messages == 0 {
+        return None;
+    }
+    let last = handle.get_raw_message(last_sequence).await.ok()?;
+    let recorded = last.headers.get("ce-time")?;
+    let recorded = OffsetDateTime::parse(recorded.as_str(), &Rfc3339).ok()?;
+    Duration::try_from(last.time - recorded).ok()
+}
