@@ -58,7 +58,14 @@ fn body(visit: &Visit, state: State, findings: &[&Diagnosis], examined: &Examine
         ul.checks {
             @for check in Check::ALL {
                 @let worst = findings.iter().filter(|finding| finding.check == check).map(|finding| finding.state).max();
-                li { span { (check.as_str()) } (layout::state(worst.unwrap_or(State::Well))) }
+                li {
+                    span { (check.as_str()) }
+                    // Where a server was away, not all of them could look.
+                    @match worst {
+                        Some(worst) => (layout::state(worst)),
+                        None => span.state.idle { "no finding" },
+                    }
+                }
             }
         }
         p.quiet {
