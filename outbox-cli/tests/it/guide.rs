@@ -8,6 +8,7 @@ use outbox_cli::{Outcome, Program};
 
 const RELAY: &str = include_str!("../../../docs/guide/12-relay-program.md");
 const COMMANDS: &str = include_str!("../../../docs/guide/14-command-line.md");
+const DASHBOARD: &str = include_str!("../../../docs/guide/16-dashboard.md");
 
 /// The fenced blocks of a language.
 fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
@@ -34,7 +35,7 @@ fn their_files_are_configurations() {
 
 #[test]
 fn their_commands_exist() {
-    for (page, expected) in [(RELAY, 6), (COMMANDS, 44)] {
+    for (page, expected) in [(RELAY, 6), (COMMANDS, 43), (DASHBOARD, 5)] {
         let lines = blocks(page, "sh").into_iter().flat_map(str::lines);
         let mut count = 0;
         for command in lines.filter(|line| line.starts_with("outbox ")) {

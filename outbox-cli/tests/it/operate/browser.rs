@@ -1,4 +1,4 @@
-//! The dashboard in a real browser: Debian's chromium, by its driver. `OUTBOX_BLESS=1` keeps pictures of the pages for the documents.
+//! The dashboard in a real browser: Debian's chromium, by its driver. Pictures of the pages: [`super::browser_pages`].
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::serve::{PASSWORD, Served, users};
 use crate::place::Kind;
 
 /// The driver of a browser. Killing it ends the browser.
-struct Driver {
+pub(super) struct Driver {
     child: Child,
     address: String,
     _folder: tempfile::TempDir,
@@ -29,7 +29,7 @@ impl Drop for Driver {
 
 impl Driver {
     /// `None` if there is no driver, and the test is skipped.
-    fn start() -> Option<Self> {
+    pub(super) fn start() -> Option<Self> {
         let program = backend_url("OUTBOX_TEST_CHROMEDRIVER_BIN")?;
         let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new(program)
@@ -56,14 +56,28 @@ impl Driver {
     }
 
     async fn browser(&self) -> Client {
+        self.browser_of(1200, false).await
+    }
+
+    /// A browser of this width, on a system that is dark or not. A window has a least width, so a narrow one is that of a phone.
+    pub(super) async fn browser_of(&self, width: u32, is_dark: bool) -> Client {
         // A browser of root has no sandbox; what it opens here is only ours.
-        let words = [
+        let size = format!("--window-size={width},800");
+        let mut words = vec![
             "--headless=new",
             "--no-sandbox",
             "--disable-dev-shm-usage",
-            "--window-size=1200,800",
+            "--hide-scrollbars",
+            size.as_str(),
         ];
-        let options = json!({ "goog:chromeOptions": { "args": words } });
+        if is_dark {
+            words.push("--force-dark-mode");
+        }
+        let mut options = json!({ "goog:chromeOptions": { "args": words } });
+        if width < 500 {
+            let metrics = json!({ "width": width, "height": 800, "pixelRatio": 1.0 });
+            options["goog:chromeOptions"]["mobileEmulation"] = json!({ "deviceMetrics": metrics });
+        }
         let capabilities = options.as_object().unwrap().clone();
         let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
         builder.capabilities(capabilities);
@@ -88,11 +102,16 @@ async fn shows(browser: &Client, expected: &str) {
     .await;
 }
 
+/// Whether the pictures of the documents are made anew.
+pub(super) fn keeps_pictures() -> bool {
+    std::env::var_os("OUTBOX_BLESS").is_some()
+}
+
 /// Keeps a picture of the page.
-async fn picture(browser: &Client, name: &str) {
+pub(super) async fn picture(browser: &Client, name: &str) {
     let picture = browser.screenshot().await.unwrap();
     assert!(picture.starts_with(b"\x89PNG"));
-    if std::env::var_os("OUTBOX_BLESS").is_some() {
+    if keeps_pictures() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/images");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join(format!("{name}.png")), picture).unwrap();
@@ -128,15 +147,12 @@ async fn an_operator_finds_a_stuck_aggregate_reads_why_and_retries_it() {
     let url = format!("http://olga:{password}@{}/", served.address);
     browser.goto(&url).await.unwrap();
     shows(&browser, "1 aggregate is halted by a dead letter").await;
-    picture(&browser, "dashboard-overview").await;
     follow(&browser, "Blocked").await;
     follow(&browser, "order/4711").await;
     shows(&browser, "dead-letter").await;
     shows(&browser, "maximum payload exceeded").await;
-    picture(&browser, "dashboard-aggregate").await;
     follow(&browser, &format!("outbox retry {id}")).await;
     shows(&browser, "It would retry 1 message of 1 aggregate.").await;
-    picture(&browser, "dashboard-preview").await;
     assert_eq!(status(&planted, id).await, MessageStatus::Dead);
     let button = browser.find(Locator::Css("button.do")).await.unwrap();
     button.click().await.unwrap();

@@ -14,7 +14,7 @@ use crate::place::Kind;
 
 /// Each part of the file, with the commands whose answers it describes. They are given in this order, so the last ones may change something.
 const COMMANDS: &[(&str, &[&str])] = &[
-    ("status", &["status"]),
+    ("status", &["status", "status --forecast=100ms"]),
     ("migrate", &["migrate"]),
     ("doctor", &["doctor"]),
     ("log status", &["log status"]),
@@ -28,7 +28,10 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("partitions", &["partitions"]),
     ("timeline", &["timeline order/0", "timeline order/2"]),
     ("why", &["why order/0", "why {failed}", "why order/2"]),
-    ("consumers list", &["consumers list"]),
+    (
+        "consumers list",
+        &["consumers list", "consumers list --forecast=100ms"],
+    ),
     (
         "consumers lag",
         &["consumers lag billing", "consumers lag nobody"],

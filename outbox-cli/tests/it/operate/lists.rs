@@ -296,3 +296,26 @@ async fn arguments_without_sense_are_2() {
         run(words, &[]).expect(2);
     }
 }
+
+#[tokio::test]
+async fn a_forecast_names_what_does_not_end_and_the_next_command() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    planted.placed("1").await;
+    let place = &planted.place;
+    let json = ask(place, &["status", "--forecast=100ms", "-o", "json"]).json();
+    let prospect = &json[0]["forecast"]["prospects"][0];
+    assert_eq!(
+        (&prospect["subject"], &prospect["outlook"], &prospect["next"]),
+        (&"backlog".into(), &"never".into(), &"outbox relays".into())
+    );
+    let text = ask(place, &["status", "--forecast=100ms"]).out;
+    assert!(
+        text.contains("if it goes on as in the last ")
+            && text.contains("1 message is to be published, as many as before"),
+        "{text}"
+    );
+    assert!(ask(place, &["status", "-o", "json"]).json()[0]["forecast"].is_null());
+    planted.close().await;
+}

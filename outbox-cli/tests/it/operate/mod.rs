@@ -2,6 +2,7 @@
 
 pub(crate) mod answer;
 mod browser;
+mod browser_pages;
 mod changes;
 mod doctor;
 mod forget;

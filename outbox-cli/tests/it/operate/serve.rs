@@ -137,6 +137,8 @@ async fn pages_show_the_outbox_and_change_nothing(kind: Kind) {
         ("/messages".to_owned(), id.to_string()),
         (format!("/messages/{id}"), "maximum payload exceeded".to_owned()),
         ("/aggregate?of=order/1".to_owned(), "dead-letter".to_owned()),
+        ("/timeline?of=order/1".to_owned(), id.to_string()),
+        ("/doctor".to_owned(), "26 checks".to_owned()),
         ("/blocked".to_owned(), id.to_string()),
         (
             "/relays".to_owned(),

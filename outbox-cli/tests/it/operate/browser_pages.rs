@@ -1,0 +1,181 @@
+//! Every page of the dashboard in a real browser: axe-core finds nothing that keeps somebody from using it, in light and dark, wide and narrow; and its
+//! pictures for the documents, which `OUTBOX_BLESS=1` keeps.
+
+use std::time::Duration;
+
+use fantoccini::Client;
+use fantoccini::key::Key;
+use outbox::core::testing::{backend_url, eventually};
+use outbox::core::{Fitness, MessageId};
+use serde_json::{Value, json};
+
+use super::browser::{Driver, keeps_pictures, picture};
+use super::plant::{Planted, dead, failed};
+use super::serve::{PASSWORD, Served, users};
+use crate::place::Kind;
+
+/// A window: its name, its width, and whether the system is dark.
+const WINDOWS: [(&str, u32, bool); 4] = [
+    ("", 1200, false),
+    ("-dark", 1200, true),
+    ("-narrow", 400, false),
+    ("-narrow-dark", 400, true),
+];
+
+/// Something of everything: handled, refused by a consumer, in back-off, halted, waiting.
+async fn fill(planted: &Planted) -> (MessageId, MessageId) {
+    let handled = planted.placed("4710").await;
+    planted.publish().await;
+    planted.handle().await;
+    let (in_back_off, halting) = (planted.placed("4711").await, planted.placed("4712").await);
+    planted.placed("4712").await;
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, in_back_off, failed()).await;
+    planted.settle(&leases, halting, dead(true)).await;
+    (handled, halting)
+}
+
+/// The pages with the names of their pictures.
+fn pages(handled: MessageId, halting: MessageId) -> Vec<(&'static str, String)> {
+    vec![
+        ("overview", "/".to_owned()),
+        ("messages", "/messages".to_owned()),
+        ("message", format!("/messages/{handled}")),
+        ("aggregate", "/aggregate?of=order/4712".to_owned()),
+        ("timeline", "/timeline?of=order/4710".to_owned()),
+        ("blocked", "/blocked".to_owned()),
+        ("dead-letters", "/dead-letters".to_owned()),
+        ("consumers", "/consumers".to_owned()),
+        ("relays", "/relays".to_owned()),
+        ("doctor", "/doctor".to_owned()),
+        ("preview", format!("/change?change=retry&id={halting}")),
+        ("nothing", "/nothing".to_owned()),
+    ]
+}
+
+/// What axe-core finds wrong with the page: each rule with the elements.
+async fn violations(browser: &Client, axe: &str) -> Vec<String> {
+    let script = format!(
+        "const done = arguments[arguments.length - 1]; {axe}; axe.run(document, {{ resultTypes: ['violations'] }}).then(\
+         (found) => done(found.violations.map((rule) => rule.id + ': ' + rule.nodes.map((node) => node.html).join(' | '))),\
+         (error) => done([String(error)]));"
+    );
+    let found = browser.execute_async(&script, Vec::new()).await.unwrap();
+    let found = found.as_array().unwrap().iter();
+    found.map(|rule| rule.as_str().unwrap().to_owned()).collect()
+}
+
+async fn evaluate(browser: &Client, script: &str) -> Value {
+    browser.execute(script, Vec::new()).await.unwrap()
+}
+
+#[tokio::test]
+async fn nothing_keeps_anybody_from_using_a_page() {
+    let (Some(driver), Some(axe)) = (Driver::start(), backend_url("OUTBOX_TEST_AXE_SCRIPT")) else {
+        return;
+    };
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let axe = std::fs::read_to_string(axe).unwrap();
+    let (handled, halting) = fill(&planted).await;
+    let file = users(&planted.place, &["olga:operator"]);
+    let served = Served::start(&planted.place, &["--users", &file]);
+    let password = PASSWORD.replace(' ', "%20");
+    let mut found = Vec::new();
+    for (suffix, width, is_dark) in WINDOWS {
+        let browser = driver.browser_of(width, is_dark).await;
+        // The login stays with the session.
+        let url = format!("http://olga:{password}@{}/", served.address);
+        browser.goto(&url).await.unwrap();
+        let dark = "return window.matchMedia('(prefers-color-scheme: dark)').matches";
+        assert_eq!(evaluate(&browser, dark).await, json!(is_dark), "{suffix}");
+        if keeps_pictures() {
+            wait_for_lines(&browser).await;
+        }
+        for (name, path) in pages(handled, halting) {
+            let url = format!("http://{}{path}", served.address);
+            browser.goto(&url).await.unwrap();
+            for violation in violations(&browser, &axe).await {
+                found.push(format!("{path}{suffix}: {violation}"));
+            }
+            // One column: nothing but a table, which scrolls by itself, is wider than the window.
+            let wider = "return document.documentElement.scrollWidth - window.innerWidth";
+            let wider = evaluate(&browser, wider).await.as_i64().unwrap();
+            if wider > 0 {
+                found.push(format!("{path}{suffix}: {wider} pixels wider than the window"));
+            }
+            if name != "nothing" {
+                whole_picture(&browser, &format!("dashboard-{name}{suffix}"), width).await;
+            }
+        }
+        browser.close().await.unwrap();
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    drop(served);
+    planted.close().await;
+}
+
+/// Waits until the charts have lines: only for their pictures.
+async fn wait_for_lines(browser: &Client) {
+    eventually("a chart with a line", async || {
+        browser.refresh().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let points = "return (document.querySelector('#content polyline') || {getAttribute: () => ''}).getAttribute('points').trim().split(' ').length > 1";
+        evaluate(browser, points).await == json!(true)
+    })
+    .await;
+}
+
+/// A picture of the page from its beginning to its end. Narrow ones are only looked at by whoever keeps them.
+async fn whole_picture(browser: &Client, name: &str, width: u32) {
+    if !keeps_pictures() || name.contains("narrow-dark") {
+        return;
+    }
+    if width > 400 {
+        let height = evaluate(browser, "return document.documentElement.scrollHeight").await;
+        let height = u32::try_from(height.as_u64().unwrap()).unwrap();
+        browser
+            .set_window_size(width, height.clamp(500, 2000))
+            .await
+            .unwrap();
+    }
+    picture(browser, name).await;
+}
+
+#[tokio::test]
+async fn a_keyboard_reaches_the_content_first_and_sees_where_it_is() {
+    let Some(driver) = Driver::start() else {
+        return;
+    };
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let served = Served::start(&planted.place, &[]);
+    let browser = driver.browser_of(1200, false).await;
+    browser
+        .goto(&format!("http://{}/messages", served.address))
+        .await
+        .unwrap();
+    let tab = async || {
+        let focused = browser.active_element().await.unwrap();
+        focused
+            .send_keys(&char::from(Key::Tab).to_string())
+            .await
+            .unwrap();
+    };
+    tab().await;
+    let skip = "const link = document.activeElement; const box = link.getBoundingClientRect();\
+                return [link.getAttribute('href'), box.left >= 0 && box.width > 0, getComputedStyle(link).outlineStyle]";
+    assert_eq!(evaluate(&browser, skip).await, json!(["#content", true, "solid"]));
+    // From the skip link on, each element that has the focus shows it.
+    for _ in 0..12 {
+        tab().await;
+        let shown = "return getComputedStyle(document.activeElement).outlineStyle + ' ' + document.activeElement.outerHTML";
+        let shown = evaluate(&browser, shown).await;
+        assert!(shown.as_str().unwrap().starts_with("solid "), "{shown}");
+    }
+    browser.close().await.unwrap();
+    drop(served);
+    planted.close().await;
+}
