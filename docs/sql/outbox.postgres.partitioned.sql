@@ -235,4 +235,4 @@ CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIM
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_partitioned_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
 
-INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses_with_days', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

@@ -115,9 +115,10 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     let create = SqlMigration::new("outbox_0001_create_tables", UP, DOWN, names.clone());
-    vec![create, pauses(names)]
+    vec![create, pauses("outbox_0002_create_pauses", names)]
 }
 
-fn pauses(names: &TableNames) -> SqlMigration {
-    SqlMigration::new("outbox_0002_create_pauses", PAUSES_UP, PAUSES_DOWN, names.clone())
+/// The name differs by layout, so that the tables of one are not taken for those of the other.
+fn pauses(name: &'static str, names: &TableNames) -> SqlMigration {
+    SqlMigration::new(name, PAUSES_UP, PAUSES_DOWN, names.clone())
 }

@@ -94,5 +94,6 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     let create = SqlMigration::new("outbox_0001_create_partitioned_tables", UP, DOWN, names.clone());
-    vec![create.for_postgres(), pauses(names).for_postgres()]
+    let pauses = pauses("outbox_0002_create_pauses_with_days", names);
+    vec![create.for_postgres(), pauses.for_postgres()]
 }
