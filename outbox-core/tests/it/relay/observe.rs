@@ -308,7 +308,10 @@ async fn the_gauges_of_the_backlog_go_with_the_partition_whose_owner_counts_it()
         tokio::time::sleep(Duration::from_secs(60)).await;
         let counted = gauges();
         assert_eq!(counted.len(), 6);
-        assert!(counted.iter().all(|value| !value.is_nan()) && counted.contains(&10.0), "{counted:?}");
+        assert!(
+            counted.iter().all(|value| !value.is_nan()) && counted.contains(&10.0),
+            "{counted:?}"
+        );
         // Another relay gets all partitions, and keeps them alive.
         let other = outbox_core::OwnerId::fresh();
         store.expire_leases();
@@ -316,7 +319,10 @@ async fn the_gauges_of_the_backlog_go_with_the_partition_whose_owner_counts_it()
         assert_eq!(leases.len(), 64);
         tokio::time::sleep(Duration::from_secs(60)).await;
         let left = gauges();
-        assert!(left.len() == 6 && left.iter().all(|value| value.is_nan()), "{left:?}");
+        assert!(
+            left.len() == 6 && left.iter().all(|value| value.is_nan()),
+            "{left:?}"
+        );
     })
     .await;
 }
