@@ -136,7 +136,20 @@ SELECT CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregat
        halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
 FROM outbox_blocks;
 
+-- The pauses of publishing, which operators begin and end, and which relays read before they renew their leases: one row per aggregate type, and the empty
+-- type for all messages. A pause that has ended keeps its row until the last of what it held is released.
+CREATE TABLE IF NOT EXISTS outbox_pauses (
+    aggregate_type VARBINARY(64) NOT NULL COMMENT 'empty: all messages',
+    reason         TEXT COLLATE utf8mb4_bin NOT NULL,
+    paused_by      TEXT COLLATE utf8mb4_bin NOT NULL,
+    paused_at      DATETIME(6) NOT NULL,
+    ends_at        DATETIME(6) NULL COMMENT 'null: until an operator ends it',
+    PRIMARY KEY (aggregate_type)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;
+
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

@@ -11,13 +11,14 @@
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
 //! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`] |
 //! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
+//! | what is paused, and what would pausing do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
 //! | how far is a consumer behind? | [`consumer`] |
 //! | do database, stream, consumers and settings fit together? | [`doctor`] |
 //! | which rights does each part need? | [`rights`] |
 //! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
 //!
-//! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`], [`apply_resume`] and [`apply_letters`]. No value holds a payload that is not masked, nor the address of a server.
+//! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`], [`apply_resume`], [`apply_pause`], [`apply_unpause`] and [`apply_letters`]. No value holds a payload that is not masked, nor the address of a server.
 //!
 //! **Not promised**: one moment. An answer is made of several reads, while relays go on.
 //!
@@ -33,6 +34,7 @@ mod forget;
 mod letter_groups;
 mod letters;
 mod messages;
+mod pause;
 mod relays;
 pub mod rights;
 mod serial;
@@ -55,6 +57,7 @@ pub use letters::{
     preview_letters, show_letter,
 };
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
+pub use pause::{PausePreview, PauseRow, apply_pause, apply_unpause, pauses, preview_pause, preview_unpause};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, Timeline, TimelineEvent, effects, timeline};

@@ -117,8 +117,8 @@ pub use sensitive::{MaskedPayload, SensitiveFields};
 pub use store::{
     AggregateHead, Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Forgotten,
     FoundMessage, Lease, LiveRelay, MessageStatus, OutboxAdmin, OutboxReader, OutboxStore, OwnerId,
-    PartitionOwner, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, Verdict,
-    WaitingRequest,
+    PartitionOwner, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
+    StoredMessage, Verdict, WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,

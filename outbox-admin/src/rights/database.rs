@@ -199,6 +199,12 @@ pub const GRANTS: &[Grant] = &[
     on(Role::Relay, "outbox_relays", ALL, "announce itself"),
     on(
         Role::Relay,
+        "outbox_pauses",
+        SELECT_UPDATE_DELETE,
+        "learn what is paused, and finish pauses that have ended",
+    ),
+    on(
+        Role::Relay,
         "outbox_dedup_keys",
         SELECT_UPDATE_DELETE,
         "delete keys after their time",
@@ -223,6 +229,7 @@ pub const GRANTS: &[Grant] = &[
     on(Role::Viewer, "outbox_blocks", SELECT, "blocked, why"),
     on(Role::Viewer, "outbox_leases", SELECT, "partitions"),
     on(Role::Viewer, "outbox_relays", SELECT, "relays"),
+    on(Role::Viewer, "outbox_pauses", SELECT, "pause --list, status, why"),
     view("outbox_messages_readable", "SQL by hand"),
     view("outbox_dead_letters", "SQL by hand"),
     view("outbox_blocked", "SQL by hand"),
@@ -244,6 +251,12 @@ pub const GRANTS: &[Grant] = &[
         "outbox_blocks",
         UPDATE_DELETE,
         "retry, skip, resume",
+    ),
+    on(
+        Role::Operator,
+        "outbox_pauses",
+        &["INSERT", "UPDATE", "DELETE"],
+        "pause, unpause",
     ),
     on(Role::Operator, "outbox_messages", &["DELETE"], "forget"),
     on(Role::Operator, "outbox_aggregates", UPDATE_DELETE, "forget"),

@@ -9,6 +9,7 @@ pub mod letters;
 pub mod log;
 pub mod messages;
 pub mod migrate;
+pub mod pause;
 mod place;
 pub mod print;
 pub mod reconcile;
@@ -57,6 +58,10 @@ pub enum OutboxCommand {
     Replay(change::ChangeCommand),
     /// End the back-off of an aggregate. Says what it would do; `--yes` does it.
     Resume(change::ResumeCommand),
+    /// Stop publishing, of everything or of an aggregate type, without a deploy. Says what it would do; `--yes` does it.
+    Pause(pause::PauseCommand),
+    /// End a pause. Says what it would do; `--yes` does it.
+    Unpause(pause::UnpauseCommand),
     /// Count published messages that the stream has lost; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
     /// Delete what the outbox holds of aggregates. Says what it would do, and its price; `--yes` does it.
@@ -108,6 +113,8 @@ impl OutboxCommand {
             Self::Skip(command) => command.run(Change::Skip).await,
             Self::Replay(command) => command.run(Change::Replay).await,
             Self::Resume(command) => command.run().await,
+            Self::Pause(command) => command.run().await,
+            Self::Unpause(command) => command.run().await,
             Self::Reconcile(command) => command.run().await,
             Self::Forget(command) => command.run().await,
             Self::Migrate(command) => command.run().await,

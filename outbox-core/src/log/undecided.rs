@@ -18,8 +18,8 @@ use super::window::Held;
 use super::{Logged, Look, LookRequest, MessageLog};
 use crate::message::{Aggregate, PARTITIONS};
 use crate::store::{
-    Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
-    Relays, Settlement, StoreError, Verdict, WaitingRequest,
+    Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, OutboxStore, OwnerId, Pause, PurgeRequest,
+    Purged, Relays, Settlement, StoreError, Verdict, WaitingRequest,
 };
 
 /// How long a fetch waits for the log before it returns nothing.
@@ -385,6 +385,15 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
         self.log.purge(request).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.log.pauses().await
+    }
+
+    /// What pauses held is the table's, whose relay finishes them.
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {

@@ -16,6 +16,7 @@ mod fitness;
 mod in_flight;
 mod outage;
 mod ownership;
+mod pauses;
 mod policy;
 mod poller;
 pub mod reconcile;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::{OutboxStore, StoreError};
+use super::{OutboxStore, PauseRequest, StoreError};
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
 /// Lists messages and decides about dead letters.
@@ -79,6 +79,15 @@ pub trait OutboxAdmin: OutboxStore {
         aggregate_type: &str,
         idle_for: Duration,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Pauses publishing: see [`Pause`](super::Pause) for what that means. A pause of the same scope is replaced, so its end can be moved. One statement: it took
+    /// effect or it did not. The aggregate type need not have recorded anything yet.
+    fn pause(&self, request: &PauseRequest) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Ends the pause of this aggregate type, or with `None` that of all messages. Returns false if none stands. What it held is released by
+    /// [`OutboxStore::finish_pauses`], which relays call with their next renewal if the caller does not. Another pause whose scope covers the same messages
+    /// goes on.
+    fn unpause(&self, aggregate_type: Option<&str>) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Reads at most `limit` published messages that are still kept, recorded at `recorded_from` or later and before
     /// `recorded_until`, with ids larger than `after`. They come in the order of their ids, which is roughly the order

@@ -223,6 +223,13 @@ mod wrong_stores {
         finds_other_blocks: FindsOtherBlocks => the_block_of_an_aggregate_is_found,
         lists_no_ailing_relays: ListsNoAilingRelays => live_relays_are_listed,
         lists_former_owners: ListsFormerOwners => partitions_are_listed_with_their_owners,
+        holds_for_ever: HoldsForEver => what_is_paused_waits_until_the_pause_is_finished,
+        holds_for_a_moment: HoldsForAMoment => what_is_paused_waits_until_the_pause_is_finished,
+        holds_without_a_pause: HoldsWithoutAPause => nothing_is_held_by_a_pause_that_does_not_stand,
+        folds_paused_types: FoldsPausedTypes => pauses_are_listed_and_replaced,
+        pauses_for_ever: PausesForEver => a_pause_ends_by_itself,
+        pause_ends_halt: PauseEndsHalt => a_halted_aggregate_stays_halted_under_a_pause,
+        pause_forgets_delayed: PauseForgetsDelayed => a_delayed_message_keeps_its_time_after_a_pause,
     ]);
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod key;
 pub(crate) mod leases;
 pub(crate) mod mysql;
 pub(crate) mod own;
+pub(crate) mod pauses;
 pub(crate) mod reader;
 pub(crate) mod settle;
 pub(crate) mod sqlite;
@@ -39,6 +40,7 @@ pub(crate) struct Dialect {
     pub(crate) blocks: String,
     pub(crate) leases: String,
     pub(crate) relays: String,
+    pub(crate) pauses: String,
     /// The indexes of pending rows, of waiting rows, and of blocks by partition, for queries that must name them.
     pub(crate) pending: String,
     pub(crate) waiting: String,
@@ -62,6 +64,7 @@ impl Dialect {
             blocks: names.blocks(backend),
             leases: names.leases(backend),
             relays: names.relays(backend),
+            pauses: names.pauses(backend),
             pending,
             waiting: match backend {
                 DbBackend::MySql => "outbox_messages_waiting".to_owned(),

@@ -35,7 +35,7 @@ use sea_orm::{DatabaseConnection, DbBackend, DbErr};
 use sea_orm_migration::MigrationTrait;
 
 use super::template::{SqlMigration, SqlTemplates};
-use super::{Migrations, TABLE};
+use super::{Migrations, TABLE, pauses};
 use crate::in_use;
 use crate::names::{NameError, TableNames};
 
@@ -94,5 +94,6 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     let create = SqlMigration::new("outbox_0001_create_partitioned_tables", UP, DOWN, names.clone());
-    vec![create.for_postgres()]
+    let pauses = pauses("outbox_0002_create_pauses_with_days", names);
+    vec![create.for_postgres(), pauses.for_postgres()]
 }

@@ -62,6 +62,19 @@ const COMMANDS: &[(&str, &[&str])] = &[
         ],
     ),
     ("resume with --yes", &["resume order/1 --yes"]),
+    (
+        "pause, unpause",
+        &[
+            "pause --aggregate-type order --for 2h",
+            "pause --aggregate-type order --for 2h --yes",
+            "pause --yes",
+            "pause --aggregate-type order",
+            "unpause",
+            "unpause --yes",
+        ],
+    ),
+    ("pause --list", &["pause --list"]),
+    ("status while something is paused", &["status"]),
     ("forget without --yes", &["forget order/0"]),
     ("forget with --yes", &["forget order/0 order/3 --yes"]),
     (

@@ -9,6 +9,7 @@ mod inbox;
 mod keys;
 mod lists;
 mod migrate;
+mod pause;
 mod permissions;
 mod plant;
 mod reconcile;

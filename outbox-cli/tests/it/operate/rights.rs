@@ -17,13 +17,14 @@ use super::plant::{OrderPlaced, Planted, dead, failed};
 use crate::place::{Kind, Place, Program};
 
 /// Each table, and a column that a probe may write.
-const TABLES: [(&str, &str); 10] = [
+const TABLES: [(&str, &str); 11] = [
     ("outbox_messages", "status"),
     ("outbox_aggregates", "last_sequence"),
     ("outbox_dedup_keys", "recorded_at"),
     ("outbox_blocks", "blocked_until"),
     ("outbox_leases", "epoch"),
     ("outbox_relays", "expires_at"),
+    ("outbox_pauses", "reason"),
     ("inbox_messages", "consumer"),
     ("inbox_sequences", "consumer"),
     ("inbox_dead_letters", "consumer"),

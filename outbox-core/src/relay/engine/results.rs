@@ -185,7 +185,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 return;
             }
             Verdict::Blocked { delay, .. } => self.poller.block(*delay),
-            Verdict::Published { .. } | Verdict::Waits => {}
+            Verdict::Published { .. } | Verdict::Waits | Verdict::Paused => {}
         }
         self.in_flight.block(queued, verdict);
     }
@@ -208,6 +208,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             }
         };
         let has_renewed = upkeep.renews();
+        if let Some(pauses) = upkeep.pauses.take() {
+            self.pauses_read(pauses);
+        }
         let change = self.ownership.apply(upkeep);
         self.ownership.postpone(pause);
         let owned = self.ownership.leases().len();
@@ -315,7 +318,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     /// Another relay counts the backlog.
     fn forget_backlog(&mut self) {
         if std::mem::take(&mut self.counts_backlog) {
-            telemetry::backlog(&Backlog::default());
+            telemetry::forget_backlog();
             self.relay.health.update(|vitals| vitals.halted = 0);
         }
     }
@@ -367,6 +370,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         if !self.relay.of_log {
             telemetry::leases(0, Relays::default());
+            telemetry::pauses(0);
         }
         self.forget_backlog();
         self.relay.health.update(|vitals| *vitals = Default::default());

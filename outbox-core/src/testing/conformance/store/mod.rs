@@ -10,6 +10,7 @@ mod delay;
 mod fetch;
 mod forget;
 mod lease;
+mod pause;
 mod reader;
 mod record;
 mod retention;
@@ -71,6 +72,11 @@ pub use lease::{
     announced_relays_are_counted_until_that_runs_out, each_acquisition_raises_the_epoch,
     leases_are_exclusive, leases_are_renewed_only_while_owned, leaving_gives_everything_back,
     relays_are_counted_by_what_they_say_of_themselves, released_partitions_are_free_at_once,
+};
+pub use pause::{
+    a_delayed_message_keeps_its_time_after_a_pause, a_halted_aggregate_stays_halted_under_a_pause,
+    a_pause_ends_by_itself, nothing_is_held_by_a_pause_that_does_not_stand, pauses_are_listed_and_replaced,
+    what_is_paused_waits_until_the_pause_is_finished,
 };
 pub use reader::{
     a_delayed_message_says_for_how_long, a_message_is_found_with_its_payload, live_relays_are_listed,
@@ -279,6 +285,12 @@ macro_rules! store_conformance {
             the_block_of_an_aggregate_is_found,
             live_relays_are_listed,
             partitions_are_listed_with_their_owners,
+            what_is_paused_waits_until_the_pause_is_finished,
+            nothing_is_held_by_a_pause_that_does_not_stand,
+            pauses_are_listed_and_replaced,
+            a_pause_ends_by_itself,
+            a_halted_aggregate_stays_halted_under_a_pause,
+            a_delayed_message_keeps_its_time_after_a_pause,
         ]);
     };
 }

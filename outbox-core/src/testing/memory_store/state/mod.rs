@@ -9,6 +9,7 @@ mod forget;
 mod index;
 mod leases;
 mod logged;
+mod pauses;
 mod reader;
 mod settle;
 
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 use self::index::Index;
 use self::leases::Leases;
 pub(super) use self::logged::{Log, LoggedCommit};
+use self::pauses::PauseRow;
 use super::StoredRow;
 use super::transaction::DuplicateKey;
 use crate::message::{Aggregate, Limits, Message, MessageId, NewMessage};
@@ -37,6 +39,8 @@ pub(super) struct State {
     /// Deduplication keys and when they were recorded. They outlive their messages.
     dedup_keys: HashMap<String, OffsetDateTime>,
     heads: HashMap<Aggregate, Head>,
+    /// By aggregate type; `None` holds for all messages.
+    pauses: BTreeMap<Option<String>, PauseRow>,
     last_row_id: i64,
     pub(super) log: Log,
     started: (Instant, OffsetDateTime),
@@ -89,6 +93,7 @@ impl State {
             ids: BTreeMap::new(),
             dedup_keys: HashMap::new(),
             heads: HashMap::new(),
+            pauses: BTreeMap::new(),
             last_row_id: 0,
             log: Log::default(),
             started: (Instant::now(), now),

@@ -185,4 +185,18 @@ pub enum StoreMistake {
     ListsNoAilingRelays,
     /// Lists the relay whose lease has run out as the owner of the partition.
     ListsFormerOwners,
+    /// Removes a pause that has ended, and leaves held what it held.
+    HoldsForEver,
+    /// Holds what is paused for a moment, so that relays meet it again and again.
+    HoldsForAMoment,
+    /// Holds what a relay takes for paused, although no pause stands.
+    HoldsWithoutAPause,
+    /// Compares paused types as a case-insensitive collation does.
+    FoldsPausedTypes,
+    /// Lets no pause end by itself.
+    PausesForEver,
+    /// Lets a halted aggregate go on when a pause ends.
+    PauseEndsHalt,
+    /// Forgets delayed messages when a pause ends.
+    PauseForgetsDelayed,
 }
