@@ -10,6 +10,7 @@
 //! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
 //! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`] |
+//! | was anything lost, made up, put out of order, or left without effect? | [`prove`](fn@prove) |
 //! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
 //! | how far is a consumer behind? | [`consumer`] |
@@ -33,6 +34,7 @@ mod forget;
 mod letter_groups;
 mod letters;
 mod messages;
+pub mod prove;
 mod relays;
 pub mod rights;
 mod serial;
@@ -55,6 +57,10 @@ pub use letters::{
     preview_letters, show_letter,
 };
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
+pub use prove::{
+    ConsumerBooks, ConsumerFloor, Findings, Found, MEMORY_MAX, OutboxBooks, Proof, ProofError, ProofRequest,
+    ProofStage, RowsKept, StreamBooks, Verdict, prove,
+};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, Timeline, TimelineEvent, effects, timeline};
