@@ -11,6 +11,7 @@ mod lists;
 mod migrate;
 mod permissions;
 mod plant;
+mod prove;
 mod reconcile;
 mod rights;
 mod serve;
