@@ -10,6 +10,7 @@
 //! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
 //! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`] |
+//! | was anything lost, made up, put out of order, or left without effect? | [`prove`](fn@prove) |
 //! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
 //! | what is paused, and what would pausing do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
@@ -35,6 +36,7 @@ mod letter_groups;
 mod letters;
 mod messages;
 mod pause;
+pub mod prove;
 mod relays;
 pub mod rights;
 mod serial;
@@ -58,6 +60,10 @@ pub use letters::{
 };
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
 pub use pause::{PausePreview, PauseRow, apply_pause, apply_unpause, pauses, preview_pause, preview_unpause};
+pub use prove::{
+    ConsumerBooks, ConsumerFloor, Findings, Found, MEMORY_MAX, OutboxBooks, Proof, ProofError, ProofRequest,
+    ProofStage, RowsKept, StreamBooks, Verdict, prove,
+};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, Timeline, TimelineEvent, effects, timeline};

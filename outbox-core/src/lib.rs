@@ -109,7 +109,10 @@ pub use message::{
 #[cfg(feature = "cbor")]
 pub use payload::Cbor;
 pub use payload::{Codec, EventCodec, Json, PayloadError};
-pub use publisher::{FailureClass, PublishError, Publisher, Receipt, StreamLog, StreamSearch};
+pub use publisher::{
+    FailureClass, PublishError, Publisher, Receipt, StreamExtent, StreamLog, StreamReader, StreamSearch,
+    StreamedMessage,
+};
 pub use relay::{
     DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
 };

@@ -2,6 +2,7 @@
 
 mod change;
 mod plant;
+mod prove;
 mod show;
 #[cfg(feature = "web")]
 mod web;

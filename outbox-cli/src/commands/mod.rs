@@ -12,6 +12,7 @@ pub mod migrate;
 pub mod pause;
 mod place;
 pub mod print;
+pub mod prove;
 pub mod reconcile;
 pub mod relay;
 pub mod relays;
@@ -40,6 +41,8 @@ pub enum OutboxCommand {
     Why(why::WhyCommand),
     /// What became of the events of an aggregate: recorded, published, and what each consumer has made of them.
     Timeline(timeline::TimelineCommand),
+    /// Whether what was committed is on the stream, in order, and has had its effects: the ledger of a span.
+    Prove(prove::ProveCommand),
     /// List messages, oldest first.
     List(messages::ListCommand),
     /// Show a message; with `--payload` its payload, masked.
@@ -104,6 +107,7 @@ impl OutboxCommand {
             Self::Doctor(command) => command.run().await,
             Self::Why(command) => command.run().await,
             Self::Timeline(command) => command.run().await,
+            Self::Prove(command) => command.run().await,
             Self::List(command) => command.run().await,
             Self::Show(command) => command.run().await,
             Self::Blocked(command) => command.run().await,

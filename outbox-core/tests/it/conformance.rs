@@ -218,6 +218,7 @@ mod wrong_stores {
         forget_keeps_keys: ForgetKeepsKeys => nothing_is_left_of_a_forgotten_aggregate,
         forgets_busy_aggregates: ForgetsBusyAggregates => only_idle_aggregates_are_forgotten,
         finds_no_payload: FindsNoPayload => a_message_is_found_with_its_payload,
+        leaves_out_unpublished: LeavesOutUnpublished => recorded_messages_are_read_in_pages,
         finds_no_delay: FindsNoDelay => a_delayed_message_says_for_how_long,
         counts_heads_short: CountsHeadsShort => the_head_of_an_aggregate_is_found,
         finds_other_blocks: FindsOtherBlocks => the_block_of_an_aggregate_is_found,
@@ -288,6 +289,11 @@ mod wrong_stream_logs {
         ignores_start: IgnoresStart => a_start_time_leaves_older_messages_out,
         fails_on_foreign: FailsOnForeign => foreign_messages_are_not_listed,
         locates_events: LocatesEvents => a_message_on_the_stream_is_located,
+        shows_no_copies: ShowsNoCopies => messages_are_read_in_the_order_of_the_stream,
+        shows_by_aggregate: ShowsByAggregate => messages_are_read_in_the_order_of_the_stream,
+        counts_no_foreign: CountsNoForeign => messages_are_read_in_the_order_of_the_stream,
+        shows_older: ShowsOlder => reading_begins_at_a_time_and_ends_when_told,
+        shows_on: ShowsOn => reading_begins_at_a_time_and_ends_when_told,
     ]);
 }
 

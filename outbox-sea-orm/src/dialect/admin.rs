@@ -30,7 +30,34 @@ impl Dialect {
     /// Selected rows as operators see them, in the order of their row ids. Uses the primary key, or the index of a given status; for published rows
     /// the index on ids, whose order is roughly that of time.
     pub(crate) fn list(&self, selection: &Selection, limit: i64) -> Statement {
-        let mut sql = self.sql(format!(
+        let mut sql = self.stored();
+        self.push_selection(&mut sql, selection, None);
+        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
+        sql.statement()
+    }
+
+    /// Rows of any status that were recorded within a time span, in the order of their ids (index on `id`). No payload is read, and nothing is locked.
+    pub(crate) fn recorded_between(
+        &self,
+        (from, until): (OffsetDateTime, OffsetDateTime),
+        after: Option<MessageId>,
+        limit: i64,
+    ) -> Statement {
+        let lower = id_at(from - CLOCKS_APART);
+        let mut sql = self.stored();
+        sql.push(" WHERE m.id > ")
+            .bind(after.map_or(lower, |after| lower.max(after.as_uuid())))
+            .push(" AND m.id < ")
+            .bind(id_at(until + CLOCKS_APART));
+        self.push_time(&mut sql, " AND m.created_at >= ", from);
+        self.push_time(&mut sql, " AND m.created_at < ", until);
+        sql.push(" ORDER BY m.id LIMIT ").bind(limit);
+        sql.statement()
+    }
+
+    /// Rows as operators see them, without a condition.
+    fn stored(&self) -> Sql {
+        self.sql(format!(
             "SELECT m.row_id, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
              {} AS status, {} AS attempts, {} AS failures, m.last_error, {} AS halts, {} AS created_micros, \
              {} AS published_micros FROM {} m",
@@ -46,10 +73,7 @@ impl Dialect {
             self.micros_of_any("m.created_at"),
             self.micros_of_any("m.published_at"),
             self.messages,
-        ));
-        self.push_selection(&mut sql, selection, None);
-        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
-        sql.statement()
+        ))
     }
 
     /// Row ids and aggregates of selected dead letters, in the order of their row ids (index of dead rows).

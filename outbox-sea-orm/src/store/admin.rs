@@ -280,7 +280,7 @@ pub(super) async fn published(
 }
 
 /// Reads a row as far as it can be read: a message may be dead because it could not. A damaged number is 0, a damaged time 1970.
-fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
+pub(super) fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
     let time = |column| {
         let micros = row.try_get::<Option<i64>>("", column).ok()?;

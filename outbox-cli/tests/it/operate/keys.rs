@@ -28,6 +28,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("partitions", &["partitions"]),
     ("timeline", &["timeline order/0", "timeline order/2"]),
     ("why", &["why order/0", "why {failed}", "why order/2"]),
+    ("prove", &["prove --since 1h --until 0s"]),
     ("consumers list", &["consumers list"]),
     (
         "consumers lag",

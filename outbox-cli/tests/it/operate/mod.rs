@@ -12,6 +12,7 @@ mod migrate;
 mod pause;
 mod permissions;
 mod plant;
+mod prove;
 mod reconcile;
 mod rights;
 mod serve;

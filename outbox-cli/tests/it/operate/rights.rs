@@ -247,7 +247,7 @@ async fn the_rights_printed_for_mariadb_are_enough_from_the_save_to_the_dead_let
 }
 
 /// The commands that change nothing, with those that say what a change would do.
-const READS: [&str; 19] = [
+const READS: [&str; 20] = [
     "status",
     "list",
     "blocked",
@@ -255,6 +255,7 @@ const READS: [&str; 19] = [
     "partitions",
     "doctor --viewer",
     "timeline order/0",
+    "prove --since 1h --until 0s",
     "why order/0",
     "why order/1",
     "why order/2",

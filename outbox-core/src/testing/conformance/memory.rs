@@ -14,7 +14,7 @@ use super::stream_log::StreamLogFixture;
 use super::subscriber::SubscriberFixture;
 use crate::dedup::DedupStore;
 use crate::message::{Events, Message, MessageId};
-use crate::publisher::{Publisher, StreamSearch};
+use crate::publisher::{Publisher, StreamReader};
 use crate::store::OutboxReader;
 use crate::subscriber::Subscriber;
 use crate::testing::{
@@ -209,7 +209,7 @@ impl<L> MemoryLogFixture<L> {
     }
 }
 
-impl<L: StreamSearch> StreamLogFixture for MemoryLogFixture<L> {
+impl<L: StreamReader> StreamLogFixture for MemoryLogFixture<L> {
     type Log = L;
 
     fn log(&self) -> &L {

@@ -458,6 +458,18 @@ impl OutboxReader for MemoryStore {
         self.call("find a message", |state| state.find(id))
     }
 
+    async fn recorded_between(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        self.call("read recorded messages", |state| {
+            state.recorded_between((recorded_from, recorded_until), after, limit)
+        })
+    }
+
     async fn head(&self, aggregate: &Aggregate) -> Result<Option<AggregateHead>, StoreError> {
         self.call("read a head row", |state| state.head(aggregate))
     }

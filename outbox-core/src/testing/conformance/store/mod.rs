@@ -80,8 +80,8 @@ pub use pause::{
 };
 pub use reader::{
     a_delayed_message_says_for_how_long, a_message_is_found_with_its_payload, live_relays_are_listed,
-    partitions_are_listed_with_their_owners, the_block_of_an_aggregate_is_found,
-    the_head_of_an_aggregate_is_found,
+    partitions_are_listed_with_their_owners, recorded_messages_are_read_in_pages,
+    the_block_of_an_aggregate_is_found, the_head_of_an_aggregate_is_found,
 };
 pub use record::{
     a_deduplication_key_is_refused_twice, a_large_batch_keeps_its_order,
@@ -279,6 +279,7 @@ macro_rules! store_conformance {
             nothing_is_left_of_a_forgotten_aggregate,
             unpublished_messages_are_not_forgotten,
             only_idle_aggregates_are_forgotten,
+            recorded_messages_are_read_in_pages,
             a_message_is_found_with_its_payload,
             a_delayed_message_says_for_how_long,
             the_head_of_an_aggregate_is_found,

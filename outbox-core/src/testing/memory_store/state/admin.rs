@@ -156,6 +156,19 @@ impl State {
             .collect()
     }
 
+    pub(in super::super) fn recorded_between(
+        &self,
+        (recorded_from, recorded_until): (OffsetDateTime, OffsetDateTime),
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Vec<StoredMessage> {
+        self.by_id(after)
+            .filter(|row| (recorded_from..recorded_until).contains(&row.message.created_at))
+            .take(limit.get() as usize)
+            .map(Row::stored)
+            .collect()
+    }
+
     /// Rows in the order of their ids, behind `after`.
     fn by_id(&self, after: Option<MessageId>) -> impl Iterator<Item = &Row> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);

@@ -157,6 +157,8 @@ pub enum StoreMistake {
     PurgeNeverEnds,
     /// Starts each page of published messages from the beginning.
     RepeatsPages,
+    /// Reads only published messages of a span.
+    LeavesOutUnpublished,
     /// Copies all messages that can be copied, not only the selected ones.
     ReplaysEverything,
     /// Gives a replayed copy the id of the message it copies.
