@@ -98,7 +98,7 @@ async fn release(db: &Session, dialect: &Dialect) -> Result<bool, DbErr> {
             tx.execute_raw(dialect.release_blocks(keys)).await?;
         }
     }
-    // Once no aggregate is held any more: on MySQL it reads all that waits.
+    // Last, since on MySQL this reads all that waits.
     if keys.len() == RELEASED_MAX {
         tx.commit().await?;
         return Ok(true);
