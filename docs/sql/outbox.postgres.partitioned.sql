@@ -219,7 +219,25 @@ CREATE VIEW outbox_blocked AS
 SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
 FROM outbox_blocks;
 
+-- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+CREATE TABLE outbox_operations (
+    id           uuid NOT NULL,
+    kind         text NOT NULL,
+    actor        text NOT NULL,
+    reason       text,
+    scope        text NOT NULL,                -- what it is to take, as JSON
+    messages     text NOT NULL,                -- ids of the first messages that it took, or of the first copies: 32 hexadecimal digits each
+    last_row_id  bigint,                       -- how far a change of many messages is
+    until_row_id bigint,                       -- the last row that a replay may take
+    changed      bigint NOT NULL,
+    started_at   timestamptz NOT NULL,
+    finished_at  timestamptz,                  -- null: it runs, or broke off
+    CONSTRAINT outbox_operations_pk PRIMARY KEY (id)
+);
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_partitioned_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
+
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_operations', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

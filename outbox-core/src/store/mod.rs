@@ -30,6 +30,7 @@
 //! An unsequenced message asks for no order: it neither blocks its aggregate nor is blocked with it, and waits alone.
 
 mod admin;
+mod audit;
 mod reader;
 
 use std::error::Error;
@@ -43,6 +44,10 @@ use uuid::Uuid;
 use crate::message::{Aggregate, Message, MessageId};
 
 pub use admin::{BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+pub use audit::{
+    INTENT_CHARS_MAX, Intent, OPERATION_MESSAGES_MAX, Operation, OperationFilter, OperationId, OperationKind,
+    OperationMessages, OperationScope, OutboxAudit, ScopeError,
+};
 pub use reader::{AggregateHead, FoundMessage, LiveRelay, OutboxReader, PartitionOwner};
 
 /// Leases partitions, returns due messages, and records verdicts on them.

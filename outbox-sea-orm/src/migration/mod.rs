@@ -46,6 +46,18 @@ const DOWN: SqlTemplates = SqlTemplates {
     sqlite: include_str!("sql/outbox.sqlite.down.sql"),
 };
 
+const OPERATIONS_UP: SqlTemplates = SqlTemplates {
+    postgres: include_str!("sql/operations.postgres.sql"),
+    mysql: include_str!("sql/operations.mysql.sql"),
+    sqlite: include_str!("sql/operations.sqlite.sql"),
+};
+
+const OPERATIONS_DOWN: SqlTemplates = SqlTemplates {
+    postgres: include_str!("sql/operations.postgres.down.sql"),
+    mysql: include_str!("sql/operations.mysql.down.sql"),
+    sqlite: include_str!("sql/operations.sqlite.down.sql"),
+};
+
 const TABLES: Migrations = Migrations { table: TABLE, all };
 
 /// The migrations of the outbox with default table names, as a migrator of its own. It remembers in the table `outbox_migrations` which of
@@ -102,5 +114,11 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     let create = SqlMigration::new("outbox_0001_create_tables", UP, DOWN, names.clone());
-    vec![create]
+    vec![create, operations(names)]
+}
+
+/// The table of operations, which is the same in both layouts.
+fn operations(names: &TableNames) -> SqlMigration {
+    let name = "outbox_0002_create_operations";
+    SqlMigration::new(name, OPERATIONS_UP, OPERATIONS_DOWN, names.clone())
 }

@@ -5,6 +5,7 @@
 //! transactions after a deadlock; the relay retries the rest.
 
 mod admin;
+mod audit;
 mod blocks;
 #[cfg(feature = "postgres")]
 mod days;
@@ -12,6 +13,7 @@ mod fetch;
 mod fitting;
 mod forget;
 mod leases;
+mod note;
 mod own;
 mod preflight;
 mod purge;
@@ -47,6 +49,7 @@ use tokio::sync::OnceCell;
 use self::admin::Decision;
 use self::fitting::{Bounds, Fitting};
 use self::session::{Isolation, Session};
+use self::tables::setup;
 use crate::connect::{ConnectError, connect_error};
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
@@ -362,7 +365,7 @@ impl OutboxAdmin for SqlStore {
         let aggregates = aggregates.to_vec();
         self.run(
             "aggregates could not be forgotten",
-            move |db, dialect| async move { forget::forget(&db, &dialect, &aggregates).await },
+            move |db, dialect| async move { forget::forget(&db, &dialect, &aggregates, None).await },
         )
         .await
     }
