@@ -122,6 +122,7 @@ mod dedup;
 mod hook;
 mod layer;
 mod operate;
+mod operations;
 mod panics;
 mod pauses;
 #[cfg(feature = "redis")]
@@ -161,6 +162,7 @@ pub use operate::{
     ConsumerLag, Consumers, ConsumersError, Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan,
     Replayed, Unremembered,
 };
+pub use operations::InboxOperations;
 pub use outbox_core::StartAt;
 pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 pub use pauses::{PausedConsumer, PausedConsumers};
