@@ -10,14 +10,15 @@
 //! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
 //! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`] |
-//! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
+//! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`](fn@apply) |
+//! | who has changed what, why, and what became of it? | [`list_operations`], [`show_operation`], [`carry_out`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
 //! | how far is a consumer behind? | [`consumer`] |
 //! | do database, stream, consumers and settings fit together? | [`doctor`] |
 //! | which rights does each part need? | [`rights`] |
 //! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
 //!
-//! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`], [`apply_resume`] and [`apply_letters`]. No value holds a payload that is not masked, nor the address of a server.
+//! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`](fn@apply), [`carry_out`], [`apply_resume`], [`apply_forget`] and [`apply_letters`]. No value holds a payload that is not masked, nor the address of a server.
 //!
 //! **Not promised**: one moment. An answer is made of several reads, while relays go on.
 //!
@@ -26,6 +27,8 @@
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
+mod apply;
+mod audit;
 mod change;
 mod consumers;
 pub mod doctor;
@@ -43,8 +46,13 @@ pub mod web;
 mod why;
 mod words;
 
+pub use apply::{Applied, Resumed, apply, apply_forget, apply_resume, carry_out};
+pub use audit::{
+    OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
+    show_operation,
+};
 pub use change::{
-    Applied, Change, ErrorCount, PREVIEW_MAX, Preview, ResumePreview, apply, apply_resume, preview,
+    Change, ErrorCount, ForeseenConsumer, PREVIEW_MAX, Preview, ResumePreview, preview, preview_rest,
     preview_resume,
 };
 pub use consumers::{ConsumerRow, consumer};

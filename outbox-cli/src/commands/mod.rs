@@ -1,10 +1,12 @@
 //! The commands, one module each.
 
 pub mod arguments;
+pub mod audit;
 pub mod change;
 pub mod consumers;
 pub mod doctor;
 pub mod forget;
+pub mod intent;
 pub mod letters;
 pub mod log;
 pub mod messages;
@@ -57,6 +59,8 @@ pub enum OutboxCommand {
     Replay(change::ChangeCommand),
     /// End the back-off of an aggregate. Says what it would do; `--yes` does it.
     Resume(change::ResumeCommand),
+    /// List who has changed what and why, the last change first; `show` says what became of one.
+    Audit(audit::AuditCommand),
     /// Count published messages that the stream has lost; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
     /// Delete what the outbox holds of aggregates. Says what it would do, and its price; `--yes` does it.
@@ -92,7 +96,7 @@ impl OutboxCommand {
     /// # Cancellation
     ///
     /// Dropping the future of `relay run` asks its relays to stop and does not wait for them. Dropping that of a change leaves the transactions that were
-    /// completed; the outcome of the last one is unknown.
+    /// completed; the outcome of the last one is unknown, and `outbox audit` shows the operation with which it can go on.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         match self {
             Self::Status(command) => command.run().await,
@@ -108,6 +112,7 @@ impl OutboxCommand {
             Self::Skip(command) => command.run(Change::Skip).await,
             Self::Replay(command) => command.run(Change::Replay).await,
             Self::Resume(command) => command.run().await,
+            Self::Audit(command) => command.run().await,
             Self::Reconcile(command) => command.run().await,
             Self::Forget(command) => command.run().await,
             Self::Migrate(command) => command.run().await,

@@ -10,7 +10,7 @@ use outbox_core::testing::MemoryStore;
 use super::{SAME_SITE, form_of, get, pages, post, send};
 use crate::plant::{all, dead, noted, relay, settle};
 
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 14] = [
     "/",
     "/overview.json",
     "/live",
@@ -21,6 +21,8 @@ const PATHS: [&str; 12] = [
     "/dead-letters",
     "/consumers",
     "/relays",
+    "/audit",
+    "/operations/019ab000-0000-7000-8000-000000000001",
     "/assets/style.css",
     "/nothing",
 ];
