@@ -240,4 +240,4 @@ CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIM
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_partitioned_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
 
-INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_operations', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_operations_beside_days', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

@@ -114,11 +114,10 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     let create = SqlMigration::new("outbox_0001_create_tables", UP, DOWN, names.clone());
-    vec![create, operations(names)]
+    vec![create, operations("outbox_0002_create_operations", names)]
 }
 
-/// The table of operations, which is the same in both layouts.
-fn operations(names: &TableNames) -> SqlMigration {
-    let name = "outbox_0002_create_operations";
+/// The table of operations, which is the same in both layouts. Each has a name of its own for it, so that a noted migration says which layout is there.
+fn operations(name: &'static str, names: &TableNames) -> SqlMigration {
     SqlMigration::new(name, OPERATIONS_UP, OPERATIONS_DOWN, names.clone())
 }

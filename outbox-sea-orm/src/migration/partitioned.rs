@@ -94,5 +94,8 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     let create = SqlMigration::new("outbox_0001_create_partitioned_tables", UP, DOWN, names.clone());
-    vec![create.for_postgres(), super::operations(names).for_postgres()]
+    vec![
+        create.for_postgres(),
+        super::operations("outbox_0002_create_operations_beside_days", names).for_postgres(),
+    ]
 }
