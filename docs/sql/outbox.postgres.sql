@@ -177,6 +177,20 @@ CREATE TABLE outbox_pauses (
     paused_at      timestamptz NOT NULL,
     ends_at        timestamptz,                  -- null: until an operator ends it
     CONSTRAINT outbox_pauses_pk PRIMARY KEY (aggregate_type)
+-- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+CREATE TABLE outbox_operations (
+    id           uuid NOT NULL,
+    kind         text NOT NULL,
+    actor        text NOT NULL,
+    reason       text,
+    scope        text NOT NULL,                -- what it is to take, as JSON
+    messages     text NOT NULL,                -- ids of the first messages that it took, or of the first copies: 32 hexadecimal digits each
+    last_row_id  bigint,                       -- how far a change of many messages is
+    until_row_id bigint,                       -- the last row that a replay may take
+    changed      bigint NOT NULL,
+    started_at   timestamptz NOT NULL,
+    finished_at  timestamptz,                  -- null: it runs, or broke off
+    CONSTRAINT outbox_operations_pk PRIMARY KEY (id)
 );
 
 -- What was applied, as `migrate` remembers it.
@@ -185,3 +199,4 @@ CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIM
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0003_create_operations', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

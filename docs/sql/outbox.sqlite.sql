@@ -156,6 +156,19 @@ CREATE TABLE IF NOT EXISTS outbox_pauses (
     paused_by      TEXT NOT NULL,
     paused_at      INTEGER NOT NULL,
     ends_at        INTEGER                      -- null: until an operator ends it
+-- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+CREATE TABLE IF NOT EXISTS outbox_operations (
+    id           BLOB NOT NULL PRIMARY KEY,
+    kind         TEXT NOT NULL,
+    actor        TEXT NOT NULL,
+    reason       TEXT,
+    scope        TEXT NOT NULL,                -- what it is to take, as JSON
+    messages     TEXT NOT NULL,                -- ids of the first messages that it took, or of the first copies: 32 hexadecimal digits each
+    last_row_id  INTEGER,                      -- how far a change of many messages is
+    until_row_id INTEGER,                      -- the last row that a replay may take
+    changed      INTEGER NOT NULL,
+    started_at   INTEGER NOT NULL,
+    finished_at  INTEGER                       -- null: it runs, or broke off
 );
 
 -- What was applied, as `migrate` remembers it.
@@ -164,3 +177,4 @@ CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIM
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0003_create_operations', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;

@@ -123,6 +123,7 @@ mod dedup;
 mod hook;
 mod layer;
 mod operate;
+mod operations;
 mod outcomes;
 mod panics;
 mod pauses;
@@ -163,6 +164,7 @@ pub use operate::{
     ConsumerLag, Consumers, ConsumersError, Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan,
     Replayed, Unremembered,
 };
+pub use operations::InboxOperations;
 pub use outbox_core::StartAt;
 pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 pub use outcomes::{EventOutcome, EventOutcomes, LetterPlace};

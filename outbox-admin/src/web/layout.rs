@@ -10,13 +10,14 @@ use super::visit::{Page, Visit};
 use crate::{Reason, State};
 
 /// The pages that the menu names.
-const MENU: [(&str, &str); 6] = [
+const MENU: [(&str, &str); 7] = [
     ("/", "Overview"),
     ("/messages", "Messages"),
     ("/blocked", "Blocked"),
     ("/dead-letters", "Dead letters"),
     ("/consumers", "Consumers"),
     ("/relays", "Relays"),
+    ("/audit", "Audit"),
 ];
 
 /// A page in its frame.

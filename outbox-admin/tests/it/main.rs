@@ -1,5 +1,6 @@
 //! The answers to operators, over an outbox in memory.
 
+mod audit;
 mod change;
 mod plant;
 mod prove;

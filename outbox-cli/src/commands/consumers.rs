@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use futures_util::TryStreamExt as _;
-use outbox::core::describe;
+use outbox::core::{Intent, Operation, OperationId, OperationKind, OperationScope, describe};
 use outbox::inbox::{Consumers, PausedConsumers};
 use outbox::nats::JetStreamSubscriber;
 use outbox::nats::async_nats::{Client, jetstream};
@@ -15,6 +15,8 @@ use outbox_admin::ConsumerRow;
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
+use super::change::say_operation;
+use super::intent::{ActorArguments, IntentArguments};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -68,6 +70,9 @@ pub struct PauseCommand {
     /// Why, for whoever finds it paused.
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
+    /// Who.
+    #[command(flatten)]
+    pub actor: ActorArguments,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
@@ -83,6 +88,9 @@ pub struct ResumeConsumerCommand {
     /// The consumer.
     #[arg(value_name = "CONSUMER")]
     pub consumer: String,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
@@ -182,9 +190,16 @@ impl PauseCommand {
         let mut change = PauseChange::new("pause", &self.consumer);
         match now.iter().find(|other| other.consumer == self.consumer) {
             Some(other) => change.effect = format!("nothing: it is paused already: {}", other.reason),
-            // One statement: after a crash the consumer is paused or not.
+            // One transaction: after a crash the consumer is paused and the operation says so, or neither.
             None if self.yes => {
+                let operation = operation(
+                    OperationKind::PauseConsumer,
+                    &self.consumer,
+                    self.actor.intent().because(&self.reason),
+                );
+                let paused = paused.written_down(&operation);
                 change.changed = place.ask(paused.pause(&self.consumer, &self.reason)).await?;
+                change.operation = change.changed.then_some(operation.id);
                 change.effect =
                     "its processes begin nothing more within two seconds; messages wait on the stream"
                         .to_owned();
@@ -212,9 +227,16 @@ impl ResumeConsumerCommand {
         let found = now.iter().find(|other| other.consumer == self.consumer);
         match found {
             None => change.effect = "nothing: it is not paused".to_owned(),
-            // One statement: after a crash the consumer is paused or not.
+            // As for a pause.
             Some(_) if self.yes => {
+                let operation = operation(
+                    OperationKind::ResumeConsumer,
+                    &self.consumer,
+                    self.intent.intent(),
+                );
+                let paused = paused.written_down(&operation);
                 change.changed = place.ask(paused.resume(&self.consumer)).await?;
+                change.operation = change.changed.then_some(operation.id);
                 change.effect = "its processes go on within two seconds".to_owned();
             }
             Some(other) => {
@@ -237,6 +259,20 @@ struct PauseChange {
     /// Whether something was changed.
     changed: bool,
     effect: String,
+    /// The operation that says so.
+    #[serde(serialize_with = "text_if_any")]
+    operation: Option<OperationId>,
+}
+
+fn text_if_any<S: serde::Serializer>(id: &Option<OperationId>, to: S) -> Result<S::Ok, S::Error> {
+    match id {
+        Some(id) => to.collect_str(id),
+        None => to.serialize_none(),
+    }
+}
+
+fn operation(kind: OperationKind, consumer: &str, intent: Intent) -> Operation {
+    Operation::new(kind, OperationScope::names([consumer]), intent)
 }
 
 impl PauseChange {
@@ -246,12 +282,14 @@ impl PauseChange {
             consumer: consumer.to_owned(),
             changed: false,
             effect: String::new(),
+            operation: None,
         }
     }
 
     /// Prints it. `is_idle` says that there is nothing to change.
     fn end(self, place: &PlaceArguments, yes: bool, is_idle: bool) -> Result<Outcome, CommandError> {
         output::one(place.output, &self)?;
+        say_operation(self.operation);
         if is_idle {
             return Ok(Outcome::NothingMatched);
         }

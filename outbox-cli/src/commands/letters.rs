@@ -12,6 +12,8 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
+use super::change::say_operation;
+use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -116,6 +118,9 @@ pub struct ChangeLettersCommand {
     /// Those of all consumers.
     #[arg(long)]
     pub all: bool,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
@@ -197,10 +202,12 @@ impl ChangeLettersCommand {
         }
         let changed = if self.yes {
             // A crash or an error here leaves the transactions that were completed; the same command goes on.
+            let intent = self.intent.intent();
             let changed = place
-                .carry_out(outbox_admin::apply_letters(&letters, change, &selection))
+                .carry_out(outbox_admin::apply_letters(&letters, change, &selection, intent))
                 .await?;
             output::one(self.place.output, &changed)?;
+            say_operation(changed.operation);
             changed.dead_letters
         } else {
             let preview = place
@@ -317,6 +324,7 @@ impl Print for LettersChanged {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("change", |changed| changed.change.as_str().to_owned()),
         Column::new("dead_letters", |changed| changed.dead_letters.to_string()),
+        Column::new("operation", |changed| text::any(changed.operation)),
     ];
 
     fn name(&self) -> String {

@@ -1,10 +1,12 @@
 //! The commands, one module each.
 
 pub mod arguments;
+pub mod audit;
 pub mod change;
 pub mod consumers;
 pub mod doctor;
 pub mod forget;
+pub mod intent;
 pub mod letters;
 pub mod log;
 pub mod messages;
@@ -65,6 +67,8 @@ pub enum OutboxCommand {
     Pause(pause::PauseCommand),
     /// End a pause. Says what it would do; `--yes` does it.
     Unpause(pause::UnpauseCommand),
+    /// List who has changed what and why, the last change first; `show` says what became of one.
+    Audit(audit::AuditCommand),
     /// Count published messages that the stream has lost; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
     /// Delete what the outbox holds of aggregates. Says what it would do, and its price; `--yes` does it.
@@ -100,7 +104,7 @@ impl OutboxCommand {
     /// # Cancellation
     ///
     /// Dropping the future of `relay run` asks its relays to stop and does not wait for them. Dropping that of a change leaves the transactions that were
-    /// completed; the outcome of the last one is unknown.
+    /// completed; the outcome of the last one is unknown, and `outbox audit` shows the operation with which it can go on.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         match self {
             Self::Status(command) => command.run().await,
@@ -119,6 +123,7 @@ impl OutboxCommand {
             Self::Resume(command) => command.run().await,
             Self::Pause(command) => command.run().await,
             Self::Unpause(command) => command.run().await,
+            Self::Audit(command) => command.run().await,
             Self::Reconcile(command) => command.run().await,
             Self::Forget(command) => command.run().await,
             Self::Migrate(command) => command.run().await,

@@ -212,9 +212,17 @@ fn chosen(arguments: &PlaceArguments) -> Result<Vec<Outbox>, CommandError> {
 
 /// The three databases say in these words that a table is missing.
 fn with_advice(error: &str) -> String {
+    if error.contains("run `outbox migrate`") {
+        return error.to_owned();
+    }
     let is_missing = ["does not exist", "doesn't exist", "no such table"]
         .iter()
         .any(|words| error.contains(words));
+    if is_missing && error.contains("inbox_operations") {
+        return format!(
+            "{error}; make the table, without which no change is made: outbox migrate --tables inbox --yes"
+        );
+    }
     if is_missing && error.contains("inbox_") {
         return format!(
             "{error}; the tables of inboxes are in the databases of their services: give the file an outbox with that database, `schema` and `prefix`"

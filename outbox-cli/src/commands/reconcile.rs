@@ -6,11 +6,14 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use outbox::core::relay::reconcile::{self, Reconciled, Span};
+use outbox::core::relay::reconcile::{self, ReconcileError, Reconciled, Span};
+use outbox::core::{Operation, OperationId, OperationKind, OperationScope, OutboxAudit as _, Selection};
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::arguments::{PlaceArguments, parse_duration, parse_time};
+use super::change::say_operation;
+use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -34,6 +37,9 @@ pub struct ReconcileCommand {
     /// that begins earlier is refused. `forever` if all consumers keep sequences.
     #[arg(long, value_name = "DURATION", default_value = "15d", value_parser = parse_memory)]
     pub consumers_remember: Duration,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Publish what is missing. Otherwise the command only counts.
     #[arg(long)]
     pub yes: bool,
@@ -60,7 +66,18 @@ impl ReconcileCommand {
         let place = Place::open(&self.place).await?;
         place.say_where();
         let publisher = place.publisher().await.map_err(CommandError::Failed)?;
+        let mut operation = None;
         let found = if self.yes {
+            // Its effects are on the stream, which no transaction reaches. A crash leaves the operation without an end.
+            let scope = Selection::all()
+                .recorded_from(span.from)
+                .recorded_until(span.until);
+            let begun = Operation::new(
+                OperationKind::Reconcile,
+                OperationScope::messages(scope),
+                self.intent.intent(),
+            );
+            place.ask(place.store.write_down(&begun)).await?;
             // Ended here, the messages that the broker has confirmed stay published. Running it again finds the rest.
             let work = reconcile::reconcile(
                 &place.store,
@@ -69,14 +86,23 @@ impl ReconcileCommand {
                 span,
                 self.consumers_remember,
             );
-            place.carry_out(work).await?
+            let found = work.await;
+            if matches!(found, Err(ReconcileError::Forgotten { .. })) {
+                // It was refused, and has done nothing.
+                place.ask(place.store.finish(begun.id, 0)).await?;
+            }
+            let found = place.carry_out(std::future::ready(found)).await?;
+            place.ask(place.store.finish(begun.id, found.published)).await?;
+            operation = Some(begun.id);
+            found
         } else {
             place
                 .carry_out(reconcile::missing(&place.store, &publisher, span))
                 .await?
         };
-        let report = Reconciliation::of(found, span, self.yes);
+        let report = Reconciliation::of(found, span, operation);
         output::one(self.place.output, &report)?;
+        say_operation(operation);
         Ok(report.outcome())
     }
 }
@@ -96,18 +122,21 @@ struct Reconciliation {
     published: u64,
     /// Of those that were missing, messages that the stream dropped as copies.
     dropped: u64,
+    /// The operation, if something was published.
+    operation: Option<String>,
 }
 
 impl Reconciliation {
-    fn of(found: Reconciled, span: Span, applied: bool) -> Self {
+    fn of(found: Reconciled, span: Span, operation: Option<OperationId>) -> Self {
         Self {
             since: text::time(span.from),
             until: text::time(span.until),
             compared: found.compared,
             missing: found.missing,
-            applied,
+            applied: operation.is_some(),
             published: found.published,
             dropped: found.dropped,
+            operation: operation.map(|id| id.to_string()),
         }
     }
 

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use futures_util::TryStreamExt as _;
-use outbox::core::{Aggregate, Message, Selection, StreamSearch as _, describe};
+use outbox::core::{Aggregate, EventId, Message, Selection, StreamSearch as _, describe};
 use outbox::nats::async_nats::jetstream;
 use outbox_admin::{Effect, EffectRow, Timeline, TimelineEvent, effects, quoted};
 use time::OffsetDateTime;
@@ -74,47 +74,66 @@ impl TimelineCommand {
 
     /// Joins what the inboxes of the stream's consumers say.
     async fn read_inboxes(&self, place: &Place, timeline: &mut Timeline) -> Result<(), CommandError> {
-        let floors = match tokio::time::timeout(place.timeout, floors(place)).await {
-            Ok(Ok(floors)) => floors,
-            Ok(Err(error)) => {
-                timeline.unseen.push(format!("consumers of the stream: {error}"));
-                return Ok(());
-            }
-            Err(_) => {
-                let unanswered = format!("consumers of the stream: no answer within {:?}", place.timeout);
-                timeline.unseen.push(unanswered);
-                return Ok(());
-            }
-        };
-        let consumers: Vec<String> = floors.keys().cloned().collect();
-        let events = timeline.event_ids();
-        let mut rows: Vec<EffectRow> = Vec::new();
-        let mut everywhere = self.place.clone();
-        everywhere.outbox = None;
-        let stream = |place: &Place| {
-            (
-                place.outbox.nats_url.clone(),
-                place.outbox.section.stream.name.clone(),
-            )
-        };
-        for other in Place::open_all(&everywhere).await? {
-            if stream(&other) != stream(place) {
-                continue;
-            }
-            let db = other.store.connection();
-            let names = other.outbox.table_names().map_err(CommandError::configuration)?;
-            let table = names.table(db.get_database_backend(), "inbox_messages");
-            let read = effects(db, &table, &consumers, &events);
-            match other.ask(read).await {
-                Ok(found) => rows.extend(found),
-                Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
-                    timeline.unseen.push(format!("inboxes: {error}"));
-                }
-            }
-        }
-        timeline.join(&rows, &floors.into_iter().collect::<Vec<_>>());
+        let read = read_inboxes(place, &self.place, &timeline.event_ids()).await?;
+        timeline.unseen.extend(read.unseen);
+        timeline.join(&read.rows, &read.floors.into_iter().collect::<Vec<_>>());
         Ok(())
     }
+}
+
+/// What the inboxes of a stream's consumers say of events.
+#[derive(Debug, Default)]
+pub(super) struct InboxesRead {
+    /// The durable consumers of the stream, each with the stream sequence up to which it has acknowledged everything.
+    pub(super) floors: BTreeMap<String, u64>,
+    pub(super) rows: Vec<EffectRow>,
+    /// What could not be looked at.
+    pub(super) unseen: Vec<String>,
+}
+
+/// Reads the inboxes of the stream's consumers, in the databases of all outboxes of the configuration that have the same stream.
+pub(super) async fn read_inboxes(
+    place: &Place,
+    arguments: &PlaceArguments,
+    events: &[EventId],
+) -> Result<InboxesRead, CommandError> {
+    let mut read = InboxesRead::default();
+    match tokio::time::timeout(place.timeout, floors(place)).await {
+        Ok(Ok(floors)) => read.floors = floors,
+        Ok(Err(error)) => {
+            read.unseen.push(format!("consumers of the stream: {error}"));
+            return Ok(read);
+        }
+        Err(_) => {
+            let unanswered = format!("consumers of the stream: no answer within {:?}", place.timeout);
+            read.unseen.push(unanswered);
+            return Ok(read);
+        }
+    }
+    let consumers: Vec<String> = read.floors.keys().cloned().collect();
+    let mut everywhere = arguments.clone();
+    everywhere.outbox = None;
+    let stream = |place: &Place| {
+        (
+            place.outbox.nats_url.clone(),
+            place.outbox.section.stream.name.clone(),
+        )
+    };
+    for other in Place::open_all(&everywhere).await? {
+        if stream(&other) != stream(place) {
+            continue;
+        }
+        let db = other.store.connection();
+        let names = other.outbox.table_names().map_err(CommandError::configuration)?;
+        let table = names.table(db.get_database_backend(), "inbox_messages");
+        match other.ask(effects(db, &table, &consumers, events)).await {
+            Ok(found) => read.rows.extend(found),
+            Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
+                read.unseen.push(format!("inboxes: {error}"));
+            }
+        }
+    }
+    Ok(read)
 }
 
 /// The durable consumers of the stream, each with the stream sequence up to which it has acknowledged everything.

@@ -31,14 +31,16 @@ pub trait OutboxAdmin: OutboxStore {
     fn retry(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Lets aggregates go on without the dead letters that halt them. The messages stay dead letters and can still be
-    /// retried. Returns the number of dead letters skipped.
+    /// retried. Returns the number of aggregates that go on: a dead letter that halts nothing is not counted, so a
+    /// repetition counts nothing.
     fn skip(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Records copies of published messages or dead letters, to be published behind everything recorded so far. A copy
     /// has a new message id, so that the broker accepts it, and keeps event id, sequence and time, so that consumers
     /// recognise it. Returns the number of copies.
     ///
-    /// Not idempotent: after an error, [`StoredMessage::event_id`] shows which messages were copied already.
+    /// Not idempotent: after an error, [`StoredMessage::event_id`] shows which messages were copied already. As an
+    /// [operation](super::OutboxAudit::advance) it is.
     fn replay(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Lists at most `limit` blocked aggregates: first the halted ones, then the others by the end of their block.

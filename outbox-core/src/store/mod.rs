@@ -31,6 +31,7 @@
 //! An unsequenced message asks for no order: it neither blocks its aggregate nor is blocked with it, and waits alone.
 
 mod admin;
+mod audit;
 mod backlog;
 mod pause;
 mod reader;
@@ -46,6 +47,10 @@ use uuid::Uuid;
 use crate::message::{Aggregate, Message, MessageId};
 
 pub use admin::{BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+pub use audit::{
+    INTENT_CHARS_MAX, Intent, OPERATION_MESSAGES_MAX, Operation, OperationFilter, OperationId, OperationKind,
+    OperationMessages, OperationScope, OutboxAudit, ScopeError,
+};
 pub use backlog::{BACKLOG_COUNT_MAX, Backlog};
 pub use pause::{Pause, PauseRequest, UNPAUSED_WAIT};
 pub use reader::{AggregateHead, FoundMessage, LiveRelay, OutboxReader, PartitionOwner};

@@ -231,6 +231,16 @@ mod wrong_stores {
         pauses_for_ever: PausesForEver => a_pause_ends_by_itself,
         pause_ends_halt: PauseEndsHalt => a_halted_aggregate_stays_halted_under_a_pause,
         pause_forgets_delayed: PauseForgetsDelayed => a_delayed_message_keeps_its_time_after_a_pause,
+        writes_nothing_down: WritesNothingDown => an_operation_is_written_down_with_what_it_changes,
+        begins_anew: BeginsAnew => an_operation_goes_on_where_it_stands,
+        begins_anew_for_each: BeginsAnew => two_callers_of_an_operation_take_each_message_once,
+        copies_copies: CopiesCopies => an_operation_takes_nothing_that_it_has_made,
+        counts_for_all: CountsForAll => two_operations_count_each_message_once,
+        ignores_the_bound: IgnoresTheBound => a_bounded_operation_takes_the_first_ones,
+        writes_down_nothing: WritesDownNothing => resuming_and_forgetting_are_written_down,
+        finish_does_nothing: FinishDoesNothing => what_is_done_elsewhere_is_written_down,
+        lists_old_operations_first: ListsOldOperationsFirst => operations_are_listed_last_first,
+        names_no_messages: NamesNoMessages => the_messages_of_an_operation_are_found,
     ]);
 }
 

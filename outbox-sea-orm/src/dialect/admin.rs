@@ -56,6 +56,14 @@ impl Dialect {
     }
 
     /// Rows as operators see them, without a condition.
+    /// As [`Self::list`], the messages with these ids, in any order (index on `id`).
+    pub(crate) fn list_ids(&self, ids: &[Uuid]) -> Statement {
+        let mut sql = self.stored();
+        sql.push(" WHERE m.id IN ");
+        sql.bind_rows([ids.iter().copied().map(Value::from)]);
+        sql.statement()
+    }
+
     fn stored(&self) -> Sql {
         self.sql(format!(
             "SELECT m.row_id, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
@@ -76,17 +84,30 @@ impl Dialect {
         ))
     }
 
-    /// Row ids and aggregates of selected dead letters, in the order of their row ids (index of dead rows).
+    /// Row ids, ids and aggregates of selected dead letters, in the order of their row ids (index of dead rows).
     pub(crate) fn select_dead(&self, selection: &Selection, limit: i64) -> Statement {
+        self.select_dead_where(selection, "", limit)
+    }
+
+    /// As [`Self::select_dead`], those that halt their aggregates (index of halted blocks).
+    pub(crate) fn select_halting(&self, selection: &Selection, limit: i64) -> Statement {
+        let halting = format!(
+            " AND EXISTS (SELECT 1 FROM {} h WHERE h.halted_by = m.row_id)",
+            self.blocks
+        );
+        self.select_dead_where(selection, &halting, limit)
+    }
+
+    fn select_dead_where(&self, selection: &Selection, condition: &str, limit: i64) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT m.row_id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
+            "SELECT m.row_id, m.id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
             self.bytes("m.aggregate_type"),
             self.bytes("m.aggregate_id"),
             self.flag("m.sequence IS NOT NULL"),
             self.messages,
         ));
         self.push_selection(&mut sql, selection, Some("= 2"));
-        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
+        sql.push(condition).push(" ORDER BY m.row_id LIMIT ").bind(limit);
         sql.statement()
     }
 
@@ -139,7 +160,7 @@ impl Dialect {
     }
 
     /// Appends a comparison with a time. Rounds up to microseconds, the unit of the column, which is right for `>=` and `<`.
-    fn push_time(&self, sql: &mut Sql, comparison: &str, time: OffsetDateTime) {
+    pub(crate) fn push_time(&self, sql: &mut Sql, comparison: &str, time: OffsetDateTime) {
         let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
         let micros = i64::try_from(micros)
             .unwrap_or(TIME_MICROS_MAX)

@@ -17,6 +17,7 @@ pub(crate) mod forget;
 pub(crate) mod key;
 pub(crate) mod leases;
 pub(crate) mod mysql;
+pub(crate) mod operations;
 pub(crate) mod own;
 pub(crate) mod pauses;
 pub(crate) mod reader;
@@ -46,6 +47,7 @@ pub(crate) struct Dialect {
     pub(crate) waiting: String,
     pub(crate) blocks_own: String,
     pub(crate) dedup_keys: String,
+    operations: String,
     /// With daily tables: the function that makes a day.
     #[cfg(feature = "postgres")]
     pub(crate) make_day: String,
@@ -75,6 +77,7 @@ impl Dialect {
                 _ => names.unqualified("outbox_blocks_own"),
             },
             dedup_keys: names.table(backend, "outbox_dedup_keys"),
+            operations: names.table(backend, "outbox_operations"),
             #[cfg(feature = "postgres")]
             make_day: names.table(backend, "outbox_make_day"),
         }

@@ -5,6 +5,7 @@
 //! transactions after a deadlock; the relay retries the rest.
 
 mod admin;
+mod audit;
 mod blocks;
 #[cfg(feature = "postgres")]
 mod days;
@@ -12,6 +13,7 @@ mod fetch;
 mod fitting;
 mod forget;
 mod leases;
+mod note;
 mod own;
 mod pauses;
 mod preflight;
@@ -49,6 +51,7 @@ use self::admin::Decision;
 use self::fitting::{Bounds, Fitting};
 use self::refusal::refuses_to_write;
 use self::session::{Isolation, Session};
+use self::tables::setup;
 use crate::connect::{ConnectError, connect_error};
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
@@ -381,7 +384,7 @@ impl OutboxAdmin for SqlStore {
         let aggregates = aggregates.to_vec();
         self.run(
             "aggregates could not be forgotten",
-            move |db, dialect| async move { forget::forget(&db, &dialect, &aggregates).await },
+            move |db, dialect| async move { forget::forget(&db, &dialect, &aggregates, None).await },
         )
         .await
     }

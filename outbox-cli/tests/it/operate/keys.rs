@@ -62,6 +62,8 @@ const COMMANDS: &[(&str, &[&str])] = &[
             "reconcile --since 1h --until 0s --yes",
         ],
     ),
+    ("audit", &["audit"]),
+    ("audit show", &["audit show {operation}"]),
     ("resume with --yes", &["resume order/1 --yes"]),
     (
         "pause, unpause",
@@ -116,8 +118,10 @@ fn paths(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<&'static st
             "array"
         }
         Value::Object(values) => {
-            // The keys of these two are names from the data.
-            let is_map = path.ends_with(".headers") || path.ends_with(".event_types");
+            // The keys of these are names from the data, and criteria of which each operation has others.
+            let is_map = [".headers", ".event_types", ".scope"]
+                .iter()
+                .any(|map| path.ends_with(map));
             for (key, value) in values {
                 let key = if is_map { "*" } else { key };
                 paths(&format!("{path}.{key}"), value, found);
@@ -160,6 +164,19 @@ async fn the_keys_of_json_stay_as_they_are() {
     for (title, commands) in COMMANDS {
         let mut found = BTreeMap::new();
         for command in *commands {
+            let operation = match command.contains("{operation}") {
+                true => {
+                    ask(place, &["audit", "--kind", "retry", "-o", "name"])
+                        .expect(0)
+                        .out
+                }
+                false => String::new(),
+            };
+            let names = [
+                names.as_slice(),
+                &[("{operation}", operation.trim_end().to_owned())],
+            ]
+            .concat();
             let name = |word| match names.iter().find(|(placeholder, _)| *placeholder == word) {
                 Some((_, name)) => name.as_str(),
                 None => word,

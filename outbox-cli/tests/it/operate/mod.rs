@@ -1,6 +1,7 @@
 //! The commands of operators on real servers.
 
 pub(crate) mod answer;
+mod audit;
 mod browser;
 mod changes;
 mod doctor;

@@ -17,7 +17,7 @@ use super::plant::{OrderPlaced, Planted, dead, failed};
 use crate::place::{Kind, Place, Program};
 
 /// Each table, and a column that a probe may write.
-const TABLES: [(&str, &str); 11] = [
+const TABLES: [(&str, &str); 13] = [
     ("outbox_messages", "status"),
     ("outbox_aggregates", "last_sequence"),
     ("outbox_dedup_keys", "recorded_at"),
@@ -29,6 +29,8 @@ const TABLES: [(&str, &str); 11] = [
     ("inbox_sequences", "consumer"),
     ("inbox_dead_letters", "consumer"),
     ("inbox_pauses", "reason"),
+    ("outbox_operations", "changed"),
+    ("inbox_operations", "changed"),
 ];
 
 /// A login that has run the printed statements.

@@ -15,7 +15,7 @@ use super::subscriber::SubscriberFixture;
 use crate::dedup::DedupStore;
 use crate::message::{Events, Message, MessageId};
 use crate::publisher::{Publisher, StreamReader};
-use crate::store::OutboxReader;
+use crate::store::OutboxAudit;
 use crate::subscriber::Subscriber;
 use crate::testing::{
     LogEntry, MemoryBroker, MemoryDedupStore, MemoryPublisher, MemoryStore, MemorySubscriber,
@@ -54,7 +54,7 @@ impl<S> MemoryStoreFixture<S> {
     }
 }
 
-impl<S: OutboxReader> StoreFixture for MemoryStoreFixture<S> {
+impl<S: OutboxAudit> StoreFixture for MemoryStoreFixture<S> {
     type Store = S;
     type Open = MemoryTransaction;
 

@@ -5,6 +5,7 @@
 //! a database. Invariant: all state is behind one lock, and every method is one step under that lock. Not here:
 //! durability, and writers of one aggregate that wait for each other; here they simply commit in some order.
 
+mod audit;
 mod row;
 mod state;
 mod transaction;

@@ -4,6 +4,7 @@
 //! publishing. The index agrees with the rows, because rows change only through [`State::change`].
 
 mod admin;
+mod audit;
 mod fetch;
 mod forget;
 mod index;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use self::audit::WrittenDown;
 use self::index::Index;
 use self::leases::Leases;
 pub(super) use self::logged::{Log, LoggedCommit};
@@ -26,7 +28,7 @@ use self::pauses::PauseRow;
 use super::StoredRow;
 use super::transaction::DuplicateKey;
 use crate::message::{Aggregate, Limits, Message, MessageId, NewMessage};
-use crate::store::{FetchedRow, MessageStatus, StoredMessage};
+use crate::store::{FetchedRow, MessageStatus, OperationId, StoredMessage};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -42,6 +44,7 @@ pub(super) struct State {
     /// By aggregate type; `None` holds for all messages.
     pauses: BTreeMap<Option<String>, PauseRow>,
     last_row_id: i64,
+    operations: BTreeMap<OperationId, WrittenDown>,
     pub(super) log: Log,
     started: (Instant, OffsetDateTime),
 }
@@ -95,6 +98,7 @@ impl State {
             heads: HashMap::new(),
             pauses: BTreeMap::new(),
             last_row_id: 0,
+            operations: BTreeMap::new(),
             log: Log::default(),
             started: (Instant::now(), now),
         }
@@ -219,6 +223,10 @@ impl Row {
 
     fn is_sequenced(&self) -> bool {
         self.message.sequence.is_some()
+    }
+
+    fn is_replayable(&self) -> bool {
+        matches!(self.status, MessageStatus::Published | MessageStatus::Dead)
     }
 
     /// The time until which the message is delayed, unless that time has come.

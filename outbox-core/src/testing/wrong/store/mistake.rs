@@ -201,4 +201,22 @@ pub enum StoreMistake {
     PauseEndsHalt,
     /// Forgets delayed messages when a pause ends.
     PauseForgetsDelayed,
+    /// Changes messages and does not write the operation down.
+    WritesNothingDown,
+    /// Lets an operation begin anew each time.
+    BeginsAnew,
+    /// Lets a replay that goes on copy its own copies.
+    CopiesCopies,
+    /// Counts a message for each operation that selects it.
+    CountsForAll,
+    /// Lets an operation take more than its bound.
+    IgnoresTheBound,
+    /// Writes down that an aggregate was resumed which was not blocked.
+    WritesDownNothing,
+    /// Never ends an operation whose effects are elsewhere.
+    FinishDoesNothing,
+    /// Lists the first operation first.
+    ListsOldOperationsFirst,
+    /// Does not know the messages of an operation.
+    NamesNoMessages,
 }

@@ -3,6 +3,7 @@
 //! Each wraps a correct [`MemoryStore`] and changes its arguments or its answers. Not here: mistakes in recording,
 //! because a store does not record; see [`WrongWriter`](super::WrongWriter).
 
+mod audit;
 mod mistake;
 mod operate;
 mod pause;
