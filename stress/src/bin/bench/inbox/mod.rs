@@ -43,6 +43,8 @@ pub(crate) enum Group {
 
 /// The longest wait until a consumer has handled everything.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(900);
+/// What each message adds, where there are very many.
+const PATIENCE_EACH: std::time::Duration = std::time::Duration::from_millis(5);
 /// The interval between two looks at the messages that a consumer has left.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
 
@@ -183,7 +185,8 @@ impl World {
             }
             Ok(())
         };
-        timeout(PATIENCE, done)
+        let each = u32::try_from(self.messages)?;
+        timeout(PATIENCE + PATIENCE_EACH * each, done)
             .await
             .map_err(|_| "the inbox did not handle everything in time")?
     }
