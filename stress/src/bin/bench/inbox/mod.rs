@@ -45,7 +45,7 @@ pub(crate) enum Group {
 /// The longest wait until a consumer has handled everything, without the time for the messages.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// The longest time for a message, on average.
-const PATIENCE_EACH: Duration = Duration::from_millis(2);
+const PATIENCE_EACH: Duration = Duration::from_millis(5);
 /// The interval between two looks at the messages that a consumer has left.
 const LOOK: Duration = Duration::from_millis(5);
 
