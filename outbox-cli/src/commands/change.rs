@@ -10,6 +10,7 @@ use outbox_admin::{Applied, Change, Preview, ResumePreview};
 use serde::Serialize;
 
 use super::arguments::{PlaceArguments, SelectionArguments, parse_aggregate, refuse_everything};
+use super::confirm::ConfirmArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -31,6 +32,9 @@ pub struct ChangeCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ChangeCommand {
@@ -40,8 +44,7 @@ impl ChangeCommand {
             Change::Replay => self.selection.selection(),
             _ => self.selection.selection().status(MessageStatus::Dead),
         };
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         if self.yes {
             return self.apply(&place, change, &selection).await;
         }
@@ -63,6 +66,11 @@ impl ChangeCommand {
         change: Change,
         selection: &Selection,
     ) -> Result<Outcome, CommandError> {
+        let count = async {
+            let preview = outbox_admin::preview(&place.store, change, selection);
+            Ok(place.ask(preview).await?.messages)
+        };
+        self.confirm.check(place, count).await?;
         // A crash or an error here leaves the transactions that were completed; `apply` says what a repetition does.
         let applied = place
             .carry_out(outbox_admin::apply(&place.store, change, selection))
@@ -97,12 +105,14 @@ pub struct ResumeCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ResumeCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let preview = place
             .ask(outbox_admin::preview_resume(&place.store, &self.aggregate))
             .await?;
@@ -114,6 +124,7 @@ impl ResumeCommand {
             say("nothing was changed; repeat it with `--yes`");
             return Ok(Outcome::Well);
         }
+        self.confirm.check(&place, async { Ok(1) }).await?;
         let resumed = place
             .ask(outbox_admin::apply_resume(&place.store, &self.aggregate))
             .await?;

@@ -15,6 +15,7 @@ use outbox_admin::ConsumerRow;
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
+use super::confirm::ConfirmArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -71,6 +72,9 @@ pub struct PauseCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 /// Arguments of `outbox consumers resume`.
@@ -86,6 +90,9 @@ pub struct ResumeConsumerCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ConsumersCommand {
@@ -105,17 +112,20 @@ fn paused_of(place: &Place) -> Result<PausedConsumers, CommandError> {
 }
 
 async fn consumers_of(place: &Place) -> Result<(Consumers<JetStreamSubscriber>, Client), CommandError> {
-    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
     let client = place.client().await.map_err(CommandError::Failed)?;
+    Ok((consumers_by(place, client.clone())?, client))
+}
+
+fn consumers_by(place: &Place, client: Client) -> Result<Consumers<JetStreamSubscriber>, CommandError> {
+    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
     let stream = place
         .outbox
         .section
         .stream
         .event_stream()
         .map_err(CommandError::configuration)?;
-    let subscriber = stream.subscriber(client.clone());
-    let consumers = Consumers::new(place.store.connection().clone(), subscriber).with_names(names);
-    Ok((consumers, client))
+    let subscriber = stream.subscriber(client);
+    Ok(Consumers::new(place.store.connection().clone(), subscriber).with_names(names))
 }
 
 /// The durable consumers of the stream.
@@ -136,7 +146,13 @@ async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<Strin
 
 /// The consumers of the stream, and paused ones.
 pub(super) async fn rows(place: &Place) -> Result<Vec<ConsumerRow>, CommandError> {
-    let (consumers, client) = consumers_of(place).await?;
+    let client = place.client().await.map_err(CommandError::Failed)?;
+    rows_by(place, client).await
+}
+
+/// As [`rows`], by a connection that is there.
+pub(super) async fn rows_by(place: &Place, client: Client) -> Result<Vec<ConsumerRow>, CommandError> {
+    let consumers = consumers_by(place, client.clone())?;
     let mut names = names_on_stream(place, client).await?;
     let paused = place.ask(paused_of(place)?.list()).await?;
     names.extend(paused.into_iter().map(|paused| paused.consumer));
@@ -175,8 +191,7 @@ impl LagCommand {
 
 impl PauseCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let paused = paused_of(&place)?;
         let now = place.ask(paused.list()).await?;
         let mut change = PauseChange::new("pause", &self.consumer);
@@ -184,6 +199,7 @@ impl PauseCommand {
             Some(other) => change.effect = format!("nothing: it is paused already: {}", other.reason),
             // One statement: after a crash the consumer is paused or not.
             None if self.yes => {
+                self.confirm.check(&place, async { Ok(1) }).await?;
                 change.changed = place.ask(paused.pause(&self.consumer, &self.reason)).await?;
                 change.effect =
                     "its processes begin nothing more within two seconds; messages wait on the stream"
@@ -204,8 +220,7 @@ impl PauseCommand {
 
 impl ResumeConsumerCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let paused = paused_of(&place)?;
         let now = place.ask(paused.list()).await?;
         let mut change = PauseChange::new("resume", &self.consumer);
@@ -214,6 +229,7 @@ impl ResumeConsumerCommand {
             None => change.effect = "nothing: it is not paused".to_owned(),
             // One statement: after a crash the consumer is paused or not.
             Some(_) if self.yes => {
+                self.confirm.check(&place, async { Ok(1) }).await?;
                 change.changed = place.ask(paused.resume(&self.consumer)).await?;
                 change.effect = "its processes go on within two seconds".to_owned();
             }

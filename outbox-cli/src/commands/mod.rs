@@ -2,7 +2,9 @@
 
 pub mod arguments;
 pub mod change;
+pub mod confirm;
 pub mod consumers;
+pub mod contexts;
 pub mod doctor;
 pub mod forget;
 pub mod letters;
@@ -18,6 +20,7 @@ pub mod serve;
 mod servers;
 mod sessions;
 pub mod status;
+pub mod tail;
 mod text;
 pub mod timeline;
 pub mod why;
@@ -41,6 +44,8 @@ pub enum OutboxCommand {
     Timeline(timeline::TimelineCommand),
     /// List messages, oldest first.
     List(messages::ListCommand),
+    /// Follow what is recorded and published, until it is interrupted.
+    Tail(tail::TailCommand),
     /// Show a message; with `--payload` its payload, masked.
     Show(messages::ShowCommand),
     /// List aggregates whose messages wait: those that are halted first.
@@ -77,6 +82,8 @@ pub enum OutboxCommand {
     /// The relay as a program.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
+    /// The named contexts of a person: which configuration, and whether it is production.
+    Contexts(contexts::ContextsCommand),
     /// Print files to start from.
     #[command(subcommand)]
     Print(print::PrintCommand),
@@ -100,6 +107,7 @@ impl OutboxCommand {
             Self::Why(command) => command.run().await,
             Self::Timeline(command) => command.run().await,
             Self::List(command) => command.run().await,
+            Self::Tail(command) => command.run().await,
             Self::Show(command) => command.run().await,
             Self::Blocked(command) => command.run().await,
             Self::Relays(command) => command.run().await,
@@ -116,6 +124,7 @@ impl OutboxCommand {
             Self::Log(command) => command.run().await,
             Self::Serve(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
+            Self::Contexts(command) => command.run(),
             Self::Print(command) => command.run().map(|()| Outcome::Well),
         }
     }

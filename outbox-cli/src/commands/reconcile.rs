@@ -11,6 +11,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::arguments::{PlaceArguments, parse_duration, parse_time};
+use super::confirm::ConfirmArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -37,6 +38,9 @@ pub struct ReconcileCommand {
     /// Publish what is missing. Otherwise the command only counts.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 fn parse_memory(text: &str) -> Result<Duration, String> {
@@ -57,10 +61,14 @@ impl ReconcileCommand {
                 "the span is empty: `--since` is not before `--until`, which is ten minutes ago if it is not given",
             ));
         }
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let publisher = place.publisher().await.map_err(CommandError::Failed)?;
         let found = if self.yes {
+            let count = async {
+                let missing = reconcile::missing(&place.store, &publisher, span);
+                Ok(place.carry_out(missing).await?.missing)
+            };
+            self.confirm.check(&place, count).await?;
             // Ended here, the messages that the broker has confirmed stay published. Running it again finds the rest.
             let work = reconcile::reconcile(
                 &place.store,
