@@ -23,6 +23,8 @@ pub mod status;
 pub mod tail;
 mod text;
 pub mod timeline;
+#[cfg(feature = "tui")]
+pub mod top;
 pub mod why;
 
 use clap::Subcommand;
@@ -77,6 +79,9 @@ pub enum OutboxCommand {
     /// The database's log, for a relay that reads it instead of polling the table.
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// The same as `status` and the lists, live in a terminal. It changes nothing.
+    #[cfg(feature = "tui")]
+    Top(top::TopCommand),
     /// The dashboard, for people with a browser. On this machine only, unless it is given users.
     Serve(serve::ServeCommand),
     /// The relay as a program.
@@ -122,6 +127,8 @@ impl OutboxCommand {
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
             Self::Log(command) => command.run().await,
+            #[cfg(feature = "tui")]
+            Self::Top(command) => command.run().await,
             Self::Serve(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
             Self::Contexts(command) => command.run(),

@@ -69,6 +69,7 @@ const REFUSED: &[(&str, i32)] = &[
     ("list --outbox other", 2),
     ("no-such-command", 2),
     ("tail -o json", 2),
+    ("top", 2),
     ("show 00000000-0000-7000-8000-000000000000", 5),
 ];
 
