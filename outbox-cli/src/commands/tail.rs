@@ -88,9 +88,9 @@ impl TailCommand {
                 looked = follower.look(&place) => looked?,
             };
             let found = match has_ended {
-                Look::Ended => return Ok(Outcome::Well),
-                Look::Found => true,
-                Look::Idle => false,
+                Round::Ended => return Ok(Outcome::Well),
+                Round::Found => true,
+                Round::Idle => false,
             };
             if !found && follower.command.until_idle {
                 return Ok(follower.outcome());
@@ -116,7 +116,7 @@ impl TailCommand {
 }
 
 /// How a look ended.
-enum Look {
+enum Round {
     /// It printed something.
     Found,
     /// It printed nothing.
@@ -153,7 +153,7 @@ impl Follower {
     }
 
     /// Reads the window again, and everything behind it.
-    async fn look(&mut self, place: &Place) -> Result<Look, CommandError> {
+    async fn look(&mut self, place: &Place) -> Result<Round, CommandError> {
         let mut after = self.cursor.floor();
         let before = self.printed;
         loop {
@@ -166,7 +166,7 @@ impl Follower {
                     continue;
                 }
                 if !self.stream.push(&row)? {
-                    return Ok(Look::Ended);
+                    return Ok(Round::Ended);
                 }
                 self.printed += 1;
                 if self
@@ -174,7 +174,7 @@ impl Follower {
                     .limit
                     .is_some_and(|limit| self.printed >= limit.get())
                 {
-                    return Ok(Look::Ended);
+                    return Ok(Round::Ended);
                 }
             }
             if is_last {
@@ -183,9 +183,9 @@ impl Follower {
         }
         self.cursor.forget(self.command.window, Instant::now());
         Ok(if self.printed > before {
-            Look::Found
+            Round::Found
         } else {
-            Look::Idle
+            Round::Idle
         })
     }
 
