@@ -10,6 +10,7 @@ mod deploy;
 mod guide;
 mod log;
 mod manual;
+mod night;
 mod operate;
 mod place;
 mod program;
