@@ -9,6 +9,7 @@ use outbox_cli::{Outcome, Program};
 const RELAY: &str = include_str!("../../../docs/guide/12-relay-program.md");
 const COMMANDS: &str = include_str!("../../../docs/guide/14-command-line.md");
 
+const TO_PRODUCTION: &str = include_str!("../../../docs/guide/17-to-production.md");
 
 /// The fenced blocks of a language.
 fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
@@ -24,7 +25,7 @@ fn their_files_are_configurations() {
         ("NATS_URL", "nats://nats"),
     ];
     let environment: Environment = servers.into_iter().collect();
-    for (page, count) in [(RELAY, 3), (COMMANDS, 1)] {
+    for (page, count) in [(RELAY, 3), (COMMANDS, 1), (TO_PRODUCTION, 1)] {
         let mut blocks = blocks(page, "toml");
         blocks.retain(|block| !block.starts_with("[context."));
         assert_eq!(blocks.len(), count);
@@ -51,7 +52,7 @@ fn its_contexts_are_contexts() {
 
 #[test]
 fn their_commands_exist() {
-    for (page, expected) in [(RELAY, 6), (COMMANDS, 53)] {
+    for (page, expected) in [(RELAY, 6), (COMMANDS, 53), (TO_PRODUCTION, 18)] {
         let lines = blocks(page, "sh").into_iter().flat_map(str::lines);
         let mut count = 0;
         for command in lines.filter(|line| line.starts_with("outbox ")) {

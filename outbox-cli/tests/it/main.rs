@@ -15,3 +15,4 @@ mod operate;
 mod place;
 mod program;
 mod rights_page;
+mod to_production;
