@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::arguments::{PlaceArguments, SelectionArguments, parse_aggregate, refuse_everything};
 use super::audit::parse_operation;
+use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
@@ -47,6 +48,9 @@ pub struct ChangeCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ChangeCommand {
@@ -54,8 +58,7 @@ impl ChangeCommand {
         if self.operation.is_none() {
             refuse_everything(&self.selection, self.all)?;
         }
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let Some(id) = self.operation else {
             let selection = self.selection.selection();
             if self.yes {
@@ -127,6 +130,11 @@ impl ChangeCommand {
         change: Change,
         operation: &Operation,
     ) -> Result<Outcome, CommandError> {
+        let count = async {
+            let left = outbox_admin::preview_rest(&place.store, operation);
+            Ok(place.ask(left).await?.map_or(0, |preview| preview.messages))
+        };
+        self.confirm.check(place, count).await?;
         // A crash or an error here leaves the transactions that were completed, and the operation says how far they are.
         let applied = outbox_admin::carry_out(&place.store, change, operation);
         let applied = place.carry_out(applied).await.inspect_err(|_| {
@@ -176,12 +184,14 @@ pub struct ResumeCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ResumeCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let preview = place
             .ask(outbox_admin::preview_resume(&place.store, &self.aggregate))
             .await?;
@@ -193,6 +203,7 @@ impl ResumeCommand {
             say("nothing was changed; repeat it with `--yes`");
             return Ok(Outcome::Well);
         }
+        self.confirm.check(&place, async { Ok(1) }).await?;
         let intent = self.intent.intent();
         let resumed = place
             .ask(outbox_admin::apply_resume(&place.store, &self.aggregate, intent))

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::arguments::PlaceArguments;
 use super::change::say_operation;
+use super::confirm::ConfirmArguments;
 use super::intent::{ActorArguments, IntentArguments};
 use super::place::Place;
 use super::text;
@@ -76,6 +77,9 @@ pub struct PauseCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 /// Arguments of `outbox consumers resume`.
@@ -94,6 +98,9 @@ pub struct ResumeConsumerCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ConsumersCommand {
@@ -113,17 +120,20 @@ fn paused_of(place: &Place) -> Result<PausedConsumers, CommandError> {
 }
 
 async fn consumers_of(place: &Place) -> Result<(Consumers<JetStreamSubscriber>, Client), CommandError> {
-    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
     let client = place.client().await.map_err(CommandError::Failed)?;
+    Ok((consumers_by(place, client.clone())?, client))
+}
+
+fn consumers_by(place: &Place, client: Client) -> Result<Consumers<JetStreamSubscriber>, CommandError> {
+    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
     let stream = place
         .outbox
         .section
         .stream
         .event_stream()
         .map_err(CommandError::configuration)?;
-    let subscriber = stream.subscriber(client.clone());
-    let consumers = Consumers::new(place.store.connection().clone(), subscriber).with_names(names);
-    Ok((consumers, client))
+    let subscriber = stream.subscriber(client);
+    Ok(Consumers::new(place.store.connection().clone(), subscriber).with_names(names))
 }
 
 /// The durable consumers of the stream.
@@ -144,7 +154,13 @@ async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<Strin
 
 /// The consumers of the stream, and paused ones.
 pub(super) async fn rows(place: &Place) -> Result<Vec<ConsumerRow>, CommandError> {
-    let (consumers, client) = consumers_of(place).await?;
+    let client = place.client().await.map_err(CommandError::Failed)?;
+    rows_by(place, client).await
+}
+
+/// As [`rows`], by a connection that is there.
+pub(super) async fn rows_by(place: &Place, client: Client) -> Result<Vec<ConsumerRow>, CommandError> {
+    let consumers = consumers_by(place, client.clone())?;
     let mut names = names_on_stream(place, client).await?;
     let paused = place.ask(paused_of(place)?.list()).await?;
     names.extend(paused.into_iter().map(|paused| paused.consumer));
@@ -183,8 +199,7 @@ impl LagCommand {
 
 impl PauseCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let paused = paused_of(&place)?;
         let now = place.ask(paused.list()).await?;
         let mut change = PauseChange::new("pause", &self.consumer);
@@ -192,6 +207,7 @@ impl PauseCommand {
             Some(other) => change.effect = format!("nothing: it is paused already: {}", other.reason),
             // One transaction: after a crash the consumer is paused and the operation says so, or neither.
             None if self.yes => {
+                self.confirm.check(&place, async { Ok(1) }).await?;
                 let operation = operation(
                     OperationKind::PauseConsumer,
                     &self.consumer,
@@ -219,8 +235,7 @@ impl PauseCommand {
 
 impl ResumeConsumerCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let paused = paused_of(&place)?;
         let now = place.ask(paused.list()).await?;
         let mut change = PauseChange::new("resume", &self.consumer);
@@ -229,6 +244,7 @@ impl ResumeConsumerCommand {
             None => change.effect = "nothing: it is not paused".to_owned(),
             // As for a pause.
             Some(_) if self.yes => {
+                self.confirm.check(&place, async { Ok(1) }).await?;
                 let operation = operation(
                     OperationKind::ResumeConsumer,
                     &self.consumer,

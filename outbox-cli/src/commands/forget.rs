@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::arguments::{PlaceArguments, parse_aggregate};
 use super::change::say_operation;
+use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
@@ -37,12 +38,14 @@ pub struct ForgetCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ForgetCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         if self.yes {
             return self.apply(&place).await;
         }
@@ -62,6 +65,9 @@ impl ForgetCommand {
         let preview = place
             .ask(outbox_admin::preview_forget(&place.store, &self.aggregates))
             .await?;
+        let messages: u64 = preview.aggregates.iter().map(|row| row.messages).sum();
+        // Without a message, a last number or a dead letter may still be deleted.
+        self.confirm.check(place, async { Ok(messages.max(1)) }).await?;
         // One transaction: after a crash all of them are forgotten, or none. Dead letters come behind it, one aggregate at a time; calling again continues.
         let forgotten = outbox_admin::apply_forget(&place.store, &self.aggregates, self.intent.intent());
         let (forgotten, operation) = place.carry_out(forgotten).await?;

@@ -11,6 +11,7 @@ use sea_orm::{DatabaseConnection, DbBackend};
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
+use super::confirm::ConfirmArguments;
 use super::place::Place;
 use super::text;
 use crate::config::Outbox;
@@ -48,6 +49,9 @@ pub struct LogChangeCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 /// What `init` would do.
@@ -77,11 +81,11 @@ impl LogCommand {
 
 impl LogChangeCommand {
     async fn init(&self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let log = of_place(&place)?;
         place.ask(log.check()).await?;
         if self.yes {
+            self.confirm.check(&place, async { Ok(1) }).await?;
             place.carry_out(log.init()).await?;
             // That no relay reads it yet is what comes next, and no failure of this.
             output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
@@ -96,8 +100,7 @@ impl LogChangeCommand {
     }
 
     async fn drop(&self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let status = asked(&place).await?;
         if !status.is_on && !status.exists {
             output::one(self.place.output, &LogRow::of(status))?;
@@ -107,6 +110,7 @@ impl LogChangeCommand {
         if !self.yes {
             return preview(self.place.output, status, DROP);
         }
+        self.confirm.check(&place, async { Ok(1) }).await?;
         place.carry_out(of_place(&place)?.drop()).await?;
         output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
         Ok(Outcome::Well)

@@ -3,7 +3,9 @@
 pub mod arguments;
 pub mod audit;
 pub mod change;
+pub mod confirm;
 pub mod consumers;
+pub mod contexts;
 pub mod doctor;
 pub mod forget;
 pub mod intent;
@@ -22,8 +24,11 @@ pub mod serve;
 mod servers;
 mod sessions;
 pub mod status;
+pub mod tail;
 mod text;
 pub mod timeline;
+#[cfg(feature = "tui")]
+pub mod top;
 pub mod why;
 
 use clap::Subcommand;
@@ -47,6 +52,8 @@ pub enum OutboxCommand {
     Prove(prove::ProveCommand),
     /// List messages, oldest first.
     List(messages::ListCommand),
+    /// Follow what is recorded and published, until it is interrupted.
+    Tail(tail::TailCommand),
     /// Show a message; with `--payload` its payload, masked.
     Show(messages::ShowCommand),
     /// List aggregates whose messages wait: those that are halted first.
@@ -84,11 +91,16 @@ pub enum OutboxCommand {
     /// The database's log, for a relay that reads it instead of polling the table.
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// The same as `status` and the lists, live in a terminal. It changes nothing.
+    #[cfg(feature = "tui")]
+    Top(top::TopCommand),
     /// The dashboard, for people with a browser. On this machine only, unless it is given users.
     Serve(serve::ServeCommand),
     /// The relay as a program.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
+    /// The named contexts of a person: which configuration, and whether it is production.
+    Contexts(contexts::ContextsCommand),
     /// Print files to start from.
     #[command(subcommand)]
     Print(print::PrintCommand),
@@ -113,6 +125,7 @@ impl OutboxCommand {
             Self::Timeline(command) => command.run().await,
             Self::Prove(command) => command.run().await,
             Self::List(command) => command.run().await,
+            Self::Tail(command) => command.run().await,
             Self::Show(command) => command.run().await,
             Self::Blocked(command) => command.run().await,
             Self::Relays(command) => command.run().await,
@@ -130,8 +143,11 @@ impl OutboxCommand {
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
             Self::Log(command) => command.run().await,
+            #[cfg(feature = "tui")]
+            Self::Top(command) => command.run().await,
             Self::Serve(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
+            Self::Contexts(command) => command.run(),
             Self::Print(command) => command.run().map(|()| Outcome::Well),
         }
     }

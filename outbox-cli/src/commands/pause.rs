@@ -11,6 +11,8 @@ use outbox_admin::{PausePreview, PauseRow};
 use serde::Serialize;
 
 use super::arguments::{PlaceArguments, parse_duration};
+use super::confirm::ConfirmArguments;
+use super::intent::ActorArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -32,15 +34,18 @@ pub struct PauseCommand {
     /// Why, for whoever finds it paused.
     #[arg(long, value_name = "TEXT", default_value = "no reason was given")]
     pub reason: String,
-    /// Who, for whoever finds it paused; otherwise the environment's `USER`.
-    #[arg(long, value_name = "NAME")]
-    pub by: Option<String>,
+    /// Who, for whoever finds it paused.
+    #[command(flatten)]
+    pub actor: ActorArguments,
     /// List the pauses that stand, and change nothing.
     #[arg(long, conflicts_with_all = ["aggregate_type", "lasts", "yes"])]
     pub list: bool,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 /// Arguments of `outbox unpause`.
@@ -56,6 +61,9 @@ pub struct UnpauseCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 fn parse_aggregate_type(text: &str) -> Result<String, String> {
@@ -67,8 +75,8 @@ fn parse_aggregate_type(text: &str) -> Result<String, String> {
 
 impl PauseCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
         if self.list {
+            let place = Place::open(&self.place).await?;
             let pauses = place.ask(outbox_admin::pauses(&place.store)).await?;
             output::many(self.place.output, &pauses)?;
             return Ok(match pauses.is_empty() {
@@ -76,7 +84,7 @@ impl PauseCommand {
                 false => Outcome::Well,
             });
         }
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let aggregate_type = self.aggregate_type.as_deref();
         if !self.yes {
             let preview = outbox_admin::preview_pause(&place.store, aggregate_type, self.lasts);
@@ -84,10 +92,11 @@ impl PauseCommand {
             say("nothing was changed; repeat it with `--yes`");
             return Ok(Outcome::Well);
         }
+        self.confirm.check(&place, async { Ok(1) }).await?;
         let request = PauseRequest {
             aggregate_type: self.aggregate_type.clone(),
             reason: self.reason,
-            by: self.by.unwrap_or_else(user),
+            by: self.actor.intent().actor,
             lasts: self.lasts,
         };
         // One statement: after a crash it is paused, or it is not; `outbox pause --list` shows which.
@@ -104,14 +113,9 @@ impl PauseCommand {
     }
 }
 
-fn user() -> String {
-    std::env::var("USER").unwrap_or_else(|_| "an operator".to_owned())
-}
-
 impl UnpauseCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let aggregate_type = self.aggregate_type.as_deref();
         if !self.yes {
             let preview = outbox_admin::preview_unpause(&place.store, aggregate_type);
@@ -123,6 +127,7 @@ impl UnpauseCommand {
             say("nothing was changed; repeat it with `--yes`");
             return Ok(Outcome::Well);
         }
+        self.confirm.check(&place, async { Ok(1) }).await?;
         let ended = outbox_admin::apply_unpause(&place.store, aggregate_type);
         let done = Paused {
             change: "unpause",

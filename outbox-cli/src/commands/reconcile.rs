@@ -13,6 +13,7 @@ use time::OffsetDateTime;
 
 use super::arguments::{PlaceArguments, parse_duration, parse_time};
 use super::change::say_operation;
+use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
@@ -43,6 +44,9 @@ pub struct ReconcileCommand {
     /// Publish what is missing. Otherwise the command only counts.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 fn parse_memory(text: &str) -> Result<Duration, String> {
@@ -63,11 +67,15 @@ impl ReconcileCommand {
                 "the span is empty: `--since` is not before `--until`, which is ten minutes ago if it is not given",
             ));
         }
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let publisher = place.publisher().await.map_err(CommandError::Failed)?;
         let mut operation = None;
         let found = if self.yes {
+            let count = async {
+                let missing = reconcile::missing(&place.store, &publisher, span);
+                Ok(place.carry_out(missing).await?.missing)
+            };
+            self.confirm.check(&place, count).await?;
             // Its effects are on the stream, which no transaction reaches. A crash leaves the operation without an end.
             let scope = Selection::all()
                 .recorded_from(span.from)

@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use outbox::core::Fitness;
 use serde_json::Value;
 
-use super::answer::ask;
+use super::answer::{ask, run};
 use super::plant::{Planted, dead, failed};
-use crate::place::Kind;
+use crate::place::{Kind, Place};
 
 /// Each part of the file, with the commands whose answers it describes. They are given in this order, so the last ones may change something.
 const COMMANDS: &[(&str, &[&str])] = &[
@@ -35,6 +35,8 @@ const COMMANDS: &[(&str, &[&str])] = &[
         &["consumers lag billing", "consumers lag nobody"],
     ),
     ("dead-letters list", &["dead-letters list"]),
+    ("dead-letters groups", &["dead-letters groups"]),
+    ("tail", &["tail --since 1h --limit 1 -o jsonl"]),
     (
         "dead-letters show",
         &[
@@ -136,6 +138,25 @@ fn paths(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<&'static st
     }
 }
 
+/// The contexts are those of a person, and of no outbox.
+fn contexts(place: &Place) -> String {
+    let file = place.folder.path().join("contexts.toml");
+    std::fs::write(
+        &file,
+        "[context.dev]\n[context.prod]\nconfig = \"shop.toml\"\nproduction = true\nenv = { NATS_URL = \"SHOP_NATS_URL\" }\n",
+    )
+    .unwrap();
+    let variables = [("OUTBOX_CONTEXTS", file.to_str().unwrap())];
+    let answer = run(&["contexts", "-o", "json"], &variables).expect(0);
+    let mut found = BTreeMap::new();
+    paths("", &answer.json(), &mut found);
+    let lines = found.into_iter().map(|(path, kinds)| {
+        let path = if path.is_empty() { ".".to_owned() } else { path };
+        format!("{path} {}\n", kinds.join(" or "))
+    });
+    format!("# outbox contexts\n{}\n", lines.collect::<String>())
+}
+
 #[tokio::test]
 async fn the_keys_of_json_stay_as_they_are() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
@@ -181,7 +202,10 @@ async fn the_keys_of_json_stay_as_they_are() {
                 Some((_, name)) => name.as_str(),
                 None => word,
             };
-            let words: Vec<&str> = command.split(' ').map(name).chain(["-o", "json"]).collect();
+            let mut words: Vec<&str> = command.split(' ').map(name).collect();
+            if !words.contains(&"-o") {
+                words.extend(["-o", "json"]);
+            }
             paths("", &ask(place, &words).json(), &mut found);
         }
         // Writing to a `String` does not fail.
@@ -192,6 +216,7 @@ async fn the_keys_of_json_stay_as_they_are() {
         }
         text.push('\n');
     }
+    text.push_str(&contexts(place));
     planted.close().await;
     if std::env::var_os("OUTBOX_BLESS").is_some() {
         std::fs::write(FILE, &text).unwrap();
