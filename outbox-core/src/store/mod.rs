@@ -42,12 +42,10 @@ use uuid::Uuid;
 
 use crate::message::{Aggregate, Message, MessageId};
 
-pub use admin::{BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+pub use admin::{
+    BlockedAggregate, Forgotten, LEFT_TO_LOG, MessageStatus, OutboxAdmin, Selection, StoredMessage,
+};
 pub use reader::{AggregateHead, FoundMessage, LiveRelay, OutboxReader, PartitionOwner};
-
-/// What a store says at the start of a relay whose table gets no new messages, because they are the log's. A relay that reads the log does not repeat it.
-pub const LEFT_TO_LOG: &str = "new messages are the log's, and a polling relay publishes only what a log relay leaves to the table; \
-     let a log relay run (`LogRelay`, `log.read = true`), or take the log down (`outbox log drop`)";
 
 /// Leases partitions, returns due messages, and records verdicts on them.
 ///
