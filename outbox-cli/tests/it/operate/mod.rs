@@ -12,7 +12,7 @@ mod migrate;
 mod permissions;
 mod plant;
 mod reconcile;
-mod rights;
+pub(crate) mod rights;
 mod serve;
 mod timeline;
 mod why;
