@@ -37,6 +37,7 @@
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
 mod address;
+mod behind;
 mod check;
 mod failure;
 mod open;

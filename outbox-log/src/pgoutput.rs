@@ -13,6 +13,8 @@ use outbox_core::{Aggregate, FetchedRow, Headers, Message, MessageId, StoreError
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::sql::LOGGED;
+
 /// 2000-01-01, from which PostgreSQL counts, in microseconds since 1970.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
@@ -34,10 +36,11 @@ enum Column {
     Headers,
     CreatedAt,
     AvailableAt,
+    Status,
 }
 
 /// With their names, in the order of the enum.
-const COLUMNS: [(Column, &str); 15] = [
+const COLUMNS: [(Column, &str); 16] = [
     (Column::RowId, "row_id"),
     (Column::Id, "id"),
     (Column::EventId, "event_id"),
@@ -53,6 +56,7 @@ const COLUMNS: [(Column, &str); 15] = [
     (Column::Headers, "headers"),
     (Column::CreatedAt, "created_at"),
     (Column::AvailableAt, "available_at"),
+    (Column::Status, "status"),
 ];
 
 impl Column {
@@ -76,7 +80,7 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Takes a change of a transaction. Returns the message if it is the insert of one.
+    /// Takes a change of a transaction. Returns the message if it is the insert of one that is the log's: a row that was recorded as pending is the table's.
     pub(crate) fn take(
         &mut self,
         transaction: u32,
@@ -96,7 +100,10 @@ impl Decoder {
                 // `N`: the new row follows.
                 data.try_get_u8().map_err(truncated)?;
                 let row = Row::read(columns, data)?;
-                row.message(transaction).map(Some)
+                match row.int(Column::Status).map_err(|reason| corrupt(&reason))? == i64::from(LOGGED) {
+                    true => row.message(transaction).map(Some),
+                    false => Ok(None),
+                }
             }
             // Types, origins and truncations. The publication has inserts only.
             _ => Ok(None),
@@ -339,7 +346,7 @@ mod tests {
         data.into()
     }
 
-    const SENT: [&str; 13] = [
+    const SENT: [&str; 14] = [
         "payload",
         "a column of the future",
         "id",
@@ -353,9 +360,10 @@ mod tests {
         "content_type",
         "headers",
         "created_at",
+        "status",
     ];
 
-    fn values<'a>(id: &'a Uuid, headers: &'a [u8]) -> [Option<&'a [u8]>; 13] {
+    fn values<'a>(id: &'a Uuid, headers: &'a [u8]) -> [Option<&'a [u8]>; 14] {
         [
             Some(b"{\"n\":1}"),
             None,
@@ -370,6 +378,7 @@ mod tests {
             Some(b"application/json"),
             Some(headers),
             Some(&[0, 0, 0, 0, 0, 0, 0x03, 0xe8]),
+            Some(&[0, 4]),
         ]
     }
 
@@ -397,6 +406,24 @@ mod tests {
             time::macros::datetime!(2000-01-01 00:00:00.001 UTC)
         );
         assert_eq!(decoder.take(1, Bytes::from_static(b"Ywhatever")).unwrap(), None);
+    }
+
+    /// A publication need not leave them out. The relay of the table publishes them.
+    #[test]
+    fn a_row_that_is_not_the_logs_is_no_message() {
+        let (id, mut decoder) = (Uuid::from_u128(5), Decoder::default());
+        decoder.take(1, described(&SENT)).unwrap();
+        for status in [0_u8, 1, 2, 3] {
+            let status = [0, status];
+            let mut values = values(&id, b"{}");
+            values[13] = Some(&status);
+            assert_eq!(decoder.take(1, inserted(&values)).unwrap(), None);
+        }
+        // Not a row that may be anybody's.
+        let mut decoder = Decoder::default();
+        decoder.take(1, described(&SENT[..13])).unwrap();
+        let row = inserted(&values(&id, b"{}")[..13]);
+        assert!(decoder.take(1, row).is_err());
     }
 
     #[test]

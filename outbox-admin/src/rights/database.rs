@@ -12,6 +12,8 @@ pub enum Role {
     SqlWriter,
     /// A relay.
     Relay,
+    /// A relay that reads the log of PostgreSQL. It has the rights of [`Self::Relay`] as well, and needs the attribute `REPLICATION`.
+    LogRelay,
     /// A consumer. If its handlers record, it needs the rights of [`Self::Writer`] as well.
     Consumer,
     /// A service with the HTTP layer.
@@ -24,10 +26,11 @@ pub enum Role {
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Writer,
         Self::SqlWriter,
         Self::Relay,
+        Self::LogRelay,
         Self::Consumer,
         Self::Http,
         Self::Viewer,
@@ -41,6 +44,7 @@ impl Role {
             Self::Writer => "writer",
             Self::SqlWriter => "sql-writer",
             Self::Relay => "relay",
+            Self::LogRelay => "log-relay",
             Self::Consumer => "consumer",
             Self::Http => "http",
             Self::Viewer => "viewer",
@@ -89,6 +93,8 @@ pub enum When {
     Deletes,
     /// If `outbox_messages` is partitioned by day, on PostgreSQL.
     ByDay,
+    /// If the outbox has a log, on PostgreSQL: its set-up makes the table.
+    Log,
 }
 
 impl fmt::Display for When {
@@ -97,6 +103,7 @@ impl fmt::Display for When {
             Self::Always => "always",
             Self::Deletes => "unless published messages are kept for ever",
             Self::ByDay => "with daily tables",
+            Self::Log => "with a log",
         })
     }
 }
@@ -154,7 +161,14 @@ const fn row_ids(role: Role, why: &'static str) -> Grant {
     }
 }
 
-/// The table. An operator has the rights of a viewer as well.
+const fn log(role: Role, privileges: &'static [&'static str], why: &'static str) -> Grant {
+    Grant {
+        when: When::Log,
+        ..on(role, "outbox_log", privileges, why)
+    }
+}
+
+/// The table. An operator has the rights of a viewer as well, and a relay of the log those of a relay.
 pub const GRANTS: &[Grant] = &[
     on(Role::Writer, "outbox_messages", &["INSERT"], "record"),
     on(
@@ -209,6 +223,7 @@ pub const GRANTS: &[Grant] = &[
         SELECT_UPDATE_DELETE,
         "delete keys after their time",
     ),
+    log(Role::LogRelay, SELECT_UPDATE, "store how far the log is decided"),
     on(Role::Consumer, "inbox_messages", ALL, "handle each message once"),
     on(
         Role::Consumer,
@@ -231,6 +246,7 @@ pub const GRANTS: &[Grant] = &[
     on(Role::Viewer, "outbox_relays", SELECT, "relays"),
     on(Role::Viewer, "outbox_pauses", SELECT, "pause --list, status, why"),
     on(Role::Viewer, "outbox_operations", SELECT, "audit"),
+    log(Role::Viewer, SELECT, "status, doctor, log status"),
     view("outbox_messages_readable", "SQL by hand"),
     view("outbox_dead_letters", "SQL by hand"),
     view("outbox_blocked", "SQL by hand"),
@@ -313,7 +329,11 @@ const PRIVILEGES: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "USAGE", 
 /// The rights of somebody who has these roles, with one entry for each object, in the order of the table.
 #[must_use]
 pub fn grants(roles: &[Role], takes: impl Fn(&Grant) -> bool) -> Vec<(Object, Vec<&'static str>)> {
-    let has = |role: Role| roles.contains(&role) || (role == Role::Viewer && roles.contains(&Role::Operator));
+    let has = |role: Role| {
+        roles.contains(&role)
+            || (role == Role::Viewer && roles.contains(&Role::Operator))
+            || (role == Role::Relay && roles.contains(&Role::LogRelay))
+    };
     let mut found: Vec<(Object, Vec<&'static str>)> = Vec::new();
     for grant in GRANTS.iter().filter(|grant| has(grant.role) && takes(grant)) {
         match found.iter_mut().find(|(object, _)| *object == grant.object) {

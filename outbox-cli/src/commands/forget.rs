@@ -137,7 +137,7 @@ impl Print for ForgetPreview {
             let _ = match (row.is_left, row.is_known()) {
                 (true, _) => writeln!(
                     text,
-                    "would leave {name} as it is: of its {bound}{messages}, one is pending, waiting, or halts it"
+                    "would leave {name} as it is: of its {bound}{messages}, one is pending, waiting, or halts it, or is logged, which `outbox log drop` ends"
                 ),
                 (false, false) => writeln!(text, "{name}: the outbox holds nothing of it"),
                 (false, true) => writeln!(text, "would forget {name}: {bound}{messages}"),
@@ -191,7 +191,7 @@ impl Print for Forgot {
         for left in &self.left {
             let _ = writeln!(
                 text,
-                "{} is left as it is: a message of it is pending, waiting, or halts it; next: outbox why {}",
+                "{} is left as it is: a message of it is pending, waiting, or halts it, or is logged, which `outbox log drop` ends; next: outbox why {}",
                 plain(left),
                 plain(&quoted(left))
             );

@@ -16,7 +16,7 @@ use super::change::say_operation;
 use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
-use super::text;
+use super::{log, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, say};
 
@@ -108,7 +108,8 @@ impl ReconcileCommand {
                 .carry_out(reconcile::missing(&place.store, &publisher, span))
                 .await?
         };
-        let report = Reconciliation::of(found, span, operation);
+        let left_out = log::logged_between(&place, span.from, span.until).await?;
+        let report = Reconciliation::of(found, span, operation, left_out);
         output::one(self.place.output, &report)?;
         say_operation(operation);
         Ok(report.outcome())
@@ -132,10 +133,12 @@ struct Reconciliation {
     dropped: u64,
     /// The operation, if something was published.
     operation: Option<String>,
+    /// Messages of the span that are the log's, and were not looked for; counted up to 1,000,000.
+    left_out: u64,
 }
 
 impl Reconciliation {
-    fn of(found: Reconciled, span: Span, operation: Option<OperationId>) -> Self {
+    fn of(found: Reconciled, span: Span, operation: Option<OperationId>, left_out: u64) -> Self {
         Self {
             since: text::time(span.from),
             until: text::time(span.until),
@@ -145,10 +148,17 @@ impl Reconciliation {
             published: found.published,
             dropped: found.dropped,
             operation: operation.map(|id| id.to_string()),
+            left_out,
         }
     }
 
     fn outcome(&self) -> Outcome {
+        if self.left_out > 0 {
+            say("logged messages are not looked for; `outbox log drop` makes published ones of them");
+        }
+        if self.compared == 0 && self.left_out > 0 {
+            return Outcome::NothingMatched;
+        }
         if self.compared == 0 {
             say("the outbox keeps no published message of this span; it may be older than `retention`");
             return Outcome::NothingMatched;
@@ -176,6 +186,7 @@ impl Print for Reconciliation {
         Column::new("applied", |report| text::yes(report.applied)),
         Column::new("published", |report| report.published.to_string()),
         Column::new("dropped", |report| report.dropped.to_string()),
+        Column::new("left_out", |report| report.left_out.to_string()),
     ];
 
     fn name(&self) -> String {
@@ -190,6 +201,14 @@ impl Print for Reconciliation {
             self.until,
             self.missing
         );
+        if self.left_out > 0 {
+            // Writing to a `String` does not fail.
+            let _ = writeln!(
+                text,
+                "{} not looked for",
+                text::counted(self.left_out, "logged message was", "logged messages were")
+            );
+        }
         if self.applied && self.missing > 0 {
             // Writing to a `String` does not fail.
             let _ = writeln!(

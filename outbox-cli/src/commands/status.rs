@@ -42,7 +42,7 @@ impl StatusCommand {
             };
             let log = log::of_status(&place).await;
             if let Some(next) = log.as_ref().and_then(|log| log.next.as_ref()) {
-                status.add(State::Degraded, next.what, next.next);
+                status.add(next.state, next.what.as_str(), next.next);
             }
             rows.push(StatusRow {
                 alerts: alerts(&status),

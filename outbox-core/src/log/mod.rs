@@ -44,6 +44,7 @@ use time::OffsetDateTime;
 use crate::message::{Aggregate, MessageId};
 use crate::store::{FetchedRow, Pause, PurgeRequest, Purged, StoreError};
 
+pub use crate::store::LEFT_TO_LOG;
 pub use relay::{LogHealthCheck, LogRelay};
 pub use status::LogStatus;
 

@@ -46,7 +46,9 @@ use uuid::Uuid;
 
 use crate::message::{Aggregate, Message, MessageId};
 
-pub use admin::{BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+pub use admin::{
+    BlockedAggregate, Forgotten, LEFT_TO_LOG, MessageStatus, OutboxAdmin, Selection, StoredMessage,
+};
 pub use audit::{
     INTENT_CHARS_MAX, Intent, OPERATION_MESSAGES_MAX, Operation, OperationFilter, OperationId, OperationKind,
     OperationMessages, OperationScope, OutboxAudit, ScopeError,

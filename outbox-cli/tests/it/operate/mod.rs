@@ -16,7 +16,7 @@ mod permissions;
 pub(crate) mod plant;
 mod prove;
 mod reconcile;
-mod rights;
+pub(crate) mod rights;
 mod rules;
 mod serve;
 mod tail;

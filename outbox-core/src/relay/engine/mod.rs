@@ -428,7 +428,13 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let store = &self.relay.store;
         self.check_up();
         if self.keeping.is_none() && self.ownership.upkeep_at() <= now {
-            let upkeep = self.ownership.plan(self.checkup.fitness());
+            let own = self.checkup.fitness();
+            let fitness = self
+                .relay
+                .beside_log
+                .as_ref()
+                .map_or(own, |log| log.together(own));
+            let upkeep = self.ownership.plan(fitness);
             self.untold.begin_upkeep();
             self.keeping = Some(Box::pin(upkeep.run(store)));
         }

@@ -239,11 +239,16 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             return Ok(false);
         }
         let lost = change.lost.len();
-        telemetry::leases_lost(lost);
-        tracing::warn!(
-            lost,
-            "leases were lost; the relay was paused or the database away"
-        );
+        if self.relay.of_log {
+            // It has no leases: it reads the whole log or nothing of it.
+            tracing::info!("the log is not read any more: its session has ended, or it was taken down");
+        } else {
+            telemetry::leases_lost(lost);
+            tracing::warn!(
+                lost,
+                "leases were lost; the relay was paused or the database away"
+            );
+        }
         self.forget(&change.lost);
         Ok(true)
     }

@@ -1,6 +1,7 @@
 //! A reader that reaches the database and not the broker, and relays that stand by.
 
 use outbox_core::log::LogHealthCheck;
+use outbox_core::{Fitness, OutboxReader as _};
 use tokio::task::JoinHandle;
 
 use super::super::ailing::{Reached, Way};
@@ -129,6 +130,25 @@ async fn a_reader_leaves_the_log_although_its_publishes_time_out_later_than_its_
         .await
         .expect("the other relay publishes");
     readers.until_reads(1).await;
+}
+
+/// `outbox status` knows relays by what they announce. One whose log could not be published was `unproven` for ever, and all seemed well.
+#[tokio::test(start_paused = true)]
+async fn a_log_relay_announces_that_it_cannot_publish_and_that_it_can_again() {
+    let readers = Readers::of(1).await;
+    let announced = async || {
+        let relays = readers.logged.store.relays().await.unwrap();
+        relays.iter().map(|relay| relay.fitness).collect::<Vec<_>>()
+    };
+    readers.record_for(60).await;
+    assert_eq!(announced().await, [Fitness::Fit]);
+    readers.ways[0].set(Way::Silent);
+    readers.record_for(300).await;
+    assert_eq!(announced().await, [Fitness::Ailing]);
+    readers.ways[0].set(Way::Open);
+    readers.logged.drained().await;
+    readers.record_for(300).await;
+    assert_eq!(announced().await, [Fitness::Fit]);
     readers.end().await;
 }
 
