@@ -104,9 +104,27 @@ CREATE TABLE IF NOT EXISTS inbox_pauses (
     PRIMARY KEY (consumer)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+CREATE TABLE IF NOT EXISTS inbox_operations (
+    id           BINARY(16) NOT NULL,
+    kind         VARCHAR(64) NOT NULL,
+    actor        TEXT COLLATE utf8mb4_bin NOT NULL,
+    reason       TEXT COLLATE utf8mb4_bin NULL,
+    scope        MEDIUMTEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'what it is to take, as JSON',
+    messages     MEDIUMTEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'keys of the first dead letters that it took: 32 hexadecimal digits each',
+    last_row_id  BIGINT NULL COMMENT 'not used here',
+    until_row_id BIGINT NULL COMMENT 'not used here',
+    changed      BIGINT NOT NULL,
+    started_at   DATETIME(6) NOT NULL,
+    finished_at  DATETIME(6) NULL COMMENT 'null: it runs, or broke off',
+    PRIMARY KEY (id)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0002_pauses', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;
+
+INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0003_create_operations', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

@@ -106,9 +106,27 @@ CREATE TABLE inbox_pauses (
     CONSTRAINT inbox_pauses_pk PRIMARY KEY (consumer)
 );
 
+-- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+CREATE TABLE inbox_operations (
+    id           uuid NOT NULL,
+    kind         text NOT NULL,
+    actor        text NOT NULL,
+    reason       text,
+    scope        text NOT NULL,                -- what it is to take, as JSON
+    messages     text NOT NULL,                -- keys of the first dead letters that it took: 32 hexadecimal digits each
+    last_row_id  bigint,                       -- not used here
+    until_row_id bigint,                       -- not used here
+    changed      bigint NOT NULL,
+    started_at   timestamptz NOT NULL,
+    finished_at  timestamptz,                  -- null: it runs, or broke off
+    CONSTRAINT inbox_operations_pk PRIMARY KEY (id)
+);
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0002_pauses', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
+
+INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0003_create_operations', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

@@ -105,9 +105,26 @@ CREATE TABLE IF NOT EXISTS inbox_pauses (
     paused_at INTEGER NOT NULL
 );
 
+-- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+CREATE TABLE IF NOT EXISTS inbox_operations (
+    id           BLOB NOT NULL PRIMARY KEY,
+    kind         TEXT NOT NULL,
+    actor        TEXT NOT NULL,
+    reason       TEXT,
+    scope        TEXT NOT NULL,                -- what it is to take, as JSON
+    messages     TEXT NOT NULL,                -- keys of the first dead letters that it took: 32 hexadecimal digits each
+    last_row_id  INTEGER,                      -- not used here
+    until_row_id INTEGER,                      -- not used here
+    changed      INTEGER NOT NULL,
+    started_at   INTEGER NOT NULL,
+    finished_at  INTEGER                       -- null: it runs, or broke off
+);
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0002_pauses', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
+
+INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0003_create_operations', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;

@@ -136,7 +136,35 @@ SELECT CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregat
        halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
 FROM outbox_blocks;
 
+-- The pauses of publishing, which operators begin and end, and which relays read before they renew their leases: one row per aggregate type, and the empty
+-- type for all messages. A pause that has ended keeps its row until the last of what it held is released.
+CREATE TABLE IF NOT EXISTS outbox_pauses (
+    aggregate_type VARBINARY(64) NOT NULL COMMENT 'empty: all messages',
+    reason         TEXT COLLATE utf8mb4_bin NOT NULL,
+    paused_by      TEXT COLLATE utf8mb4_bin NOT NULL,
+    paused_at      DATETIME(6) NOT NULL,
+    ends_at        DATETIME(6) NULL COMMENT 'null: until an operator ends it',
+    PRIMARY KEY (aggregate_type)
+-- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+CREATE TABLE IF NOT EXISTS outbox_operations (
+    id           BINARY(16) NOT NULL,
+    kind         VARCHAR(64) NOT NULL,
+    actor        TEXT COLLATE utf8mb4_bin NOT NULL,
+    reason       TEXT COLLATE utf8mb4_bin NULL,
+    scope        MEDIUMTEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'what it is to take, as JSON',
+    messages     MEDIUMTEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'ids of the first messages that it took, or of the first copies: 32 hexadecimal digits each',
+    last_row_id  BIGINT NULL COMMENT 'how far a change of many messages is',
+    until_row_id BIGINT NULL COMMENT 'the last row that a replay may take',
+    changed      BIGINT NOT NULL,
+    started_at   DATETIME(6) NOT NULL,
+    finished_at  DATETIME(6) NULL COMMENT 'null: it runs, or broke off',
+    PRIMARY KEY (id)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;
+
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0003_create_operations', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

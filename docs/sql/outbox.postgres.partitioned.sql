@@ -219,7 +219,35 @@ CREATE VIEW outbox_blocked AS
 SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted, blocked_until, halted_by, partition_no
 FROM outbox_blocks;
 
+-- The pauses of publishing, which operators begin and end, and which relays read before they renew their leases: one row per aggregate type, and the empty
+-- type for all messages. A pause that has ended keeps its row until the last of what it held is released.
+CREATE TABLE outbox_pauses (
+    aggregate_type text COLLATE "C" NOT NULL,    -- empty: all messages
+    reason         text NOT NULL,
+    paused_by      text NOT NULL,
+    paused_at      timestamptz NOT NULL,
+    ends_at        timestamptz,                  -- null: until an operator ends it
+    CONSTRAINT outbox_pauses_pk PRIMARY KEY (aggregate_type)
+-- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+CREATE TABLE outbox_operations (
+    id           uuid NOT NULL,
+    kind         text NOT NULL,
+    actor        text NOT NULL,
+    reason       text,
+    scope        text NOT NULL,                -- what it is to take, as JSON
+    messages     text NOT NULL,                -- ids of the first messages that it took, or of the first copies: 32 hexadecimal digits each
+    last_row_id  bigint,                       -- how far a change of many messages is
+    until_row_id bigint,                       -- the last row that a replay may take
+    changed      bigint NOT NULL,
+    started_at   timestamptz NOT NULL,
+    finished_at  timestamptz,                  -- null: it runs, or broke off
+    CONSTRAINT outbox_operations_pk PRIMARY KEY (id)
+);
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_partitioned_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
+
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses_with_days', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0003_create_operations_beside_days', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

@@ -148,7 +148,33 @@ SELECT aggregate_type, aggregate_id, halted_by IS NOT NULL AS halted,
        strftime('%Y-%m-%d %H:%M:%f', blocked_until / 1000000.0, 'unixepoch') AS blocked_until, halted_by, partition_no
 FROM outbox_blocks;
 
+-- The pauses of publishing, which operators begin and end, and which relays read before they renew their leases: one row per aggregate type, and the empty
+-- type for all messages. A pause that has ended keeps its row until the last of what it held is released.
+CREATE TABLE IF NOT EXISTS outbox_pauses (
+    aggregate_type TEXT NOT NULL PRIMARY KEY,   -- empty: all messages
+    reason         TEXT NOT NULL,
+    paused_by      TEXT NOT NULL,
+    paused_at      INTEGER NOT NULL,
+    ends_at        INTEGER                      -- null: until an operator ends it
+-- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
+CREATE TABLE IF NOT EXISTS outbox_operations (
+    id           BLOB NOT NULL PRIMARY KEY,
+    kind         TEXT NOT NULL,
+    actor        TEXT NOT NULL,
+    reason       TEXT,
+    scope        TEXT NOT NULL,                -- what it is to take, as JSON
+    messages     TEXT NOT NULL,                -- ids of the first messages that it took, or of the first copies: 32 hexadecimal digits each
+    last_row_id  INTEGER,                      -- how far a change of many messages is
+    until_row_id INTEGER,                      -- the last row that a replay may take
+    changed      INTEGER NOT NULL,
+    started_at   INTEGER NOT NULL,
+    finished_at  INTEGER                       -- null: it runs, or broke off
+);
+
 -- What was applied, as `migrate` remembers it.
 CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
+
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
+INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0003_create_operations', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;

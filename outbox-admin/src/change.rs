@@ -1,18 +1,22 @@
 //! Changes that operators make, and what each would do.
 //!
-//! Invariant: a preview reads and changes nothing. What it says is of the moment of its reads; a change takes what its selection finds later. Not here: who
-//! may do it.
+//! Invariant: a preview reads and changes nothing. What it says is of the moment of its reads; a change takes what its selection finds later. Not here: the changes
+//! themselves, see `apply`.
 
 use std::collections::{BTreeMap, HashSet};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use outbox_core::{Aggregate, MessageId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage};
+use outbox_core::{
+    Aggregate, EventId, Intent, MessageId, MessageStatus, Operation, OperationKind, OperationScope,
+    OutboxReader, Selection, StoreError, StoredMessage,
+};
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::relays::dead_letter;
 use crate::serial;
+use crate::timeline::{EffectOutcome, EffectRow};
 use crate::words::counted;
 
 /// Most messages that a preview counts. The change itself has no bound.
@@ -20,6 +24,9 @@ pub const PREVIEW_MAX: u32 = 100_000;
 
 /// Most different errors that a preview lists.
 const ERRORS_MAX: usize = 10;
+
+/// Most events that are looked for in inboxes.
+const SAMPLE_MAX: usize = 100;
 
 /// A change to selected messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -43,6 +50,38 @@ impl Change {
             Self::Skip => "skip",
             Self::Replay => "replay",
         }
+    }
+
+    fn kind(self) -> OperationKind {
+        match self {
+            Self::Retry => OperationKind::Retry,
+            Self::Skip => OperationKind::Skip,
+            Self::Replay => OperationKind::Replay,
+        }
+    }
+
+    /// The change that an operation makes; `None` if it is of another kind.
+    #[must_use]
+    pub fn of(operation: &Operation) -> Option<Self> {
+        [Self::Retry, Self::Skip, Self::Replay]
+            .into_iter()
+            .find(|change| change.kind() == operation.kind)
+    }
+
+    /// A new operation that makes the change, for [`carry_out`]: to the first ones of a selection, or to all.
+    #[must_use]
+    pub fn operation(self, selection: &Selection, first: Option<NonZeroU64>, intent: Intent) -> Operation {
+        let scope = OperationScope::messages(self.narrow(selection)).first(first);
+        Operation::new(self.kind(), scope, intent)
+    }
+
+    /// The selection without what the change leaves out anyway.
+    fn narrow(self, selection: &Selection) -> Selection {
+        let mut selection = selection.clone();
+        if self != Self::Replay {
+            selection.status = Some(MessageStatus::Dead);
+        }
+        selection
     }
 
     fn takes(self, message: &StoredMessage) -> bool {
@@ -84,6 +123,56 @@ pub struct Preview {
     pub errors: Vec<ErrorCount>,
     /// What it would do to order, and to consumers: one sentence each.
     pub effects: Vec<String>,
+    /// For a replay: what consumers have made of a sample, if [`Self::foresee`] was told.
+    pub consumers: Vec<ForeseenConsumer>,
+    /// For a replay: the events of the sample, at most 100, the first ones of those that it would copy.
+    #[serde(skip)]
+    pub sample: Vec<EventId>,
+}
+
+/// What a consumer would make of copies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ForeseenConsumer {
+    /// The consumer.
+    pub consumer: String,
+    /// Events of the sample.
+    pub sampled: u64,
+    /// Those that its inbox remembers as handled or dead, so that a copy has no effect. A strategy with a key of its own remembers events under other ids, which are
+    /// not found here.
+    pub remembered: u64,
+}
+
+impl Preview {
+    /// Adds what consumers would make of the copies, by what their inboxes remember of the sample. `rows` are those of [`effects`](fn@crate::effects).
+    pub fn foresee(&mut self, consumers: &[String], rows: &[EffectRow]) {
+        let sampled: HashSet<EventId> = self.sample.iter().copied().collect();
+        let is_over = |row: &&EffectRow| {
+            sampled.contains(&row.event_id)
+                && matches!(
+                    row.effect.outcome,
+                    EffectOutcome::Handled | EffectOutcome::DeadLetter
+                )
+        };
+        for consumer in consumers {
+            let of_it = rows.iter().filter(|row| row.effect.consumer == *consumer);
+            let remembered: HashSet<EventId> = of_it.filter(is_over).map(|row| row.event_id).collect();
+            let foreseen = ForeseenConsumer {
+                consumer: consumer.clone(),
+                sampled: count(sampled.len()),
+                remembered: count(remembered.len()),
+            };
+            self.effects.push(format!(
+                "consumer {consumer} remembers {} of the first {} events: the others take effect there if it has a handler for them",
+                foreseen.remembered, foreseen.sampled
+            ));
+            self.consumers.push(foreseen);
+        }
+    }
+}
+
+fn count(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 /// An error and how many messages have it.
@@ -96,16 +185,6 @@ pub struct ErrorCount {
     pub messages: u64,
 }
 
-/// What a change has done.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Applied {
-    /// The change.
-    pub change: Change,
-    /// Messages that it has changed or copied. `skip` also counts selected dead letters that halted nothing.
-    pub messages: u64,
-}
-
 /// Says what a change would do to the messages of a selection. Reads up to [`PREVIEW_MAX`] of them, without their payloads.
 ///
 /// # Errors
@@ -115,6 +194,42 @@ pub async fn preview(
     store: &impl OutboxReader,
     change: Change,
     selection: &Selection,
+    first: Option<NonZeroU64>,
+) -> Result<Preview, StoreError> {
+    read(store, change, selection, first, None).await
+}
+
+/// Says what is left of an operation that broke off, as [`preview`] does; `None` if it takes no messages.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn preview_rest(
+    store: &impl OutboxReader,
+    operation: &Operation,
+) -> Result<Option<Preview>, StoreError> {
+    let Some(change) = Change::of(operation) else {
+        return Ok(None);
+    };
+    if operation.is_finished() {
+        return Ok(Some(summarise(change, true, &[])));
+    }
+    let mut selection = operation.scope.selection.clone();
+    selection.after = selection.after.max(operation.position);
+    let first = operation
+        .left()
+        .map(|left| NonZeroU64::new(left).unwrap_or(NonZeroU64::MIN));
+    read(store, change, &selection, first, operation.until)
+        .await
+        .map(Some)
+}
+
+async fn read(
+    store: &impl OutboxReader,
+    change: Change,
+    selection: &Selection,
+    first: Option<NonZeroU64>,
+    until: Option<i64>,
 ) -> Result<Preview, StoreError> {
     let statuses: &[MessageStatus] = match (change, selection.status) {
         (Change::Replay, None) => &[MessageStatus::Published, MessageStatus::Dead],
@@ -130,12 +245,19 @@ pub async fn preview(
     let bound = PREVIEW_MAX as usize;
     let is_complete = selected.len() <= bound;
     selected.truncate(bound);
-    selected.retain(|message| change.takes(message));
+    let is_within = |message: &StoredMessage| until.is_none_or(|until| message.row_id <= until);
+    selected.retain(|message| change.takes(message) && is_within(message));
+    let Some(first) = first.and_then(|first| usize::try_from(first.get()).ok()) else {
+        return Ok(summarise(change, is_complete, &selected));
+    };
+    // As the change takes them.
+    selected.sort_by_key(|message| message.row_id);
+    let is_complete = is_complete || selected.len() >= first;
+    selected.truncate(first);
     Ok(summarise(change, is_complete, &selected))
 }
 
 fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> Preview {
-    let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let aggregates: HashSet<&Aggregate> = selected.iter().map(|message| &message.aggregate).collect();
     let halting = selected.iter().filter(|message| message.halts).count();
     let unordered = selected
@@ -170,13 +292,28 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
         event_types,
         errors: errors_of(selected),
         effects: Vec::new(),
+        consumers: Vec::new(),
+        sample: match change {
+            Change::Replay => sample(selected),
+            _ => Vec::new(),
+        },
     };
     preview.effects = effects(&preview);
     preview
 }
 
+/// The first events, each once.
+fn sample(selected: &[StoredMessage]) -> Vec<EventId> {
+    let mut known = HashSet::new();
+    let events = selected.iter().map(|message| message.event_id);
+    events
+        .filter(|event| known.insert(*event))
+        .take(SAMPLE_MAX)
+        .collect()
+}
+
 /// The most frequent errors first.
-fn errors_of(selected: &[StoredMessage]) -> Vec<ErrorCount> {
+pub(crate) fn errors_of(selected: &[StoredMessage]) -> Vec<ErrorCount> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for error in selected.iter().filter_map(|message| message.error.as_deref()) {
         *counts.entry(error).or_default() += 1;
@@ -242,31 +379,12 @@ fn effects(preview: &Preview) -> Vec<String> {
             effects.push(
                 "only consumers take effect that have not handled the event, or whose inbox has forgotten it (after 15 days by default)".to_owned(),
             );
-            effects.push("repeating it makes copies once more".to_owned());
+            effects.push(
+                "repeating it makes copies once more; going on with it by `--operation` does not".to_owned(),
+            );
         }
     }
     effects
-}
-
-/// Makes a change. Takes its messages in transactions of at most 1,000.
-///
-/// A crash or an error leaves the transactions that were completed, and the outcome of the last one unknown. `retry` and `skip` may then be repeated: they
-/// find what is left. `replay` makes further copies if it is repeated; a list shows by its event ids what was copied.
-///
-/// # Errors
-///
-/// [`StoreError`].
-pub async fn apply(
-    store: &impl OutboxReader,
-    change: Change,
-    selection: &Selection,
-) -> Result<Applied, StoreError> {
-    let messages = match change {
-        Change::Retry => store.retry(selection).await?,
-        Change::Skip => store.skip(selection).await?,
-        Change::Replay => store.replay(selection).await?,
-    };
-    Ok(Applied { change, messages })
 }
 
 /// What `resume` would do to an aggregate.
@@ -324,13 +442,4 @@ pub async fn preview_resume(
         blocked_for,
         effect,
     })
-}
-
-/// Ends the block of an aggregate now. Returns false if it is not blocked, or halted. One statement: it took effect or it did not.
-///
-/// # Errors
-///
-/// [`StoreError`].
-pub async fn apply_resume(store: &impl OutboxReader, aggregate: &Aggregate) -> Result<bool, StoreError> {
-    store.resume(aggregate).await
 }

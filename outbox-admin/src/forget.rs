@@ -34,7 +34,7 @@ pub struct ForgetRow {
     pub messages: u64,
     /// Whether these are all. Counting stops at 10,000.
     pub is_complete: bool,
-    /// Whether it would be left as it is, because a message of it is pending, waiting, or halts it.
+    /// Whether it would be left as it is, because a message of it is pending, waiting or logged, or halts it.
     pub is_left: bool,
 }
 
@@ -61,7 +61,11 @@ pub async fn preview_forget(
         let selection = Selection::all().aggregate(aggregate);
         let messages = store.list(&selection, COUNTED_MAX).await?;
         let is_left = messages.iter().any(|message| {
-            message.halts || matches!(message.status, MessageStatus::Pending | MessageStatus::Waiting)
+            let is_open = matches!(
+                message.status,
+                MessageStatus::Pending | MessageStatus::Waiting | MessageStatus::Logged
+            );
+            message.halts || is_open
         });
         rows.push(ForgetRow {
             aggregate_type: aggregate.aggregate_type.clone(),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use outbox_core::sensitive::MASK;
-use outbox_core::{EventId, SensitiveFields};
+use outbox_core::{EventId, Intent, Operation, OperationId, OperationKind, OperationScope, SensitiveFields};
 use outbox_inbox::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters};
 use sea_orm::DbErr;
 use serde::Serialize;
@@ -13,6 +13,9 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::serial;
+
+/// Most keys of dead letters that an operation names as what it was to take.
+const KEYS_MAX: usize = 1_000;
 
 /// A dead letter of a consumer in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -96,7 +99,7 @@ pub async fn list_letters(
     selection: &DeadLetterSelection,
     limit: u32,
 ) -> Result<Vec<LetterRow>, DbErr> {
-    let listed = letters.list(selection, limit).await?;
+    let listed = letters.list_without_payloads(selection, limit).await?;
     Ok(listed.iter().map(LetterRow::from).collect())
 }
 
@@ -156,6 +159,14 @@ impl LetterChange {
         }
     }
 
+    fn kind(self) -> OperationKind {
+        match self {
+            Self::Retry => OperationKind::RetryLetters,
+            Self::CancelRetry => OperationKind::CancelRetry,
+            Self::Discard => OperationKind::DiscardLetters,
+        }
+    }
+
     /// The dead letters that the change takes.
     fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
         let mut selection = selection.clone();
@@ -206,6 +217,9 @@ pub struct LettersChanged {
     pub change: LetterChange,
     /// Dead letters that it has changed.
     pub dead_letters: u64,
+    /// The operation; `None` if nothing was changed, so nothing was written down.
+    #[serde(serialize_with = "serial::text_if_any")]
+    pub operation: Option<OperationId>,
 }
 
 /// Says what a change would do. Reads all dead letters that are selected, without their payloads.
@@ -230,7 +244,8 @@ pub async fn preview_letters(
     })
 }
 
-/// Makes a change, in transactions of at most 1,000 dead letters. A crash or an error leaves those that were completed; calling again continues.
+/// Makes a change, in transactions of at most 1,000 dead letters, each together with the operation that says who, what and why. A crash or an error leaves those that
+/// were completed; calling again continues, as another operation.
 ///
 /// # Errors
 ///
@@ -239,13 +254,36 @@ pub async fn apply_letters(
     letters: &DeadLetters,
     change: LetterChange,
     selection: &DeadLetterSelection,
+    intent: Intent,
 ) -> Result<LettersChanged, DbErr> {
+    let operation = Operation::new(change.kind(), scope(selection), intent);
+    let letters = letters.clone().written_down(&operation);
     let dead_letters = match change {
         LetterChange::Retry => letters.retry(selection).await?,
         LetterChange::CancelRetry => letters.cancel_retry(selection).await?,
         LetterChange::Discard => letters.discard(selection).await?,
     };
-    Ok(LettersChanged { change, dead_letters })
+    Ok(LettersChanged {
+        change,
+        dead_letters,
+        operation: (dead_letters > 0).then_some(operation.id),
+    })
+}
+
+/// The selection as an operation keeps it: what narrows it, each with its name. Of many keys, the first ones.
+fn scope(selection: &DeadLetterSelection) -> OperationScope {
+    let mut names: Vec<String> = Vec::new();
+    let mut note =
+        |name: &str, value: Option<String>| names.extend(value.map(|value| format!("{name}={value}")));
+    note("consumer", selection.consumer.clone());
+    note("type", selection.event_type.clone());
+    note("aggregate", selection.aggregate.as_ref().map(ToString::to_string));
+    note("since", selection.from.map(serial::rfc3339));
+    note("until", selection.until.map(serial::rfc3339));
+    for id in selection.ids.iter().flatten().take(KEYS_MAX) {
+        note("dead_letter", Some(id.to_string()));
+    }
+    OperationScope::names(names)
 }
 
 #[cfg(test)]

@@ -9,16 +9,20 @@
 //! | which messages are there, and what is in one? | [`list`], [`show`] |
 //! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
-//! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`], [`follow_ups`] |
+//! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`], [`follow_ups`](fn@follow_ups) |
+//! | was anything lost, made up, put out of order, or left without effect? | [`prove`](fn@prove) |
 //! | can it wait until morning? | [`forecast`](fn@forecast) |
-//! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`] |
+//! | what is paused, and what would pausing do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
+//! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`](fn@apply) |
+//! | who has changed what, why, and what became of it? | [`list_operations`], [`show_operation`], [`carry_out`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
 //! | how far is a consumer behind? | [`consumer`], [`consumers`](fn@consumers) |
 //! | do database, stream, consumers and settings fit together? | [`doctor`] |
 //! | which rights does each part need? | [`rights`] |
 //! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
 //!
-//! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`], [`apply_resume`] and [`apply_letters`]. No value holds a payload that is not masked, nor the address of a server.
+//! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`](fn@apply), [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`], [`apply_unpause`] and [`apply_letters`].
+//! No value holds a payload that is not masked, nor the address of a server.
 //!
 //! **Not promised**: one moment. An answer is made of several reads, while relays go on.
 //!
@@ -27,6 +31,8 @@
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
+mod apply;
+mod audit;
 mod change;
 mod consumers;
 pub mod doctor;
@@ -36,6 +42,8 @@ mod forget;
 mod letter_groups;
 mod letters;
 mod messages;
+mod pause;
+pub mod prove;
 mod relays;
 pub mod rights;
 mod serial;
@@ -46,8 +54,13 @@ pub mod web;
 mod why;
 mod words;
 
+pub use apply::{Applied, Resumed, apply, apply_forget, apply_resume, carry_out};
+pub use audit::{
+    OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
+    show_operation,
+};
 pub use change::{
-    Applied, Change, ErrorCount, PREVIEW_MAX, Preview, ResumePreview, apply, apply_resume, preview,
+    Change, ErrorCount, ForeseenConsumer, PREVIEW_MAX, Preview, ResumePreview, preview, preview_rest,
     preview_resume,
 };
 pub use consumers::{ConsumerRow, consumer, consumers};
@@ -60,6 +73,11 @@ pub use letters::{
     preview_letters, show_letter,
 };
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
+pub use pause::{PausePreview, PauseRow, apply_pause, apply_unpause, pauses, preview_pause, preview_unpause};
+pub use prove::{
+    ConsumerBooks, ConsumerFloor, Findings, Found, MEMORY_MAX, OutboxBooks, Proof, ProofError, ProofRequest,
+    ProofStage, RowsKept, StreamBooks, Verdict, prove,
+};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects, timeline};

@@ -51,7 +51,7 @@ fn in_seconds(duration: Duration) -> f64 {
 }
 
 /// A time as text. A year that RFC 3339 has no form for only comes from a damaged row.
-fn rfc3339(time: OffsetDateTime) -> String {
+pub(crate) fn rfc3339(time: OffsetDateTime) -> String {
     let text = time.to_offset(UtcOffset::UTC).format(&Rfc3339);
     text.unwrap_or_else(|_| time.to_string())
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use outbox_core::{Backlog, Fitness, LiveRelay, OutboxReader, StoreError};
 use serde::Serialize;
 
+use crate::pause::PauseRow;
 use crate::serial;
 use crate::words::counted;
 
@@ -74,6 +75,8 @@ pub struct Status {
     pub relays: RelayCounts,
     /// Who owns the partitions.
     pub partitions: PartitionCounts,
+    /// What is paused.
+    pub pauses: Vec<PauseRow>,
 }
 
 impl Status {
@@ -171,7 +174,7 @@ pub enum BrokerCheck {
     Failed(String),
 }
 
-/// Reads how an outbox stands: four reads of the database, and what the caller has found out about the stream.
+/// Reads how an outbox stands: five reads of the database, and what the caller has found out about the stream.
 ///
 /// # Errors
 ///
@@ -186,7 +189,9 @@ pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<S
         owned: count(owned),
         all: count(leases.len()),
     };
-    let mut reasons = of_relays(&backlog, relays, partitions);
+    let pauses = crate::pause::pauses(store).await?;
+    let mut reasons = of_pauses(&pauses);
+    reasons.extend(of_relays(&backlog, relays, partitions));
     reasons.extend(of_messages(&backlog));
     reasons.extend(of_broker(broker));
     reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
@@ -196,7 +201,14 @@ pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<S
         backlog,
         relays,
         partitions,
+        pauses,
     })
+}
+
+/// Before what follows from them.
+fn of_pauses(pauses: &[PauseRow]) -> Vec<Reason> {
+    let reason = |pause: &PauseRow| Reason::new(State::Degraded, pause.sentence(), pause.unpause());
+    pauses.iter().map(reason).collect()
 }
 
 fn of_relays(backlog: &BacklogCounts, relays: RelayCounts, partitions: PartitionCounts) -> Vec<Reason> {
@@ -384,6 +396,29 @@ mod tests {
         ];
         check(&status.reasons, &expected);
         assert_eq!(status.partitions, ALL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_is_degraded_and_the_next_command_ends_it() {
+        use outbox_core::{OutboxAdmin, PauseRequest};
+
+        let store = MemoryStore::new();
+        let owner = OwnerId::fresh();
+        store.announce(owner, TTL, Fitness::Fit).await.expect("announced");
+        store.acquire(owner, TTL, 64).await.expect("acquired");
+        let request = PauseRequest {
+            aggregate_type: Some("order".to_owned()),
+            reason: "overrun".to_owned(),
+            by: "alice".to_owned(),
+            lasts: Some(TTL),
+        };
+        store.pause(&request).await.expect("paused");
+        let status = status(&store, &BrokerCheck::NotAsked).await.expect("status");
+        let what =
+            "publishing of aggregates of type order is paused by alice (it ends by itself in 60 s): overrun";
+        check(&status.reasons, &[(State::Degraded, what)]);
+        assert_eq!(status.reasons[0].next, "outbox unpause --aggregate-type order");
+        assert_eq!(status.pauses.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

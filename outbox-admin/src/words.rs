@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use std::fmt::Write as _;
+
 /// `1 message`, `2 messages`.
 pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     match count {
@@ -30,12 +32,42 @@ pub fn quoted(name: &str) -> String {
     if !name.is_empty() && !name.starts_with('-') && name.chars().all(is_plain) {
         return name.to_owned();
     }
+    // A terminal shows no control characters, so what would be copied holds their bytes as escapes, which bash, ksh and zsh read.
+    if name.chars().any(is_hidden) {
+        let mut text = "$'".to_owned();
+        for character in name.chars() {
+            match character {
+                '\'' | '\\' => text.extend(['\\', character]),
+                _ if is_hidden(character) => {
+                    for byte in character.encode_utf8(&mut [0; 4]).bytes() {
+                        // Writing to a `String` does not fail.
+                        let _ = write!(text, "\\x{byte:02x}");
+                    }
+                }
+                _ => text.push(character),
+            }
+        }
+        text.push('\'');
+        return text;
+    }
     format!("'{}'", name.replace('\'', "'\\''"))
+}
+
+/// Whether a terminal obeys the character, or turns the direction of the text at it.
+fn is_hidden(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_control_character_in_a_command_can_be_copied() {
+        assert_eq!(quoted("order/a\u{1b}b"), "$'order/a\\x1bb'");
+        assert_eq!(quoted("it's\n\\"), "$'it\\'s\\x0a\\\\'");
+        assert_eq!(quoted("a\u{202e}"), "$'a\\xe2\\x80\\xae'");
+    }
 
     #[test]
     fn what_a_shell_would_take_apart_is_quoted() {

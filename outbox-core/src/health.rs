@@ -124,6 +124,8 @@ pub(crate) struct Vitals {
     pub(crate) waiting_since: Option<Instant>,
     /// This relay fails, and other relays have taken over its partitions.
     pub(crate) handed_over: bool,
+    /// What is paused, a sentence each.
+    pub(crate) pauses: Vec<String>,
     /// Halted aggregates. Only the relay that owns the partition responsible for the count knows the number; others
     /// report 0.
     pub(crate) halted: u64,
@@ -255,6 +257,7 @@ impl HealthCheck {
                 vitals.refused, vitals.refusal
             ));
         }
+        reasons.extend(vitals.pauses.iter().cloned());
         if vitals.halted > 0 {
             reasons.push(match vitals.halted {
                 1 => "1 aggregate was halted by a message that cannot be published; retry or skip it"

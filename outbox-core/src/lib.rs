@@ -109,16 +109,20 @@ pub use message::{
 #[cfg(feature = "cbor")]
 pub use payload::Cbor;
 pub use payload::{Codec, EventCodec, Json, PayloadError};
-pub use publisher::{FailureClass, PublishError, Publisher, Receipt, StreamLog, StreamSearch};
+pub use publisher::{
+    FailureClass, PublishError, Publisher, Receipt, StreamExtent, StreamLog, StreamReader, StreamSearch,
+    StreamedMessage,
+};
 pub use relay::{
     DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
 };
 pub use sensitive::{MaskedPayload, SensitiveFields};
 pub use store::{
     AggregateHead, Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Forgotten,
-    FoundMessage, Lease, LiveRelay, MessageStatus, OutboxAdmin, OutboxReader, OutboxStore, OwnerId,
-    PartitionOwner, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, Verdict,
-    WaitingRequest,
+    FoundMessage, Intent, Lease, LiveRelay, MessageStatus, Operation, OperationFilter, OperationId,
+    OperationKind, OperationMessages, OperationScope, OutboxAdmin, OutboxAudit, OutboxReader, OutboxStore,
+    OwnerId, PartitionOwner, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
+    StoreError, StoredMessage, Verdict, WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,

@@ -8,9 +8,11 @@ use std::error::Error;
 use std::future::Future;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use time::OffsetDateTime;
 
-use crate::message::{Message, MessageId};
+use crate::codec;
+use crate::message::{Aggregate, EventId, Message, MessageId};
 
 /// Sends messages to a broker and waits for the confirmation of each.
 ///
@@ -80,6 +82,82 @@ pub trait StreamSearch: StreamLog {
     /// The stream sequence of a message, by its id; `None` if the stream does not hold the message. Looks at what is on the message's subject and was
     /// stored an hour before the recording or later. An error means that it is not known; nothing on the stream has changed.
     fn locate(&self, message: &Message) -> impl Future<Output = Result<Option<u64>, PublishError>> + Send;
+}
+
+/// What is on the stream, message by message, for whoever balances the outbox with it.
+pub trait StreamReader: StreamSearch {
+    /// Calls `see` with each message of an outbox that the stream stored at `from` or later, by the broker's clock, in the order of the stream, until `see`
+    /// returns `false`. Ends at the entry that was the last one when reading began.
+    ///
+    /// * **Bounded.** It takes memory for one batch of headers, whatever the stream holds. Payloads are not read.
+    /// * **Complete.** Each message comes once for each time that the stream holds it. What is no message of an outbox is counted in
+    ///   [`StreamExtent::foreign`].
+    /// * **Changes nothing.** A stream from which reading would take messages is refused with [`FailureClass::Configuration`].
+    /// * **On `Err`**, or after a drop, `see` may have seen a part. Begin anew.
+    fn read(
+        &self,
+        from: OffsetDateTime,
+        see: impl FnMut(StreamedMessage) -> bool + Send,
+    ) -> impl Future<Output = Result<StreamExtent, PublishError>> + Send;
+}
+
+/// A message as it stands on the stream, without its payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamedMessage {
+    /// The number that the stream gave to it.
+    pub stream_sequence: u64,
+    /// When the stream stored it, by the broker's clock.
+    pub stored_at: OffsetDateTime,
+    /// The message's id.
+    pub id: MessageId,
+    /// The event's id: equal to the message's id, except in a replayed copy.
+    pub event_id: EventId,
+    /// The message's aggregate.
+    pub aggregate: Aggregate,
+    /// The message's number within the aggregate; `None` for unsequenced events.
+    pub sequence: Option<u64>,
+    /// The event type.
+    pub event_type: String,
+    /// When it was recorded, by the clock of its writer.
+    pub recorded_at: OffsetDateTime,
+    /// The service that recorded it (`ce-source`).
+    pub source: String,
+}
+
+impl StreamedMessage {
+    /// Decodes the headers of an entry of a stream; `None` if it is no message of an outbox.
+    #[must_use]
+    pub fn decode(
+        stream_sequence: u64,
+        stored_at: OffsetDateTime,
+        headers: &[(String, String)],
+    ) -> Option<Self> {
+        let message = codec::decode(headers, Bytes::new()).ok()?;
+        Some(Self {
+            stream_sequence,
+            stored_at,
+            id: message.id,
+            event_id: message.event_id,
+            aggregate: message.aggregate,
+            sequence: message.sequence,
+            event_type: message.event_type,
+            recorded_at: message.created_at,
+            source: codec::source(headers).ok()?,
+        })
+    }
+}
+
+/// What the stream held when reading began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamExtent {
+    /// The smallest stream sequence that it held; above 1 if entries have left it. 0 if nothing was ever stored.
+    pub first_stream_sequence: u64,
+    /// When that entry was stored; `None` if the stream was empty.
+    pub first_stored_at: Option<OffsetDateTime>,
+    /// The largest stream sequence that it had given.
+    pub last_stream_sequence: u64,
+    /// Entries that were read and are no messages of an outbox.
+    pub foreign: u64,
 }
 
 /// The broker's confirmation.

@@ -47,6 +47,7 @@ crate::__metrics! {
     DEAD_LETTERS = "outbox_dead_letters", "gauge", [], "dead letters";
     HALTED = "outbox_halted_aggregates", "gauge", [], "aggregates that wait until an operator acts";
     BLOCKED = "outbox_blocked_aggregates", "gauge", [], "aggregates that are blocked: halted, delayed or backing off";
+    PAUSES = "outbox_pauses", "gauge", [], "pauses of publishing that stand, as this relay knows them: of all messages, and of aggregate types";
     LEASES = "outbox_leases_owned", "gauge", [], "partitions that this relay owns, of 64";
     RELAYS = "outbox_relays_alive", "gauge", [], "relays that are alive, this one included";
     AILING = "outbox_relays_ailing", "gauge", [], "of those, relays that cannot do their work, because they do not reach the broker, or cannot fetch or settle";
@@ -114,8 +115,8 @@ mod facade {
     use super::{
         AILING, Activity, BLOCKED, Backlog, DEAD_LETTERS, DEAD_LETTERS_TOTAL, DUPLICATES, Duration, FAILURES,
         FETCH, FailureClass, HALTED, LATENCY, LEASES, LEASES_LOST, LOG_ADOPTS, LOG_READS, LOG_RETAINED,
-        LOG_SAFE, LOG_UNDECIDED, LogStatus, OLDEST, PENDING, PUBLISH, PUBLISHED, PURGED, RELAYS, Relays,
-        SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
+        LOG_SAFE, LOG_UNDECIDED, LogStatus, OLDEST, PAUSES, PENDING, PUBLISH, PUBLISHED, PURGED, RELAYS,
+        Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
     };
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
@@ -130,6 +131,17 @@ mod facade {
         gauge(HALTED, backlog.halted_aggregates);
         gauge(BLOCKED, backlog.blocked_aggregates);
         metrics::gauge!(OLDEST).set(backlog.oldest_pending.unwrap_or_default().as_secs_f64());
+    }
+
+    /// This relay no longer counts the backlog: what it counted last is not so any more, and nothing is not so either.
+    pub(crate) fn forget_backlog() {
+        for name in [PENDING, WAITING, DEAD_LETTERS, HALTED, BLOCKED, OLDEST] {
+            metrics::gauge!(name).set(f64::NAN);
+        }
+    }
+
+    pub(crate) fn pauses(pauses: usize) {
+        gauge(PAUSES, pauses as u64);
     }
 
     pub(crate) fn leases(owned: usize, relays: Relays) {
@@ -197,6 +209,8 @@ mod facade {
     use super::{Activity, Backlog, Duration, FailureClass, LogStatus, Relays};
 
     pub(crate) fn backlog(_: &Backlog) {}
+    pub(crate) fn forget_backlog() {}
+    pub(crate) fn pauses(_: usize) {}
     pub(crate) fn leases(_: usize, _: Relays) {}
     pub(crate) fn log(_: &LogStatus) {}
     pub(crate) fn published(_: bool, _: Duration, _: Duration) {}

@@ -24,7 +24,7 @@ impl Unbroken {
     #[must_use]
     pub fn until(until: u64) -> Self {
         Self {
-            next: (until > 0).then_some(1),
+            next: Some(1),
             last: 0,
             until,
         }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn deliveries_without_a_gap_are_unbroken() {
-        assert_eq!(known(&[(1, 1, 7), (2, 1, 8), (3, 1, 20)]), [true; 3]);
+        assert_eq!(known(&[(1, 1, 1), (2, 1, 8), (3, 1, 20)]), [true; 3]);
     }
 
     #[test]

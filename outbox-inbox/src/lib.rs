@@ -101,6 +101,7 @@
 //! | to look at dead letters, try them again, and erase those of an aggregate | [`DeadLetters`] |
 //! | to see how far a consumer is behind, replay it, give it another name | [`Consumers`] |
 //! | to pause a consumer | [`PausedConsumers`] |
+//! | to know what consumers have made of the events of a span | [`EventOutcomes`] |
 //! | metrics and traces | [`telemetry`] (feature `metrics`) |
 //! | the same for HTTP requests | `http` (feature `http`) |
 //! | to test a handler | `testing::Harness` (feature `testing`) |
@@ -122,6 +123,8 @@ mod dedup;
 mod hook;
 mod layer;
 mod operate;
+mod operations;
+mod outcomes;
 mod panics;
 mod pauses;
 #[cfg(feature = "redis")]
@@ -161,8 +164,10 @@ pub use operate::{
     ConsumerLag, Consumers, ConsumersError, Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan,
     Replayed, Unremembered,
 };
+pub use operations::InboxOperations;
 pub use outbox_core::StartAt;
 pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
+pub use outcomes::{EventOutcome, EventOutcomes, LetterPlace};
 pub use pauses::{PausedConsumer, PausedConsumers};
 pub use retention::{PurgedInbox, purge};
 pub use router::Router;

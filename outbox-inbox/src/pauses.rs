@@ -3,11 +3,15 @@
 //! Invariant: a row of `inbox_pauses` is the pause; whoever writes or deletes it needs no process of the consumer. Not here: how a process follows it
 //! ([`crate::runtime`]).
 
+use futures_util::future::BoxFuture;
+use outbox_core::Operation;
 use outbox_sea_orm::TableNames;
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult};
 use time::OffsetDateTime;
 
+use crate::database::Database;
 use crate::dedup::sql::InboxSql;
+use crate::operations::Note;
 
 /// The paused consumers of a database. Operators pause and resume consumers here.
 ///
@@ -34,6 +38,7 @@ use crate::dedup::sql::InboxSql;
 pub struct PausedConsumers {
     db: DatabaseConnection,
     names: TableNames,
+    operation: Option<Operation>,
 }
 
 /// A paused consumer.
@@ -55,7 +60,17 @@ impl PausedConsumers {
         Self {
             db,
             names: TableNames::default(),
+            operation: None,
         }
+    }
+
+    /// Writes down what this value changes, as one operation, in the transaction of the change. Read it by [`InboxOperations`](crate::InboxOperations).
+    ///
+    /// If nothing is changed, nothing is written down. If the table `inbox_operations` is missing, a change fails, and nothing is changed.
+    #[must_use]
+    pub fn written_down(mut self, operation: &Operation) -> Self {
+        self.operation = Some(operation.clone());
+        self
     }
 
     /// Sets the names of the inbox tables. Default: [`TableNames::default`].
@@ -73,7 +88,7 @@ impl PausedConsumers {
     ///
     /// # Cancellation
     ///
-    /// One statement: after a drop the consumer may be paused or not.
+    /// One transaction: after a drop the consumer may be paused or not, and the operation says which.
     pub async fn pause(&self, consumer: &str, reason: &str) -> Result<bool, DbErr> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         if consumer.is_empty() || consumer.len() > 64 || !consumer.bytes().all(is_plain) {
@@ -92,7 +107,33 @@ impl PausedConsumers {
             .push(", ")
             .bind(outbox_core::store::storable_error(reason))
             .push(&format!(", {})", inbox.now()));
-        inbox.insert_once(&self.db, sql).await
+        self.change(move |tx| Box::pin(async move { inbox.insert_once(tx, sql).await }))
+            .await
+    }
+
+    /// Makes a change in a transaction, together with the operation, if there is one.
+    async fn change(
+        &self,
+        change: impl for<'a> FnOnce(&'a DatabaseTransaction) -> BoxFuture<'a, Result<bool, DbErr>>
+        + Send
+        + 'static,
+    ) -> Result<bool, DbErr> {
+        let note = self
+            .operation
+            .as_ref()
+            .map(|operation| Note::new(&self.db, &self.names, operation));
+        let database = Database::inspect(self.db.clone()).await?;
+        // A dropped `begin` would poison the pool.
+        outbox_sea_orm::detached(async move {
+            let tx = database.begin().await?;
+            let changed = change(&tx).await?;
+            if let Some(note) = note.as_ref().filter(|_| changed) {
+                note.done(&tx).await?;
+            }
+            tx.commit().await?;
+            Ok(changed)
+        })
+        .await
     }
 
     /// Ends the pause of a consumer. Returns false if it was not paused.
@@ -108,7 +149,10 @@ impl PausedConsumers {
         let inbox = self.sql();
         let mut sql = inbox.sql(format!("DELETE FROM {} WHERE consumer = ", inbox.pauses()));
         sql.bind(inbox.key(consumer));
-        Ok(self.db.execute_raw(sql.statement()).await?.rows_affected() > 0)
+        self.change(move |tx| {
+            Box::pin(async move { Ok(tx.execute_raw(sql.statement()).await?.rows_affected() > 0) })
+        })
+        .await
     }
 
     /// Lists the paused consumers by name.

@@ -4,7 +4,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection};
 
 use crate::failure::{failed, setup, sqlstate};
 use crate::slot::{Slot, foreign_slot, no_free_slot, setting};
-use crate::sql::{Names, statement};
+use crate::sql::{LOGGED, Names, statement};
 use crate::{LogError, PostgresLog, table};
 
 impl PostgresLog {
@@ -139,10 +139,12 @@ pub(crate) enum Publication {
     Wrong,
 }
 
+/// All inserts of our table, with all columns. The filter on the status that earlier versions have made leaves out nothing of the log's.
 pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Result<Publication, LogError> {
     let sql = format!(
         "SELECT p.pubinsert AND p.pubviaroot AND EXISTS (SELECT FROM pg_publication_rel r \
-         WHERE r.prpubid = p.oid AND r.prrelid = to_regclass('{}') AND r.prqual IS NOT NULL) AS is_right \
+         WHERE r.prpubid = p.oid AND r.prrelid = to_regclass('{}') AND r.prattrs IS NULL \
+         AND (r.prqual IS NULL OR pg_get_expr(r.prqual, r.prrelid) = '(status = {LOGGED})')) AS is_right \
          FROM pg_publication p WHERE p.pubname = $1",
         names.messages.replace('\'', "''")
     );

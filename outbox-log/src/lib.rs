@@ -37,6 +37,7 @@
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
 mod address;
+mod behind;
 mod check;
 mod failure;
 mod open;
@@ -51,8 +52,8 @@ use std::fmt;
 
 use outbox_core::StoreError;
 use outbox_core::log::{Logged, Look, LookRequest, MessageLog, Position};
-use outbox_core::{MessageId, PurgeRequest, Purged};
-use outbox_sea_orm::TableNames;
+use outbox_core::{MessageId, OutboxStore as _, Pause, PurgeRequest, Purged};
+use outbox_sea_orm::{SqlStore, TableNames};
 use sea_orm::{DatabaseConnection, DbBackend};
 
 pub use failure::LogError;
@@ -68,6 +69,7 @@ pub struct PostgresLog {
     db: DatabaseConnection,
     address: Address,
     names: Names,
+    tables: TableNames,
 }
 
 impl PostgresLog {
@@ -84,6 +86,7 @@ impl PostgresLog {
         Ok(Self {
             address: Address::parse(url)?,
             names: Names::new(&TableNames::default(), "outbox")?,
+            tables: TableNames::default(),
             db,
         })
     }
@@ -103,6 +106,7 @@ impl PostgresLog {
     #[must_use]
     pub fn with_names(mut self, names: &TableNames) -> Self {
         self.names = self.names.of_tables(names);
+        self.tables = names.clone();
         self
     }
 }
@@ -142,5 +146,13 @@ impl MessageLog for PostgresLog {
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
         table::purge(&self.db, &self.names, request).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        let store = SqlStore::new(self.db.clone()).with_names(&self.tables);
+        let store = store.map_err(|error| StoreError::Setup {
+            context: error.to_string(),
+        })?;
+        store.pauses().await
     }
 }

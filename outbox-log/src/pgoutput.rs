@@ -13,17 +13,74 @@ use outbox_core::{Aggregate, FetchedRow, Headers, Message, MessageId, StoreError
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::sql::LOGGED;
+
 /// 2000-01-01, from which PostgreSQL counts, in microseconds since 1970.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
-/// The tables that were described so far, each with the names of its columns.
+/// A column that a message is read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    RowId,
+    Id,
+    EventId,
+    PartitionNo,
+    AggregateType,
+    AggregateId,
+    Sequence,
+    EventType,
+    EventVersion,
+    Subject,
+    ContentType,
+    Payload,
+    Headers,
+    CreatedAt,
+    AvailableAt,
+    Status,
+}
+
+/// With their names, in the order of the enum.
+const COLUMNS: [(Column, &str); 16] = [
+    (Column::RowId, "row_id"),
+    (Column::Id, "id"),
+    (Column::EventId, "event_id"),
+    (Column::PartitionNo, "partition_no"),
+    (Column::AggregateType, "aggregate_type"),
+    (Column::AggregateId, "aggregate_id"),
+    (Column::Sequence, "sequence"),
+    (Column::EventType, "event_type"),
+    (Column::EventVersion, "event_version"),
+    (Column::Subject, "subject"),
+    (Column::ContentType, "content_type"),
+    (Column::Payload, "payload"),
+    (Column::Headers, "headers"),
+    (Column::CreatedAt, "created_at"),
+    (Column::AvailableAt, "available_at"),
+    (Column::Status, "status"),
+];
+
+impl Column {
+    fn named(name: &str) -> Option<Self> {
+        let found = COLUMNS.iter().find(|(_, known)| *known == name);
+        found.map(|(column, _)| *column)
+    }
+
+    fn name(self) -> &'static str {
+        COLUMNS[self as usize].1
+    }
+}
+
+/// The columns of a table in the server's order. `None`: a column that no message is read from.
+type Columns = Vec<Option<Column>>;
+
+/// The tables that were described so far. Names are looked up once for a table, because a backlog has many rows.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
-    tables: HashMap<u32, Vec<String>>,
+    tables: HashMap<u32, Columns>,
 }
 
 impl Decoder {
-    /// Takes a change of a transaction. Returns the message if it is the insert of one.
+    /// Takes a change of a transaction. Returns the message if it is the insert of one that is the log's: a row that was recorded as pending is the table's.
     pub(crate) fn take(
         &mut self,
         transaction: u32,
@@ -43,7 +100,10 @@ impl Decoder {
                 // `N`: the new row follows.
                 data.try_get_u8().map_err(truncated)?;
                 let row = Row::read(columns, data)?;
-                row.message(transaction).map(Some)
+                match row.int(Column::Status).map_err(|reason| corrupt(&reason))? == i64::from(LOGGED) {
+                    true => row.message(transaction).map(Some),
+                    false => Ok(None),
+                }
             }
             // Types, origins and truncations. The publication has inserts only.
             _ => Ok(None),
@@ -51,7 +111,7 @@ impl Decoder {
     }
 }
 
-fn table(data: &mut Bytes) -> Result<(u32, Vec<String>), StoreError> {
+fn table(data: &mut Bytes) -> Result<(u32, Columns), StoreError> {
     let oid = data.try_get_u32().map_err(truncated)?;
     text_to_zero(data)?;
     text_to_zero(data)?;
@@ -60,7 +120,7 @@ fn table(data: &mut Bytes) -> Result<(u32, Vec<String>), StoreError> {
     let mut columns = Vec::with_capacity(count.into());
     for _ in 0..count {
         data.try_get_u8().map_err(truncated)?;
-        columns.push(text_to_zero(data)?);
+        columns.push(Column::named(&text_to_zero(data)?));
         // Type and modifier.
         data.try_get_u64().map_err(truncated)?;
     }
@@ -74,16 +134,16 @@ fn text_to_zero(data: &mut Bytes) -> Result<String, StoreError> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// The values of a row, by the names of its columns. Null is absent.
-struct Row<'a> {
-    values: HashMap<&'a str, Bytes>,
+/// The values of a row, each at the place of its column. Null is absent.
+struct Row {
+    values: [Option<Bytes>; COLUMNS.len()],
 }
 
-impl<'a> Row<'a> {
-    fn read(columns: &'a [String], mut data: Bytes) -> Result<Self, StoreError> {
+impl Row {
+    fn read(columns: &[Option<Column>], mut data: Bytes) -> Result<Self, StoreError> {
         let count = data.try_get_u16().map_err(truncated)?;
-        let mut values = HashMap::with_capacity(count.into());
-        for name in columns.iter().take(count.into()) {
+        let mut values = [const { None }; COLUMNS.len()];
+        for column in columns.iter().take(count.into()) {
             match data.try_get_u8().map_err(truncated)? {
                 // `u`: unchanged, which no insert has.
                 b'n' | b'u' => {}
@@ -92,7 +152,10 @@ impl<'a> Row<'a> {
                     if data.remaining() < length {
                         return Err(corrupt("a row that ends in the middle"));
                     }
-                    values.insert(&**name, data.split_to(length));
+                    let value = data.split_to(length);
+                    if let Some(column) = column {
+                        values[*column as usize] = Some(value);
+                    }
                 }
                 // A column of a type without a binary format, which none of ours is.
                 b't' => {
@@ -110,27 +173,29 @@ impl<'a> Row<'a> {
 
     fn message(&self, transaction: u32) -> Result<LoggedMessage, StoreError> {
         let must = |read: Result<i64, String>| read.map_err(|reason| corrupt(&reason));
-        let id = MessageId::from(self.uuid("id").map_err(|reason| corrupt(&reason))?);
+        let id = MessageId::from(self.uuid(Column::Id).map_err(|reason| corrupt(&reason))?);
         let aggregate = Aggregate::new(
-            self.text("aggregate_type").map_err(|reason| corrupt(&reason))?,
-            self.text("aggregate_id").map_err(|reason| corrupt(&reason))?,
+            self.text(Column::AggregateType)
+                .map_err(|reason| corrupt(&reason))?,
+            self.text(Column::AggregateId)
+                .map_err(|reason| corrupt(&reason))?,
         );
-        let partition = must(self.int("partition_no"))?;
-        let created_at = self.time("created_at");
+        let partition = must(self.int(Column::PartitionNo))?;
+        let created_at = self.time(Column::CreatedAt);
         Ok(LoggedMessage {
             id,
             transaction: transaction.into(),
             created_at: created_at.clone().unwrap_or(OffsetDateTime::UNIX_EPOCH),
             // One that cannot be read is left to the table, which reads it again.
-            available_at: match self.values.contains_key("available_at") {
-                true => Some(self.time("available_at").unwrap_or(far_away())),
+            available_at: match self.has(Column::AvailableAt) {
+                true => Some(self.time(Column::AvailableAt).unwrap_or(far_away())),
                 false => None,
             },
             row: FetchedRow {
-                row_id: must(self.int("row_id"))?,
+                row_id: must(self.int(Column::RowId))?,
                 partition: u16::try_from(partition)
                     .map_err(|_| corrupt("a partition that does not exist"))?,
-                sequenced: self.values.contains_key("sequence"),
+                sequenced: self.has(Column::Sequence),
                 attempts: 0,
                 failures: 0,
                 waited: false,
@@ -147,69 +212,75 @@ impl<'a> Row<'a> {
         aggregate: &Aggregate,
         created_at: OffsetDateTime,
     ) -> Result<Message, String> {
-        let headers: Headers = serde_json::from_slice(self.value("headers")?)
+        let headers: Headers = serde_json::from_slice(self.value(Column::Headers)?)
             .map_err(|error| format!("headers are not a JSON object of texts: {error}"))?;
-        let optional = |name| match self.values.contains_key(name) {
-            true => self.text(name).map(Some),
+        let optional = |column| match self.has(column) {
+            true => self.text(column).map(Some),
             false => Ok(None),
         };
-        let event_id = match self.values.contains_key("event_id") {
-            true => self.uuid("event_id")?,
+        let event_id = match self.has(Column::EventId) {
+            true => self.uuid(Column::EventId)?,
             false => id.as_uuid(),
         };
-        let sequence = match self.values.contains_key("sequence") {
+        let sequence = match self.has(Column::Sequence) {
             true => {
-                let sequence = self.int("sequence")?;
+                let sequence = self.int(Column::Sequence)?;
                 Some(u64::try_from(sequence).map_err(|_| format!("sequence is {sequence}"))?)
             }
             false => None,
         };
-        let event_version = self.int("event_version")?;
+        let event_version = self.int(Column::EventVersion)?;
         Ok(Message {
             id,
             event_id: event_id.into(),
             aggregate: aggregate.clone(),
             sequence,
-            event_type: self.text("event_type")?,
+            event_type: self.text(Column::EventType)?,
             event_version: event_version
                 .try_into()
                 .map_err(|_| format!("event_version is {event_version}"))?,
-            subject: optional("subject")?,
-            content_type: self.text("content_type")?,
-            payload: self.value("payload")?.clone(),
+            subject: optional(Column::Subject)?,
+            content_type: self.text(Column::ContentType)?,
+            payload: self.value(Column::Payload)?.clone(),
             headers,
             created_at,
         })
     }
 
-    fn value(&self, name: &str) -> Result<&Bytes, String> {
-        self.values.get(name).ok_or_else(|| format!("{name} is missing"))
+    fn has(&self, column: Column) -> bool {
+        self.values[column as usize].is_some()
     }
 
-    fn text(&self, name: &str) -> Result<String, String> {
-        let bytes = self.value(name)?.to_vec();
-        String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8"))
+    fn value(&self, column: Column) -> Result<&Bytes, String> {
+        let value = self.values[column as usize].as_ref();
+        value.ok_or_else(|| format!("{} is missing", column.name()))
+    }
+
+    fn text(&self, column: Column) -> Result<String, String> {
+        let bytes = self.value(column)?.to_vec();
+        String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", column.name()))
     }
 
     /// An integer of any size.
-    fn int(&self, name: &str) -> Result<i64, String> {
-        let mut value = self.value(name)?.clone();
+    fn int(&self, column: Column) -> Result<i64, String> {
+        let mut value = &**self.value(column)?;
         match value.len() {
             2 => Ok(value.get_i16().into()),
             4 => Ok(value.get_i32().into()),
             8 => Ok(value.get_i64()),
-            length => Err(format!("{name} has {length} bytes, and is no integer")),
+            length => Err(format!("{} has {length} bytes, and is no integer", column.name())),
         }
     }
 
-    fn uuid(&self, name: &str) -> Result<Uuid, String> {
-        Uuid::from_slice(self.value(name)?).map_err(|error| format!("{name} cannot be read: {error}"))
+    fn uuid(&self, column: Column) -> Result<Uuid, String> {
+        let value = self.value(column)?;
+        Uuid::from_slice(value).map_err(|error| format!("{} cannot be read: {error}", column.name()))
     }
 
-    fn time(&self, name: &str) -> Result<OffsetDateTime, String> {
-        let micros = i128::from(self.int(name)?) + i128::from(EPOCH_MICROS);
+    fn time(&self, column: Column) -> Result<OffsetDateTime, String> {
+        let micros = i128::from(self.int(column)?) + i128::from(EPOCH_MICROS);
         OffsetDateTime::from_unix_timestamp_nanos(micros * 1000)
-            .map_err(|error| format!("{name} is out of range: {error}"))
+            .map_err(|error| format!("{} is out of range: {error}", column.name()))
     }
 }
 
@@ -235,6 +306,13 @@ mod tests {
     use super::*;
 
     const TABLE: u32 = 7;
+
+    #[test]
+    fn each_column_is_at_its_place() {
+        for (place, (column, name)) in super::COLUMNS.iter().enumerate() {
+            assert_eq!((*column as usize, Column::named(name)), (place, Some(*column)));
+        }
+    }
 
     fn described(columns: &[&str]) -> Bytes {
         let mut data = vec![b'R'];
@@ -268,7 +346,7 @@ mod tests {
         data.into()
     }
 
-    const COLUMNS: [&str; 13] = [
+    const SENT: [&str; 14] = [
         "payload",
         "a column of the future",
         "id",
@@ -282,9 +360,10 @@ mod tests {
         "content_type",
         "headers",
         "created_at",
+        "status",
     ];
 
-    fn values<'a>(id: &'a Uuid, headers: &'a [u8]) -> [Option<&'a [u8]>; 13] {
+    fn values<'a>(id: &'a Uuid, headers: &'a [u8]) -> [Option<&'a [u8]>; 14] {
         [
             Some(b"{\"n\":1}"),
             None,
@@ -299,6 +378,7 @@ mod tests {
             Some(b"application/json"),
             Some(headers),
             Some(&[0, 0, 0, 0, 0, 0, 0x03, 0xe8]),
+            Some(&[0, 4]),
         ]
     }
 
@@ -306,7 +386,7 @@ mod tests {
     fn a_row_is_read_by_the_names_of_its_columns() {
         let id = Uuid::from_u128(5);
         let mut decoder = Decoder::default();
-        assert_eq!(decoder.take(1, described(&COLUMNS)).unwrap(), None);
+        assert_eq!(decoder.take(1, described(&SENT)).unwrap(), None);
         let row = inserted(&values(&id, b"{\"a\":\"b\"}"));
         let logged = decoder.take(1, row).unwrap().unwrap();
         assert_eq!(
@@ -328,11 +408,29 @@ mod tests {
         assert_eq!(decoder.take(1, Bytes::from_static(b"Ywhatever")).unwrap(), None);
     }
 
+    /// A publication need not leave them out. The relay of the table publishes them.
+    #[test]
+    fn a_row_that_is_not_the_logs_is_no_message() {
+        let (id, mut decoder) = (Uuid::from_u128(5), Decoder::default());
+        decoder.take(1, described(&SENT)).unwrap();
+        for status in [0_u8, 1, 2, 3] {
+            let status = [0, status];
+            let mut values = values(&id, b"{}");
+            values[13] = Some(&status);
+            assert_eq!(decoder.take(1, inserted(&values)).unwrap(), None);
+        }
+        // Not a row that may be anybody's.
+        let mut decoder = Decoder::default();
+        decoder.take(1, described(&SENT[..13])).unwrap();
+        let row = inserted(&values(&id, b"{}")[..13]);
+        assert!(decoder.take(1, row).is_err());
+    }
+
     #[test]
     fn a_row_with_unreadable_headers_is_a_message_that_cannot_be_published() {
         let id = Uuid::from_u128(5);
         let mut decoder = Decoder::default();
-        decoder.take(1, described(&COLUMNS)).unwrap();
+        decoder.take(1, described(&SENT)).unwrap();
         let logged = decoder.take(1, inserted(&values(&id, b"[]"))).unwrap().unwrap();
         assert!(logged.row.message.unwrap_err().contains("headers"));
     }
@@ -341,11 +439,11 @@ mod tests {
     #[test]
     fn a_damaged_change_is_an_error_and_no_panic() {
         let id = Uuid::from_u128(5);
-        for change in [described(&COLUMNS), inserted(&values(&id, b"{}"))] {
+        for change in [described(&SENT), inserted(&values(&id, b"{}"))] {
             for length in 0..change.len() {
                 let mut decoder = Decoder::default();
                 if change[0] == b'I' {
-                    decoder.take(1, described(&COLUMNS)).unwrap();
+                    decoder.take(1, described(&SENT)).unwrap();
                 }
                 assert!(decoder.take(1, change.slice(..length)).is_err(), "{length}");
             }

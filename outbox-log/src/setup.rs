@@ -11,6 +11,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, TransactionTrait};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use crate::behind::{Behind, behind};
 use crate::check::{Publication, check_server, no_table, publication, wrong_publication};
 use crate::failure::{failed, setup, sqlstate};
 use crate::slot::{Slot, create_slot, foreign_slot, setting};
@@ -31,8 +32,11 @@ const READER_ENDS: Duration = Duration::from_secs(90);
 pub struct SlotStatus {
     /// The name of the slot and of the publication.
     pub name: String,
-    /// New messages are the log's.
+    /// The log is set up, and a relay can read it.
     pub is_on: bool,
+    /// New messages are the log's: the default of the column `status` is 4. It differs from `is_on` only if somebody has changed that, for example by restoring a
+    /// table alone.
+    pub takes_new: bool,
     /// Everything up to here is decided; `None` if the log was never set up.
     pub stored: Option<Position>,
     /// The slot exists.
@@ -45,6 +49,16 @@ pub struct SlotStatus {
     pub retained_bytes: Option<u64>,
     /// Bytes that may still be written before the server gives the slot up; `None` if it never does (`max_slot_wal_keep_size`).
     pub safe_bytes: Option<u64>,
+    /// Bytes that the server has written to its log behind the stored position, for whatever table; `None` while the log is off.
+    pub behind_bytes: Option<u64>,
+    /// How long ago the position was stored: up to a second while messages are published, up to half a minute while there are none, and longer while the reader cannot
+    /// publish or nobody reads. `None` while the log is off.
+    pub stored_ago: Option<Duration>,
+    /// Logged messages that may not be published; counted up to 10,000. Of a relay that publishes these are the messages of the last half minute at most, published ones
+    /// among them. A message that was recorded more than a minute before the position was stored, in a long transaction, is not counted.
+    pub undecided: u64,
+    /// How long ago the oldest of them was recorded.
+    pub oldest_undecided: Option<Duration>,
 }
 
 impl PostgresLog {
@@ -70,7 +84,10 @@ impl PostgresLog {
         create_publication(db, names).await?;
         if stored(db, names).await?.is_some_and(|(_, is_on)| is_on) {
             // Also if its slot is lost: the next relay makes it anew, and knows what it may have missed.
-            return Ok(());
+            return match takes_new(db, names).await? {
+                true => Ok(()),
+                false => change_table(db, &[default_of_status(names, LOGGED)]).await,
+            };
         }
         drop_left_slot(db, names).await?;
         let position = create_slot(db, names).await?;
@@ -109,26 +126,38 @@ impl PostgresLog {
         }
     }
 
-    /// How the log stands.
+    /// How the log stands. Locks nothing, and reads the table only from the time of the stored position on, by its primary key.
     ///
     /// # Errors
     ///
-    /// [`LogError::Failed`].
+    /// [`LogError::Failed`], and [`LogError::Setup`] if the slot or the table of messages cannot be read.
     pub async fn status(&self) -> Result<SlotStatus, LogError> {
         let (db, names) = (&self.db, &self.names);
         let stored = stored(db, names).await?;
         let slot = Slot::find(db, names)
             .await
             .map_err(|error| setup(error.to_string()))?;
+        let is_on = stored.is_some_and(|(_, is_on)| is_on);
+        let behind = match is_on {
+            true => behind(db, names)
+                .await
+                .map_err(|error| setup(outbox_core::describe(&error)))?,
+            false => Behind::default(),
+        };
         Ok(SlotStatus {
             name: names.slot.clone(),
-            is_on: stored.is_some_and(|(_, is_on)| is_on),
+            is_on,
+            takes_new: takes_new(db, names).await?,
             stored: stored.map(|(position, _)| position),
             exists: slot.is_some(),
             is_read: slot.as_ref().is_some_and(|slot| slot.is_active),
             is_lost: slot.as_ref().is_some_and(Slot::is_lost),
             retained_bytes: slot.as_ref().and_then(|slot| slot.retained_bytes),
             safe_bytes: slot.and_then(|slot| slot.safe_bytes),
+            behind_bytes: behind.bytes,
+            stored_ago: behind.stored,
+            undecided: behind.undecided,
+            oldest_undecided: behind.oldest,
         })
     }
 }
@@ -192,9 +221,9 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
         Publication::Wrong => return Err(wrong_publication(names)),
         Publication::Missing => {}
     }
+    // Without `WHERE (status = 4)`: the server would evaluate it for each row, and nearly all rows are the log's. The reader leaves the others out.
     let sql = format!(
-        "CREATE PUBLICATION {} FOR TABLE {} WHERE (status = {LOGGED}) \
-         WITH (publish = 'insert', publish_via_partition_root = true)",
+        "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert', publish_via_partition_root = true)",
         names.slot, names.messages
     );
     match db.execute_unprepared(&sql).await {
@@ -229,14 +258,14 @@ async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), Lo
 /// From here on new messages are the log's. All of it in one transaction, which waits for the writers that are at work. Rows of earlier transactions are none of
 /// the log's, and later ones have larger ids.
 async fn turn_on(db: &DatabaseConnection, names: &Names, position: Position) -> Result<(), LogError> {
-    let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
+    let (log, slot) = (&names.log, &names.slot);
     change_table(db, &[
-        format!("ALTER TABLE {messages} ALTER COLUMN status SET DEFAULT {LOGGED}"),
+        default_of_status(names, LOGGED),
         format!(
             "INSERT INTO {log} AS l (name, position, passed_xid, system_id, is_on) \
              SELECT '{slot}', {}, pg_snapshot_xmin(pg_current_snapshot()), system_identifier, true FROM pg_control_system() \
              ON CONFLICT (name) DO UPDATE SET position = excluded.position, passed_xid = excluded.passed_xid, \
-             system_id = excluded.system_id, reading = l.reading + 1, is_on = true",
+             system_id = excluded.system_id, reading = l.reading + 1, is_on = true, stored_at = clock_timestamp()",
             position.0
         ),
     ])
@@ -251,7 +280,7 @@ async fn turn_off(db: &DatabaseConnection, names: &Names) -> Result<(), LogError
     change_table(
         db,
         &[
-            format!("ALTER TABLE {messages} ALTER COLUMN status SET DEFAULT 0"),
+            default_of_status(names, 0),
             format!(
                 "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} AND NOT ({is_passed}) \
              AND EXISTS (SELECT FROM {log} WHERE name = '{slot}' AND is_on)"
@@ -354,6 +383,27 @@ async fn change_table(db: &DatabaseConnection, changes: &[String]) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Whose new messages are, which is up to the column's default. Writers in any language leave it to that.
+fn default_of_status(names: &Names, status: i16) -> String {
+    format!(
+        "ALTER TABLE {} ALTER COLUMN status SET DEFAULT {status}",
+        names.messages
+    )
+}
+
+/// Whether new messages are the log's. False without a table.
+async fn takes_new(db: &DatabaseConnection, names: &Names) -> Result<bool, LogError> {
+    let sql = format!(
+        "SELECT EXISTS (SELECT FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum \
+         WHERE d.adrelid = to_regclass($1) AND a.attname = 'status' AND pg_get_expr(d.adbin, d.adrelid) = '{LOGGED}') AS takes_new"
+    );
+    let row = db
+        .query_one_raw(statement(sql, [names.messages.clone().into()]))
+        .await;
+    row.and_then(|row| table::found(row)?.try_get("", "takes_new"))
+        .map_err(failed("the default of the column status could not be read"))
 }
 
 /// The stored position, and whether the log is on.

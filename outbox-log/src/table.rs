@@ -188,7 +188,7 @@ pub(crate) fn is_passed(names: &Names, table: &str) -> String {
 }
 
 /// The smallest id of version 7 that is made at a time.
-fn first_id_of(time: OffsetDateTime) -> Uuid {
+pub(crate) fn first_id_of(time: OffsetDateTime) -> Uuid {
     let millis = u128::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();
     Uuid::from_u128(millis << 80)
 }

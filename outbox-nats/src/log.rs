@@ -4,20 +4,24 @@
 //! it ends while others publish. An incomplete answer is an error.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use async_nats::jetstream::stream::Stream;
+use async_nats::jetstream::stream::{RetentionPolicy, Stream};
 use futures_util::StreamExt as _;
-use outbox_core::{FailureClass, Message, MessageId, PublishError, StreamLog, StreamSearch};
+use outbox_core::{
+    FailureClass, Message, MessageId, PublishError, StreamExtent, StreamLog, StreamReader, StreamSearch,
+    StreamedMessage,
+};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::connection::Live;
+use crate::headers;
 use crate::provision::REQUEST_TIMEOUT;
 use crate::publisher::JetStreamPublisher;
 
@@ -71,6 +75,35 @@ impl StreamSearch for JetStreamPublisher {
     }
 }
 
+/// Reads as the log is read, for any number of messages. A stream whose retention is not Limits is refused.
+impl StreamReader for JetStreamPublisher {
+    async fn read(
+        &self,
+        from: OffsetDateTime,
+        mut see: impl FnMut(StreamedMessage) -> bool + Send,
+    ) -> Result<StreamExtent, PublishError> {
+        self.connected(async |live| {
+            let log = Log::open(live, &self.stream().name).await?;
+            log.keeps_what_is_read()?;
+            let mut extent = log.extent();
+            let see = |stream_sequence, stored_at, headers: &HeaderMap| match StreamedMessage::decode(
+                stream_sequence,
+                stored_at,
+                &headers::decode(headers),
+            ) {
+                Some(message) => see(message),
+                None => {
+                    extent.foreign += 1;
+                    true
+                }
+            };
+            log.read_with_times(None, Start::At(from), see).await?;
+            Ok(extent)
+        })
+        .await
+    }
+}
+
 /// The id of a message that an outbox has published; `None` for others.
 pub(crate) fn message_id(headers: &HeaderMap) -> Option<MessageId> {
     headers.get("ce-id")?;
@@ -111,6 +144,32 @@ impl Log {
         self.handle.cached_info().state.last_sequence
     }
 
+    /// What the stream held at the time of opening.
+    pub(crate) fn extent(&self) -> StreamExtent {
+        let state = &self.handle.cached_info().state;
+        // The type of a time in async-nats depends on the features of the whole build; both become this one.
+        let first_stored_at = SystemTime::from(state.first_timestamp).into();
+        StreamExtent {
+            first_stream_sequence: state.first_sequence,
+            first_stored_at: (state.messages > 0).then_some(first_stored_at),
+            last_stream_sequence: state.last_sequence,
+            foreign: 0,
+        }
+    }
+
+    /// Refuses a stream that a reader would change: one that deletes what its consumers have acknowledged.
+    pub(crate) fn keeps_what_is_read(&self) -> Result<(), PublishError> {
+        let retention = self.handle.cached_info().config.retention;
+        if retention == RetentionPolicy::Limits {
+            return Ok(());
+        }
+        let context = format!(
+            "stream `{}` has retention {retention:?}, so a reader would change what it keeps; needed is Limits",
+            self.name
+        );
+        Err(PublishError::new(FailureClass::Configuration, context))
+    }
+
     /// When the stream was made. A stream of the same name that is made anew gives its stream sequences again.
     pub(crate) fn made_at(&self) -> String {
         format!("{:?}", self.handle.cached_info().created)
@@ -123,6 +182,17 @@ impl Log {
         subject: Option<&str>,
         start: Start,
         mut see: impl FnMut(u64, &HeaderMap) -> bool,
+    ) -> Result<bool, PublishError> {
+        self.read_with_times(subject, start, |sequence, _, headers| see(sequence, headers))
+            .await
+    }
+
+    /// As [`Self::read`], with the time at which the stream stored each message.
+    pub(crate) async fn read_with_times(
+        &self,
+        subject: Option<&str>,
+        start: Start,
+        mut see: impl FnMut(u64, OffsetDateTime, &HeaderMap) -> bool,
     ) -> Result<bool, PublishError> {
         let silent = |what: &str| silent(&self.name, what);
         let last = self.last();
@@ -168,6 +238,7 @@ impl Log {
                 pending = info.pending;
                 complete = see(
                     info.stream_sequence,
+                    SystemTime::from(info.published).into(),
                     message.headers.as_ref().unwrap_or(&HeaderMap::new()),
                 );
                 if !complete || info.stream_sequence >= last {

@@ -137,6 +137,8 @@ pub use connect::{connect_error, why_no_connection};
 #[doc(hidden)]
 pub use detached::detached;
 #[doc(hidden)]
+pub use dialect::operations::OperationsSql;
+#[doc(hidden)]
 pub use integrity::Integrity;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[doc(hidden)]

@@ -107,6 +107,12 @@ impl TableNames {
         self.table(backend, "outbox_relays")
     }
 
+    /// The pauses of publishing, for use in SQL.
+    #[must_use]
+    pub fn pauses(&self, backend: DbBackend) -> String {
+        self.table(backend, "outbox_pauses")
+    }
+
     /// The leases of the partitions, for use in SQL.
     #[must_use]
     pub fn leases(&self, backend: DbBackend) -> String {

@@ -44,6 +44,8 @@ pub enum Check {
     Autovacuum,
     /// A relay is alive.
     Relays,
+    /// The database's log is set up, if the outbox has one, and a relay reads it.
+    Log,
     /// NATS answers and accepts the login.
     Nats,
     /// The stream is there and takes the messages of this outbox.
@@ -78,7 +80,7 @@ pub enum Check {
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Database,
         Self::DatabaseVersion,
         Self::Tables,
@@ -90,6 +92,7 @@ impl Check {
         Self::ReplicationSlot,
         Self::Autovacuum,
         Self::Relays,
+        Self::Log,
         Self::Nats,
         Self::Stream,
         Self::DuplicateWindow,
@@ -122,6 +125,7 @@ impl Check {
             Self::ReplicationSlot => "replication-slot",
             Self::Autovacuum => "autovacuum",
             Self::Relays => "relays",
+            Self::Log => "log",
             Self::Nats => "nats",
             Self::Stream => "stream",
             Self::DuplicateWindow => "duplicate-window",
@@ -166,7 +170,9 @@ impl Diagnosis {
         Self::new(check, State::Stuck, ("", seen), needed, next)
     }
 
-    fn new(
+    /// A finding: what it is about and what was seen, what is needed, and the command that mends it.
+    #[must_use]
+    pub fn new(
         check: Check,
         state: State,
         (subject, seen): (&str, impl Into<String>),

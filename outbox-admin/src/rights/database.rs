@@ -12,6 +12,8 @@ pub enum Role {
     SqlWriter,
     /// A relay.
     Relay,
+    /// A relay that reads the log of PostgreSQL. It has the rights of [`Self::Relay`] as well, and needs the attribute `REPLICATION`.
+    LogRelay,
     /// A consumer. If its handlers record, it needs the rights of [`Self::Writer`] as well.
     Consumer,
     /// A service with the HTTP layer.
@@ -24,10 +26,11 @@ pub enum Role {
 
 impl Role {
     /// All roles.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Writer,
         Self::SqlWriter,
         Self::Relay,
+        Self::LogRelay,
         Self::Consumer,
         Self::Http,
         Self::Viewer,
@@ -41,6 +44,7 @@ impl Role {
             Self::Writer => "writer",
             Self::SqlWriter => "sql-writer",
             Self::Relay => "relay",
+            Self::LogRelay => "log-relay",
             Self::Consumer => "consumer",
             Self::Http => "http",
             Self::Viewer => "viewer",
@@ -89,6 +93,8 @@ pub enum When {
     Deletes,
     /// If `outbox_messages` is partitioned by day, on PostgreSQL.
     ByDay,
+    /// If the outbox has a log, on PostgreSQL: its set-up makes the table.
+    Log,
 }
 
 impl fmt::Display for When {
@@ -97,6 +103,7 @@ impl fmt::Display for When {
             Self::Always => "always",
             Self::Deletes => "unless published messages are kept for ever",
             Self::ByDay => "with daily tables",
+            Self::Log => "with a log",
         })
     }
 }
@@ -154,7 +161,14 @@ const fn row_ids(role: Role, why: &'static str) -> Grant {
     }
 }
 
-/// The table. An operator has the rights of a viewer as well.
+const fn log(role: Role, privileges: &'static [&'static str], why: &'static str) -> Grant {
+    Grant {
+        when: When::Log,
+        ..on(role, "outbox_log", privileges, why)
+    }
+}
+
+/// The table. An operator has the rights of a viewer as well, and a relay of the log those of a relay.
 pub const GRANTS: &[Grant] = &[
     on(Role::Writer, "outbox_messages", &["INSERT"], "record"),
     on(
@@ -199,10 +213,17 @@ pub const GRANTS: &[Grant] = &[
     on(Role::Relay, "outbox_relays", ALL, "announce itself"),
     on(
         Role::Relay,
+        "outbox_pauses",
+        SELECT_UPDATE_DELETE,
+        "learn what is paused, and finish pauses that have ended",
+    ),
+    on(
+        Role::Relay,
         "outbox_dedup_keys",
         SELECT_UPDATE_DELETE,
         "delete keys after their time",
     ),
+    log(Role::LogRelay, SELECT_UPDATE, "store how far the log is decided"),
     on(Role::Consumer, "inbox_messages", ALL, "handle each message once"),
     on(
         Role::Consumer,
@@ -223,19 +244,29 @@ pub const GRANTS: &[Grant] = &[
     on(Role::Viewer, "outbox_blocks", SELECT, "blocked, why"),
     on(Role::Viewer, "outbox_leases", SELECT, "partitions"),
     on(Role::Viewer, "outbox_relays", SELECT, "relays"),
+    on(Role::Viewer, "outbox_pauses", SELECT, "pause --list, status, why"),
+    on(Role::Viewer, "outbox_operations", SELECT, "audit"),
+    log(Role::Viewer, SELECT, "status, doctor, log status"),
     view("outbox_messages_readable", "SQL by hand"),
     view("outbox_dead_letters", "SQL by hand"),
     view("outbox_blocked", "SQL by hand"),
-    on(Role::Viewer, "inbox_messages", SELECT, "doctor, timeline"),
+    on(Role::Viewer, "inbox_messages", SELECT, "doctor, timeline, prove"),
     on(Role::Viewer, "inbox_sequences", SELECT, "SQL by hand"),
     on(
         Role::Viewer,
         "inbox_dead_letters",
         SELECT,
-        "dead-letters list, show",
+        "dead-letters list, show, prove",
     ),
     on(Role::Viewer, "inbox_pauses", SELECT, "consumers list, lag"),
+    on(Role::Viewer, "inbox_operations", SELECT, "audit"),
     view("inbox_dead_letters_readable", "SQL by hand"),
+    on(
+        Role::Operator,
+        "outbox_operations",
+        &["INSERT", "UPDATE"],
+        "write each change down",
+    ),
     on(Role::Operator, "outbox_messages", &["UPDATE"], "retry, skip"),
     on(Role::Operator, "outbox_messages", &["INSERT"], "replay"),
     row_ids(Role::Operator, "replay"),
@@ -245,6 +276,12 @@ pub const GRANTS: &[Grant] = &[
         UPDATE_DELETE,
         "retry, skip, resume",
     ),
+    on(
+        Role::Operator,
+        "outbox_pauses",
+        &["INSERT", "UPDATE", "DELETE"],
+        "pause, unpause",
+    ),
     on(Role::Operator, "outbox_messages", &["DELETE"], "forget"),
     on(Role::Operator, "outbox_aggregates", UPDATE_DELETE, "forget"),
     on(
@@ -252,6 +289,12 @@ pub const GRANTS: &[Grant] = &[
         "outbox_dedup_keys",
         &["SELECT", "DELETE"],
         "forget",
+    ),
+    on(
+        Role::Operator,
+        "inbox_operations",
+        &["INSERT", "UPDATE"],
+        "write each change down",
     ),
     on(
         Role::Operator,
@@ -286,7 +329,11 @@ const PRIVILEGES: [&str; 6] = ["SELECT", "INSERT", "UPDATE", "DELETE", "USAGE", 
 /// The rights of somebody who has these roles, with one entry for each object, in the order of the table.
 #[must_use]
 pub fn grants(roles: &[Role], takes: impl Fn(&Grant) -> bool) -> Vec<(Object, Vec<&'static str>)> {
-    let has = |role: Role| roles.contains(&role) || (role == Role::Viewer && roles.contains(&Role::Operator));
+    let has = |role: Role| {
+        roles.contains(&role)
+            || (role == Role::Viewer && roles.contains(&Role::Operator))
+            || (role == Role::Relay && roles.contains(&Role::LogRelay))
+    };
     let mut found: Vec<(Object, Vec<&'static str>)> = Vec::new();
     for grant in GRANTS.iter().filter(|grant| has(grant.role) && takes(grant)) {
         match found.iter_mut().find(|(object, _)| *object == grant.object) {

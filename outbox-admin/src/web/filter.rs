@@ -134,7 +134,7 @@ fn status(word: &str) -> Result<MessageStatus, Problem> {
 }
 
 /// `2h` for two hours ago by the clock of this machine, a date in UTC, or a time by RFC 3339.
-fn time(text: &str) -> Result<OffsetDateTime, Problem> {
+pub(super) fn time(text: &str) -> Result<OffsetDateTime, Problem> {
     let malformed = || {
         Problem::Malformed(
             "this is no time; write `2h` for two hours ago, a date such as `2026-11-20` (UTC), or a time such as `2026-11-20T06:00:00Z`"

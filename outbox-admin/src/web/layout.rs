@@ -18,6 +18,7 @@ const MENU: &[(&str, &str)] = &[
     ("/consumers", "Consumers"),
     ("/relays", "Relays"),
     ("/doctor", "Doctor"),
+    ("/audit", "Audit"),
 ];
 
 /// The colour beside the name of an outbox.

@@ -8,7 +8,7 @@
 //! use outbox_admin::web::{Access, Dashboard, Role};
 //! # use outbox_core::OutboxReader;
 //!
-//! # fn mounted(store: impl OutboxReader) -> Router {
+//! # fn mounted(store: impl OutboxAudit) -> Router {
 //! let pages = Dashboard::new("orders", store).router();
 //! // A real application puts the user here that its own login has found out.
 //! let pages = pages.layer(Extension(Access::new("ada", Role::Viewer)));
@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
-use outbox_core::{OutboxReader, SensitiveFields};
+use outbox_core::{OutboxAudit, SensitiveFields};
 use outbox_inbox::DeadLetters;
 
 pub use access::{Access, Role};
@@ -94,7 +94,7 @@ impl fmt::Debug for Dashboard {
 
 impl Dashboard {
     /// A dashboard that only reads. The name stands on each page; the store should have a connection whose transactions are read-only.
-    pub fn new(name: impl Into<String>, store: impl OutboxReader) -> Self {
+    pub fn new(name: impl Into<String>, store: impl OutboxAudit) -> Self {
         Self(App {
             name: name.into(),
             base: String::new(),
@@ -113,7 +113,7 @@ impl Dashboard {
     }
 
     /// Lets those with the role operator retry, skip and resume, through this store.
-    pub fn with_changes(mut self, store: impl OutboxReader) -> Self {
+    pub fn with_changes(mut self, store: impl OutboxAudit) -> Self {
         self.0.changes = Some(Arc::new(Over(store)));
         self
     }
@@ -188,6 +188,9 @@ impl Dashboard {
             .route("/consumers.json", get(pages::consumers::get))
             .route("/relays", get(pages::relays::get))
             .route("/relays.json", get(pages::relays::get))
+            .route("/audit", get(pages::audit::list))
+            .route("/audit.json", get(pages::audit::list))
+            .route("/operations/{id}", get(pages::audit::one))
             .route(
                 "/change",
                 get(pages::change::preview).merge(post(pages::change::apply)),

@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 
 use async_trait::async_trait;
 use outbox_core::{
-    Aggregate, EventId, Message, MessageId, OutboxReader, Selection, SensitiveFields, StoreError,
+    Aggregate, EventId, Intent, Message, MessageId, OperationFilter, OperationId, OutboxAudit, Selection,
+    SensitiveFields, StoreError,
 };
 
 use crate::doctor::Diagnosis;
@@ -106,8 +107,19 @@ pub(super) trait Outbox: Send + Sync {
     async fn partitions(&self) -> Result<Vec<PartitionRow>, StoreError>;
     async fn preview(&self, change: Change, selection: &Selection) -> Result<Preview, StoreError>;
     async fn preview_resume(&self, aggregate: &Aggregate) -> Result<ResumePreview, StoreError>;
-    async fn apply(&self, change: Change, selection: &Selection) -> Result<Applied, StoreError>;
-    async fn apply_resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError>;
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        limit: NonZeroU32,
+    ) -> Result<Vec<OperationRow>, StoreError>;
+    async fn operation(&self, id: OperationId) -> Result<Option<OperationDetail>, StoreError>;
+    async fn apply(
+        &self,
+        change: Change,
+        selection: &Selection,
+        intent: Intent,
+    ) -> Result<Applied, StoreError>;
+    async fn apply_resume(&self, aggregate: &Aggregate, intent: Intent) -> Result<Resumed, StoreError>;
 }
 
 /// An outbox over a store.
@@ -115,7 +127,7 @@ pub(super) trait Outbox: Send + Sync {
 pub(super) struct Over<S>(pub(super) S);
 
 #[async_trait]
-impl<S: OutboxReader + Send + Sync> Outbox for Over<S> {
+impl<S: OutboxAudit> Outbox for Over<S> {
     async fn status(&self, broker: &BrokerCheck) -> Result<Status, StoreError> {
         crate::status(&self.0, broker).await
     }
@@ -188,18 +200,35 @@ impl<S: OutboxReader + Send + Sync> Outbox for Over<S> {
     }
 
     async fn preview(&self, change: Change, selection: &Selection) -> Result<Preview, StoreError> {
-        crate::preview(&self.0, change, selection).await
+        crate::preview(&self.0, change, selection, None).await
     }
 
     async fn preview_resume(&self, aggregate: &Aggregate) -> Result<ResumePreview, StoreError> {
         crate::preview_resume(&self.0, aggregate).await
     }
 
-    async fn apply(&self, change: Change, selection: &Selection) -> Result<Applied, StoreError> {
-        crate::apply(&self.0, change, selection).await
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        limit: NonZeroU32,
+    ) -> Result<Vec<OperationRow>, StoreError> {
+        crate::list_operations(&self.0, filter, limit).await
     }
 
-    async fn apply_resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
-        crate::apply_resume(&self.0, aggregate).await
+    async fn operation(&self, id: OperationId) -> Result<Option<OperationDetail>, StoreError> {
+        crate::show_operation(&self.0, id).await
+    }
+
+    async fn apply(
+        &self,
+        change: Change,
+        selection: &Selection,
+        intent: Intent,
+    ) -> Result<Applied, StoreError> {
+        crate::apply(&self.0, change, selection, intent).await
+    }
+
+    async fn apply_resume(&self, aggregate: &Aggregate, intent: Intent) -> Result<Resumed, StoreError> {
+        crate::apply_resume(&self.0, aggregate, intent).await
     }
 }

@@ -6,6 +6,7 @@ use outbox_core::{Fitness, FoundMessage, MessageStatus, StoredMessage};
 
 use super::facts::{Facts, Place, Subject};
 use super::{Cause, Finding};
+use crate::pause::PauseRow;
 use crate::status::State;
 use crate::words::{counted, quoted};
 
@@ -20,6 +21,9 @@ pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
         MessageStatus::Dead => dead(facts, message),
         MessageStatus::Pending | MessageStatus::Waiting => {
             let mut findings: Vec<Finding> = aggregate_or_time(facts, message).into_iter().collect();
+            if !facts.pauses.is_empty() {
+                findings = paused(facts, message, findings);
+            }
             findings.extend(relay(facts, message, findings.is_empty()));
             findings
         }
@@ -192,6 +196,33 @@ fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
     let next: &[&str] = if stored.halts { &[&retry, &skip] } else { &[&retry] };
     vec![finding(Cause::DeadLetter, state, Some(stored), what, next)]
 }
+
+/// What is paused waits for that, and then for a dead letter that halts its aggregate, or for a time of its own. Other waits are the pause's.
+fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Finding> {
+    let of_pause = |pause: &PauseRow| {
+        finding(
+            Cause::Paused,
+            State::Degraded,
+            Some(&message.stored),
+            format!("{} waits: {}", named(&message.stored), pause.sentence()),
+            &[&pause.unpause()],
+        )
+    };
+    let mut findings: Vec<Finding> = facts.pauses.iter().map(of_pause).collect();
+    let lasts = |other: &Finding| {
+        matches!(
+            other.cause,
+            Cause::BehindDeadLetter | Cause::Delayed | Cause::BehindDelayed
+        )
+    };
+    // A pause keeps an unsequenced message back by its own time.
+    let is_held = message.delayed_for.is_some_and(|left| left > HELD_FOR);
+    findings.extend(others.into_iter().filter(|other| lasts(other) && !is_held));
+    findings
+}
+
+/// A message that is due later than in a thousand years is held by a pause.
+const HELD_FOR: Duration = Duration::from_secs(1_000 * 365 * 24 * 3600);
 
 /// What comes before the message, or its own time. `None` if it may be published now.
 fn aggregate_or_time(facts: &Facts, message: &FoundMessage) -> Option<Finding> {

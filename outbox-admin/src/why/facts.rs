@@ -9,6 +9,7 @@ use outbox_core::{
     MessageStatus, OutboxReader, OwnerId, Selection, StoreError, StoredMessage,
 };
 
+use crate::pause::{PauseRow, pauses};
 use crate::relays::dead_letter;
 
 /// Most messages of an aggregate that are counted.
@@ -49,6 +50,8 @@ pub(super) struct Facts {
     /// The owner of the message's partition.
     pub(super) owner: Option<OwnerId>,
     pub(super) place: Place,
+    /// The pauses that hold its aggregate.
+    pub(super) pauses: Vec<PauseRow>,
     pub(super) unpublished: u64,
 }
 
@@ -101,6 +104,7 @@ impl Facts {
             relays: Vec::new(),
             owner: None,
             place: Place::NotAsked,
+            pauses: Vec::new(),
             unpublished: 0,
         }
     }
@@ -125,6 +129,9 @@ impl Facts {
         if let Some(first) = waiting.iter().find(is_before) {
             self.before = store.find(first.id).await?;
         }
+        self.pauses = pauses(store).await?;
+        self.pauses
+            .retain(|pause| pause.covers(&aggregate.aggregate_type));
         self.relays = store.relays().await?;
         let partition = aggregate.partition();
         let owners = store.partitions().await?;

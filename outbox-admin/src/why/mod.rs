@@ -32,6 +32,8 @@ pub enum Cause {
     BackingOff,
     /// An earlier message of its aggregate has failed, and will be tried again at a time.
     BehindFailed,
+    /// Publishing of its aggregate type, or of everything, is paused.
+    Paused,
     /// No relay is alive.
     NoRelay,
     /// Relays are alive, and none owns its partition.
@@ -52,7 +54,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NotRecorded,
         Self::DeadLetter,
         Self::BehindDeadLetter,
@@ -60,6 +62,7 @@ impl Cause {
         Self::BehindDelayed,
         Self::BackingOff,
         Self::BehindFailed,
+        Self::Paused,
         Self::NoRelay,
         Self::NoOwner,
         Self::RelayAiling,
@@ -81,6 +84,7 @@ impl Cause {
             Self::BehindDelayed => "behind-delayed",
             Self::BackingOff => "backing-off",
             Self::BehindFailed => "behind-failed",
+            Self::Paused => "paused",
             Self::NoRelay => "no-relay",
             Self::NoOwner => "no-owner",
             Self::RelayAiling => "relay-ailing",

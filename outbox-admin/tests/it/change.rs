@@ -2,7 +2,7 @@
 
 use outbox_admin::{Change, apply, preview, preview_resume};
 use outbox_core::testing::MemoryStore;
-use outbox_core::{Fitness, Selection};
+use outbox_core::{Fitness, Intent, Selection};
 
 use crate::plant::{aggregate, all, dead, failed, noted, published, relay, settle};
 
@@ -16,18 +16,18 @@ async fn a_preview_counts_what_keeps_its_order_and_changes_nothing() {
     settle(&store, &leases, passed, dead(false)).await;
     noted(&store, "a");
     let before = all(&store).await;
-    let retry = preview(&store, Change::Retry, &Selection::all())
+    let retry = preview(&store, Change::Retry, &Selection::all(), None)
         .await
         .expect("previewed");
     assert_eq!((retry.messages, retry.aggregates, retry.halts_ended), (2, 2, 1));
     assert_eq!((retry.in_order, retry.out_of_order), (1, 1));
     assert_eq!(retry.errors[0].messages, 2);
     assert_eq!(retry.event_types["probe.noted"], 2);
-    let skip = preview(&store, Change::Skip, &Selection::all())
+    let skip = preview(&store, Change::Skip, &Selection::all(), None)
         .await
         .expect("previewed");
     assert_eq!((skip.messages, skip.halts_ended), (1, 1));
-    let replay = preview(&store, Change::Replay, &Selection::all())
+    let replay = preview(&store, Change::Replay, &Selection::all(), None)
         .await
         .expect("previewed");
     assert_eq!((replay.messages, replay.halts_ended), (2, 0));
@@ -35,6 +35,7 @@ async fn a_preview_counts_what_keeps_its_order_and_changes_nothing() {
         &store,
         Change::Retry,
         &Selection::all().aggregate(&aggregate("x")),
+        None,
     )
     .await;
     let nothing = nothing.expect("previewed");
@@ -51,13 +52,15 @@ async fn a_change_does_what_its_preview_said() {
     let other = noted(&store, "b");
     settle(&store, &leases, other, published(true)).await;
     for (change, messages) in [(Change::Skip, 1), (Change::Replay, 2), (Change::Retry, 1)] {
-        let said = preview(&store, change, &Selection::all())
+        let said = preview(&store, change, &Selection::all(), None)
             .await
             .expect("previewed");
-        let done = apply(&store, change, &Selection::all()).await.expect("applied");
+        let done = apply(&store, change, &Selection::all(), Intent::of("ann"))
+            .await
+            .expect("applied");
         assert_eq!((said.messages, done.messages), (messages, messages), "{change:?}");
     }
-    let none = preview(&store, Change::Retry, &Selection::all())
+    let none = preview(&store, Change::Retry, &Selection::all(), None)
         .await
         .expect("previewed");
     assert_eq!(none.messages, 0, "nothing is dead any more");

@@ -1,7 +1,9 @@
 //! The answers to operators, over an outbox in memory.
 
+mod audit;
 mod change;
 mod plant;
+mod prove;
 mod show;
 #[cfg(feature = "web")]
 mod web;

@@ -15,18 +15,26 @@ use crate::config::duration;
 use crate::failure::CommandError;
 use crate::output::Format;
 
+/// Ends the help of each command.
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 it failed, 2 the command line, the file or the environment is wrong, 3 degraded, 4 stuck, 5 nothing matched";
+
 /// Which outbox, and in which form it answers.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 #[non_exhaustive]
 pub struct PlaceArguments {
     /// The configuration file of the relay program; without it all settings have their defaults, and the environment says where the servers are.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// The context, by its name among those of `outbox contexts`: its configuration, and whether it is production. Default: OUTBOX_CONTEXT, unless there
+    /// is `--config`.
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
+    pub context: Option<String>,
     /// The outbox, by its name in the file. Needed if the file has several.
     #[arg(long, value_name = "NAME")]
     pub outbox: Option<String>,
     /// How long an answer of the database or of NATS is waited for.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_timeout)]
     pub timeout: Duration,
     /// The form of the answer.
     #[arg(short, long, value_enum, default_value_t)]
@@ -164,6 +172,14 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "no duration; write a whole number and a unit, such as `30s` or `2h`".to_owned())
 }
 
+/// A wait for an answer: none at all would fail each time.
+pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match parse_duration(text)? {
+        Duration::ZERO => Err("no time at all; write at least `1ms`".to_owned()),
+        timeout => Ok(timeout),
+    }
+}
+
 /// By the clock of this machine, if the time is given as a duration.
 pub(crate) fn parse_time(text: &str) -> Result<OffsetDateTime, String> {
     if let Some(ago) = duration::parse(text) {
@@ -194,6 +210,13 @@ pub(crate) fn refuse_everything(selection: &SelectionArguments, all: bool) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_answer_comes_within_no_time() {
+        assert_eq!(parse_timeout("1ms"), Ok(Duration::from_millis(1)));
+        let error = parse_timeout("0s").unwrap_err();
+        assert!(error.contains("at least `1ms`"), "{error}");
+    }
 
     #[test]
     fn a_subject_is_a_message_or_an_aggregate() {

@@ -1,17 +1,23 @@
 //! `outbox retry`, `skip`, `replay` and `resume`: what they would do, and with `--yes` the change itself.
 //!
-//! Invariant: nothing is changed without `--yes`, and nobody is asked a question, so a script never hangs.
+//! Invariant: nothing is changed without `--yes`, and nobody is asked a question, so a script never hangs. Whatever is changed has an operation, with which it can go on
+//! after a crash.
 
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 
 use clap::Args;
-use outbox::core::{Aggregate, MessageStatus, Selection};
+use outbox::core::{Aggregate, Operation, OperationId, OutboxAudit as _};
 use outbox_admin::{Applied, Change, Preview, ResumePreview};
 use serde::Serialize;
 
 use super::arguments::{PlaceArguments, SelectionArguments, parse_aggregate, refuse_everything};
+use super::audit::parse_operation;
+use super::confirm::ConfirmArguments;
+use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
+use super::timeline::read_inboxes;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain, say};
 
@@ -28,29 +34,90 @@ pub struct ChangeCommand {
     /// All messages that the command can change.
     #[arg(long)]
     pub all: bool,
+    /// Only the first ones of those that are selected, by the order of recording: try one before the rest.
+    #[arg(long, value_name = "N")]
+    pub first: Option<NonZeroU64>,
+    /// Go on with this operation, which broke off, instead of a new one. No message is taken twice.
+    #[arg(long, value_name = "OPERATION", value_parser = parse_operation, conflicts_with_all = [
+        "id", "aggregate", "aggregate_type", "event_type", "since", "until", "all", "first", "actor", "reason",
+    ])]
+    pub operation: Option<OperationId>,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ChangeCommand {
     pub(super) async fn run(self, change: Change) -> Result<Outcome, CommandError> {
-        refuse_everything(&self.selection, self.all)?;
-        let selection = match change {
-            Change::Replay => self.selection.selection(),
-            _ => self.selection.selection().status(MessageStatus::Dead),
-        };
-        let place = Place::open(&self.place).await?;
-        place.say_where();
-        if self.yes {
-            return self.apply(&place, change, &selection).await;
+        if self.operation.is_none() {
+            refuse_everything(&self.selection, self.all)?;
         }
-        let preview = place
-            .ask(outbox_admin::preview(&place.store, change, &selection))
-            .await?;
-        output::one(self.place.output, &preview)?;
+        let place = Place::open_to_change(&self.place).await?;
+        let Some(id) = self.operation else {
+            let selection = self.selection.selection();
+            if self.yes {
+                let operation = change.operation(&selection, self.first, self.intent.intent());
+                return self.apply(&place, change, &operation).await;
+            }
+            let preview = outbox_admin::preview(&place.store, change, &selection, self.first);
+            let mut preview = place.ask(preview).await?;
+            self.foresee(&place, &mut preview).await?;
+            return self.say(change, &preview);
+        };
+        let begun = place.ask(place.store.operation(id)).await?;
+        let Some(begun) = begun.filter(|begun| Change::of(begun) == Some(change)) else {
+            let verb = change.as_str();
+            return Err(CommandError::configuration(format!(
+                "there is no operation {id} that does `{verb}`; `outbox audit --kind {verb}` lists those that are there"
+            )));
+        };
+        if self.yes {
+            return self.apply(&place, change, &begun).await;
+        }
+        match place
+            .ask(outbox_admin::preview_rest(&place.store, &begun))
+            .await?
+        {
+            Some(mut preview) => {
+                self.foresee(&place, &mut preview).await?;
+                self.say(change, &preview)
+            }
+            None => Ok(Outcome::NothingMatched),
+        }
+    }
+
+    /// Asks the inboxes of the stream's consumers what they remember of the events that would be copied.
+    async fn foresee(&self, place: &Place, preview: &mut Preview) -> Result<(), CommandError> {
+        if preview.sample.is_empty() {
+            return Ok(());
+        }
+        let read = read_inboxes(place, &self.place, &preview.sample).await?;
+        // What an inbox does not say is no reason to believe that it has forgotten.
+        if read.unseen.is_empty() {
+            let consumers: Vec<String> = read.floors.into_iter().map(|(consumer, _)| consumer).collect();
+            preview.foresee(&consumers, &read.rows);
+        }
+        for unseen in &read.unseen {
+            say(&format!(
+                "which consumers would take effect is not known: {unseen}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn say(&self, change: Change, preview: &Preview) -> Result<Outcome, CommandError> {
+        output::one(self.place.output, preview)?;
         if preview.messages == 0 && preview.is_complete {
-            say(nothing(change));
+            say(match self.operation {
+                Some(_) => "nothing is left of it",
+                None => nothing(change),
+            });
             return Ok(Outcome::NothingMatched);
         }
         say("nothing was changed; repeat it with `--yes`");
@@ -61,18 +128,35 @@ impl ChangeCommand {
         &self,
         place: &Place,
         change: Change,
-        selection: &Selection,
+        operation: &Operation,
     ) -> Result<Outcome, CommandError> {
-        // A crash or an error here leaves the transactions that were completed; `apply` says what a repetition does.
-        let applied = place
-            .carry_out(outbox_admin::apply(&place.store, change, selection))
-            .await?;
+        let count = async {
+            let left = outbox_admin::preview_rest(&place.store, operation);
+            Ok(place.ask(left).await?.map_or(0, |preview| preview.messages))
+        };
+        self.confirm.check(place, count).await?;
+        // A crash or an error here leaves the transactions that were completed, and the operation says how far they are.
+        let applied = outbox_admin::carry_out(&place.store, change, operation);
+        let applied = place.carry_out(applied).await.inspect_err(|_| {
+            let (verb, id) = (change.as_str(), operation.id);
+            say(&format!(
+                "if `outbox audit show {id}` knows the operation, go on with `outbox {verb} --operation {id} --yes`; otherwise nothing was changed"
+            ));
+        })?;
         output::one(self.place.output, &applied)?;
         if applied.messages == 0 {
             say(nothing(change));
             return Ok(Outcome::NothingMatched);
         }
+        say_operation(applied.operation);
         Ok(Outcome::Well)
+    }
+}
+
+/// Says how to find out what became of a change.
+pub(super) fn say_operation(operation: Option<OperationId>) {
+    if let Some(id) = operation {
+        say(&format!("what became of it: outbox audit show {id}"));
     }
 }
 
@@ -94,15 +178,20 @@ pub struct ResumeCommand {
     /// The aggregate, such as `order/4711`.
     #[arg(value_name = "TYPE/ID", value_parser = parse_aggregate)]
     pub aggregate: Aggregate,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ResumeCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let preview = place
             .ask(outbox_admin::preview_resume(&place.store, &self.aggregate))
             .await?;
@@ -114,16 +203,21 @@ impl ResumeCommand {
             say("nothing was changed; repeat it with `--yes`");
             return Ok(Outcome::Well);
         }
+        self.confirm.check(&place, async { Ok(1) }).await?;
+        let intent = self.intent.intent();
         let resumed = place
-            .ask(outbox_admin::apply_resume(&place.store, &self.aggregate))
+            .ask(outbox_admin::apply_resume(&place.store, &self.aggregate, intent))
             .await?;
+        let operation = resumed.operation;
         let resumed = Resumed {
             change: "resume",
             aggregate_type: self.aggregate.aggregate_type,
             aggregate_id: self.aggregate.id,
-            resumed,
+            resumed: resumed.resumed,
+            operation: operation.map(|id| id.to_string()),
         };
         output::one(self.place.output, &resumed)?;
+        say_operation(operation);
         Ok(if resumed.resumed {
             Outcome::Well
         } else {
@@ -140,6 +234,8 @@ struct Resumed {
     aggregate_id: String,
     /// Whether there was a back-off to end.
     resumed: bool,
+    /// The operation that says so.
+    operation: Option<String>,
 }
 
 impl Print for Preview {
@@ -201,6 +297,7 @@ impl Print for Applied {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("change", |applied| applied.change.as_str().to_owned()),
         Column::new("messages", |applied| applied.messages.to_string()),
+        Column::new("operation", |applied| text::any(applied.operation)),
     ];
 
     fn name(&self) -> String {

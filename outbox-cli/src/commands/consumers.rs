@@ -5,11 +5,15 @@
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
+use outbox::core::{Intent, Operation, OperationId, OperationKind, OperationScope};
 use outbox::inbox::PausedConsumers;
 use outbox_admin::{ConsumerRow, Forecast, Prospect};
 use serde::Serialize;
 
 use super::arguments::{ForecastArguments, PlaceArguments};
+use super::change::say_operation;
+use super::confirm::ConfirmArguments;
+use super::intent::{ActorArguments, IntentArguments};
 use super::place::Place;
 use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
@@ -66,9 +70,15 @@ pub struct PauseCommand {
     /// Why, for whoever finds it paused.
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
+    /// Who.
+    #[command(flatten)]
+    pub actor: ActorArguments,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 /// Arguments of `outbox consumers resume`.
@@ -81,9 +91,15 @@ pub struct ResumeConsumerCommand {
     /// The consumer.
     #[arg(value_name = "CONSUMER")]
     pub consumer: String,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ConsumersCommand {
@@ -137,16 +153,23 @@ impl LagCommand {
 
 impl PauseCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let paused = paused_of(&place)?;
         let now = place.ask(paused.list()).await?;
         let mut change = PauseChange::new("pause", &self.consumer);
         match now.iter().find(|other| other.consumer == self.consumer) {
             Some(other) => change.effect = format!("nothing: it is paused already: {}", other.reason),
-            // One statement: after a crash the consumer is paused or not.
+            // One transaction: after a crash the consumer is paused and the operation says so, or neither.
             None if self.yes => {
+                self.confirm.check(&place, async { Ok(1) }).await?;
+                let operation = operation(
+                    OperationKind::PauseConsumer,
+                    &self.consumer,
+                    self.actor.intent().because(&self.reason),
+                );
+                let paused = paused.written_down(&operation);
                 change.changed = place.ask(paused.pause(&self.consumer, &self.reason)).await?;
+                change.operation = change.changed.then_some(operation.id);
                 change.effect =
                     "its processes begin nothing more within two seconds; messages wait on the stream"
                         .to_owned();
@@ -166,17 +189,24 @@ impl PauseCommand {
 
 impl ResumeConsumerCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let paused = paused_of(&place)?;
         let now = place.ask(paused.list()).await?;
         let mut change = PauseChange::new("resume", &self.consumer);
         let found = now.iter().find(|other| other.consumer == self.consumer);
         match found {
             None => change.effect = "nothing: it is not paused".to_owned(),
-            // One statement: after a crash the consumer is paused or not.
+            // As for a pause.
             Some(_) if self.yes => {
+                self.confirm.check(&place, async { Ok(1) }).await?;
+                let operation = operation(
+                    OperationKind::ResumeConsumer,
+                    &self.consumer,
+                    self.intent.intent(),
+                );
+                let paused = paused.written_down(&operation);
                 change.changed = place.ask(paused.resume(&self.consumer)).await?;
+                change.operation = change.changed.then_some(operation.id);
                 change.effect = "its processes go on within two seconds".to_owned();
             }
             Some(other) => {
@@ -199,6 +229,20 @@ struct PauseChange {
     /// Whether something was changed.
     changed: bool,
     effect: String,
+    /// The operation that says so.
+    #[serde(serialize_with = "text_if_any")]
+    operation: Option<OperationId>,
+}
+
+fn text_if_any<S: serde::Serializer>(id: &Option<OperationId>, to: S) -> Result<S::Ok, S::Error> {
+    match id {
+        Some(id) => to.collect_str(id),
+        None => to.serialize_none(),
+    }
+}
+
+fn operation(kind: OperationKind, consumer: &str, intent: Intent) -> Operation {
+    Operation::new(kind, OperationScope::names([consumer]), intent)
 }
 
 impl PauseChange {
@@ -208,12 +252,14 @@ impl PauseChange {
             consumer: consumer.to_owned(),
             changed: false,
             effect: String::new(),
+            operation: None,
         }
     }
 
     /// Prints it. `is_idle` says that there is nothing to change.
     fn end(self, place: &PlaceArguments, yes: bool, is_idle: bool) -> Result<Outcome, CommandError> {
         output::one(place.output, &self)?;
+        say_operation(self.operation);
         if is_idle {
             return Ok(Outcome::NothingMatched);
         }

@@ -5,12 +5,15 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use outbox::core::{Aggregate, OutboxAdmin as _};
+use outbox::core::{Aggregate, Operation, OperationKind, OperationScope};
 use outbox::inbox::DeadLetters;
 use outbox_admin::{ForgetPreview, ForgetRow, quoted};
 use serde::Serialize;
 
 use super::arguments::{PlaceArguments, parse_aggregate};
+use super::change::say_operation;
+use super::confirm::ConfirmArguments;
+use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -29,15 +32,20 @@ pub struct ForgetCommand {
     /// Also erase the dead letters of consumers whose tables are beside the outbox.
     #[arg(long)]
     pub dead_letters: bool,
+    /// Who and why. The operation keeps the names of the aggregates.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ForgetCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         if self.yes {
             return self.apply(&place).await;
         }
@@ -57,12 +65,17 @@ impl ForgetCommand {
         let preview = place
             .ask(outbox_admin::preview_forget(&place.store, &self.aggregates))
             .await?;
+        let messages: u64 = preview.aggregates.iter().map(|row| row.messages).sum();
+        // Without a message, a last number or a dead letter may still be deleted.
+        self.confirm.check(place, async { Ok(messages.max(1)) }).await?;
         // One transaction: after a crash all of them are forgotten, or none. Dead letters come behind it, one aggregate at a time; calling again continues.
-        let forgotten = place.carry_out(place.store.forget(&self.aggregates)).await?;
+        let forgotten = outbox_admin::apply_forget(&place.store, &self.aggregates, self.intent.intent());
+        let (forgotten, operation) = place.carry_out(forgotten).await?;
         let mut done = Forgot {
             change: "forget",
             messages: forgotten.messages,
             left: forgotten.left.iter().map(ToString::to_string).collect(),
+            operation: operation.map(|id| id.to_string()),
             dead_letters: None,
             busy: 0,
             unattributed: 0,
@@ -71,6 +84,9 @@ impl ForgetCommand {
             let names = place.outbox.table_names().map_err(CommandError::configuration)?;
             let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
             for aggregate in &self.aggregates {
+                let scope = OperationScope::aggregates(std::slice::from_ref(aggregate));
+                let operation = Operation::new(OperationKind::EraseLetters, scope, self.intent.intent());
+                let letters = letters.clone().written_down(&operation);
                 let erased = place.carry_out(letters.erase(aggregate)).await?;
                 *done.dead_letters.get_or_insert(0) += erased.erased;
                 done.busy += erased.busy;
@@ -78,6 +94,7 @@ impl ForgetCommand {
             }
         }
         output::one(self.place.output, &done)?;
+        say_operation(operation);
         let did_nothing = done.messages == 0 && done.dead_letters.unwrap_or_default() == 0;
         Ok(if !done.left.is_empty() || done.busy > 0 {
             Outcome::Degraded
@@ -120,7 +137,7 @@ impl Print for ForgetPreview {
             let _ = match (row.is_left, row.is_known()) {
                 (true, _) => writeln!(
                     text,
-                    "would leave {name} as it is: of its {bound}{messages}, one is pending, waiting, or halts it"
+                    "would leave {name} as it is: of its {bound}{messages}, one is pending, waiting, or halts it, or is logged, which `outbox log drop` ends"
                 ),
                 (false, false) => writeln!(text, "{name}: the outbox holds nothing of it"),
                 (false, true) => writeln!(text, "would forget {name}: {bound}{messages}"),
@@ -141,6 +158,8 @@ struct Forgot {
     messages: u64,
     /// Aggregates that were left as they are.
     left: Vec<String>,
+    /// The operation that says so; none if all aggregates were left.
+    operation: Option<String>,
     /// Dead letters of consumers that were erased, if that was asked for.
     dead_letters: Option<u64>,
     /// Dead letters that are still there, because somebody tries them at this moment.
@@ -172,7 +191,7 @@ impl Print for Forgot {
         for left in &self.left {
             let _ = writeln!(
                 text,
-                "{} is left as it is: a message of it is pending, waiting, or halts it; next: outbox why {}",
+                "{} is left as it is: a message of it is pending, waiting, or halts it, or is logged, which `outbox log drop` ends; next: outbox why {}",
                 plain(left),
                 plain(&quoted(left))
             );

@@ -7,15 +7,23 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use outbox::core::Aggregate;
 use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
-use outbox_admin::{LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged};
+use outbox_admin::{
+    LetterChange, LetterDetail, LetterGroup, LetterPreview, LetterRow, LettersChanged, quoted,
+};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
+use super::change::say_operation;
+use super::confirm::ConfirmArguments;
+use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain, say};
+
+/// Most dead letters that are read for their groups.
+const GROUPED_MAX: u32 = 10_000;
 
 /// The commands about dead letters of consumers.
 #[derive(Debug, Clone, Subcommand)]
@@ -23,6 +31,8 @@ use crate::output::{self, Column, Print, plain, say};
 pub enum LettersCommand {
     /// List them, oldest first.
     List(ListLettersCommand),
+    /// Group them by what failed, the largest group first: how many, and since when.
+    Groups(GroupLettersCommand),
     /// Show one; with `--payload` its payload, masked.
     Show(ShowLetterCommand),
     /// Let their consumers try them again. Says what it would do; `--yes` does it.
@@ -85,6 +95,18 @@ pub struct ListLettersCommand {
     pub limit: LimitArguments,
 }
 
+/// Arguments of `outbox dead-letters groups`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct GroupLettersCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The dead letters.
+    #[command(flatten)]
+    pub selection: LetterSelectionArguments,
+}
+
 /// Arguments of `outbox dead-letters show`.
 #[derive(Debug, Clone, Args)]
 #[non_exhaustive]
@@ -116,15 +138,22 @@ pub struct ChangeLettersCommand {
     /// Those of all consumers.
     #[arg(long)]
     pub all: bool,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl LettersCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         match self {
             Self::List(command) => command.run().await,
+            Self::Groups(command) => command.run().await,
             Self::Show(command) => command.run().await,
             Self::Retry(command) => command.run(LetterChange::Retry).await,
             Self::CancelRetry(command) => command.run(LetterChange::CancelRetry).await,
@@ -158,6 +187,36 @@ impl ListLettersCommand {
     }
 }
 
+impl GroupLettersCommand {
+    async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let letters = letters_of(&place)?;
+        let selection = self.selection.selection();
+        let rows = place
+            .ask(outbox_admin::list_letters(&letters, &selection, GROUPED_MAX))
+            .await?;
+        let groups = outbox_admin::group_letters(&rows);
+        output::many(self.place.output, &groups)?;
+        if rows.len() == GROUPED_MAX as usize {
+            say(&format!(
+                "there are more: only the oldest {GROUPED_MAX} were read; `--since` begins later"
+            ));
+        }
+        let Some(first) = groups.first() else {
+            say("no dead letter matches");
+            return Ok(Outcome::NothingMatched);
+        };
+        let event_type = first.event_type.as_ref();
+        let event_type = event_type.map(|event_type| format!(" --type {}", quoted(event_type)));
+        say(&format!(
+            "next: outbox dead-letters list --consumer {}{}",
+            quoted(&first.consumer),
+            event_type.unwrap_or_default()
+        ));
+        Ok(Outcome::Well)
+    }
+}
+
 impl ShowLetterCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
@@ -183,9 +242,8 @@ impl ChangeLettersCommand {
                 "nothing is selected; name dead letters or a filter, or write `--all`",
             ));
         }
-        let place = Place::open(&self.place).await?;
+        let place = Place::open_to_change(&self.place).await?;
         let letters = letters_of(&place)?;
-        place.say_where();
         if let Some(first) = self.first {
             selection.status = match change {
                 LetterChange::Retry => Some(DeadLetterStatus::Open),
@@ -196,11 +254,18 @@ impl ChangeLettersCommand {
             selection = DeadLetterSelection::ids(place.ask(listed).await?.iter().map(|letter| letter.id));
         }
         let changed = if self.yes {
+            let count = async {
+                let preview = outbox_admin::preview_letters(&letters, change, &selection);
+                Ok(place.ask(preview).await?.dead_letters)
+            };
+            self.confirm.check(&place, count).await?;
             // A crash or an error here leaves the transactions that were completed; the same command goes on.
+            let intent = self.intent.intent();
             let changed = place
-                .carry_out(outbox_admin::apply_letters(&letters, change, &selection))
+                .carry_out(outbox_admin::apply_letters(&letters, change, &selection, intent))
                 .await?;
             output::one(self.place.output, &changed)?;
+            say_operation(changed.operation);
             changed.dead_letters
         } else {
             let preview = place
@@ -251,6 +316,22 @@ impl Print for LetterRow {
 
     fn name(&self) -> String {
         self.id.to_string()
+    }
+}
+
+impl Print for LetterGroup {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("fingerprint", |group| group.fingerprint.clone()),
+        Column::new("consumer", |group| group.consumer.clone()),
+        Column::new("type", |group| text::any(group.event_type.clone())),
+        Column::new("dead_letters", |group| group.dead_letters.to_string()),
+        Column::new("first", |group| text::time(group.first_at)),
+        Column::new("last", |group| text::time(group.last_at)),
+        Column::new("error", |group| group.error.clone()),
+    ];
+
+    fn name(&self) -> String {
+        self.fingerprint.clone()
     }
 }
 
@@ -317,6 +398,7 @@ impl Print for LettersChanged {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("change", |changed| changed.change.as_str().to_owned()),
         Column::new("dead_letters", |changed| changed.dead_letters.to_string()),
+        Column::new("operation", |changed| text::any(changed.operation)),
     ];
 
     fn name(&self) -> String {

@@ -3,14 +3,21 @@
 //! Invariant: nothing is made or changed without `--yes`. A crash half-way leaves steps that the same command completes.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use outbox::Failure;
+use outbox::core::describe;
+use outbox::core::log::MessageLog as _;
+use outbox_admin::State;
+use outbox_admin::doctor::{Check, Diagnosis};
 use outbox_log::{PostgresLog, SlotStatus};
 use sea_orm::{DatabaseConnection, DbBackend};
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use super::arguments::PlaceArguments;
+use super::confirm::ConfirmArguments;
 use super::place::Place;
 use super::text;
 use crate::config::Outbox;
@@ -48,8 +55,13 @@ pub struct LogChangeCommand {
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
+/// Age of the oldest undecided message above which the log counts as behind, as for pending messages.
+const BEHIND_AFTER: Duration = Duration::from_secs(60);
 /// What `init` would do.
 const INIT: &str = "would make the table outbox_log, a publication and a replication slot, and change the default of the column `status`\n\
     \x20 the slot begins when all transactions have ended that are open now; that is waited for 30 s\n\
@@ -66,29 +78,51 @@ impl LogCommand {
         match self {
             Self::Init(command) => command.init().await,
             Self::Drop(command) => command.drop().await,
-            Self::Status(command) => {
-                let place = Place::open(&command.place).await?;
-                let status = asked(&place).await?;
-                show(command.place.output, status)
-            }
+            Self::Status(command) => command.run().await,
         }
+    }
+}
+
+impl LogStatusCommand {
+    /// A log that is off may be so because its name is wrong, or cannot be turned on. That is said, and is not well.
+    async fn run(&self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let mut row = LogRow::of(asked(&place).await?);
+        if !row.is_on && row.next.is_none() {
+            let wants = place.outbox.section.log.read;
+            row.next = match of_place(&place)?.check().await {
+                Err(error) => Some(Next::new(
+                    State::Degraded,
+                    describe(&error),
+                    "outbox log init, once that is mended",
+                )),
+                Ok(()) if wants => Some(Next::new(
+                    State::Degraded,
+                    "the log is off, and the file has `log.read = true`: a relay with it does not start",
+                    "outbox log init",
+                )),
+                Ok(()) => None,
+            };
+        }
+        output::one(self.place.output, &row)?;
+        Ok(row.next.map_or(Outcome::Well, |next| next.state.into()))
     }
 }
 
 impl LogChangeCommand {
     async fn init(&self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let log = of_place(&place)?;
         place.ask(log.check()).await?;
         if self.yes {
+            self.confirm.check(&place, async { Ok(1) }).await?;
             place.carry_out(log.init()).await?;
             // That no relay reads it yet is what comes next, and no failure of this.
             output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
             return Ok(Outcome::Well);
         }
         let status = asked(&place).await?;
-        if status.is_on {
+        if status.is_on && status.takes_new {
             say("the log is on; nothing would be changed");
             return show(self.place.output, status);
         }
@@ -96,8 +130,7 @@ impl LogChangeCommand {
     }
 
     async fn drop(&self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let status = asked(&place).await?;
         if !status.is_on && !status.exists {
             output::one(self.place.output, &LogRow::of(status))?;
@@ -107,6 +140,7 @@ impl LogChangeCommand {
         if !self.yes {
             return preview(self.place.output, status, DROP);
         }
+        self.confirm.check(&place, async { Ok(1) }).await?;
         place.carry_out(of_place(&place)?.drop()).await?;
         output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
         Ok(Outcome::Well)
@@ -141,10 +175,56 @@ fn preview(format: Format, status: SlotStatus, would: &'static str) -> Result<Ou
 fn show(format: Format, status: SlotStatus) -> Result<Outcome, CommandError> {
     let row = LogRow::of(status);
     output::one(format, &row)?;
-    Ok(match row.next {
-        Some(_) if row.is_on || row.exists => Outcome::Degraded,
-        _ => Outcome::Well,
-    })
+    Ok(row.next.map_or(Outcome::Well, |next| next.state.into()))
+}
+
+/// What `outbox doctor` finds about the log. Nothing without one, unless the file asks for it.
+pub(super) async fn findings(place: &Place) -> Result<Vec<Diagnosis>, CommandError> {
+    let wants = place.outbox.section.log.read;
+    if !wants && place.store.connection().get_database_backend() != DbBackend::Postgres {
+        return Ok(Vec::new());
+    }
+    let log = of_place(place)?;
+    let status = place.ask(log.status()).await?;
+    if !wants && !status.is_on && !status.exists && !status.takes_new {
+        return Ok(Vec::new());
+    }
+    let found = |state, seen: String, needed: &str, next: &str| {
+        Diagnosis::new(Check::Log, state, (status.name.as_str(), seen), needed, next)
+    };
+    let mut findings: Vec<Diagnosis> = Next::of(&status)
+        .map(|Next { state, what, next }| found(state, what, "a log that one relay reads, or none", next))
+        .into_iter()
+        .collect();
+    match tokio::time::timeout(place.timeout, log.check()).await {
+        Ok(Err(error)) => findings.push(found(
+            State::Stuck,
+            describe(&error),
+            "what `outbox log init` makes, and a server that gives its log",
+            "mend what was seen, and then outbox log status",
+        )),
+        Ok(Ok(())) if !status.is_on && wants => findings.push(found(
+            State::Stuck,
+            "the log is off, and the file has `log.read = true`".to_owned(),
+            "a log that is set up: a relay of it does not start without",
+            "outbox log init",
+        )),
+        _ => {}
+    }
+    if status.is_on {
+        for warning in place.ask(log.preflight()).await.unwrap_or_default() {
+            let (seen, next) = warning
+                .rsplit_once("; ")
+                .unwrap_or((&warning, "change it, if it is not meant"));
+            findings.push(found(
+                State::Degraded,
+                seen.to_owned(),
+                "a setting with which neither the disk fills up nor the slot is given up early",
+                next,
+            ));
+        }
+    }
+    Ok(findings)
 }
 
 /// The log of an outbox, for `outbox status`. `None` if it was never set up, or the database has none.
@@ -161,6 +241,18 @@ pub(super) async fn of_status(place: &Place) -> Option<LogRow> {
     }
 }
 
+/// Messages of a span that are the log's. None on databases that have no log.
+pub(super) async fn logged_between(
+    place: &Place,
+    from: OffsetDateTime,
+    until: OffsetDateTime,
+) -> Result<u64, CommandError> {
+    if place.store.connection().get_database_backend() != DbBackend::Postgres {
+        return Ok(0);
+    }
+    place.ask(of_place(place)?.logged_between(from, until)).await
+}
+
 /// How a log stands.
 #[derive(Debug, Serialize)]
 pub(super) struct LogRow {
@@ -175,6 +267,12 @@ pub(super) struct LogRow {
     retained_bytes: Option<u64>,
     /// `null` if the server never gives the slot up.
     safe_bytes: Option<u64>,
+    /// Bytes of the database's log behind that position.
+    behind_bytes: Option<u64>,
+    stored_seconds_ago: Option<f64>,
+    /// Messages that may not be published; counted up to 10,000.
+    undecided: u64,
+    oldest_undecided_seconds: Option<f64>,
     /// What is wrong, and what to do.
     pub(super) next: Option<Next>,
     /// What the command would do.
@@ -185,38 +283,92 @@ pub(super) struct LogRow {
 /// What is wrong, and what to do.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Next {
-    pub(super) what: &'static str,
+    #[serde(skip)]
+    pub(super) state: State,
+    pub(super) what: String,
     pub(super) next: &'static str,
 }
 
-impl LogRow {
-    fn of(status: SlotStatus) -> Self {
-        let wrong = match &status {
+impl Next {
+    fn new(state: State, what: impl Into<String>, next: &'static str) -> Self {
+        Self {
+            state,
+            what: what.into(),
+            next,
+        }
+    }
+
+    /// What is wrong with a log, if anything is. The worst comes first.
+    fn of(status: &SlotStatus) -> Option<Self> {
+        const RUN: &str = "outbox relay run, with `log.read = true`";
+        let (degraded, undecided) = (State::Degraded, status.undecided);
+        let oldest = status.oldest_undecided.unwrap_or_default();
+        Some(match status {
+            SlotStatus {
+                is_on: false,
+                takes_new: true,
+                ..
+            } => Self::new(
+                State::Stuck,
+                "the log is off, and new messages are recorded as the log's all the same: nobody publishes them",
+                "outbox log init --yes; or ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0",
+            ),
             SlotStatus {
                 is_on: false,
                 exists: true,
                 ..
-            } => Some((
+            } => Self::new(
+                degraded,
                 "the log is off, and its slot keeps the database's disk",
                 "outbox log drop --yes",
-            )),
-            SlotStatus { is_on: false, .. } => None,
-            SlotStatus { exists: false, .. } => Some((
+            ),
+            SlotStatus { is_on: false, .. } => return None,
+            SlotStatus { is_read: false, .. } if undecided > 0 => Self::new(
+                State::Stuck,
+                format!(
+                    "no relay reads the log; {} not published, as far as is known",
+                    text::counted(undecided, "message is", "messages are")
+                ),
+                "outbox relay run, with `log.read = true`; or outbox log drop",
+            ),
+            SlotStatus { exists: false, .. } => Self::new(
+                degraded,
                 "the slot was dropped; the relay that opens the log makes it anew",
-                "outbox relay run, with `log.read = true`",
-            )),
-            SlotStatus { is_lost: true, .. } => Some((
+                RUN,
+            ),
+            SlotStatus { is_lost: true, .. } => Self::new(
+                degraded,
                 "the database has given the slot up; the relay that opens the log makes it anew, and some messages come twice",
-                "outbox relay run, with `log.read = true`",
-            )),
-            SlotStatus { is_read: false, .. } => Some((
+                RUN,
+            ),
+            SlotStatus { is_read: false, .. } => Self::new(
+                degraded,
                 "no relay reads the log: nothing new is published, and the slot keeps the database's disk",
                 "outbox relay run, with `log.read = true`; or outbox log drop",
-            )),
-            _ => None,
-        };
+            ),
+            _ if oldest > BEHIND_AFTER => Self::new(
+                degraded,
+                format!(
+                    "the relay of the log is behind: the oldest message of the log that may not be published is {} s old",
+                    oldest.as_secs()
+                ),
+                "outbox relays; the log of the relay says why",
+            ),
+            SlotStatus { takes_new: false, .. } => Self::new(
+                degraded,
+                "the log is on, and new messages are recorded as pending all the same: somebody changed the default of the column `status`",
+                "outbox log init --yes",
+            ),
+            _ => return None,
+        })
+    }
+}
+
+impl LogRow {
+    fn of(status: SlotStatus) -> Self {
+        let seconds = |span: Duration| (span.as_secs_f64() * 1000.0).round() / 1000.0;
         Self {
-            next: wrong.map(|(what, next)| Next { what, next }),
+            next: Next::of(&status),
             name: status.name,
             is_on: status.is_on,
             exists: status.exists,
@@ -225,6 +377,10 @@ impl LogRow {
             stored: status.stored.map(|position| position.0),
             retained_bytes: status.retained_bytes,
             safe_bytes: status.safe_bytes,
+            behind_bytes: status.behind_bytes,
+            stored_seconds_ago: status.stored_ago.map(seconds),
+            undecided: status.undecided,
+            oldest_undecided_seconds: status.oldest_undecided.map(seconds),
             would: None,
         }
     }
@@ -233,7 +389,7 @@ impl LogRow {
     pub(super) fn line(&self) -> String {
         let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         format!(
-            "log         {}, slot {}{}; keeps {} bytes of the database's disk, given up after {} more",
+            "log         {}, slot {}{}; keeps {} bytes of the database's disk, given up after {} more{}",
             if self.is_on { "on" } else { "off" },
             plain(&self.name),
             match (self.exists, self.is_read) {
@@ -243,6 +399,11 @@ impl LogRow {
             },
             bytes(self.retained_bytes),
             bytes(self.safe_bytes),
+            match (self.undecided, self.oldest_undecided_seconds) {
+                (undecided @ 1.., Some(oldest)) =>
+                    format!("; {undecided} may not be published, the oldest {oldest:.0} s old"),
+                _ => String::new(),
+            },
         )
     }
 }
@@ -256,6 +417,9 @@ impl Print for LogRow {
         Column::new("lost", |row| text::yes(row.is_lost)),
         Column::new("retained_bytes", |row| text::any(row.retained_bytes)),
         Column::new("safe_bytes", |row| text::any(row.safe_bytes)),
+        Column::new("undecided", |row| row.undecided.to_string()),
+        Column::wide("oldest", |row| text::any(row.oldest_undecided_seconds)),
+        Column::wide("behind_bytes", |row| text::any(row.behind_bytes)),
         Column::wide("stored", |row| text::any(row.stored)),
     ];
 
@@ -268,8 +432,8 @@ impl Print for LogRow {
         // Writing to a `String` does not fail.
         if let Some(would) = self.would {
             let _ = write!(text, "{would}");
-        } else if let Some(Next { what, next }) = &self.next {
-            let _ = writeln!(text, "  {what}\n  next: {next}");
+        } else if let Some(Next { what, next, .. }) = &self.next {
+            let _ = writeln!(text, "  {}\n  next: {next}", plain(what));
         }
         Some(text)
     }

@@ -13,6 +13,7 @@ use sea_orm_migration::MigrationTrait;
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
+use super::confirm::ConfirmArguments;
 use super::place::Place;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, say};
@@ -33,6 +34,9 @@ pub struct MigrateCommand {
     /// Make what is missing. Otherwise the command only says what that is.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 /// Tables that belong together.
@@ -105,7 +109,10 @@ impl PartArgument {
 
 impl MigrateCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
+        let place = match self.sql {
+            true => Place::open(&self.place).await?,
+            false => Place::open_to_change(&self.place).await?,
+        };
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
         let db = place.store.connection();
         if self.sql {
@@ -116,7 +123,10 @@ impl MigrateCommand {
             }
             return Ok(Outcome::Well);
         }
-        place.say_where();
+        let missing = |rows: &[MigrationRow]| {
+            let missing = rows.iter().filter(|row| row.state == MigrationState::Missing);
+            missing.count().try_into().unwrap_or(u64::MAX)
+        };
         let mut rows = Vec::new();
         for part in &self.parts {
             part.sql(db.get_database_backend(), &names)?;
@@ -136,6 +146,7 @@ impl MigrateCommand {
         }
         let is_missing = |row: &MigrationRow| row.state == MigrationState::Missing;
         if self.yes && rows.iter().any(is_missing) {
+            self.confirm.check(&place, async { Ok(missing(&rows)) }).await?;
             for part in &self.parts {
                 // Under a lock, so that several programs may do this at once. A crash leaves nothing half made, but on MySQL and MariaDB, where calling
                 // again continues.

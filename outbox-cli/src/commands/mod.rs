@@ -1,17 +1,23 @@
 //! The commands, one module each.
 
 pub mod arguments;
+pub mod audit;
 pub mod change;
+pub mod confirm;
 pub mod consumers;
+pub mod contexts;
 pub mod doctor;
 mod foresee;
 pub mod forget;
+pub mod intent;
 pub mod letters;
 pub mod log;
 pub mod messages;
 pub mod migrate;
+pub mod pause;
 mod place;
 pub mod print;
+pub mod prove;
 pub mod reconcile;
 pub mod relay;
 pub mod relays;
@@ -20,8 +26,11 @@ mod servers;
 mod sessions;
 pub mod status;
 mod stream;
+pub mod tail;
 mod text;
 pub mod timeline;
+#[cfg(feature = "tui")]
+pub mod top;
 pub mod why;
 
 use clap::Subcommand;
@@ -41,8 +50,12 @@ pub enum OutboxCommand {
     Why(why::WhyCommand),
     /// What became of the events of an aggregate: recorded, published, and what each consumer has made of them.
     Timeline(timeline::TimelineCommand),
+    /// Whether what was committed is on the stream, in order, and has had its effects: the ledger of a span.
+    Prove(prove::ProveCommand),
     /// List messages, oldest first.
     List(messages::ListCommand),
+    /// Follow what is recorded and published, until it is interrupted.
+    Tail(tail::TailCommand),
     /// Show a message; with `--payload` its payload, masked.
     Show(messages::ShowCommand),
     /// List aggregates whose messages wait: those that are halted first.
@@ -59,6 +72,12 @@ pub enum OutboxCommand {
     Replay(change::ChangeCommand),
     /// End the back-off of an aggregate. Says what it would do; `--yes` does it.
     Resume(change::ResumeCommand),
+    /// Stop publishing, of everything or of an aggregate type, without a deploy. Says what it would do; `--yes` does it.
+    Pause(pause::PauseCommand),
+    /// End a pause. Says what it would do; `--yes` does it.
+    Unpause(pause::UnpauseCommand),
+    /// List who has changed what and why, the last change first; `show` says what became of one.
+    Audit(audit::AuditCommand),
     /// Count published messages that the stream has lost; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
     /// Delete what the outbox holds of aggregates. Says what it would do, and its price; `--yes` does it.
@@ -74,11 +93,16 @@ pub enum OutboxCommand {
     /// The database's log, for a relay that reads it instead of polling the table.
     #[command(subcommand)]
     Log(log::LogCommand),
+    /// The same as `status` and the lists, live in a terminal. It changes nothing.
+    #[cfg(feature = "tui")]
+    Top(top::TopCommand),
     /// The dashboard, for people with a browser. On this machine only, unless it is given users.
     Serve(serve::ServeCommand),
     /// The relay as a program.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
+    /// The named contexts of a person: which configuration, and whether it is production.
+    Contexts(contexts::ContextsCommand),
     /// Print files to start from.
     #[command(subcommand)]
     Print(print::PrintCommand),
@@ -94,14 +118,16 @@ impl OutboxCommand {
     /// # Cancellation
     ///
     /// Dropping the future of `relay run` asks its relays to stop and does not wait for them. Dropping that of a change leaves the transactions that were
-    /// completed; the outcome of the last one is unknown.
+    /// completed; the outcome of the last one is unknown, and `outbox audit` shows the operation with which it can go on.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         match self {
             Self::Status(command) => command.run().await,
             Self::Doctor(command) => command.run().await,
             Self::Why(command) => command.run().await,
             Self::Timeline(command) => command.run().await,
+            Self::Prove(command) => command.run().await,
             Self::List(command) => command.run().await,
+            Self::Tail(command) => command.run().await,
             Self::Show(command) => command.run().await,
             Self::Blocked(command) => command.run().await,
             Self::Relays(command) => command.run().await,
@@ -110,14 +136,20 @@ impl OutboxCommand {
             Self::Skip(command) => command.run(Change::Skip).await,
             Self::Replay(command) => command.run(Change::Replay).await,
             Self::Resume(command) => command.run().await,
+            Self::Pause(command) => command.run().await,
+            Self::Unpause(command) => command.run().await,
+            Self::Audit(command) => command.run().await,
             Self::Reconcile(command) => command.run().await,
             Self::Forget(command) => command.run().await,
             Self::Migrate(command) => command.run().await,
             Self::DeadLetters(command) => command.run().await,
             Self::Consumers(command) => command.run().await,
             Self::Log(command) => command.run().await,
+            #[cfg(feature = "tui")]
+            Self::Top(command) => command.run().await,
             Self::Serve(command) => command.run().await,
             Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
+            Self::Contexts(command) => command.run(),
             Self::Print(command) => command.run().map(|()| Outcome::Well),
         }
     }

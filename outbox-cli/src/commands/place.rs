@@ -11,10 +11,11 @@ use outbox::nats::async_nats::Client;
 use outbox::sea_orm::{ConnectError, SqlStore};
 use outbox_admin::BrokerCheck;
 use sea_orm::{ConnectOptions, Database};
+use url::Url;
 
 use super::arguments::PlaceArguments;
 use super::{servers, sessions};
-use crate::config::{Config, Environment, Outbox};
+use crate::config::{Config, ConfigError, Contexts, Environment, Outbox};
 use crate::failure::CommandError;
 use crate::output::say;
 
@@ -26,31 +27,58 @@ pub(super) struct Place {
     pub(super) outbox: Outbox,
     pub(super) store: SqlStore,
     pub(super) timeout: Duration,
+    pub(super) context: InContext,
+}
+
+/// Which context a command works in.
+#[derive(Debug, Clone, Default)]
+pub(super) struct InContext {
+    /// Its name, if it is one.
+    pub(super) name: Option<String>,
+    /// Whether it is production.
+    pub(super) production: bool,
+    /// The contexts that there are, if the command line names neither one of them nor a file.
+    unnamed: Vec<String>,
 }
 
 impl Place {
     /// Opens the outbox that the arguments name, or the only one.
     pub(super) async fn open(arguments: &PlaceArguments) -> Result<Self, CommandError> {
-        let mut outboxes = chosen(arguments)?;
+        let (mut outboxes, context) = chosen(arguments)?;
         let (Some(outbox), true) = (outboxes.pop(), outboxes.is_empty()) else {
             return Err(CommandError::configuration(
                 "the file has several outboxes; choose one with `--outbox NAME`",
             ));
         };
-        Self::of(outbox, arguments.timeout).await
+        Self::of(outbox, arguments.timeout, context).await
+    }
+
+    /// Opens the outbox that the arguments name, or the only one, for a command that may change it, and says which one it is. If there are several contexts
+    /// the command line has to name one, or a file: a variable that was set an hour ago is easily forgotten.
+    pub(super) async fn open_to_change(arguments: &PlaceArguments) -> Result<Self, CommandError> {
+        let place = Self::open(arguments).await?;
+        if place.context.unnamed.len() > 1 {
+            let names = place.context.unnamed.join("`, `");
+            return Err(CommandError::configuration(format!(
+                "there are several contexts; say which one with `--context NAME`, out of `{names}`, or name a file with `--config`"
+            )));
+        }
+        place.say_where();
+        Ok(place)
     }
 
     /// Opens the outbox that the arguments name, or all.
     pub(super) async fn open_all(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
         let mut places = Vec::new();
-        for outbox in chosen(arguments)? {
-            places.push(Self::of(outbox, arguments.timeout).await?);
+        let (outboxes, context) = chosen(arguments)?;
+        for outbox in outboxes {
+            places.push(Self::of(outbox, arguments.timeout, context.clone()).await?);
         }
         Ok(places)
     }
 
-    async fn of(outbox: Outbox, timeout: Duration) -> Result<Self, CommandError> {
-        Self::connect(outbox, timeout, |options| {
+    async fn of(outbox: Outbox, timeout: Duration, context: InContext) -> Result<Self, CommandError> {
+        Self::connect(outbox, timeout, context, |options| {
             options.max_connections(1);
         })
         .await
@@ -59,7 +87,7 @@ impl Place {
     /// The same outbox over sessions that cannot write, and whose statements end by themselves. They are opened when they are needed.
     pub(super) async fn reading(&self, sessions: u32) -> Result<Self, CommandError> {
         let timeout = self.timeout;
-        Self::connect(self.outbox.clone(), timeout, |options| {
+        Self::connect(self.outbox.clone(), timeout, self.context.clone(), |options| {
             options.max_connections(sessions);
             sessions::cannot_write(options, timeout);
         })
@@ -69,6 +97,7 @@ impl Place {
     async fn connect(
         outbox: Outbox,
         timeout: Duration,
+        context: InContext,
         set: impl FnOnce(&mut ConnectOptions),
     ) -> Result<Self, CommandError> {
         let mut options = ConnectOptions::new(outbox.database_url.expose());
@@ -91,6 +120,7 @@ impl Place {
             outbox,
             store,
             timeout,
+            context,
         })
     }
 
@@ -163,8 +193,8 @@ impl Place {
         }
     }
 
-    /// Says to people which outbox a command changes.
-    pub(super) fn say_where(&self) {
+    /// Says to people which outbox a command changes, without the login of its database.
+    fn say_where(&self) {
         let section = &self.outbox.section;
         let scheme = self
             .outbox
@@ -174,8 +204,15 @@ impl Place {
             .next()
             .unwrap_or_default();
         let schema = section.schema.as_ref().map(|schema| format!("{schema}."));
+        let context = match (&self.context.name, self.context.production) {
+            (Some(name), true) => format!("context `{name}` (production), "),
+            (Some(name), false) => format!("context `{name}`, "),
+            (None, _) => String::new(),
+        };
+        let at = without_login(self.outbox.database_url.expose());
+        let at = at.map(|at| format!(" {at}")).unwrap_or_default();
         say(&format!(
-            "outbox `{}`: {scheme}, table {}{}outbox_messages -> stream {}",
+            "{context}outbox `{}`: {scheme}{at}, table {}{}outbox_messages -> stream {}",
             self.outbox.name(),
             schema.unwrap_or_default(),
             section.prefix,
@@ -194,12 +231,50 @@ impl Place {
     }
 }
 
+/// Host and database of an address, without user, password and options. `None` of an address of another form, and of a file.
+fn without_login(address: &str) -> Option<String> {
+    let address = Url::parse(address).ok()?;
+    let host = address.host_str()?;
+    let port = address.port().map(|port| format!(":{port}"));
+    (address.scheme() != "sqlite").then(|| format!("{host}{}{}", port.unwrap_or_default(), address.path()))
+}
+
+/// The configuration that the command line or the environment names.
+pub(super) fn configured(arguments: &PlaceArguments) -> Result<(Config, InContext), ConfigError> {
+    let environment = Environment::of_process();
+    if arguments.config.is_some() {
+        let config = Config::load(arguments.config.as_deref(), &environment)?;
+        return Ok((config, InContext::default()));
+    }
+    let contexts = Contexts::load(&environment)?;
+    let unnamed = match arguments.context {
+        Some(_) => Vec::new(),
+        None => contexts.contexts.keys().cloned().collect(),
+    };
+    let of_environment = || environment.get("OUTBOX_CONTEXT").map(str::to_owned);
+    let Some(name) = arguments.context.clone().or_else(of_environment) else {
+        let config = Config::load(None, &environment)?;
+        let context = InContext {
+            unnamed,
+            ..InContext::default()
+        };
+        return Ok((config, context));
+    };
+    let context = contexts.get(&name)?;
+    let config = context.load(&environment)?;
+    let context = InContext {
+        production: context.production,
+        name: Some(name),
+        unnamed,
+    };
+    Ok((config, context))
+}
+
 /// The outboxes of the configuration, or the one that is named.
-fn chosen(arguments: &PlaceArguments) -> Result<Vec<Outbox>, CommandError> {
-    let config = Config::load(arguments.config.as_deref(), &Environment::of_process())
-        .map_err(CommandError::configuration)?;
+fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, InContext), CommandError> {
+    let (config, context) = configured(arguments).map_err(CommandError::configuration)?;
     let Some(name) = &arguments.outbox else {
-        return Ok(config.outboxes);
+        return Ok((config.outboxes, context));
     };
     let names: Vec<String> = config
         .outboxes
@@ -218,14 +293,22 @@ fn chosen(arguments: &PlaceArguments) -> Result<Vec<Outbox>, CommandError> {
             name.escape_debug()
         )));
     }
-    Ok(named)
+    Ok((named, context))
 }
 
 /// The three databases say in these words that a table is missing.
 fn with_advice(error: &str) -> String {
+    if error.contains("run `outbox migrate`") {
+        return error.to_owned();
+    }
     let is_missing = ["does not exist", "doesn't exist", "no such table"]
         .iter()
         .any(|words| error.contains(words));
+    if is_missing && error.contains("inbox_operations") {
+        return format!(
+            "{error}; make the table, without which no change is made: outbox migrate --tables inbox --yes"
+        );
+    }
     if is_missing && error.contains("inbox_") {
         return format!(
             "{error}; the tables of inboxes are in the databases of their services: give the file an outbox with that database, `schema` and `prefix`"
@@ -233,8 +316,49 @@ fn with_advice(error: &str) -> String {
     }
     if is_missing {
         return format!(
-            "{error}; correct `schema` and `prefix`, or let the relay make the tables with `migrate = true`"
+            "{}; next: `outbox migrate` says which tables are there, and makes them; or correct `schema` and `prefix`",
+            without_line(error)
         );
     }
     error.to_owned()
+}
+
+/// Without the line of PostgreSQL's own source that some texts end with: it helps nobody.
+fn without_line(error: &str) -> &str {
+    match error.rsplit_once(" at line ") {
+        Some((before, line)) if line.bytes().all(|byte| byte.is_ascii_digit()) => before,
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_user_password_or_option_of_an_address_is_said() {
+        let said = |address| without_login(address);
+        assert_eq!(
+            said("postgres://ada:s%40cret@pg-1:5433/shop?password=s"),
+            Some("pg-1:5433/shop".to_owned())
+        );
+        assert_eq!(said("mysql://ada@db/shop"), Some("db/shop".to_owned()));
+        for none in [
+            "postgres:///shop?host=/run&password=s",
+            "sqlite://shop.db?mode=rw",
+            "s@cret",
+        ] {
+            assert_eq!(said(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_missing_table_names_the_command_that_makes_it() {
+        let said = with_advice("relation \"outbox_messages\" does not exist at line 1392");
+        assert!(
+            said.starts_with("relation \"outbox_messages\" does not exist; next: `outbox migrate`"),
+            "{said}"
+        );
+        assert_eq!(with_advice("no answer at line 3"), "no answer at line 3");
+    }
 }

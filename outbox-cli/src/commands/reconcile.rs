@@ -6,13 +6,17 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use outbox::core::relay::reconcile::{self, Reconciled, Span};
+use outbox::core::relay::reconcile::{self, ReconcileError, Reconciled, Span};
+use outbox::core::{Operation, OperationId, OperationKind, OperationScope, OutboxAudit as _, Selection};
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::arguments::{PlaceArguments, parse_duration, parse_time};
+use super::change::say_operation;
+use super::confirm::ConfirmArguments;
+use super::intent::IntentArguments;
 use super::place::Place;
-use super::text;
+use super::{log, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, say};
 
@@ -34,9 +38,15 @@ pub struct ReconcileCommand {
     /// that begins earlier is refused. `forever` if all consumers keep sequences.
     #[arg(long, value_name = "DURATION", default_value = "15d", value_parser = parse_memory)]
     pub consumers_remember: Duration,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Publish what is missing. Otherwise the command only counts.
     #[arg(long)]
     pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 fn parse_memory(text: &str) -> Result<Duration, String> {
@@ -57,10 +67,25 @@ impl ReconcileCommand {
                 "the span is empty: `--since` is not before `--until`, which is ten minutes ago if it is not given",
             ));
         }
-        let place = Place::open(&self.place).await?;
-        place.say_where();
+        let place = Place::open_to_change(&self.place).await?;
         let publisher = place.publisher().await.map_err(CommandError::Failed)?;
+        let mut operation = None;
         let found = if self.yes {
+            let count = async {
+                let missing = reconcile::missing(&place.store, &publisher, span);
+                Ok(place.carry_out(missing).await?.missing)
+            };
+            self.confirm.check(&place, count).await?;
+            // Its effects are on the stream, which no transaction reaches. A crash leaves the operation without an end.
+            let scope = Selection::all()
+                .recorded_from(span.from)
+                .recorded_until(span.until);
+            let begun = Operation::new(
+                OperationKind::Reconcile,
+                OperationScope::messages(scope),
+                self.intent.intent(),
+            );
+            place.ask(place.store.write_down(&begun)).await?;
             // Ended here, the messages that the broker has confirmed stay published. Running it again finds the rest.
             let work = reconcile::reconcile(
                 &place.store,
@@ -69,14 +94,24 @@ impl ReconcileCommand {
                 span,
                 self.consumers_remember,
             );
-            place.carry_out(work).await?
+            let found = work.await;
+            if matches!(found, Err(ReconcileError::Forgotten { .. })) {
+                // It was refused, and has done nothing.
+                place.ask(place.store.finish(begun.id, 0)).await?;
+            }
+            let found = place.carry_out(std::future::ready(found)).await?;
+            place.ask(place.store.finish(begun.id, found.published)).await?;
+            operation = Some(begun.id);
+            found
         } else {
             place
                 .carry_out(reconcile::missing(&place.store, &publisher, span))
                 .await?
         };
-        let report = Reconciliation::of(found, span, self.yes);
+        let left_out = log::logged_between(&place, span.from, span.until).await?;
+        let report = Reconciliation::of(found, span, operation, left_out);
         output::one(self.place.output, &report)?;
+        say_operation(operation);
         Ok(report.outcome())
     }
 }
@@ -96,22 +131,34 @@ struct Reconciliation {
     published: u64,
     /// Of those that were missing, messages that the stream dropped as copies.
     dropped: u64,
+    /// The operation, if something was published.
+    operation: Option<String>,
+    /// Messages of the span that are the log's, and were not looked for; counted up to 1,000,000.
+    left_out: u64,
 }
 
 impl Reconciliation {
-    fn of(found: Reconciled, span: Span, applied: bool) -> Self {
+    fn of(found: Reconciled, span: Span, operation: Option<OperationId>, left_out: u64) -> Self {
         Self {
             since: text::time(span.from),
             until: text::time(span.until),
             compared: found.compared,
             missing: found.missing,
-            applied,
+            applied: operation.is_some(),
             published: found.published,
             dropped: found.dropped,
+            operation: operation.map(|id| id.to_string()),
+            left_out,
         }
     }
 
     fn outcome(&self) -> Outcome {
+        if self.left_out > 0 {
+            say("logged messages are not looked for; `outbox log drop` makes published ones of them");
+        }
+        if self.compared == 0 && self.left_out > 0 {
+            return Outcome::NothingMatched;
+        }
         if self.compared == 0 {
             say("the outbox keeps no published message of this span; it may be older than `retention`");
             return Outcome::NothingMatched;
@@ -139,6 +186,7 @@ impl Print for Reconciliation {
         Column::new("applied", |report| text::yes(report.applied)),
         Column::new("published", |report| report.published.to_string()),
         Column::new("dropped", |report| report.dropped.to_string()),
+        Column::new("left_out", |report| report.left_out.to_string()),
     ];
 
     fn name(&self) -> String {
@@ -153,6 +201,14 @@ impl Print for Reconciliation {
             self.until,
             self.missing
         );
+        if self.left_out > 0 {
+            // Writing to a `String` does not fail.
+            let _ = writeln!(
+                text,
+                "{} not looked for",
+                text::counted(self.left_out, "logged message was", "logged messages were")
+            );
+        }
         if self.applied && self.missing > 0 {
             // Writing to a `String` does not fail.
             let _ = writeln!(

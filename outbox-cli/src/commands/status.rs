@@ -1,6 +1,7 @@
 //! `outbox status`: how each outbox of the file stands, and the next command for what is wrong.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use clap::Args;
 use outbox_admin::{Forecast, State, Status};
@@ -45,10 +46,11 @@ impl StatusCommand {
             };
             let log = log::of_status(&place).await;
             if let Some(next) = log.as_ref().and_then(|log| log.next.as_ref()) {
-                status.add(State::Degraded, next.what, next.next);
+                status.add(next.state, next.what.as_str(), next.next);
             }
             let forecast = foresee::foresee(&place, self.forecast).await?;
             rows.push(StatusRow {
+                alerts: alerts(&status),
                 outbox: place.outbox.name().to_owned(),
                 stream: place.outbox.section.stream.name.clone(),
                 status,
@@ -65,6 +67,11 @@ impl StatusCommand {
     }
 }
 
+/// The first line: which outbox, and how it stands.
+pub(super) fn sentence(outbox: &str, stream: &str, state: State) -> String {
+    format!("{outbox} -> {stream}: {}", state.as_str())
+}
+
 #[derive(Debug, Serialize)]
 struct StatusRow {
     outbox: String,
@@ -75,6 +82,26 @@ struct StatusRow {
     log: Option<LogRow>,
     /// `null` unless it was asked for.
     forecast: Option<Forecast>,
+    /// The alerts of `outbox print alerts` that fire if it stays like this, as far as one look can tell.
+    alerts: Vec<&'static str>,
+}
+
+/// The alerts whose conditions are met now, of those that look at a value of this moment and not at a rate.
+fn alerts(status: &Status) -> Vec<&'static str> {
+    let (backlog, relays, partitions) = (&status.backlog, &status.relays, &status.partitions);
+    let is_late = backlog
+        .oldest_pending
+        .is_some_and(|age| age > Duration::from_secs(60));
+    let met = [
+        ("OutboxMessagesAreLate", is_late),
+        ("OutboxDeadLetters", backlog.dead_letters > 0),
+        ("OutboxAggregatesHalted", backlog.halted_aggregates > 0),
+        ("OutboxPartitionsWithoutRelay", partitions.owned < partitions.all),
+        ("OutboxRelayIsAiling", relays.ailing > 0),
+    ];
+    met.into_iter()
+        .filter_map(|(alert, is_met)| is_met.then_some(alert))
+        .collect()
 }
 
 impl Print for StatusRow {
@@ -111,7 +138,8 @@ impl Print for StatusRow {
             partitions,
             ..
         } = &self.status;
-        let mut text = format!("{} -> {}: {}\n", self.outbox, self.stream, state.as_str());
+        let mut text = sentence(&self.outbox, &self.stream, *state);
+        text.push('\n');
         // Writing to a `String` does not fail.
         for reason in reasons {
             let _ = writeln!(text, "  {:<8}  {}", reason.state.as_str(), plain(&reason.what));
@@ -148,6 +176,60 @@ impl Print for StatusRow {
         if let Some(forecast) = &self.forecast {
             text.push_str(&foresee::lines(forecast));
         }
+        if !self.alerts.is_empty() {
+            let _ = writeln!(
+                text,
+                "alerts      if it stays like this: {}",
+                self.alerts.join(", ")
+            );
+        }
         Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox::core::testing::MemoryStore;
+    use outbox_admin::BrokerCheck;
+
+    use super::*;
+
+    const RULES: &str = include_str!("../../../docs/monitoring/alerts.yml");
+
+    /// The condition of a rule.
+    fn condition(alert: &str) -> &'static str {
+        let (_, rule) = RULES.split_once(&format!("- alert: {alert}\n")).unwrap();
+        rule.lines()
+            .next()
+            .unwrap()
+            .trim()
+            .strip_prefix("expr: ")
+            .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_alerts_that_would_fire_are_those_of_the_rules() {
+        let mut status = outbox_admin::status(&MemoryStore::new(), &BrokerCheck::NotAsked)
+            .await
+            .unwrap();
+        assert_eq!(alerts(&status), ["OutboxPartitionsWithoutRelay"]);
+        status.partitions.owned = status.partitions.all;
+        assert!(alerts(&status).is_empty());
+        status.backlog.oldest_pending = Some(Duration::from_secs(61));
+        status.backlog.dead_letters = 1;
+        status.backlog.halted_aggregates = 1;
+        status.partitions.owned -= 1;
+        status.relays.ailing = 1;
+        let conditions = alerts(&status).into_iter().map(condition);
+        assert_eq!(
+            conditions.collect::<Vec<_>>(),
+            [
+                "max by (job) (outbox_oldest_pending_age_seconds) > 60",
+                "max by (job) (outbox_dead_letters) > 0",
+                "max by (job) (outbox_halted_aggregates) > 0",
+                "sum by (job) (outbox_leases_owned) < 64",
+                "max by (job) (outbox_relays_ailing) > 0",
+            ]
+        );
     }
 }

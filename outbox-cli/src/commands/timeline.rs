@@ -60,19 +60,9 @@ impl TimelineCommand {
             .iter()
             .any(|event| event.stream_sequence.is_some())
         {
-            match place.client().await {
-                Ok(client) => {
-                    let everywhere = PlaceArguments {
-                        outbox: None,
-                        ..self.place.clone()
-                    };
-                    let places = Place::open_all(&everywhere).await?;
-                    let view = inboxes(&place, &places, client, &timeline.event_ids()).await;
-                    timeline.join(&view.rows, &view.floors);
-                    timeline.unseen.extend(view.unseen);
-                }
-                Err(error) => timeline.unseen.push(format!("consumers of the stream: {error}")),
-            }
+            let view = read_inboxes(&place, &self.place, &timeline.event_ids()).await?;
+            timeline.join(&view.rows, &view.floors);
+            timeline.unseen.extend(view.unseen);
             place.ask(follow_ups(&place.store, &mut timeline)).await?;
         }
         output::one(self.place.output, &timeline)?;
@@ -124,6 +114,29 @@ pub(super) async fn inboxes(
         }
     }
     view
+}
+
+/// As [`inboxes`], in the databases of all outboxes of the configuration.
+pub(super) async fn read_inboxes(
+    place: &Place,
+    arguments: &PlaceArguments,
+    events: &[EventId],
+) -> Result<InboxView, CommandError> {
+    let client = match place.client().await {
+        Ok(client) => client,
+        Err(error) => {
+            return Ok(InboxView {
+                unseen: vec![format!("consumers of the stream: {error}")],
+                ..InboxView::default()
+            });
+        }
+    };
+    let everywhere = PlaceArguments {
+        outbox: None,
+        ..arguments.clone()
+    };
+    let places = Place::open_all(&everywhere).await?;
+    Ok(inboxes(place, &places, client, events).await)
 }
 
 /// The durable consumers of the stream, each with the stream sequence up to which it has acknowledged everything.

@@ -27,21 +27,7 @@ pub struct WhyCommand {
 impl WhyCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        // NATS is connected to only if a published message is to be looked for.
-        let locate = async |message: &Message| {
-            let publisher = place.publisher().await.map_err(|error| error.to_string())?;
-            publisher.locate(message).await.map_err(|error| describe(&error))
-        };
-        let explanation = match &self.subject {
-            Subject::Message(id) => {
-                let why = outbox_admin::why_message(&place.store, locate, *id);
-                place.ask(why).await?
-            }
-            Subject::Aggregate(aggregate) => {
-                let why = outbox_admin::why_aggregate(&place.store, locate, aggregate);
-                place.ask(why).await?
-            }
-        };
+        let explanation = explain(&place, &self.subject).await?;
         output::one(self.place.output, &explanation)?;
         let is_absent = |finding: &Finding| finding.cause == Cause::NotRecorded;
         Ok(if explanation.findings.iter().all(is_absent) {
@@ -49,6 +35,25 @@ impl WhyCommand {
         } else {
             explanation.state.into()
         })
+    }
+}
+
+/// Why a message, or the events of an aggregate, do not arrive.
+pub(super) async fn explain(place: &Place, subject: &Subject) -> Result<Explanation, CommandError> {
+    // NATS is connected to only if a published message is to be looked for.
+    let locate = async |message: &Message| {
+        let publisher = place.publisher().await.map_err(|error| error.to_string())?;
+        publisher.locate(message).await.map_err(|error| describe(&error))
+    };
+    match subject {
+        Subject::Message(id) => {
+            let why = outbox_admin::why_message(&place.store, locate, *id);
+            place.ask(why).await
+        }
+        Subject::Aggregate(aggregate) => {
+            let why = outbox_admin::why_aggregate(&place.store, locate, aggregate);
+            place.ask(why).await
+        }
     }
 }
 

@@ -76,17 +76,22 @@ impl File {
     ///
     /// [`ConfigError::Malformed`] with the line and the reason. It does not show the line, which may hold a password.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| {
-            let line = error
-                .span()
-                .and_then(|span| text.get(..span.start))
-                .map(|before| before.matches('\n').count() + 1);
-            ConfigError::Malformed {
-                place: line.map_or_else(|| name.to_owned(), |line| format!("{name}, line {line}")),
-                reason: without_secrets(error.message()),
-            }
-        })
+        parse(name, text)
     }
+}
+
+/// Reads a file of any kind. The error shows no line, which may hold a password.
+pub(super) fn parse<T: serde::de::DeserializeOwned>(name: &str, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| {
+        let line = error
+            .span()
+            .and_then(|span| text.get(..span.start))
+            .map(|before| before.matches('\n').count() + 1);
+        ConfigError::Malformed {
+            place: line.map_or_else(|| name.to_owned(), |line| format!("{name}, line {line}")),
+            reason: without_secrets(error.message()),
+        }
+    })
 }
 
 /// The text of an error may quote a value of a wrong type, and an address may hold a password.

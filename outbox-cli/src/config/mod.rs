@@ -2,6 +2,7 @@
 //!
 //! Invariants: an unknown key is an error, never ignored. What holds a secret is a [`Secret`], which no text shows, and no error shows the text of a line.
 
+mod contexts;
 pub(crate) mod duration;
 mod environment;
 mod file;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 pub use self::outbox::{
     EventSection, LogRelaySection, Outbox, OutboxSection, PoisonSection, RelaySection, Secret, StreamSection,
 };
+pub use contexts::{Context, Contexts};
 pub use environment::Environment;
 pub use file::{File, HttpSection, LogFormat, LogSection};
 

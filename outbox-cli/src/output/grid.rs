@@ -40,11 +40,7 @@ pub(super) fn table<T>(columns: &[Column<T>], things: &[T], wide: bool) -> Strin
     let header = columns.iter().map(|column| column.name.to_uppercase()).collect();
     let mut rows: Vec<Vec<String>> = vec![header];
     for thing in things {
-        let cell = |column: &&Column<T>| match plain(&(column.text)(thing)) {
-            text if text.is_empty() => "-".to_owned(),
-            text => text,
-        };
-        rows.push(columns.iter().map(cell).collect());
+        rows.push(columns.iter().map(|column| cell(column, thing)).collect());
     }
     let width = |index: usize| {
         rows.iter()
@@ -55,15 +51,66 @@ pub(super) fn table<T>(columns: &[Column<T>], things: &[T], wide: bool) -> Strin
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let mut text = String::new();
     for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            // Writing to a `String` does not fail.
-            let _ = write!(line, "{cell:<width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
+        line(&mut text, row, &widths);
     }
     text
+}
+
+/// A table whose rows come one by one: a column grows with the widest cell so far.
+pub(super) struct Growing<T: 'static> {
+    columns: Vec<&'static Column<T>>,
+    widths: Vec<usize>,
+    has_header: bool,
+}
+
+impl<T: 'static> Growing<T> {
+    pub(super) fn new(columns: &'static [Column<T>], wide: bool) -> Self {
+        let columns: Vec<_> = columns.iter().filter(|column| wide || !column.is_wide).collect();
+        Self {
+            widths: vec![0; columns.len()],
+            columns,
+            has_header: false,
+        }
+    }
+
+    /// The line of a row, below the header if it is the first.
+    pub(super) fn row(&mut self, thing: &T) -> String {
+        let cells: Vec<String> = self.columns.iter().map(|column| cell(column, thing)).collect();
+        let header: Vec<String> = self
+            .columns
+            .iter()
+            .map(|column| column.name.to_uppercase())
+            .collect();
+        for (width, (cell, name)) in self.widths.iter_mut().zip(cells.iter().zip(&header)) {
+            *width = (*width).max(cell.chars().count()).max(name.len());
+        }
+        let mut text = String::new();
+        if !self.has_header {
+            line(&mut text, &header, &self.widths);
+            self.has_header = true;
+        }
+        line(&mut text, &cells, &self.widths);
+        text
+    }
+}
+
+/// What a table shows of a thing in a column.
+fn cell<T>(column: &Column<T>, thing: &T) -> String {
+    match plain(&(column.text)(thing)) {
+        text if text.is_empty() => "-".to_owned(),
+        text => text,
+    }
+}
+
+/// A line of cells.
+fn line(text: &mut String, cells: &[String], widths: &[usize]) {
+    let mut line = String::new();
+    for (cell, width) in cells.iter().zip(widths) {
+        // Writing to a `String` does not fail.
+        let _ = write!(line, "{cell:<width$}  ");
+    }
+    text.push_str(line.trim_end());
+    text.push('\n');
 }
 
 /// All columns as comma-separated values.
@@ -96,6 +143,14 @@ mod tests {
             "ID      ERROR\na       -\nlonger  x\n"
         );
         assert_eq!(table(COLUMNS, &things, false), "ID\na\nlonger\n");
+    }
+
+    #[test]
+    fn a_table_whose_rows_come_one_by_one_has_one_header_and_grows() {
+        let mut table = Growing::new(COLUMNS, true);
+        assert_eq!(table.row(&("a", "x")), "ID  ERROR\na   x\n");
+        assert_eq!(table.row(&("longer", "y")), "longer  y\n");
+        assert_eq!(table.row(&("a", "")), "a       -\n");
     }
 
     #[test]

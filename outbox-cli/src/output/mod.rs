@@ -121,6 +121,43 @@ pub(crate) fn write(text: &str) -> Result<(), CommandError> {
     }
 }
 
+/// Prints things as they come, in any form but an array.
+pub(crate) struct Stream<T: Print> {
+    format: Format,
+    columns: grid::Growing<T>,
+    has_header: bool,
+}
+
+impl<T: Print> Stream<T> {
+    pub(crate) fn new(format: Format) -> Self {
+        Self {
+            format,
+            columns: grid::Growing::new(T::COLUMNS, format == Format::Wide),
+            has_header: false,
+        }
+    }
+
+    /// Prints one. Whether somebody still reads.
+    pub(crate) fn push(&mut self, thing: &T) -> Result<bool, CommandError> {
+        let mut text = match self.format {
+            Format::Table | Format::Wide => self.columns.row(thing),
+            format => render(format, std::slice::from_ref(thing))?,
+        };
+        if self.format == Format::Csv && self.has_header {
+            text = text
+                .split_once('\n')
+                .map(|(_, rows)| rows.to_owned())
+                .unwrap_or_default();
+        }
+        self.has_header = true;
+        let mut out = std::io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+            written => written.map(|()| true).map_err(CommandError::failed),
+        }
+    }
+}
+
 /// Says something to people.
 pub(crate) fn say(words: &str) {
     // Nobody can be told that nobody listens.

@@ -3,12 +3,14 @@
 use clap::Parser;
 use outbox_admin::Cause;
 use outbox_admin::doctor::Check;
-use outbox_cli::config::{Config, Environment, File};
+use outbox_cli::config::{Config, Contexts, Environment, File};
 use outbox_cli::{Outcome, Program};
 
 const RELAY: &str = include_str!("../../../docs/guide/12-relay-program.md");
 const COMMANDS: &str = include_str!("../../../docs/guide/14-command-line.md");
-const DASHBOARD: &str = include_str!("../../../docs/guide/16-dashboard.md");
+const DASHBOARD: &str = include_str!("../../../docs/guide/18-dashboard.md");
+
+const TO_PRODUCTION: &str = include_str!("../../../docs/guide/17-to-production.md");
 
 /// The fenced blocks of a language.
 fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
@@ -24,8 +26,9 @@ fn their_files_are_configurations() {
         ("NATS_URL", "nats://nats"),
     ];
     let environment: Environment = servers.into_iter().collect();
-    for (page, count) in [(RELAY, 3), (COMMANDS, 1)] {
-        let blocks = blocks(page, "toml");
+    for (page, count) in [(RELAY, 3), (COMMANDS, 1), (TO_PRODUCTION, 1)] {
+        let mut blocks = blocks(page, "toml");
+        blocks.retain(|block| !block.starts_with("[context."));
         assert_eq!(blocks.len(), count);
         for block in blocks {
             Config::new(File::parse("page", block).unwrap(), &environment).unwrap();
@@ -34,8 +37,23 @@ fn their_files_are_configurations() {
 }
 
 #[test]
+fn its_contexts_are_contexts() {
+    let all = blocks(COMMANDS, "toml");
+    let block = all.iter().find(|block| block.starts_with("[context.")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("contexts.toml");
+    std::fs::write(&file, block).unwrap();
+    let environment: Environment = [("OUTBOX_CONTEXTS", file.to_str().unwrap())]
+        .into_iter()
+        .collect();
+    let contexts = Contexts::load(&environment).unwrap();
+    assert!(contexts.get("prod").unwrap().production);
+    assert!(!contexts.get("dev").unwrap().production);
+}
+
+#[test]
 fn their_commands_exist() {
-    for (page, expected) in [(RELAY, 6), (COMMANDS, 43), (DASHBOARD, 5)] {
+    for (page, expected) in [(RELAY, 6), (COMMANDS, 53), (DASHBOARD, 5), (TO_PRODUCTION, 18)] {
         let lines = blocks(page, "sh").into_iter().flat_map(str::lines);
         let mut count = 0;
         for command in lines.filter(|line| line.starts_with("outbox ")) {

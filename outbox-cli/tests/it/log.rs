@@ -2,9 +2,11 @@
 #![cfg(unix)]
 
 use outbox::core::testing::eventually;
+use outbox_admin::rights::Role;
 use serde_json::Value;
 
 use crate::operate::answer::{Answer, run};
+use crate::operate::rights::Login;
 use crate::place::{Kind, Place, Program};
 
 /// The outbox of a place, whose relay reads the log.
@@ -62,7 +64,7 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
         "{preview:?}"
     );
     assert!(preview.said.contains("nothing was changed"), "{preview:?}");
-    let off = ask(&["log", "status", "-o", "json"]).expect(0).json();
+    let off = ask(&["log", "status", "-o", "json"]).expect(3).json();
     assert_eq!(
         (&off["is_on"], &off["exists"]),
         (&Value::Bool(false), &Value::Bool(false))
@@ -177,6 +179,161 @@ async fn a_user_without_the_right_to_replicate_and_a_second_name_are_refused_bef
     assert!(status.out.contains("no relay reads the log"), "{status:?}");
     ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
     place.execute(&format!("DROP ROLE {}_user", place.name)).await;
+    place.close().await;
+}
+
+/// The relay reads, publishes, adopts what is delayed, and stores its position under the printed rights; and a viewer sees how it stands.
+#[tokio::test]
+async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
+    let Some(place) = Place::open(Kind::Logical).await else {
+        return;
+    };
+    let mut owner = start(&place, &place.outbox("shop"));
+    owner.until_ready().await;
+    owner.terminate();
+    owner.end().await;
+    let config = reading(&place, &place.name);
+    ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+    let file = config.replace("migrate = true\nwriters = true\n", "");
+    let start_as = |url: &str| Program::start(&file, &[("DATABASE_URL", url), ("NATS_URL", &place.nats)]);
+
+    let polling = Login::new(Kind::Logical, &place, &[Role::Relay]).await;
+    let mut refused = start_as(&polling.url);
+    eventually("the refusal of the table of the log", async || {
+        refused.log().contains("permission denied for table outbox_log")
+    })
+    .await;
+    refused.terminate();
+    refused.end().await;
+
+    let relay = Login::new(Kind::Logical, &place, &[Role::LogRelay]).await;
+    let mut program = start_as(&relay.url);
+    program.until_ready().await;
+    until_it_reads(&program).await;
+    place.record(3).await;
+    until_on_stream(&place, 3).await;
+    place
+        .execute("SELECT outbox_record('order', 'later', 'placed', '{}', available_at => clock_timestamp() + interval '1 hour')")
+        .await;
+    eventually("the adoption of a delayed message", async || {
+        place.count("outbox_messages", "status IN (0, 3)").await == 1
+    })
+    .await;
+    eventually("a position that is stored", async || {
+        place
+            .count(
+                "outbox_log",
+                "stored_at > now() - interval '1 minute' AND reading > 0",
+            )
+            .await
+            == 1
+    })
+    .await;
+
+    let viewer = Login::with(Kind::Logical, &place, &[Role::Viewer], &["--log"]).await;
+    let seen = [("DATABASE_URL", &*viewer.url), ("DATABASE_LOG_URL", &*place.url)];
+    let status = ask(&place, &config, &["log", "status"], &seen).expect(0);
+    assert!(status.out.contains("read by a relay"), "{status:?}");
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+    ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+    for login in [polling, relay, viewer] {
+        login.close(Kind::Logical, &place).await;
+    }
+    place.close().await;
+}
+
+/// "off" was the answer, as if all were well.
+#[tokio::test]
+async fn the_status_of_a_log_that_cannot_be_or_has_another_name_is_not_well() {
+    let Some(place) = Place::open(Kind::Logical).await else {
+        return;
+    };
+    let config = reading(&place, &place.name);
+    let missing = ask(&place, &config, &["log", "status"], &[]).expect(3);
+    assert!(missing.out.contains("run the migration first"), "{missing:?}");
+    let mut program = start(&place, &place.outbox("shop"));
+    program.until_ready().await;
+    program.terminate();
+    program.end().await;
+    let wanted = ask(&place, &config, &["log", "status"], &[]).expect(3);
+    assert!(wanted.out.contains("next: outbox log init"), "{wanted:?}");
+    ask(&place, &place.outbox("shop"), &["log", "status"], &[]).expect(0);
+    ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+    let other = reading(&place, &format!("{}b", place.name));
+    let other = ask(&place, &other, &["log", "status"], &[]).expect(3);
+    assert!(other.out.contains("which is called"), "{other:?}");
+    ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+    place.close().await;
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    let config = reading(&place, &place.name);
+    let replica = ask(&place, &config, &["log", "status"], &[]).expect(3);
+    assert!(replica.out.contains("wal_level is replica"), "{replica:?}");
+    place.close().await;
+}
+
+/// Nothing was published, and the table had nothing pending, so it was well or only degraded.
+#[tokio::test]
+async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stuck() {
+    let Some(place) = Place::open(Kind::Logical).await else {
+        return;
+    };
+    let mut program = start(&place, &place.outbox("shop"));
+    program.until_ready().await;
+    program.terminate();
+    program.end().await;
+    let config = reading(&place, &place.name);
+    ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+    place.record(3).await;
+    let status = ask(&place, &config, &["status"], &[]).expect(4);
+    assert!(status.out.contains("3 messages are not published"), "{status:?}");
+    let json = ask(&place, &config, &["log", "status", "-o", "json"], &[])
+        .expect(4)
+        .json();
+    assert_eq!(json["undecided"], 3);
+    assert!(json["oldest_undecided_seconds"].is_f64(), "{json}");
+    assert!(
+        json["behind_bytes"].as_u64().is_some_and(|bytes| bytes > 0),
+        "{json}"
+    );
+
+    let seen = |findings: &Value| -> Vec<String> {
+        let findings = findings[0]["findings"].as_array().unwrap().iter();
+        let of_log = findings.filter(|finding| finding["check"] == "log");
+        of_log
+            .map(|finding| finding["seen"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let doctor = seen(
+        &ask(&place, &config, &["doctor", "-o", "json"], &[])
+            .expect(4)
+            .json(),
+    );
+    assert!(doctor[0].contains("no relay reads the log"), "{doctor:?}");
+    assert!(doctor[1].contains("max_slot_wal_keep_size is -1"), "{doctor:?}");
+    let publication = format!(
+        "ALTER PUBLICATION {}_log SET TABLE outbox_messages (id)",
+        place.name
+    );
+    place.execute(&publication).await;
+    let doctor = seen(
+        &ask(&place, &config, &["doctor", "-o", "json"], &[])
+            .expect(4)
+            .json(),
+    );
+    assert!(doctor[1].contains("does not publish the inserts"), "{doctor:?}");
+    place.execute(&publication.replace(" (id)", "")).await;
+
+    // Somebody restores the table alone.
+    place
+        .execute("ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0")
+        .await;
+    ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+    place.record(1).await;
+    assert_eq!(place.count("outbox_messages", "status = 4").await, 4);
+    ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
     place.close().await;
 }
 

@@ -42,8 +42,9 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use crate::message::{Aggregate, MessageId};
-use crate::store::{FetchedRow, PurgeRequest, Purged, StoreError};
+use crate::store::{FetchedRow, Pause, PurgeRequest, Purged, StoreError};
 
+pub use crate::store::LEFT_TO_LOG;
 pub use relay::{LogHealthCheck, LogRelay};
 pub use status::LogStatus;
 
@@ -89,6 +90,9 @@ pub trait MessageLog: Send + Sync + 'static {
     /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored position has passed. Their retention counts from their
     /// recording, that of a replayed copy from the recording of its original. Deduplication keys are left to the store.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
+
+    /// The pauses, as [`OutboxStore::pauses`](crate::OutboxStore::pauses) of the table has them.
+    fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
 }
 
 /// A reading of the log. Dropping it leaves the log to others.

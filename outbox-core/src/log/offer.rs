@@ -2,8 +2,10 @@
 //!
 //! The database tells only whether a log is read, so a reader does not know whether another relay stands by. It offers the log therefore: it ends its reading,
 //! and stays away for a moment that is longer than those that stand by need to notice. If nobody took the log, it reads on, and waits longer with each
-//! offer before the next. So a log that is alone with its broker's outage is soon left where it is. Invariant: only an ailing relay stays away, and never for longer
-//! than [`AWAY`] or a lease. It is pure but for the clock, and does no I/O. Not here: when a relay is ailing, see `relay::fitness`.
+//! offer before the next. So a log that is alone with its broker's outage is soon left where it is. It is pure but for the clock, and does no I/O.
+//!
+//! Invariants: only a relay that was ailing, and has not published since, stays away, and never for longer than [`AWAY`] or a lease. What it has offered it
+//! takes back only after [`AWAY`], even to try whether it can publish again. Not here: when a relay is ailing, see `relay::fitness`.
 
 use std::time::Duration;
 
@@ -23,8 +25,10 @@ pub(super) struct Offer {
     is_ailing: bool,
     /// The reading is being ended.
     begins: bool,
-    /// Until then the log is not opened by this relay.
+    /// Until then the log is offered to others.
     away_until: Option<Instant>,
+    /// Another relay reads, and until then this one does not look whether it still does.
+    looks_at: Option<Instant>,
     /// No offer before this.
     not_before: Option<Instant>,
     /// Offers since this relay was fit.
@@ -41,9 +45,12 @@ impl Offer {
                 Fitness::Fit => 0,
                 _ => self.offers,
             };
+            let offered = offers > 0;
             *self = Self {
                 offers,
-                not_before: self.not_before.filter(|_| offers > 0),
+                not_before: self.not_before.filter(|_| offered),
+                // A trial that began at once would take the log back before those that stand by look.
+                away_until: self.away_until.filter(|_| offered),
                 ..Self::default()
             };
             return false;
@@ -77,13 +84,17 @@ impl Offer {
     /// Another relay reads. While this one is ailing, it looks again only after a while, so that the log is first taken by relays that are not.
     pub(super) fn taken(&mut self) {
         if self.is_ailing {
-            self.away_until = Some(Instant::now() + self.patience);
+            self.looks_at = Some(Instant::now() + self.patience);
         }
     }
 
     /// Whether the log is for others now.
     pub(super) fn is_away(&self) -> bool {
-        self.away_until.is_some_and(|until| Instant::now() < until)
+        let now = Instant::now();
+        [self.away_until, self.looks_at]
+            .into_iter()
+            .flatten()
+            .any(|until| now < until)
     }
 }
 
@@ -114,16 +125,40 @@ mod tests {
         assert!(offer.announced(Fitness::Ailing, true, PATIENCE), "at once again");
     }
 
-    /// A relay that tries again must be able to open the log, and one trial that fails is no reason to begin anew with short pauses.
+    /// One trial that fails is no reason to begin anew with short pauses.
     #[tokio::test(start_paused = true)]
-    async fn a_trial_ends_the_absence_and_not_the_pauses() {
+    async fn a_trial_waits_for_the_end_of_the_offer_and_does_not_end_the_pauses() {
         let mut offer = Offer::default();
         assert!(offer.announced(Fitness::Ailing, true, PATIENCE));
         offer.closed();
-        assert!(!offer.announced(Fitness::Trying, false, PATIENCE) && !offer.is_away());
+        for fitness in [Fitness::Trying, Fitness::Unproven] {
+            assert!(!offer.announced(fitness, false, PATIENCE));
+            assert!(offer.is_away(), "others have had no time to look: {fitness:?}");
+        }
+        tokio::time::advance(AWAY).await;
+        assert!(!offer.is_away());
         assert!(!offer.announced(Fitness::Ailing, true, PATIENCE));
-        tokio::time::advance(AWAY + PATIENCE).await;
+        tokio::time::advance(PATIENCE).await;
         assert!(offer.announced(Fitness::Ailing, true, PATIENCE));
+    }
+
+    /// Whoever can publish needs no other relay.
+    #[tokio::test(start_paused = true)]
+    async fn a_success_ends_the_offer() {
+        let mut offer = Offer::default();
+        assert!(offer.announced(Fitness::Ailing, true, PATIENCE));
+        offer.closed();
+        assert!(!offer.announced(Fitness::Fit, false, PATIENCE) && !offer.is_away());
+    }
+
+    /// A relay that tries again looks at once whether the other one still reads.
+    #[tokio::test(start_paused = true)]
+    async fn a_trial_looks_whether_the_log_is_free() {
+        let mut offer = Offer::default();
+        offer.announced(Fitness::Ailing, false, PATIENCE);
+        offer.taken();
+        assert!(offer.is_away());
+        assert!(!offer.announced(Fitness::Trying, false, PATIENCE) && !offer.is_away());
     }
 
     /// The engine is told that the leases are lost, and releases nothing.

@@ -9,7 +9,9 @@ use super::undecided::{FETCH_MAX, Undecided};
 use super::{LogConfig, LogStatus, MessageLog};
 use crate::health::{Health, HealthCheck};
 use crate::publisher::Publisher;
-use crate::relay::{DeadMessage, Relay, RelayConfig, RelayError, RelayReport, Retention, health_check};
+use crate::relay::{
+    DeadMessage, LogFitness, Relay, RelayConfig, RelayError, RelayReport, Retention, health_check,
+};
 use crate::shutdown::CancellationToken;
 use crate::store::OutboxStore;
 
@@ -23,6 +25,8 @@ pub struct LogRelay<S, L: MessageLog, P> {
     /// The health of the relay of the log.
     health: HealthCheck,
     shared: Arc<Shared>,
+    /// What the relay of the log tells the relay of the table.
+    fitness: LogFitness,
     log_config: LogConfig,
     config: RelayConfig,
     #[cfg(feature = "testing")]
@@ -33,10 +37,11 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     /// A log relay with the default configuration. `store` is the table's, as for a polling relay.
     pub fn new(store: S, log: L, publisher: P) -> Self {
         let publisher = Arc::new(publisher);
-        let config = RelayConfig::default();
+        let (config, fitness) = (RelayConfig::default(), LogFitness::default());
         Self {
             health: health_check(&config),
-            table: Relay::new(store, publisher.clone()),
+            table: Relay::new(store, publisher.clone()).beside_log(fitness.clone()),
+            fitness,
             publisher,
             log: Arc::new(log),
             shared: Arc::new(Shared::new(LogConfig::default())),
@@ -132,7 +137,12 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     }
 
     fn of_log(&self, follows: bool) -> Relay<Undecided<L>, Arc<P>> {
-        let outbox = Undecided::new(self.log.clone(), self.shared.clone(), follows);
+        let outbox = Undecided::new(
+            self.log.clone(),
+            self.shared.clone(),
+            self.fitness.clone(),
+            follows,
+        );
         let mut config = self.config.clone();
         if config.retention == Retention::Delete {
             config.retention = Retention::KeepFor(Duration::from_secs(3600));

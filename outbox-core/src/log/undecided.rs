@@ -17,9 +17,10 @@ use super::reading::{Exceptions, Readings, Shared, lock};
 use super::window::Held;
 use super::{Logged, Look, LookRequest, MessageLog};
 use crate::message::{Aggregate, PARTITIONS};
+use crate::relay::LogFitness;
 use crate::store::{
-    Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, OutboxStore, OwnerId, PurgeRequest, Purged,
-    Relays, Settlement, StoreError, Verdict, WaitingRequest,
+    Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, OutboxStore, OwnerId, Pause, PurgeRequest,
+    Purged, Relays, Settlement, StoreError, Verdict, WaitingRequest,
 };
 
 /// How long a fetch waits for the log before it returns nothing.
@@ -40,6 +41,8 @@ pub(super) struct Undecided<L: MessageLog> {
     readings: Readings<L>,
     owned: Mutex<Owned>,
     offer: Mutex<Offer>,
+    /// What the relay of the table announces together with its own.
+    fitness: LogFitness,
     /// The relay runs on, so a fetch waits for news. Otherwise it ends when everything is read.
     follows: bool,
 }
@@ -53,8 +56,9 @@ struct Owned {
 }
 
 impl<L: MessageLog> Undecided<L> {
-    pub(super) fn new(log: Arc<L>, shared: Arc<Shared>, follows: bool) -> Self {
+    pub(super) fn new(log: Arc<L>, shared: Arc<Shared>, fitness: LogFitness, follows: bool) -> Self {
         Self {
+            fitness,
             readings: Readings::new(log.clone(), shared.clone()),
             log,
             shared,
@@ -78,7 +82,6 @@ impl<L: MessageLog> Undecided<L> {
             let before = handed_out.entry(&row.aggregate).or_default();
             *before += usize::from(row.sequenced);
             if request.in_flight.binary_search(&row.row_id).is_ok() {
-                found.in_flight.insert(row.aggregate.clone());
                 continue;
             }
             if *before > PER_AGGREGATE {
@@ -108,7 +111,10 @@ impl<L: MessageLog> Undecided<L> {
         if is_flooded {
             return Ok(None);
         }
-        Ok(Some((self.sort(candidates, look.as_ref()), false)))
+        Ok(Some((
+            self.sort(candidates, request.in_flight, look.as_ref()),
+            false,
+        )))
     }
 
     /// Asks the table, if it can have something to say on these messages. Forgets those that it has adopted.
@@ -149,7 +155,7 @@ impl<L: MessageLog> Undecided<L> {
     ///
     /// A message must not be adopted while an earlier one of its aggregate is undecided: after a crash the earlier one would come from the log, and the relay of
     /// the table would not know of it. So it stays where it is until then.
-    fn sort(&self, candidates: Candidates, look: Option<&Look>) -> Fetched {
+    fn sort(&self, candidates: Candidates, in_flight: &[i64], look: Option<&Look>) -> Fetched {
         let first: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.first).collect();
         let now = look.map_or_else(OffsetDateTime::now_utc, |look| look.now);
         let window = self.shared.window();
@@ -158,7 +164,12 @@ impl<L: MessageLog> Undecided<L> {
             ..Fetched::default()
         };
         // Aggregates of which an earlier message is undecided, those of which an earlier one has to wait, and those of which it is not known whose an earlier one is.
-        let (mut open, mut waiting, mut unknown) = (candidates.in_flight, HashSet::new(), HashSet::new());
+        let (mut open, mut waiting, mut unknown) = (HashSet::new(), HashSet::new(), HashSet::new());
+        if look.is_some() {
+            // Without a look nothing waits, and then nobody asks for them.
+            let held = in_flight.iter().filter_map(|row_id| window.get(*row_id));
+            open.extend(held.map(|held| held.message.row.aggregate.clone()));
+        }
         for candidate in candidates.messages {
             // If it has gone, the look has shown that it is the table's.
             let Some(held) = window.get(candidate.row.row_id) else {
@@ -203,8 +214,6 @@ impl<L: MessageLog> Undecided<L> {
 #[derive(Default)]
 struct Candidates {
     messages: Vec<Candidate>,
-    /// Aggregates of which messages are in flight.
-    in_flight: HashSet<Aggregate>,
     /// There are more messages.
     more: bool,
 }
@@ -238,6 +247,9 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
     /// The log is not shared, so each relay is alone. While it leaves the log to others, it is told of one that is fit, and so it hands everything over.
     async fn announce(&self, _: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
         let reads = self.readings.current().is_some();
+        if self.follows {
+            self.fitness.tell(fitness);
+        }
         let mut relays = Relays::default();
         relays.count(fitness, 1);
         if self.follows && lock(&self.offer).announced(fitness, reads, ttl) {
@@ -385,6 +397,15 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
         self.log.purge(request).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.log.pauses().await
+    }
+
+    /// What pauses held is the table's, whose relay finishes them.
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
+        Ok(false)
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {

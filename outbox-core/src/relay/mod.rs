@@ -13,9 +13,11 @@
 mod config;
 mod engine;
 mod fitness;
+mod halves;
 mod in_flight;
 mod outage;
 mod ownership;
+mod pauses;
 mod policy;
 mod poller;
 pub mod reconcile;
@@ -35,10 +37,12 @@ use crate::health::HealthCheck;
 use crate::message::{Aggregate, MessageId};
 use crate::publisher::{FailureClass, PublishError, Publisher};
 use crate::retry::Backoff;
-use crate::store::{OutboxStore, StoreError, within};
+use crate::store::{LEFT_TO_LOG, OutboxStore, StoreError, within};
 use crate::telemetry;
 
 pub use config::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
+
+pub(crate) use halves::LogFitness;
 
 use engine::{Engine, Mode};
 use suspension::Clocks;
@@ -67,6 +71,8 @@ pub struct Relay<S, P> {
     clocks: Clocks,
     /// Another relay of this process, which has the table, publishes what this one cannot, and reports on both.
     of_log: bool,
+    /// How the relay of the log is doing, if this is the relay of the table beside it.
+    beside_log: Option<LogFitness>,
 }
 
 type DeadLetterHook = dyn Fn(&DeadMessage) + Send + Sync;
@@ -133,6 +139,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             on_dead_letter: None,
             clocks: Clocks::default(),
             of_log: false,
+            beside_log: None,
         }
     }
 
@@ -144,6 +151,12 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             of_log: true,
             ..Self::new(store, publisher)
         }
+    }
+
+    /// The part of a log relay that has the table: it announces both.
+    pub(crate) fn beside_log(mut self, log: LogFitness) -> Self {
+        self.beside_log = Some(log);
+        self
     }
 
     /// Replaces the configuration.
@@ -282,7 +295,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         let checked = self.store.preflight(self.config.retention.deletes());
         match within(bound, "the database could not be checked", checked).await {
             Ok(warnings) => {
-                for warning in warnings {
+                let is_news = |warning: &&String| self.beside_log.is_none() || *warning != LEFT_TO_LOG;
+                for warning in warnings.iter().filter(is_news) {
                     tracing::warn!(%warning, "outbox database");
                 }
                 Ok(None)

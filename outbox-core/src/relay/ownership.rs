@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::share::{Share, share};
 use super::suspension::Clocks;
-use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Relays, StoreError, within};
+use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Pause, Relays, StoreError, within};
 
 /// While there are other relays, or partitions that others own, the relay checks this often whether that has changed, so that a relay that stops is
 /// succeeded within a second.
@@ -69,6 +69,8 @@ pub(super) struct Upkeep {
     relays: Relays,
     shares: bool,
     taken: Vec<Lease>,
+    /// The pauses, if they were read.
+    pub(super) pauses: Option<Vec<Pause>>,
     /// Why nothing could be taken over, although the leases are renewed.
     pub(super) trouble: Option<StoreError>,
 }
@@ -218,6 +220,7 @@ impl Ownership {
             relays: self.relays,
             shares: self.shares,
             taken: Vec::new(),
+            pauses: None,
             trouble: None,
         }
     }
@@ -317,10 +320,18 @@ impl Upkeep {
                 Err(error) => self.trouble = Some(error),
             }
         }
+        if self.pauses.iter().flatten().any(|pause| !pause.stands()) {
+            let finished = within(bound, "a pause could not be finished", store.finish_pauses()).await;
+            self.trouble = self.trouble.or(finished.err());
+        }
         Ok(self)
     }
 
+    /// The pauses come first: a relay that cannot read them must not go on sending.
     async fn keep<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
+        if self.renew.is_some() {
+            self.pauses = Some(store.pauses().await?);
+        }
         if self.renew.is_some() || self.relays.alive() > 1 {
             self.relays = store.announce(self.owner, self.ttl, self.fitness).await?;
         }

@@ -10,7 +10,8 @@ use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use time::{OffsetDateTime, UtcOffset};
 
 use crate::message::{Message, MessageId};
 use crate::publisher::{PublishError, Publisher, StreamLog};
@@ -54,8 +55,9 @@ pub struct Reconciled {
 pub enum ReconcileError {
     /// The span begins before the time that the consumers remember, so that messages could take effect a second time. Nothing was read or published.
     #[error(
-        "the span begins at {from}, but consumers remember what they handled since {remembered} only, and what is older would take effect a second \
-         time; begin the span later, or say how long the consumers remember"
+        "the span begins at {}, but consumers remember what they handled since {} only, and what is older would take effect a second \
+         time; begin the span later, or say how long the consumers remember",
+        in_text(*from), in_text(*remembered)
     )]
     Forgotten {
         /// [`Span::from`].
@@ -135,6 +137,13 @@ pub async fn reconcile(
         tracing::warn!(report = ?pages.report, "the stream had lost messages");
     }
     Ok(pages.report)
+}
+
+/// As a command line takes it.
+fn in_text(time: OffsetDateTime) -> String {
+    let text = time.to_offset(UtcOffset::UTC).format(&Rfc3339);
+    // A year beyond the format is printed in another one.
+    text.unwrap_or_else(|_| time.to_string())
 }
 
 fn refuse_what_is_forgotten(span: Span, consumers_remember: Duration) -> Result<(), ReconcileError> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::{OutboxStore, StoreError};
+use super::{OutboxStore, PauseRequest, StoreError};
 use crate::message::{Aggregate, EventId, Message, MessageId};
 
 /// Lists messages and decides about dead letters.
@@ -31,14 +31,16 @@ pub trait OutboxAdmin: OutboxStore {
     fn retry(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Lets aggregates go on without the dead letters that halt them. The messages stay dead letters and can still be
-    /// retried. Returns the number of dead letters skipped.
+    /// retried. Returns the number of aggregates that go on: a dead letter that halts nothing is not counted, so a
+    /// repetition counts nothing.
     fn skip(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Records copies of published messages or dead letters, to be published behind everything recorded so far. A copy
     /// has a new message id, so that the broker accepts it, and keeps event id, sequence and time, so that consumers
     /// recognise it. Returns the number of copies.
     ///
-    /// Not idempotent: after an error, [`StoredMessage::event_id`] shows which messages were copied already.
+    /// Not idempotent: after an error, [`StoredMessage::event_id`] shows which messages were copied already. As an
+    /// [operation](super::OutboxAudit::advance) it is.
     fn replay(&self, selection: &Selection) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
     /// Lists at most `limit` blocked aggregates: first the halted ones, then the others by the end of their block.
@@ -80,6 +82,15 @@ pub trait OutboxAdmin: OutboxStore {
         idle_for: Duration,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
+    /// Pauses publishing: see [`Pause`](super::Pause) for what that means. A pause of the same scope is replaced, so its end can be moved. One statement: it took
+    /// effect or it did not. The aggregate type need not have recorded anything yet.
+    fn pause(&self, request: &PauseRequest) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Ends the pause of this aggregate type, or with `None` that of all messages. Returns false if none stands. What it held is released by
+    /// [`OutboxStore::finish_pauses`], which relays call with their next renewal if the caller does not. Another pause whose scope covers the same messages
+    /// goes on.
+    fn unpause(&self, aggregate_type: Option<&str>) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
     /// Reads at most `limit` published messages that are still kept, recorded at `recorded_from` or later and before
     /// `recorded_until`, with ids larger than `after`. They come in the order of their ids, which is roughly the order
     /// of recording. Used for reconciling with the stream. Rows that cannot be read are left out.
@@ -91,6 +102,10 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<Message>, StoreError>> + Send;
 }
+
+/// What a store says at the start of a relay whose table gets no new messages, because they are the log's. A relay that reads the log does not repeat it.
+pub const LEFT_TO_LOG: &str = "new messages are the log's, and a polling relay publishes only what a log relay leaves to the table; \
+     let a log relay run (`LogRelay`, `log.read = true`), or take the log down (`outbox log drop`)";
 
 /// The status of a message in the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -22,6 +22,7 @@
 //!   delayed message, or a dead letter that halts the aggregate until an operator acts.
 //! * Messages of a blocked aggregate that the scan meets become *waiting*.
 //! * When the block *ends*, the relay fetches the aggregate's waiting messages in order.
+//! * A pause of an aggregate type blocks the aggregates of the messages that a relay meets, until it is finished.
 //! * With the last waiting message the store removes the block, unless the aggregate is halted, and the scan finds the
 //!   aggregate's messages again.
 //!
@@ -30,6 +31,9 @@
 //! An unsequenced message asks for no order: it neither blocks its aggregate nor is blocked with it, and waits alone.
 
 mod admin;
+mod audit;
+mod backlog;
+mod pause;
 mod reader;
 
 use std::error::Error;
@@ -42,7 +46,15 @@ use uuid::Uuid;
 
 use crate::message::{Aggregate, Message, MessageId};
 
-pub use admin::{BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, Selection, StoredMessage};
+pub use admin::{
+    BlockedAggregate, Forgotten, LEFT_TO_LOG, MessageStatus, OutboxAdmin, Selection, StoredMessage,
+};
+pub use audit::{
+    INTENT_CHARS_MAX, Intent, OPERATION_MESSAGES_MAX, Operation, OperationFilter, OperationId, OperationKind,
+    OperationMessages, OperationScope, OutboxAudit, ScopeError,
+};
+pub use backlog::{BACKLOG_COUNT_MAX, Backlog};
+pub use pause::{Pause, PauseRequest, UNPAUSED_WAIT};
 pub use reader::{AggregateHead, FoundMessage, LiveRelay, OutboxReader, PartitionOwner};
 
 /// Leases partitions, returns due messages, and records verdicts on them.
@@ -142,6 +154,14 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// deduplication keys that were recorded longer ago than `request.keys_older_than`; nothing else. A store that drops
     /// whole days may keep messages up to a day longer. A key outlives its message if that is deleted earlier.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
+
+    /// All pauses: first that of all messages, then by aggregate type. Also those that have ended and that nobody has finished yet
+    /// ([`Pause::stands`]).
+    fn pauses(&self) -> impl Future<Output = Result<Vec<Pause>, StoreError>> + Send;
+
+    /// Finishes pauses that have ended: makes due what they held, then removes them. Relays and operators call it; several may at once. Returns whether
+    /// more is left: one call releases a bounded number of aggregates and unsequenced messages. A message keeps its own time if it has one.
+    fn finish_pauses(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Counts waiting messages and dead letters.
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
@@ -356,6 +376,12 @@ pub enum Verdict {
     /// If it is then the oldest waiting message of an aggregate that is not halted, the block lasts until the message's
     /// time, or until now if the message is not delayed.
     Waits,
+    /// The message was not tried, because its aggregate type is paused. It waits, and its aggregate is blocked until the pause is finished
+    /// ([`OutboxStore::finish_pauses`]); an unsequenced message waits alone. Nothing is counted. A halted aggregate stays halted.
+    ///
+    /// The store looks for the pause in the same transaction, so that nothing is held by a pause that is finished already. If none stands, the message waits
+    /// for [`UNPAUSED_WAIT`]: the relay learns of the end with its next renewal, and until then must not meet the message again and again.
+    Paused,
     /// The message failed, or others must come first. It waits, and its aggregate is blocked for `delay`; an
     /// unsequenced message waits alone. A halted aggregate stays halted.
     Blocked {
@@ -399,26 +425,6 @@ pub struct Purged {
     /// Where the next call goes on; `None` if nothing old enough is left.
     pub next: Option<MessageId>,
 }
-
-/// Counts of unpublished messages in the outbox. Counting stops at [`BACKLOG_COUNT_MAX`], so that it stays cheap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Backlog {
-    /// Messages not yet published, including waiting ones, excluding dead letters.
-    pub pending: u64,
-    /// Of those, messages that wait for their aggregate or their own time.
-    pub waiting: u64,
-    /// Dead letters.
-    pub dead_letters: u64,
-    /// Aggregates that are halted until an operator acts.
-    pub halted_aggregates: u64,
-    /// Aggregates whose block has not ended, including halted ones.
-    pub blocked_aggregates: u64,
-    /// Age of the oldest message that is pending and not waiting; `None` if there is none.
-    pub oldest_pending: Option<Duration>,
-}
-
-/// Largest count in a backlog. Counting so many entries of an index takes a database about 10 ms; a count ten times as large would be no better news.
-pub const BACKLOG_COUNT_MAX: u64 = 100_000;
 
 /// Longest error text that is stored, in characters.
 pub const ERROR_CHARS_MAX: usize = 1000;

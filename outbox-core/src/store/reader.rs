@@ -4,6 +4,7 @@
 //! aggregates, which operators need before they decide, see [`OutboxAdmin`].
 
 use std::future::Future;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -15,6 +16,17 @@ use crate::message::{Aggregate, Message, MessageId};
 pub trait OutboxReader: OutboxAdmin {
     /// Reads a message with its payload; `None` if the outbox does not hold it.
     fn find(&self, id: MessageId) -> impl Future<Output = Result<Option<FoundMessage>, StoreError>> + Send;
+
+    /// Reads at most `limit` messages of any status that were recorded at `recorded_from` or later and before `recorded_until`, with ids larger than `after`,
+    /// without their payloads. They come in the order of their ids, and a page that is not full is the last one. Copies have the time of recording of their
+    /// original, and are left out if their ids are more than a day away from the span.
+    fn recorded_between(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
     /// Reads the head row of an aggregate; `None` if it has recorded nothing that asks for order, or was forgotten.
     fn head(

@@ -10,7 +10,7 @@ use crate::log::{
     LogEvent, LogReader, Logged, LoggedMessage, Look, LookRequest, MessageLog, Position, Retained,
 };
 use crate::message::MessageId;
-use crate::store::{PurgeRequest, Purged, StoreError};
+use crate::store::{OutboxStore as _, Pause, PurgeRequest, Purged, StoreError};
 
 /// The log of a [`MemoryStore`]. From [`MemoryStore::log`] on, new messages are the log's. Clones share their state.
 #[derive(Debug, Clone)]
@@ -112,6 +112,10 @@ impl MessageLog for MemoryLog {
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
         self.store.purge_logged(request)
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.store.pauses().await
     }
 }
 

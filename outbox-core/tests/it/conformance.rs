@@ -218,11 +218,29 @@ mod wrong_stores {
         forget_keeps_keys: ForgetKeepsKeys => nothing_is_left_of_a_forgotten_aggregate,
         forgets_busy_aggregates: ForgetsBusyAggregates => only_idle_aggregates_are_forgotten,
         finds_no_payload: FindsNoPayload => a_message_is_found_with_its_payload,
+        leaves_out_unpublished: LeavesOutUnpublished => recorded_messages_are_read_in_pages,
         finds_no_delay: FindsNoDelay => a_delayed_message_says_for_how_long,
         counts_heads_short: CountsHeadsShort => the_head_of_an_aggregate_is_found,
         finds_other_blocks: FindsOtherBlocks => the_block_of_an_aggregate_is_found,
         lists_no_ailing_relays: ListsNoAilingRelays => live_relays_are_listed,
         lists_former_owners: ListsFormerOwners => partitions_are_listed_with_their_owners,
+        holds_for_ever: HoldsForEver => what_is_paused_waits_until_the_pause_is_finished,
+        holds_for_a_moment: HoldsForAMoment => what_is_paused_waits_until_the_pause_is_finished,
+        holds_without_a_pause: HoldsWithoutAPause => nothing_is_held_by_a_pause_that_does_not_stand,
+        folds_paused_types: FoldsPausedTypes => pauses_are_listed_and_replaced,
+        pauses_for_ever: PausesForEver => a_pause_ends_by_itself,
+        pause_ends_halt: PauseEndsHalt => a_halted_aggregate_stays_halted_under_a_pause,
+        pause_forgets_delayed: PauseForgetsDelayed => a_delayed_message_keeps_its_time_after_a_pause,
+        writes_nothing_down: WritesNothingDown => an_operation_is_written_down_with_what_it_changes,
+        begins_anew: BeginsAnew => an_operation_goes_on_where_it_stands,
+        begins_anew_for_each: BeginsAnew => two_callers_of_an_operation_take_each_message_once,
+        copies_copies: CopiesCopies => an_operation_takes_nothing_that_it_has_made,
+        counts_for_all: CountsForAll => two_operations_count_each_message_once,
+        ignores_the_bound: IgnoresTheBound => a_bounded_operation_takes_the_first_ones,
+        writes_down_nothing: WritesDownNothing => resuming_and_forgetting_are_written_down,
+        finish_does_nothing: FinishDoesNothing => what_is_done_elsewhere_is_written_down,
+        lists_old_operations_first: ListsOldOperationsFirst => operations_are_listed_last_first,
+        names_no_messages: NamesNoMessages => the_messages_of_an_operation_are_found,
     ]);
 }
 
@@ -281,6 +299,11 @@ mod wrong_stream_logs {
         ignores_start: IgnoresStart => a_start_time_leaves_older_messages_out,
         fails_on_foreign: FailsOnForeign => foreign_messages_are_not_listed,
         locates_events: LocatesEvents => a_message_on_the_stream_is_located,
+        shows_no_copies: ShowsNoCopies => messages_are_read_in_the_order_of_the_stream,
+        shows_by_aggregate: ShowsByAggregate => messages_are_read_in_the_order_of_the_stream,
+        counts_no_foreign: CountsNoForeign => messages_are_read_in_the_order_of_the_stream,
+        shows_older: ShowsOlder => reading_begins_at_a_time_and_ends_when_told,
+        shows_on: ShowsOn => reading_begins_at_a_time_and_ends_when_told,
     ]);
 }
 

@@ -5,7 +5,7 @@
 //! waits for a handler, and two operators never wait for each other. Not here: who may do it; the database's rights decide.
 
 use outbox_core::payload::json_reason;
-use outbox_core::{Aggregate, EventId};
+use outbox_core::{Aggregate, EventId, Operation};
 use outbox_sea_orm::TableNames;
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, Value,
@@ -17,6 +17,7 @@ use super::selection::{After, DeadLetterSelection, ORDER, push_selection, push_s
 use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
 use crate::database::Database;
 use crate::dedup::sql::InboxSql;
+use crate::operations::Note;
 
 /// Rows per transaction.
 const ROWS_MAX: usize = 1_000;
@@ -54,6 +55,7 @@ pub(crate) const LIST_MAX: usize = 500;
 pub struct DeadLetters {
     pub(super) db: DatabaseConnection,
     names: TableNames,
+    operation: Option<Operation>,
 }
 
 impl DeadLetters {
@@ -63,7 +65,17 @@ impl DeadLetters {
         Self {
             db,
             names: TableNames::default(),
+            operation: None,
         }
+    }
+
+    /// Writes down what this value changes, as one operation, in the transactions of the changes. Read it by [`InboxOperations`](crate::InboxOperations).
+    ///
+    /// If nothing is changed, nothing is written down. If the table `inbox_operations` is missing, a change fails, and nothing is changed.
+    #[must_use]
+    pub fn written_down(mut self, operation: &Operation) -> Self {
+        self.operation = Some(operation.clone());
+        self
     }
 
     /// Sets the names of the inbox tables. Default: [`TableNames::default`].
@@ -79,10 +91,36 @@ impl DeadLetters {
     ///
     /// The database's error; [`DbErr::Type`] or [`DbErr::Json`] for a row that this crate did not write.
     pub async fn list(&self, selection: &DeadLetterSelection, limit: u32) -> Result<Vec<DeadLetter>, DbErr> {
+        self.read(selection, limit, "payload").await
+    }
+
+    /// As [`Self::list`], with empty payloads, for lists that do not show them: the database sends none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::list`].
+    pub async fn list_without_payloads(
+        &self,
+        selection: &DeadLetterSelection,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>, DbErr> {
+        let nothing = match self.db.get_database_backend() {
+            DbBackend::Postgres => "''::bytea AS payload",
+            _ => "x'' AS payload",
+        };
+        self.read(selection, limit, nothing).await
+    }
+
+    async fn read(
+        &self,
+        selection: &DeadLetterSelection,
+        limit: u32,
+        payload: &str,
+    ) -> Result<Vec<DeadLetter>, DbErr> {
         selection.check()?;
         let inbox = self.sql();
         let mut sql = inbox.sql(format!(
-            "SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, stream_sequence, {}, payload, \
+            "SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, stream_sequence, {}, {payload}, \
              error, attempts, status, {} AS created_micros FROM {}",
             headers_column(inbox.backend()),
             micros_of_created(inbox.backend()),
@@ -172,18 +210,32 @@ impl DeadLetters {
             return Ok(0);
         }
         let (inbox, database) = (self.sql(), Database::inspect(self.db.clone()).await?);
-        let mut changed = 0;
+        let (mut changed, note) = (0, self.note());
         loop {
             let (inbox, database, batch) = (inbox.clone(), database.clone(), selection.clone());
+            let noted = note.clone();
             // A dropped `begin` would poison the pool.
-            let work = async move { change_batch(&database, &inbox, &batch, change).await };
+            let work = async move { change_batch(&database, &inbox, &batch, change, noted.as_ref()).await };
             let (rows, last) = outbox_sea_orm::detached(work).await?;
             changed += rows;
             // Behind the last one, so that a letter that fails again meanwhile is not taken twice.
             selection.after = last;
             if selection.after.is_none() {
+                self.end_note().await?;
                 return Ok(changed);
             }
+        }
+    }
+
+    pub(super) fn note(&self) -> Option<Note> {
+        let operation = self.operation.as_ref()?;
+        Some(Note::new(&self.db, &self.names, operation))
+    }
+
+    pub(super) async fn end_note(&self) -> Result<(), DbErr> {
+        match self.note() {
+            Some(note) => note.end(&self.db).await,
+            None => Ok(()),
         }
     }
 
@@ -208,6 +260,7 @@ async fn change_batch(
     inbox: &InboxSql,
     selection: &DeadLetterSelection,
     change: Change,
+    note: Option<&Note>,
 ) -> Result<(u64, Option<After>), DbErr> {
     // Read without locks and locked by their keys: MySQL locks all that it sorts, however few are asked for.
     let mut sql = inbox.sql(format!(
@@ -226,8 +279,13 @@ async fn change_batch(
     let mut changed = 0;
     if !ids.is_empty() {
         let tx = database.begin().await?;
+        let mut letters = Vec::new();
         for ids in ids.chunks(LIST_MAX) {
-            changed += change_rows(&tx, inbox, selection.status, change, ids).await?;
+            letters.extend(change_rows(&tx, inbox, selection.status, change, ids).await?);
+        }
+        changed = letters.len() as u64;
+        if let Some(note) = note {
+            note.count(&tx, changed, &letters).await?;
         }
         // A crash before this line changes nothing.
         tx.commit().await?;
@@ -235,14 +293,14 @@ async fn change_batch(
     Ok((changed, page.last().copied().filter(|_| page.len() == ROWS_MAX)))
 }
 
-/// Primary key.
+/// Returns the keys of those that it has changed. Primary key.
 async fn change_rows(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
     status: Option<DeadLetterStatus>,
     change: Change,
     ids: &[Uuid],
-) -> Result<u64, DbErr> {
+) -> Result<Vec<Uuid>, DbErr> {
     let mut sql = inbox.sql(format!("SELECT id FROM {} WHERE id IN ", inbox.dead_letters()));
     sql.bind_rows([ids.iter().copied().map(Value::from)]);
     push_status(&mut sql, status);
@@ -252,7 +310,7 @@ async fn change_rows(
     }
     let rows = tx.query_all_raw(sql.statement()).await?;
     if rows.is_empty() {
-        return Ok(0);
+        return Ok(Vec::new());
     }
     let ids = rows.iter().map(|row| row.try_get("", "id"));
     let ids: Vec<Uuid> = ids.collect::<Result<_, _>>()?;
@@ -263,8 +321,10 @@ async fn change_rows(
         )),
         Change::Delete => inbox.sql(format!("DELETE FROM {} WHERE id IN ", inbox.dead_letters())),
     };
-    sql.bind_rows([ids.into_iter().map(Value::from)]);
-    Ok(tx.execute_raw(sql.statement()).await?.rows_affected())
+    sql.bind_rows([ids.iter().copied().map(Value::from)]);
+    // They are locked, so all of them are changed.
+    tx.execute_raw(sql.statement()).await?;
+    Ok(ids)
 }
 
 fn micros_of_created(backend: DbBackend) -> &'static str {

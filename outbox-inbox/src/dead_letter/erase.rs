@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::admin::{DeadLetters, LIST_MAX, headers_column, read_headers, read_name};
 use crate::database::Database;
 use crate::dedup::sql::{DEAD, InboxSql};
+use crate::operations::Note;
 
 /// What [`DeadLetters::erase`] did and found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,16 +54,19 @@ impl DeadLetters {
     pub async fn erase(&self, aggregate: &Aggregate) -> Result<ErasedDeadLetters, DbErr> {
         let (inbox, database) = (self.sql(), Database::inspect(self.db.clone()).await?);
         let (mut total, mut after) = (ErasedDeadLetters::default(), None);
+        let note = self.note();
         loop {
             let (inbox, database, whose) = (inbox.clone(), database.clone(), aggregate.clone());
+            let noted = note.clone();
             // A dropped `begin` would poison the pool.
-            let work = async move { erase_batch(&database, &inbox, &whose, after).await };
+            let work = async move { erase_batch(&database, &inbox, &whose, after, noted.as_ref()).await };
             let (batch, last) = outbox_sea_orm::detached(work).await?;
             total.erased += batch.erased;
             total.busy += batch.busy;
             total.unattributed += batch.unattributed;
             after = last;
             if after.is_none() {
+                self.end_note().await?;
                 // Without the id: it may be personal data.
                 tracing::info!(
                     aggregate_type = aggregate.aggregate_type,
@@ -91,6 +95,7 @@ async fn erase_batch(
     inbox: &InboxSql,
     aggregate: &Aggregate,
     after: Option<Uuid>,
+    note: Option<&Note>,
 ) -> Result<(ErasedDeadLetters, Option<Uuid>), DbErr> {
     // Read without locks and locked by their keys, as elsewhere. Primary key, a range of it.
     let mut sql = inbox.sql(format!(
@@ -123,6 +128,9 @@ async fn erase_batch(
     if !found.is_empty() {
         let tx = database.begin().await?;
         (batch.erased, batch.busy) = erase_rows(&tx, inbox, &found).await?;
+        if let Some(note) = note {
+            note.count(&tx, batch.erased, &[]).await?;
+        }
         // A crash before this line changes nothing.
         tx.commit().await?;
     }

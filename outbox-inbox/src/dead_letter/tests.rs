@@ -10,6 +10,7 @@ use crate::test_db::TestDb;
 
 mod erase;
 mod plain;
+mod written_down;
 
 pub(super) fn incoming(stream_sequence: u64, payload: &'static [u8]) -> Incoming {
     Incoming {

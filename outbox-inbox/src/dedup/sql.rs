@@ -472,7 +472,7 @@ pub(super) async fn changed<C: ConnectionTrait>(db: &C, mut sql: Sql) -> Result<
     Ok(db.execute_raw(sql.statement()).await?.rows_affected() > 0)
 }
 
-fn is_duplicate_key(error: &DbErr) -> bool {
+pub(crate) fn is_duplicate_key(error: &DbErr) -> bool {
     matches!(
         error.sql_err(),
         Some(sea_orm::SqlErr::UniqueConstraintViolation(_))

@@ -34,6 +34,18 @@ const PAUSES_DOWN: SqlTemplates = SqlTemplates {
     sqlite: include_str!("sql/pauses.sqlite.down.sql"),
 };
 
+const OPERATIONS_UP: SqlTemplates = SqlTemplates {
+    postgres: include_str!("sql/operations.postgres.sql"),
+    mysql: include_str!("sql/operations.mysql.sql"),
+    sqlite: include_str!("sql/operations.sqlite.sql"),
+};
+
+const OPERATIONS_DOWN: SqlTemplates = SqlTemplates {
+    postgres: include_str!("sql/operations.postgres.down.sql"),
+    mysql: include_str!("sql/operations.mysql.down.sql"),
+    sqlite: include_str!("sql/operations.sqlite.down.sql"),
+};
+
 const TABLES: Migrations = Migrations {
     table: "inbox_migrations",
     all,
@@ -92,5 +104,7 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     let create = SqlMigration::new("inbox_0001_create_tables", UP, DOWN, names.clone());
     let pauses = SqlMigration::new("inbox_0002_pauses", PAUSES_UP, PAUSES_DOWN, names.clone());
-    vec![create, pauses]
+    let name = "inbox_0003_create_operations";
+    let operations = SqlMigration::new(name, OPERATIONS_UP, OPERATIONS_DOWN, names.clone());
+    vec![create, pauses, operations]
 }

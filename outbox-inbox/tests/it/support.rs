@@ -89,6 +89,7 @@ pub(crate) struct TestDb {
     name: String,
     isolation: Option<&'static str>,
     _dir: Option<TempDir>,
+    _keeper: Option<DatabaseConnection>,
 }
 
 impl TestDb {
@@ -128,7 +129,8 @@ impl TestDb {
                     Some(dir),
                 )
             }
-            Backend::SqliteMemory => ("sqlite::memory:".to_owned(), None),
+            // By a name, so that a second connection can keep it.
+            Backend::SqliteMemory => (format!("sqlite://{name}?mode=memory"), None),
             Backend::Postgres => (backend_url("OUTBOX_TEST_POSTGRES_URL")?, None),
             Backend::MariaDb => (backend_url("OUTBOX_TEST_MARIADB_URL")?, None),
         };
@@ -154,6 +156,11 @@ impl TestDb {
                 .await
                 .expect("WAL");
         }
+        // A database in memory ends with its last connection, and a pool may close its only one: when a handler is dropped in the middle of a statement.
+        let keeper = match backend {
+            Backend::SqliteMemory => Some(connect(&url, &name, backend, None, |_| {}).await),
+            _ => None,
+        };
         println!("{test} uses {backend:?} {name}");
         Some(Self {
             backend,
@@ -162,6 +169,7 @@ impl TestDb {
             name,
             isolation: None,
             _dir: dir,
+            _keeper: keeper,
         })
     }
 

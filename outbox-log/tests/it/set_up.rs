@@ -1,6 +1,7 @@
 //! Setting up, looking at and taking down a log, and what is said when that cannot be done.
 
-use outbox_core::log::MessageLog as _;
+use outbox_core::OutboxStore as _;
+use outbox_core::log::{LEFT_TO_LOG, MessageLog as _};
 use outbox_core::testing::backend_url;
 use outbox_core::{RelayError, StoreError};
 use outbox_log::{LogError, PostgresLog};
@@ -60,6 +61,104 @@ async fn what_came_from_the_log_is_published_when_the_log_is_taken_down() {
     assert!(place.rows(1).await >= 6, "the position had passed them");
     let dated = "SELECT count(*) FROM outbox_messages WHERE status = 1 AND published_at IS NULL";
     assert_eq!(place.number(dated).await, 0);
+    place.close().await;
+}
+
+/// Earlier versions made a publication with a filter. Any other filter, and a list of columns, would keep messages or parts of them from the reader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_are_refused() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    let publication = format!("{}_log", place.name);
+    for (of_table, is_right) in [
+        ("outbox_messages WHERE (status = 0)", false),
+        ("outbox_messages (id, row_id)", false),
+        ("outbox_messages WHERE (status = 4)", true),
+    ] {
+        place
+            .execute(&format!(
+                "DROP PUBLICATION IF EXISTS {publication}; CREATE PUBLICATION {publication} FOR TABLE {of_table} \
+                 WITH (publish = 'insert', publish_via_partition_root = true)"
+            ))
+            .await;
+        assert_eq!(place.log().init().await.is_ok(), is_right, "{of_table}");
+    }
+    place
+        .run(async {
+            place.write(0..3, 2).await;
+            place.published().await;
+        })
+        .await;
+    assert_eq!(place.rows(4).await, 6, "nothing was written for them");
+    place.log().drop().await.unwrap();
+    place.close().await;
+}
+
+/// The publication gives all inserts. What is recorded as pending beside an active log is published once, by the relay of the table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log() {
+    let Some(place) = Place::open().await else { return };
+    place
+        .run(async {
+            place.write(0..3, 2).await;
+            place.published().await;
+            place
+                .execute("ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0")
+                .await;
+            place.write(0..3, 2).await;
+            place.published().await;
+        })
+        .await;
+    assert_eq!((place.rows(4).await, place.rows(1).await), (6, 6));
+    let status = place.log().status().await.unwrap();
+    assert!(status.is_on && !status.takes_new, "{status:?}");
+    place.log().init().await.unwrap();
+    assert!(place.log().status().await.unwrap().takes_new);
+    place.log().drop().await.unwrap();
+    place.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_polling_relay_beside_a_log_is_told_at_its_start() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    let store = outbox_sea_orm::SqlStore::new(place.db.clone());
+    let left = LEFT_TO_LOG.to_owned();
+    assert!(!store.preflight(true).await.unwrap().contains(&left));
+    place.log().init().await.unwrap();
+    assert!(store.preflight(true).await.unwrap().contains(&left));
+    place.log().drop().await.unwrap();
+    assert!(!store.preflight(true).await.unwrap().contains(&left));
+    place.close().await;
+}
+
+/// Nobody reads the log: what was recorded is counted, with its age, and nothing of it is counted once it is the table's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_nobody_has_read_are_counted() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    let log = place.log();
+    log.init().await.unwrap();
+    assert_eq!(log.status().await.unwrap().undecided, 0);
+    place.write(0..3, 2).await;
+    let status = log.status().await.unwrap();
+    assert_eq!(status.undecided, 6);
+    assert!(
+        status.oldest_undecided.is_some() && status.stored_ago.is_some(),
+        "{status:?}"
+    );
+    assert!(status.behind_bytes.is_some_and(|bytes| bytes > 0), "{status:?}");
+    let now = time::OffsetDateTime::now_utc();
+    let hour = time::Duration::HOUR;
+    assert_eq!(log.logged_between(now - hour, now + hour).await.unwrap(), 6);
+    assert_eq!(log.logged_between(now - hour * 2, now - hour).await.unwrap(), 0);
+    log.drop().await.unwrap();
+    let status = log.status().await.unwrap();
+    assert_eq!((status.undecided, status.behind_bytes), (0, None));
+    assert_eq!(log.logged_between(now - hour, now + hour).await.unwrap(), 0);
     place.close().await;
 }
 

@@ -3,9 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use outbox_core::testing::eventually;
-use outbox_core::{ConsumerSpec, Delivery as _, Publisher as _, Subscriber as _};
+use outbox_core::{ConsumerSpec, Delivery as _, Publisher as _, StartAt, Subscriber as _};
 use outbox_nats::async_nats::jetstream::consumer::{FromConsumer as _, pull};
 use outbox_nats::{EventStream, JetStreamSubscription};
+use time::OffsetDateTime;
 
 use crate::environment::{Nats, PLACED, SHIPPED, consumer, event_on, message, on_both_servers, receive};
 
@@ -15,6 +16,8 @@ on_both_servers! {
     what_was_published_on_a_fixed_subject_is_not_overlooked,
     a_new_connection_ends_what_is_known,
     a_filter_that_was_narrowed_ends_what_is_known,
+    nothing_is_known_of_parts_of_aggregates,
+    nothing_is_known_from_a_time_on,
 }
 
 /// A consumer that is given one message at a time.
@@ -62,6 +65,30 @@ async fn a_subscription_alone_has_missed_nothing_that_was_there(nats: &Nats) {
     assert_eq!(known(&mut subscription, 3).await, [tells(nats); 3]);
     // Others may have published in another mode meanwhile, which is not looked for.
     publish(nats, &nats.stream(), &[4]).await;
+    assert_eq!(known(&mut subscription, 1).await, [false]);
+}
+
+/// A consumer that has not asked for all events of an aggregate cannot see where it begins.
+async fn nothing_is_known_of_parts_of_aggregates(nats: &Nats) {
+    nats.provision().await;
+    publish(nats, &nats.stream(), &[1]).await;
+    let spec = ConsumerSpec {
+        whole_aggregates: false,
+        ..whole()
+    };
+    let mut subscription = nats.subscribe(&spec).await;
+    assert_eq!(known(&mut subscription, 1).await, [false]);
+}
+
+/// What is on the stream before that time is not delivered.
+async fn nothing_is_known_from_a_time_on(nats: &Nats) {
+    nats.provision().await;
+    publish(nats, &nats.stream(), &[1]).await;
+    let spec = ConsumerSpec {
+        start_at: StartAt::Time(OffsetDateTime::UNIX_EPOCH),
+        ..whole()
+    };
+    let mut subscription = nats.subscribe(&spec).await;
     assert_eq!(known(&mut subscription, 1).await, [false]);
 }
 

@@ -30,7 +30,42 @@ impl Dialect {
     /// Selected rows as operators see them, in the order of their row ids. Uses the primary key, or the index of a given status; for published rows
     /// the index on ids, whose order is roughly that of time.
     pub(crate) fn list(&self, selection: &Selection, limit: i64) -> Statement {
-        let mut sql = self.sql(format!(
+        let mut sql = self.stored();
+        self.push_selection(&mut sql, selection, None);
+        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
+        sql.statement()
+    }
+
+    /// Rows of any status that were recorded within a time span, in the order of their ids (index on `id`). No payload is read, and nothing is locked.
+    pub(crate) fn recorded_between(
+        &self,
+        (from, until): (OffsetDateTime, OffsetDateTime),
+        after: Option<MessageId>,
+        limit: i64,
+    ) -> Statement {
+        let lower = id_at(from - CLOCKS_APART);
+        let mut sql = self.stored();
+        sql.push(" WHERE m.id > ")
+            .bind(after.map_or(lower, |after| lower.max(after.as_uuid())))
+            .push(" AND m.id < ")
+            .bind(id_at(until + CLOCKS_APART));
+        self.push_time(&mut sql, " AND m.created_at >= ", from);
+        self.push_time(&mut sql, " AND m.created_at < ", until);
+        sql.push(" ORDER BY m.id LIMIT ").bind(limit);
+        sql.statement()
+    }
+
+    /// Rows as operators see them, without a condition.
+    /// As [`Self::list`], the messages with these ids, in any order (index on `id`).
+    pub(crate) fn list_ids(&self, ids: &[Uuid]) -> Statement {
+        let mut sql = self.stored();
+        sql.push(" WHERE m.id IN ");
+        sql.bind_rows([ids.iter().copied().map(Value::from)]);
+        sql.statement()
+    }
+
+    fn stored(&self) -> Sql {
+        self.sql(format!(
             "SELECT m.row_id, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
              {} AS status, {} AS attempts, {} AS failures, m.last_error, {} AS halts, {} AS created_micros, \
              {} AS published_micros FROM {} m",
@@ -46,23 +81,33 @@ impl Dialect {
             self.micros_of_any("m.created_at"),
             self.micros_of_any("m.published_at"),
             self.messages,
-        ));
-        self.push_selection(&mut sql, selection, None);
-        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
-        sql.statement()
+        ))
     }
 
-    /// Row ids and aggregates of selected dead letters, in the order of their row ids (index of dead rows).
+    /// Row ids, ids and aggregates of selected dead letters, in the order of their row ids (index of dead rows).
     pub(crate) fn select_dead(&self, selection: &Selection, limit: i64) -> Statement {
+        self.select_dead_where(selection, "", limit)
+    }
+
+    /// As [`Self::select_dead`], those that halt their aggregates (index of halted blocks).
+    pub(crate) fn select_halting(&self, selection: &Selection, limit: i64) -> Statement {
+        let halting = format!(
+            " AND EXISTS (SELECT 1 FROM {} h WHERE h.halted_by = m.row_id)",
+            self.blocks
+        );
+        self.select_dead_where(selection, &halting, limit)
+    }
+
+    fn select_dead_where(&self, selection: &Selection, condition: &str, limit: i64) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT m.row_id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
+            "SELECT m.row_id, m.id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
             self.bytes("m.aggregate_type"),
             self.bytes("m.aggregate_id"),
             self.flag("m.sequence IS NOT NULL"),
             self.messages,
         ));
         self.push_selection(&mut sql, selection, Some("= 2"));
-        sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
+        sql.push(condition).push(" ORDER BY m.row_id LIMIT ").bind(limit);
         sql.statement()
     }
 
@@ -115,7 +160,7 @@ impl Dialect {
     }
 
     /// Appends a comparison with a time. Rounds up to microseconds, the unit of the column, which is right for `>=` and `<`.
-    fn push_time(&self, sql: &mut Sql, comparison: &str, time: OffsetDateTime) {
+    pub(crate) fn push_time(&self, sql: &mut Sql, comparison: &str, time: OffsetDateTime) {
         let micros = (time.unix_timestamp_nanos() + 999).div_euclid(1000);
         let micros = i64::try_from(micros)
             .unwrap_or(TIME_MICROS_MAX)

@@ -17,7 +17,9 @@ pub(crate) mod forget;
 pub(crate) mod key;
 pub(crate) mod leases;
 pub(crate) mod mysql;
+pub(crate) mod operations;
 pub(crate) mod own;
+pub(crate) mod pauses;
 pub(crate) mod reader;
 pub(crate) mod settle;
 pub(crate) mod sqlite;
@@ -39,11 +41,13 @@ pub(crate) struct Dialect {
     pub(crate) blocks: String,
     pub(crate) leases: String,
     pub(crate) relays: String,
+    pub(crate) pauses: String,
     /// The indexes of pending rows, of waiting rows, and of blocks by partition, for queries that must name them.
     pub(crate) pending: String,
     pub(crate) waiting: String,
     pub(crate) blocks_own: String,
     pub(crate) dedup_keys: String,
+    operations: String,
     /// With daily tables: the function that makes a day.
     #[cfg(feature = "postgres")]
     pub(crate) make_day: String,
@@ -62,6 +66,7 @@ impl Dialect {
             blocks: names.blocks(backend),
             leases: names.leases(backend),
             relays: names.relays(backend),
+            pauses: names.pauses(backend),
             pending,
             waiting: match backend {
                 DbBackend::MySql => "outbox_messages_waiting".to_owned(),
@@ -72,6 +77,7 @@ impl Dialect {
                 _ => names.unqualified("outbox_blocks_own"),
             },
             dedup_keys: names.table(backend, "outbox_dedup_keys"),
+            operations: names.table(backend, "outbox_operations"),
             #[cfg(feature = "postgres")]
             make_day: names.table(backend, "outbox_make_day"),
         }

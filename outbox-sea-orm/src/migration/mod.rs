@@ -46,6 +46,31 @@ const DOWN: SqlTemplates = SqlTemplates {
     sqlite: include_str!("sql/outbox.sqlite.down.sql"),
 };
 
+/// The pauses, which both layouts have.
+const PAUSES_UP: SqlTemplates = SqlTemplates {
+    postgres: include_str!("sql/outbox.pauses.postgres.sql"),
+    mysql: include_str!("sql/outbox.pauses.mysql.sql"),
+    sqlite: include_str!("sql/outbox.pauses.sqlite.sql"),
+};
+
+const PAUSES_DOWN: SqlTemplates = SqlTemplates {
+    postgres: include_str!("sql/outbox.pauses.postgres.down.sql"),
+    mysql: include_str!("sql/outbox.pauses.mysql.down.sql"),
+    sqlite: include_str!("sql/outbox.pauses.sqlite.down.sql"),
+};
+
+const OPERATIONS_UP: SqlTemplates = SqlTemplates {
+    postgres: include_str!("sql/operations.postgres.sql"),
+    mysql: include_str!("sql/operations.mysql.sql"),
+    sqlite: include_str!("sql/operations.sqlite.sql"),
+};
+
+const OPERATIONS_DOWN: SqlTemplates = SqlTemplates {
+    postgres: include_str!("sql/operations.postgres.down.sql"),
+    mysql: include_str!("sql/operations.mysql.down.sql"),
+    sqlite: include_str!("sql/operations.sqlite.down.sql"),
+};
+
 const TABLES: Migrations = Migrations { table: TABLE, all };
 
 /// The migrations of the outbox with default table names, as a migrator of its own. It remembers in the table `outbox_migrations` which of
@@ -102,5 +127,19 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     let create = SqlMigration::new("outbox_0001_create_tables", UP, DOWN, names.clone());
-    vec![create]
+    vec![
+        create,
+        pauses("outbox_0002_create_pauses", names),
+        operations("outbox_0003_create_operations", names),
+    ]
+}
+
+/// The name differs by layout, so that the tables of one are not taken for those of the other.
+fn pauses(name: &'static str, names: &TableNames) -> SqlMigration {
+    SqlMigration::new(name, PAUSES_UP, PAUSES_DOWN, names.clone())
+}
+
+/// As [`pauses`], the table of operations.
+fn operations(name: &'static str, names: &TableNames) -> SqlMigration {
+    SqlMigration::new(name, OPERATIONS_UP, OPERATIONS_DOWN, names.clone())
 }

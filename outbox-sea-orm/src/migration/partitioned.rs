@@ -35,7 +35,7 @@ use sea_orm::{DatabaseConnection, DbBackend, DbErr};
 use sea_orm_migration::MigrationTrait;
 
 use super::template::{SqlMigration, SqlTemplates};
-use super::{Migrations, TABLE};
+use super::{Migrations, TABLE, operations, pauses};
 use crate::in_use;
 use crate::names::{NameError, TableNames};
 
@@ -94,5 +94,11 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {
     let create = SqlMigration::new("outbox_0001_create_partitioned_tables", UP, DOWN, names.clone());
-    vec![create.for_postgres()]
+    let pauses = pauses("outbox_0002_create_pauses_with_days", names);
+    let operations = operations("outbox_0003_create_operations_with_days", names);
+    vec![
+        create.for_postgres(),
+        pauses.for_postgres(),
+        operations.for_postgres(),
+    ]
 }

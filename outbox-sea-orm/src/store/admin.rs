@@ -10,7 +10,7 @@ use outbox_core::{
     Aggregate, Backlog, BlockedAggregate, Message, MessageId, MessageStatus, Selection, StoreError,
     StoredMessage,
 };
-use sea_orm::{DbErr, QueryResult, TryGetable};
+use sea_orm::{DbErr, QueryResult, Statement, TryGetable};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -22,7 +22,7 @@ use crate::dialect::Dialect;
 use crate::dialect::key::Key;
 
 /// Messages per transaction.
-const MESSAGES_MAX: i64 = 1_000;
+pub(super) const MESSAGES_MAX: i64 = 1_000;
 
 /// How many messages a replay finds at a time: 24 MB of ids. With fewer, PostgreSQL would read the table more often.
 pub(super) const REPLAYED_MAX: usize = 1_000_000;
@@ -61,27 +61,32 @@ pub(super) async fn list(
     selection: &Selection,
     limit: NonZeroU32,
 ) -> Result<Vec<StoredMessage>, DbErr> {
-    let rows = db
-        .query_all_raw(dialect.list(selection, i64::from(limit.get())))
-        .await?;
+    read_all_stored(db, dialect.list(selection, i64::from(limit.get()))).await
+}
+
+pub(super) async fn read_all_stored(db: &Session, statement: Statement) -> Result<Vec<StoredMessage>, DbErr> {
+    let rows = db.query_all_raw(statement).await?;
     rows.iter().map(read_stored).collect()
 }
 
-/// A dead letter of an operator's selection.
-struct Selected {
-    row_id: i64,
-    key: Option<Key>,
+/// A message of an operator's selection.
+pub(super) struct Selected {
+    pub(super) row_id: i64,
+    pub(super) id: Uuid,
+    /// The aggregate of a dead letter that asks for order.
+    pub(super) key: Option<Key>,
 }
 
-async fn select_dead(db: &Session, dialect: &Dialect, selection: &Selection) -> Result<Vec<Selected>, DbErr> {
-    let rows = db
-        .query_all_raw(dialect.select_dead(selection, MESSAGES_MAX))
-        .await?;
+/// Reads selected dead letters.
+pub(super) async fn select(db: &Session, statement: Statement) -> Result<Vec<Selected>, DbErr> {
+    let rows = db.query_all_raw(statement).await?;
     rows.iter()
         .map(|row| {
             let is_sequenced = row.try_get::<i64>("", "is_sequenced")? != 0;
             Ok(Selected {
                 row_id: row.try_get("", "row_id")?,
+                // A row may be dead because its id cannot be read.
+                id: row.try_get("", "id").unwrap_or_default(),
                 key: is_sequenced.then(|| read_key(row)).transpose()?,
             })
         })
@@ -104,7 +109,7 @@ pub(super) async fn decide(
 ) -> Result<u64, DbErr> {
     let mut decided = 0;
     loop {
-        let batch = select_dead(db, dialect, &selection).await?;
+        let batch = select(db, dialect.select_dead(&selection, MESSAGES_MAX)).await?;
         let Some(last) = batch.last() else {
             return Ok(decided);
         };
@@ -123,11 +128,23 @@ async fn decide_batch(
     batch: &[Selected],
     decision: Decision,
 ) -> Result<u64, DbErr> {
+    let tx = db.begin().await?;
+    let decided = decide_in(&tx, dialect, batch, decision).await?;
+    tx.commit().await?;
+    Ok(decided)
+}
+
+/// Retries or skips dead letters in an open transaction. Returns how many were dead until now, or halted their aggregates.
+pub(super) async fn decide_in(
+    tx: &Session,
+    dialect: &Dialect,
+    batch: &[Selected],
+    decision: Decision,
+) -> Result<u64, DbErr> {
     let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
     let keys: Vec<Key> = keys.into_iter().collect();
     let row_ids: Vec<i64> = batch.iter().map(|row| row.row_id).collect();
-    let tx = db.begin().await?;
-    let blocked = blocks::lock(&tx, dialect, &keys).await?;
+    let blocked = blocks::lock(tx, dialect, &keys).await?;
     let halting: Vec<i64> = blocked
         .values()
         .filter_map(|block| block.halted_by)
@@ -137,11 +154,11 @@ async fn decide_batch(
         tx.execute_raw(dialect.lift_halts(&halting)).await?;
     }
     let blocked: Vec<Key> = blocked.into_keys().collect();
-    blocks::end(&tx, dialect, &blocked).await?;
-    let decided = match decision {
+    blocks::end(tx, dialect, &blocked).await?;
+    Ok(match decision {
         Decision::Retry => {
             // If later messages of its aggregate wait, a retried message waits with them, as the first one. Such an aggregate still has a block.
-            let blocked = blocks::lock(&tx, dialect, &blocked).await?;
+            let blocked = blocks::lock(tx, dialect, &blocked).await?;
             let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
                 .iter()
                 .partition(|row| row.key.as_ref().is_some_and(|key| blocked.contains_key(key)));
@@ -155,10 +172,9 @@ async fn decide_batch(
             }
             retried
         }
-        Decision::Skip => batch.len() as u64,
-    };
-    tx.commit().await?;
-    Ok(decided)
+        // The blocks were locked before they were read, so nobody else has lifted these halts.
+        Decision::Skip => halting.len() as u64,
+    })
 }
 
 /// Copies published messages and dead letters behind everything recorded so far, batch by batch. Returns the number of copies.
@@ -176,9 +192,7 @@ pub(super) async fn replay(
         let rows = replayable(db, dialect, &selection, until, page).await?;
         let is_last = rows.len() < page;
         if !is_last && until.is_none() {
-            let last = db.query_one_raw(dialect.last_row_id()).await?;
-            let last = last.ok_or_else(|| DbErr::RecordNotFound("last row id".to_owned()))?;
-            until = Some(last.try_get("", "row_id")?);
+            until = Some(last_row_id(db, dialect).await?);
         }
         for batch in rows.chunks(MESSAGES_MAX as usize) {
             let ids: Vec<(Uuid, Uuid)> = batch
@@ -195,8 +209,14 @@ pub(super) async fn replay(
     }
 }
 
+pub(super) async fn last_row_id(db: &Session, dialect: &Dialect) -> Result<i64, DbErr> {
+    let last = db.query_one_raw(dialect.last_row_id()).await?;
+    let last = last.ok_or_else(|| DbErr::RecordNotFound("last row id".to_owned()))?;
+    last.try_get("", "row_id")
+}
+
 /// Row ids and message ids of the next messages to copy.
-async fn replayable(
+pub(super) async fn replayable(
     db: &Session,
     dialect: &Dialect,
     selection: &Selection,
@@ -215,11 +235,17 @@ async fn replayable(
 
 async fn copy_batch(db: &Session, dialect: &Dialect, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
     let tx = db.begin().await?;
+    let copied = copy_in(&tx, dialect, ids).await?;
+    tx.commit().await?;
+    Ok(copied)
+}
+
+/// Copies messages in an open transaction. Returns the number of copies.
+pub(super) async fn copy_in(tx: &Session, dialect: &Dialect, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
     let mut copied = 0;
     for ids in ids.chunks(COPIES_MAX) {
         copied += tx.execute_raw(dialect.copy(ids)).await?.rows_affected();
     }
-    tx.commit().await?;
     Ok(copied)
 }
 
@@ -280,7 +306,7 @@ pub(super) async fn published(
 }
 
 /// Reads a row as far as it can be read: a message may be dead because it could not. A damaged number is 0, a damaged time 1970.
-fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
+pub(super) fn read_stored(row: &QueryResult) -> Result<StoredMessage, DbErr> {
     let int = |column| row.try_get::<i64>("", column);
     let time = |column| {
         let micros = row.try_get::<Option<i64>>("", column).ok()?;

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use outbox_core::{Aggregate, Forgotten};
+use outbox_core::{Aggregate, Forgotten, Operation};
 use sea_orm::{DbErr, QueryResult, Value};
 use uuid::Uuid;
 
+use super::note::note;
 use super::session::Session;
 use super::waiting::read_key;
 use super::{blocks, repeat_deadlocks};
@@ -26,6 +27,7 @@ pub(super) async fn forget(
     db: &Session,
     dialect: &Dialect,
     aggregates: &[Aggregate],
+    operation: Option<&Operation>,
 ) -> Result<Forgotten, DbErr> {
     if aggregates.len() > AGGREGATES_MAX {
         let count = aggregates.len();
@@ -35,7 +37,7 @@ pub(super) async fn forget(
     }
     let keys: BTreeSet<Key> = aggregates.iter().map(Key::from).collect();
     let keys: Vec<Key> = keys.into_iter().collect();
-    let (messages, left) = repeat_deadlocks!(forget_keys(db, dialect, &keys))?;
+    let (messages, left) = repeat_deadlocks!(forget_keys(db, dialect, &keys, operation))?;
     let left = aggregates
         .iter()
         .filter(|aggregate| left.contains(&Key::from(*aggregate)));
@@ -46,7 +48,12 @@ pub(super) async fn forget(
 }
 
 /// Returns the number of messages deleted, and the aggregates that were left.
-async fn forget_keys(db: &Session, dialect: &Dialect, keys: &[Key]) -> Result<(u64, BTreeSet<Key>), DbErr> {
+async fn forget_keys(
+    db: &Session,
+    dialect: &Dialect,
+    keys: &[Key],
+    operation: Option<&Operation>,
+) -> Result<(u64, BTreeSet<Key>), DbErr> {
     let tx = db.begin().await?;
     for keys in keys.chunks(VALUES_MAX) {
         tx.query_all_raw(dialect.lock_heads(keys)).await?;
@@ -82,6 +89,9 @@ async fn forget_keys(db: &Session, dialect: &Dialect, keys: &[Key]) -> Result<(u
     }
     let forgotten: Vec<Key> = keys.iter().filter(|key| !left.contains(key)).cloned().collect();
     delete_heads(&tx, dialect, &forgotten).await?;
+    if let Some(operation) = operation.filter(|_| !forgotten.is_empty()) {
+        note(&tx, dialect, operation, rows.len() as u64).await?;
+    }
     tx.commit().await?;
     Ok((rows.len() as u64, left))
 }

@@ -5,6 +5,7 @@
 //! transactions after a deadlock; the relay retries the rest.
 
 mod admin;
+mod audit;
 mod blocks;
 #[cfg(feature = "postgres")]
 mod days;
@@ -12,7 +13,9 @@ mod fetch;
 mod fitting;
 mod forget;
 mod leases;
+mod note;
 mod own;
+mod pauses;
 mod preflight;
 mod purge;
 mod reader;
@@ -36,8 +39,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use outbox_core::{
     Aggregate, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, Message,
-    MessageId, OutboxAdmin, OutboxStore, OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement,
-    StoreError, StoredMessage, WaitingRequest,
+    MessageId, OutboxAdmin, OutboxStore, OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays,
+    Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
 };
 use sea_orm::{DatabaseConnection, DbBackend, DbErr};
 use time::OffsetDateTime;
@@ -46,7 +49,9 @@ use tokio::sync::OnceCell;
 
 use self::admin::Decision;
 use self::fitting::{Bounds, Fitting};
+use self::refusal::refuses_to_write;
 use self::session::{Isolation, Session};
+use self::tables::setup;
 use crate::connect::{ConnectError, connect_error};
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
@@ -301,6 +306,23 @@ impl OutboxStore for SqlStore {
         .await
     }
 
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        let context =
+            "the pauses could not be read; if their table is missing, run the migration of outbox-sea-orm";
+        self.run(
+            context,
+            |db, dialect| async move { pauses::read(&db, &dialect).await },
+        )
+        .await
+    }
+
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
+        self.run("pauses could not be finished", |db, dialect| async move {
+            pauses::finish(&db, &dialect).await
+        })
+        .await
+    }
+
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         self.run("the backlog could not be counted", |db, dialect| async move {
             admin::backlog(&db, &dialect).await
@@ -362,7 +384,7 @@ impl OutboxAdmin for SqlStore {
         let aggregates = aggregates.to_vec();
         self.run(
             "aggregates could not be forgotten",
-            move |db, dialect| async move { forget::forget(&db, &dialect, &aggregates).await },
+            move |db, dialect| async move { forget::forget(&db, &dialect, &aggregates, None).await },
         )
         .await
     }
@@ -371,6 +393,22 @@ impl OutboxAdmin for SqlStore {
         let aggregate_type = aggregate_type.to_owned();
         self.run("idle aggregates could not be forgotten", move |db, dialect| async move {
             forget::forget_idle(&db, &dialect, &aggregate_type, idle_for).await
+        })
+        .await
+    }
+
+    async fn pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
+        let request = request.clone();
+        self.run("publishing could not be paused", |db, dialect| async move {
+            pauses::begin(&db, &dialect, &request).await
+        })
+        .await
+    }
+
+    async fn unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
+        let aggregate_type = aggregate_type.map(str::to_owned);
+        self.run("the pause could not be ended", |db, dialect| async move {
+            pauses::end(&db, &dialect, aggregate_type.as_deref()).await
         })
         .await
     }
@@ -427,35 +465,6 @@ pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
     };
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| codes.contains(&&*code))
-}
-
-/// Whether the server answers that it only reads: a replica, or a former primary. PostgreSQL and transactions of MySQL have a code for it;
-/// `read_only` of MySQL and MariaDB has the number 1290, their `innodb_read_only` 1836 or 1036. SQLite has 8, with variants in the higher bits.
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-fn refuses_to_write(error: &DbErr) -> bool {
-    use sea_orm::RuntimeErr;
-
-    let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) = error
-    else {
-        return false;
-    };
-    let Some(error) = error.as_database_error() else {
-        return false;
-    };
-    #[cfg(feature = "mysql")]
-    if let Some(error) = error.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
-        return matches!(error.number(), 1036 | 1290 | 1792 | 1836);
-    }
-    let is_sqlite = |code: &str| code.len() < 5 && code.parse::<u16>().is_ok_and(|code| code & 0xff == 8);
-    error
-        .code()
-        .is_some_and(|code| code == "25006" || is_sqlite(&code))
-}
-
-/// Without a driver, no error says anything.
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn refuses_to_write(_: &DbErr) -> bool {
-    false
 }
 
 /// The error of a build that has no driver for this database.

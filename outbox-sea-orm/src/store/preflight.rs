@@ -1,5 +1,6 @@
 //! Checks the database before the first message. Changes nothing; each answer says what to do.
 
+use outbox_core::store::LEFT_TO_LOG;
 use outbox_core::{StoreError, describe};
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, RuntimeErr};
 
@@ -80,14 +81,24 @@ async fn postgres(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreE
         Some(row) => row.try_get::<bool>("", "may").map_err(failed(CONTEXT))?,
         None => true,
     };
-    if may {
-        return Ok(Vec::new());
+    let mut warnings = Vec::new();
+    if !may {
+        warnings.push(format!(
+            "{} is partitioned by day, but this user may neither make nor drop days; make the relay's user a member of the role that \
+             owns the tables, with CREATE on their schema",
+            dialect.messages
+        ));
     }
-    Ok(vec![format!(
-        "{} is partitioned by day, but this user may neither make nor drop days; make the relay's user a member of the role that \
-         owns the tables, with CREATE on their schema",
-        dialect.messages
-    )])
+    // What `outbox_log::PostgresLog::init` changes.
+    let default = format!(
+        "SELECT COALESCE((SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d JOIN pg_attribute a \
+         ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = to_regclass('{}') AND a.attname = 'status'), '')",
+        dialect.messages.replace('\'', "''")
+    );
+    if text(db, &default).await.map_err(failed(CONTEXT))? == "4" {
+        warnings.push(LEFT_TO_LOG.to_owned());
+    }
+    Ok(warnings)
 }
 
 async fn mysql(db: &Session) -> Result<Vec<String>, StoreError> {

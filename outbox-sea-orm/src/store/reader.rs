@@ -6,9 +6,10 @@ use std::num::NonZeroU32;
 
 use outbox_core::{
     Aggregate, AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, MessageId, OutboxReader,
-    OwnerId, PartitionOwner, Selection, StoreError,
+    OwnerId, PartitionOwner, Selection, StoreError, StoredMessage,
 };
 use sea_orm::{DbErr, QueryResult};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::session::Session;
@@ -19,6 +20,23 @@ impl OutboxReader for SqlStore {
     async fn find(&self, id: MessageId) -> Result<Option<FoundMessage>, StoreError> {
         self.call(move |db, dialect| async move { find(&db, &dialect, id).await })
             .await
+    }
+
+    async fn recorded_between(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        let recorded = (recorded_from, recorded_until);
+        let context = "recorded messages could not be read";
+        self.run(context, move |db, dialect| async move {
+            let statement = dialect.recorded_between(recorded, after, i64::from(limit.get()));
+            let rows = db.query_all_raw(statement).await?;
+            rows.iter().map(admin::read_stored).collect()
+        })
+        .await
     }
 
     async fn head(&self, aggregate: &Aggregate) -> Result<Option<AggregateHead>, StoreError> {

@@ -58,6 +58,35 @@ fn is_refusal(code: &str, text: &str) -> bool {
     }
 }
 
+/// Whether the server answers that it only reads: a replica, or a former primary. PostgreSQL and transactions of MySQL have a code for it;
+/// `read_only` of MySQL and MariaDB has the number 1290, their `innodb_read_only` 1836 or 1036. SQLite has 8, with variants in the higher bits.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub(super) fn refuses_to_write(error: &DbErr) -> bool {
+    use sea_orm::RuntimeErr;
+
+    let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) = error
+    else {
+        return false;
+    };
+    let Some(error) = error.as_database_error() else {
+        return false;
+    };
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
+        return matches!(error.number(), 1036 | 1290 | 1792 | 1836);
+    }
+    let is_sqlite = |code: &str| code.len() < 5 && code.parse::<u16>().is_ok_and(|code| code & 0xff == 8);
+    error
+        .code()
+        .is_some_and(|code| code == "25006" || is_sqlite(&code))
+}
+
+/// Without a driver, no error says anything.
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+pub(super) fn refuses_to_write(_: &DbErr) -> bool {
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,15 +9,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use outbox_core::store::storable_error;
+use outbox_core::store::{UNPAUSED_WAIT, storable_error};
 use outbox_core::{Lease, Settlement, Verdict};
 use sea_orm::DbErr;
 
 use super::blocks::{self, Block};
 use super::session::Session;
 use super::waiting::read_key;
-use super::{leases, repeat_deadlocks};
+use super::{leases, pauses, repeat_deadlocks};
 use crate::dialect::key::Key;
+use crate::dialect::pauses::HELD_UNTIL;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
 use crate::dialect::settle::{Failure, Rows};
@@ -167,7 +168,14 @@ impl Settling<'_> {
             return Ok(());
         }
 
-        // 2. The blocks, all of them locked in one order before the first is changed.
+        // 2. The pauses that hold messages, before the blocks, as finishing a pause does.
+        let taken_for_paused = others.iter().filter(|given| given.verdict == Verdict::Paused);
+        let types = taken_for_paused
+            .filter_map(|given| found.get(&given.row_id))
+            .map(|row| row.key.aggregate_type.clone());
+        let paused = pauses::standing(self.tx, self.dialect, types.collect()).await?;
+
+        // 3. The blocks, all of them locked in one order before the first is changed.
         let keys: BTreeSet<Key> = found
             .values()
             .filter(|row| row.is_sequenced)
@@ -175,10 +183,10 @@ impl Settling<'_> {
             .collect();
         let keys: Vec<Key> = keys.into_iter().collect();
         let mut blocks = blocks::lock(self.tx, self.dialect, &keys).await?;
-        let changes = Changes::decide(&others, &found, &mut blocks);
+        let changes = Changes::decide(&others, &found, &paused, &mut blocks);
         blocks::put(self.tx, self.dialect, &blocks).await?;
 
-        // 3. The rows.
+        // 4. The rows.
         for ((failure, waited), row_ids) in &changes.failed {
             for row_ids in row_ids.chunks(ROWS_MAX) {
                 let statement = self.dialect.settle_failed(self.rows(row_ids, *waited), failure);
@@ -190,7 +198,7 @@ impl Settling<'_> {
             self.tx.execute_raw(statement).await?;
         }
 
-        // 4. Remove blocks for which nothing waits any more, among those that were locked or written above and are not halted.
+        // 5. Remove blocks for which nothing waits any more, among those that were locked or written above and are not halted.
         let open: Vec<Key> = blocks
             .into_iter()
             .filter(|(_, block)| block.halted_by.is_none())
@@ -258,6 +266,7 @@ impl Changes {
     fn decide(
         settlements: &[&Settlement],
         found: &HashMap<i64, Found>,
+        paused: &BTreeSet<Vec<u8>>,
         blocks: &mut BTreeMap<Key, Block>,
     ) -> Self {
         let mut changes = Self::default();
@@ -274,18 +283,20 @@ impl Changes {
                     error,
                     attempt,
                 } => {
-                    let until = later(row.now, *delay);
-                    if row.is_sequenced {
-                        block_until(blocks, row, until);
-                        changes.becomes_oldest(settlement, row);
-                    }
-                    let failure = Failure {
-                        dead: false,
-                        attempt: *attempt,
-                        error: error.as_deref().map(storable_error),
-                        until_micros: (!row.is_sequenced).then_some(until),
+                    let error = error.as_deref().map(storable_error);
+                    changes.blocks(
+                        (settlement, row),
+                        later(row.now, *delay),
+                        (*attempt, error),
+                        blocks,
+                    );
+                }
+                Verdict::Paused => {
+                    let until = match paused.contains(&row.key.aggregate_type) {
+                        true => HELD_UNTIL,
+                        false => later(row.now, UNPAUSED_WAIT),
                     };
-                    changes.fail(failure, settlement);
+                    changes.blocks((settlement, row), until, (false, None), blocks);
                 }
                 Verdict::Dead { error, halt } => {
                     // Only one message at a time halts an aggregate; the next one waits for its turn.
@@ -301,6 +312,27 @@ impl Changes {
             }
         }
         changes
+    }
+
+    /// The row waits, and its aggregate until a time.
+    fn blocks(
+        &mut self,
+        (settlement, row): (&Settlement, &Found),
+        until: i64,
+        (attempt, error): (bool, Option<String>),
+        blocks: &mut BTreeMap<Key, Block>,
+    ) {
+        if row.is_sequenced {
+            block_until(blocks, row, until);
+            self.becomes_oldest(settlement, row);
+        }
+        let failure = Failure {
+            dead: false,
+            attempt,
+            error,
+            until_micros: (!row.is_sequenced).then_some(until),
+        };
+        self.fail(failure, settlement);
     }
 
     fn fail(&mut self, failure: Failure, settlement: &Settlement) {

@@ -61,6 +61,13 @@ pub(super) async fn check(db: &Session, dialect: &Dialect, deletes: bool) -> Res
             does: &[INSERT, UPDATE, DELETE],
         },
         Table {
+            name: &dialect.pauses,
+            columns: "aggregate_type, reason, paused_by, paused_at, ends_at",
+            written: "ends_at",
+            // Locked by what holds messages for them, and removed once they are finished.
+            does: &[UPDATE, DELETE],
+        },
+        Table {
             name: &dialect.dedup_keys,
             columns: "dedup_key, recorded_at",
             written: "recorded_at",

@@ -10,6 +10,7 @@ mod shop;
 mod support;
 
 mod aggregate;
+mod audit;
 mod bytes;
 mod commit;
 mod connecting;

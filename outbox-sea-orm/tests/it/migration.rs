@@ -72,6 +72,8 @@ async fn migrations_go_up_down_and_up_again() {
                 "outbox_dedup_keys",
                 "outbox_blocks",
                 "outbox_relays",
+                "outbox_pauses",
+                "outbox_operations",
                 "outbox_messages_readable",
                 "outbox_dead_letters",
                 "outbox_blocked",
@@ -136,7 +138,8 @@ async fn migrate_and_the_migrator_agree() {
         OutboxMigrator::down(&db, None).await.unwrap();
         OutboxMigrator::up(&db, None).await.unwrap();
         migrate(&db).await.unwrap();
-        assert_eq!(count(&db, "outbox_migrations").await, Some(1), "{backend:?}");
+        let all = i64::try_from(migration::migrations(&TableNames::new()).len()).unwrap();
+        assert_eq!(count(&db, "outbox_migrations").await, Some(all), "{backend:?}");
     }
 }
 
@@ -169,7 +172,8 @@ async fn many_processes_migrate_at_once() {
             64
         );
         let migrations = test.names.table(test.sql_backend(), "outbox_migrations");
-        assert_eq!(test.int(&format!("SELECT count(*) FROM {migrations}")).await, 1);
+        let all = i64::try_from(migration::migrations(&test.names).len()).unwrap();
+        assert_eq!(test.int(&format!("SELECT count(*) FROM {migrations}")).await, all);
     }
 }
 

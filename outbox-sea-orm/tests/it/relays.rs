@@ -193,6 +193,7 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
         ("outbox_aggregates", "last_sequence"),
         ("outbox_blocks", "partition_no"),
         ("outbox_leases", "owner"),
+        ("outbox_pauses", "ends_at"),
     ]
     .into_iter()
     .map(|(name, column)| {

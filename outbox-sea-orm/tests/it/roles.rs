@@ -452,6 +452,7 @@ async fn the_documented_rights_of_readers_are_enough() {
             "outbox_blocks",
             "outbox_leases",
             "outbox_relays",
+            "outbox_pauses",
         ] {
             reader.grant_on("SELECT", table).await;
         }
@@ -466,6 +467,7 @@ async fn the_documented_rights_of_readers_are_enough() {
         assert!(store.head(&message.aggregate).await.unwrap().is_some());
         assert_eq!(store.block(&message.aggregate).await.unwrap(), None);
         assert_eq!(store.relays().await.unwrap(), []);
+        assert_eq!(store.pauses().await.unwrap(), []);
         assert_eq!(store.partitions().await.unwrap().len(), 64);
         assert_eq!(store.backlog().await.unwrap().pending, 1);
         store.blocked(10.try_into().unwrap()).await.unwrap();

@@ -378,6 +378,7 @@ impl Checker {
         let name = match verdict {
             Verdict::Published { .. } => "published",
             Verdict::Waits => "waits",
+            Verdict::Paused => "paused",
             Verdict::Blocked { attempt: true, .. } => "blocked, attempt used",
             Verdict::Blocked { error: Some(_), .. } => "blocked",
             Verdict::Blocked { .. } => "blocked, for no time",
@@ -427,7 +428,7 @@ impl Checker {
                     format!("message {no}: {name}, {used} attempts, for {permanent} + {unclassified} refusals of its own fault")
                 });
             }
-            Verdict::Waits | Verdict::Blocked { .. } => {}
+            Verdict::Waits | Verdict::Paused | Verdict::Blocked { .. } => {}
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use outbox_core::log::{LogEvent, LogReader, Logged, Look, LookRequest, MessageLog, Position, Retained};
 use outbox_core::message::MessageId;
 use outbox_core::relay::Retention;
-use outbox_core::store::{MessageStatus, PurgeRequest, Purged, StoreError};
+use outbox_core::store::{MessageStatus, Pause, PurgeRequest, Purged, StoreError};
 use outbox_core::testing::wrong::{WrongLog, WrongLogReader};
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
@@ -19,7 +19,7 @@ use super::history::Life;
 use super::plan::{self, Cut};
 use super::store::SimStore;
 use super::world::{Shared, World};
-use super::{maintenance, wrong};
+use super::{Wrong, maintenance, wrong};
 
 /// How often a reading looks whether its relay is cut off.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -80,7 +80,11 @@ impl MessageLog for SimLog {
     async fn open(&self) -> Result<Option<SimLogReader>, StoreError> {
         let (log, life) = (self.log.clone(), self.store.life);
         let opened = self.call("open the log", move |world, shared| {
+            if shared.log_kept_by.is_some_and(|keeper| keeper != life) {
+                return Ok(None);
+            }
             let opened = wrong::now(log.open())?;
+            shared.log_kept_by = None;
             if opened.is_some() {
                 shared.checker.opened_log(life);
                 note_position(world, shared);
@@ -91,6 +95,7 @@ impl MessageLog for SimLog {
             log: self.clone(),
             inner: Arc::new(Mutex::new(inner)),
             next: None,
+            is_broken: false,
         }))
     }
 
@@ -127,6 +132,10 @@ impl MessageLog for SimLog {
         .await
     }
 
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        wrong::now(self.log.pauses())
+    }
+
     /// As of the simulated store: after the plan's shorter retention.
     async fn purge(&self, mut request: PurgeRequest) -> Result<Purged, StoreError> {
         if let Retention::KeepFor(time) = self.store.world.plan.retention {
@@ -148,6 +157,8 @@ pub(super) struct SimLogReader {
     inner: Arc<Mutex<WrongLogReader>>,
     /// What has arrived, if its wait was dropped.
     next: Option<LogEvent>,
+    /// Its connection has ended.
+    is_broken: bool,
 }
 
 impl SimLogReader {
@@ -184,6 +195,16 @@ impl SimLogReader {
         })
     }
 
+    async fn read(&mut self) -> Result<LogEvent, StoreError> {
+        self.arriving().await?;
+        match self.delay() {
+            None => return Err(Self::broken()),
+            Some(Duration::ZERO) => {}
+            Some(late) => sleep(late).await,
+        }
+        self.next.take().ok_or_else(Self::broken)
+    }
+
     async fn arriving(&mut self) -> Result<(), StoreError> {
         while self.next.is_none() {
             if self.is_cut_off() {
@@ -201,13 +222,7 @@ impl SimLogReader {
 
 impl LogReader for SimLogReader {
     async fn next(&mut self) -> Result<LogEvent, StoreError> {
-        self.arriving().await?;
-        match self.delay() {
-            None => return Err(Self::broken()),
-            Some(Duration::ZERO) => {}
-            Some(late) => sleep(late).await,
-        }
-        let event = self.next.take().ok_or_else(Self::broken)?;
+        let event = self.read().await.inspect_err(|_| self.is_broken = true)?;
         if let LogEvent::Message(message) = &event {
             let SimStore { world, life } = &self.log.store;
             world.shared().checker.given(*life, message.id);
@@ -217,14 +232,13 @@ impl LogReader for SimLogReader {
 
     async fn confirm(&mut self, position: Position) -> Result<(), StoreError> {
         let inner = self.inner.clone();
-        self.log
-            .call("confirm a position", move |world, shared| {
-                let mut reader = inner.try_lock().map_err(|_| Self::broken())?;
-                wrong::now(reader.confirm(position))?;
-                note_position(world, shared);
-                Ok(())
-            })
-            .await
+        let confirmed = self.log.call("confirm a position", move |world, shared| {
+            let mut reader = inner.try_lock().map_err(|_| Self::broken())?;
+            wrong::now(reader.confirm(position))?;
+            note_position(world, shared);
+            Ok(())
+        });
+        confirmed.await.inspect_err(|_| self.is_broken = true)
     }
 
     async fn retained(&mut self) -> Result<Retained, StoreError> {
@@ -238,6 +252,9 @@ impl LogReader for SimLogReader {
     }
 
     async fn close(self) {
-        drop(self);
+        let SimStore { world, life } = &self.log.store;
+        if world.wrong == Wrong::KeepsTheLog && !self.is_broken {
+            world.shared().log_kept_by = Some(*life);
+        }
     }
 }

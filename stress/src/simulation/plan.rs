@@ -342,15 +342,9 @@ impl Plan {
         }
     }
 
-    /// Gives some worlds a log. A relay of the log does not notice that its machine was suspended, and needs no leases.
+    /// Gives some worlds a log.
     pub(super) fn draw_log(&mut self, seed: u64) {
         self.log = LogPlan::draw(seed);
-        if self.log.is_some() {
-            self.clocks_every = None;
-            // The relay that reads keeps the log while its broker is out of reach for itself alone.
-            let keeps_log = |cut| matches!(cut, Cut::Broker | Cut::Messages | Cut::Refusals(_));
-            self.cut_off = self.cut_off.filter(|(_, cut)| !keeps_log(*cut));
-        }
     }
 
     /// The settings of one run of a relay.

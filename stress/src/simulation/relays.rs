@@ -170,19 +170,19 @@ impl AnyRelay {
             world: world.clone(),
             life,
         };
+        let machine = world.clone();
+        let wall_clock = move || machine.shared().lead(life);
         if let (Some(plan), Some(log)) = (&world.plan.log, &world.log) {
             let log = SimLog::new(world, &log.read, life);
             let relay = LogRelay::new(store, log, publisher)
                 .with_config(config)
                 .with_log_config(plan.config.clone())
-                // The machine's clock must not decide.
-                .with_wall_clock(|| time::Duration::ZERO);
+                .with_wall_clock(wall_clock);
             return Self::Log(Box::new(relay));
         }
-        let machine = world.clone();
         let relay = Relay::new(store, publisher)
             .with_config(config)
-            .with_wall_clock(move || machine.shared().lead(life));
+            .with_wall_clock(wall_clock);
         Self::Table(Box::new(relay))
     }
 
@@ -295,8 +295,9 @@ fn end(world: &World, life: Life, outcome: Option<Result<RelayReport, RelayError
         Some(Err(_)) => "failed",
     };
     shared.checker.ended(life, how);
-    // A crashed process has no connection.
+    // A crashed process has no connection, and keeps no log.
     shared.reconnect(life);
+    shared.log_kept_by.take_if(|keeper| *keeper == life);
     if let Some(Err(error)) = outcome
         && !drains
     {

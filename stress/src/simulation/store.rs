@@ -11,7 +11,8 @@ use outbox_core::message::{Aggregate, Message, MessageId};
 use outbox_core::relay::Retention;
 use outbox_core::store::{
     Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, OutboxAdmin, OutboxStore,
-    OwnerId, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
+    OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
+    StoredMessage, WaitingRequest,
 };
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
@@ -326,6 +327,14 @@ impl OutboxStore for SimStore {
         .await
     }
 
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        wrong::now(self.world.store.pauses())
+    }
+
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
+        wrong::now(self.world.store.finish_pauses())
+    }
+
     /// Compiled features decide whether this is called, so it draws no random number and leaves no history.
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         wrong::now(self.world.store.backlog())
@@ -364,6 +373,14 @@ impl OutboxAdmin for SimStore {
 
     async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
         wrong::now(self.world.store.forget_idle(aggregate_type, idle_for))
+    }
+
+    async fn pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
+        wrong::now(self.world.store.pause(request))
+    }
+
+    async fn unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
+        wrong::now(self.world.store.unpause(aggregate_type))
     }
 
     async fn published(

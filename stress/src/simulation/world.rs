@@ -78,6 +78,8 @@ pub(super) struct Shared {
     leads: BTreeMap<u32, i64>,
     /// Messages on which the store refuses every verdict.
     pub(super) unrecordable: Vec<MessageId>,
+    /// The run for which the log is kept although it does not read it; see [`Wrong::KeepsTheLog`].
+    pub(super) log_kept_by: Option<Life>,
     /// Number of intentions of writers that try again.
     pub(super) meant: u32,
 }
@@ -153,6 +155,7 @@ impl World {
                 connections: BTreeMap::new(),
                 leads: BTreeMap::new(),
                 unrecordable: Vec::new(),
+                log_kept_by: None,
                 meant: 0,
             }),
             store,

@@ -62,11 +62,13 @@ pub enum Wrong {
     AdoptsInVain,
     /// The position of the log is forgotten, and each reading begins at the log's end.
     ForgetsItsPlace,
+    /// A relay of the log that cannot publish leaves the log to nobody.
+    KeepsTheLog,
 }
 
 impl Wrong {
     /// All mistakes.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::SkipLockedRows,
         Self::MarkBeforePublish,
         Self::NoEpochCheck,
@@ -85,6 +87,7 @@ impl Wrong {
         Self::SplitsTransactions,
         Self::AdoptsInVain,
         Self::ForgetsItsPlace,
+        Self::KeepsTheLog,
     ];
 
     /// The mistake's name on the command line.
@@ -110,6 +113,7 @@ impl Wrong {
             Self::SplitsTransactions => "splits-transactions",
             Self::AdoptsInVain => "adopts-in-vain",
             Self::ForgetsItsPlace => "forgets-its-place",
+            Self::KeepsTheLog => "keeps-the-log",
         }
     }
 

@@ -68,10 +68,18 @@ fn no_promise_breaks_in_the_fourth_2250_worlds() {
     all_hold(6_750..9_000);
 }
 
-/// A log that was opened anew while the table was being asked; a copy of an old message that was purged; a drain of a log relay whose first part left late.
+/// A log that was opened anew while the table was being asked; a copy of an old message that was purged; a drain of a log relay whose first part left late;
+/// relays whose broker answers questions and stores nothing, which took the log back from their own offer.
 #[test]
 fn no_promise_breaks_in_worlds_that_once_broke_one() {
-    for seed in [1_000_159_988, 1_000_014_056, 1_100_043_560] {
+    for seed in [
+        1_000_159_988,
+        1_000_014_056,
+        1_100_043_560,
+        3_000_001_012,
+        3_000_003_104,
+        3_000_003_248,
+    ] {
         all_hold(seed..seed + 1);
     }
 }
@@ -188,4 +196,9 @@ fn going_on_before_an_adoption_is_stored_is_found() {
 #[test]
 fn a_log_relay_that_forgets_its_place_is_found() {
     is_found(Wrong::ForgetsItsPlace, &[Invariant::NoLoss]);
+}
+
+#[test]
+fn keeping_a_log_that_one_cannot_publish_is_found() {
+    is_found(Wrong::KeepsTheLog, &[Invariant::Progress]);
 }

@@ -23,7 +23,7 @@ use crate::workspace::Workspace;
 pub(crate) enum What {
     /// Writers, relays and latency: groups drain, backlog, hot, latency, write, log, overview.
     Relay(Options),
-    /// Consumers, their latency and memory, and what failures and several processes cost: groups consume, strategies, latency, memory, failing, across, trimmed.
+    /// Consumers, their latency and memory, and what failures and several processes cost: groups consume, strategies, latency, memory, failing, across, trimmed, trimmed-across.
     Inbox(Options),
     /// Draw the pictures of docs/performance from the figures beside them, which `--json` prints.
     Draw,
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// Measure only some groups of figures.
     #[arg(long, value_name = "GROUP,…")]
     only: Option<String>,
-    /// How many aggregates the group `trimmed` of the inbox has: 200,000 by default.
+    /// How many aggregates the groups `trimmed` and `trimmed-across` of the inbox have: 200,000 by default.
     #[arg(long, value_name = "N")]
     aggregates: Option<u64>,
     /// A library to start the measuring program with, such as the allocator `libjemalloc.so.2` (`LD_PRELOAD`, so not on Windows).

@@ -1,15 +1,15 @@
 //! Changes: what one would do, and then the change itself.
 //!
 //! Invariants: an address alone changes nothing. The form of a preview holds the selection and the token; what is sent is what the preview was of. A change goes
-//! on if its browser goes away.
+//! on if its browser goes away. The operation of a change names who has logged in.
 
 use std::sync::Arc;
 
 use axum::Form;
 use axum::extract::Query;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
-use outbox_core::{Aggregate, MessageStatus, Selection};
+use outbox_core::{Aggregate, Intent, MessageStatus, OperationId, Selection};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -34,7 +34,8 @@ pub(in crate::web) struct Asked {
     event_type: String,
     since: String,
     until: String,
-    /// Only in a form.
+    /// Only in a form, as the token.
+    reason: String,
     token: String,
 }
 
@@ -147,17 +148,26 @@ fn form(visit: &Visit, asked: &Asked) -> Markup {
             input type="hidden" name="change" value=(asked.change);
             input type="hidden" name="all" value=(asked.all);
             @for (name, value) in filter.fields() { input type="hidden" name=(name) value=(value); }
+            p {
+                label for="reason" { "Why (for the audit)" } " "
+                input id="reason" name="reason" maxlength="1000" size="40";
+            }
             p { button.do type="submit" { "Do it: " (asked.change) } }
         }
     }
 }
 
 pub(in crate::web) async fn apply(visit: Visit, Form(asked): Form<Asked>) -> Response {
-    let made = make_change(&visit, &asked).await;
-    visit.respond(made)
+    match make_change(&visit, &asked).await {
+        // So that loading the page again does not send the form again.
+        Ok((_, Some(operation))) if !visit.wants_json => {
+            Redirect::to(&visit.link(&format!("/operations/{operation}"), &[])).into_response()
+        }
+        made => visit.respond(made.map(|(page, _)| page)),
+    }
 }
 
-async fn make_change(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
+async fn make_change(visit: &Visit, asked: &Asked) -> Result<(Page, Option<OperationId>), Problem> {
     // The guard has asked the same of each request that is no read.
     if !visit.access.may_change() {
         return Err(Problem::Forbidden("your role may not make changes".to_owned()));
@@ -174,9 +184,10 @@ async fn make_change(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
     let task = asked.task()?;
     tracing::info!(user, change = asked.change, filter = ?asked.filter(), "a change begins");
     // A crash or an error leaves the transactions that were completed; `apply` says what a repetition does. Dropping the request drops only the wait.
-    let done = tokio::spawn(carry_out(changes, task.clone())).await;
+    let intent = Intent::of(user).because(&asked.reason);
+    let done = tokio::spawn(carry_out(changes, task.clone(), intent)).await;
     let done = done.map_err(|error| Problem::Failed(error.to_string()))?;
-    let changed = done.inspect_err(|problem| {
+    let (changed, operation) = done.inspect_err(|problem| {
         tracing::warn!(
             user,
             change = asked.change,
@@ -184,7 +195,14 @@ async fn make_change(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
             "a change failed"
         );
     })?;
-    tracing::info!(user, change = asked.change, changed, "a change ended");
+    let id = operation.map(|id| id.to_string());
+    tracing::info!(
+        user,
+        change = asked.change,
+        changed,
+        operation = id,
+        "a change ended"
+    );
     let aggregate = match &task {
         Task::Resume(aggregate) => Some(aggregate.clone()),
         Task::Change(..) => filter::aggregate(&asked.aggregate).ok(),
@@ -199,30 +217,33 @@ async fn make_change(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
         }
         p { a href=(visit.link("/", &[])) { "Overview" } }
     };
-    let data = json!({ "change": asked.change, "changed": changed });
-    Ok(Page::new("Done", &data, body))
+    let data = json!({ "change": asked.change, "changed": changed, "operation": id });
+    Ok((Page::new("Done", &data, body), operation))
 }
 
-/// Makes the change; returns how many messages or aggregates it has changed.
-async fn carry_out(changes: Arc<dyn Outbox>, task: Task) -> Result<u64, Problem> {
+/// Makes the change; returns how many messages or aggregates it has changed, and the operation.
+async fn carry_out(
+    changes: Arc<dyn Outbox>,
+    task: Task,
+    intent: Intent,
+) -> Result<(u64, Option<OperationId>), Problem> {
     match task {
-        Task::Change(change, selection) => Ok(changes.apply(change, &selection).await?.messages),
-        Task::Resume(aggregate) => Ok(changes.apply_resume(&aggregate).await?.into()),
+        Task::Change(change, selection) => {
+            let applied = changes.apply(change, &selection, intent).await?;
+            Ok((applied.messages, applied.operation))
+        }
+        Task::Resume(aggregate) => {
+            let resumed = changes.apply_resume(&aggregate, intent).await?;
+            Ok((resumed.resumed.into(), resumed.operation))
+        }
     }
 }
 
+/// Where something was changed, the page of the operation says so.
 fn outcome(task: &Task, changed: u64) -> String {
     match (task, changed) {
         (Task::Resume(_), 0) => "It is not blocked any more, or halted; nothing was changed.".to_owned(),
-        (Task::Resume(_), _) => "Its back-off has ended.".to_owned(),
         (Task::Change(..), 0) => "No dead letter matched; nothing was changed.".to_owned(),
-        (Task::Change(Change::Skip, _), changed) => {
-            counted(changed, "dead letter is skipped.", "dead letters are skipped.")
-        }
-        (Task::Change(..), changed) => counted(
-            changed,
-            "dead letter is pending again.",
-            "dead letters are pending again.",
-        ),
+        _ => counted(changed, "thing was changed.", "things were changed."),
     }
 }

@@ -1,6 +1,7 @@
 //! The pages, one module each. Each has its address, its HTML and its JSON.
 
 pub(super) mod aggregate;
+pub(super) mod audit;
 pub(super) mod change;
 pub(super) mod consumers;
 pub(super) mod doctor;

@@ -26,14 +26,24 @@ async fn retry_is_a_preview_until_its_form_is_sent() {
     );
     assert!(page.body.contains("maximum payload exceeded"), "{}", page.body);
     assert_eq!(all(&store).await, before);
-    let done = post(&operators, "/change", &form_of(&page.body), &[SAME_SITE])
+    let form = format!("{}&reason=INC-1", form_of(&page.body));
+    let done = post(&operators, "/change", &form, &[SAME_SITE]).await.expect(303);
+    let operation = done.headers["location"].to_str().expect("an address").to_owned();
+    let page = get(&operators, &operation).await.expect(200).body;
+    for text in [
+        "1 dead letter was made pending again.",
+        "ada",
+        "INC-1",
+        "1 to be published",
+    ] {
+        assert!(page.contains(text), "{text}: {page}");
+    }
+    let audit = get(&pages(&store, Role::Viewer), "/audit?actor=ada&kind=retry")
         .await
         .expect(200);
-    assert!(
-        done.body.contains("1 dead letter is pending again."),
-        "{}",
-        done.body
-    );
+    assert!(audit.body.contains(&operation), "{}", audit.body);
+    let other = get(&operators, "/audit?actor=bob").await.expect(200);
+    assert!(other.body.contains("No operation matches."), "{}", other.body);
     let statuses: Vec<MessageStatus> = all(&store).await.iter().map(|message| message.status).collect();
     assert_eq!(statuses, [MessageStatus::Pending, MessageStatus::Dead]);
 }
@@ -51,7 +61,17 @@ async fn skip_lets_an_aggregate_go_on() {
     let done = post(&operators, "/change.json", &form_of(&page.body), &[SAME_SITE])
         .await
         .expect(200);
-    assert_eq!(done.json(), serde_json::json!({ "change": "skip", "changed": 1 }));
+    let done = done.json();
+    assert_eq!((&done["change"], &done["changed"]), (&"skip".into(), &1.into()));
+    let path = format!(
+        "/operations/{}.json",
+        done["operation"].as_str().expect("an operation")
+    );
+    let operation = get(&operators, &path).await.expect(200).json();
+    assert_eq!(
+        (&operation["kind"], &operation["dead"]),
+        (&"skip".into(), &1.into())
+    );
     let after = all(&store).await;
     assert!(
         after[0].status == MessageStatus::Dead && !after[0].halts,
@@ -72,8 +92,10 @@ async fn resume_ends_a_back_off() {
         .await
         .expect(200);
     let form = form_of(&page.body);
-    let done = post(&operators, "/change", &form, &[SAME_SITE]).await.expect(200);
-    assert!(done.body.contains("Its back-off has ended."), "{}", done.body);
+    let done = post(&operators, "/change", &form, &[SAME_SITE]).await.expect(303);
+    let operation = done.headers["location"].to_str().expect("an address");
+    let page = get(&operators, operation).await.expect(200).body;
+    assert!(page.contains("Its back-off was ended."), "{page}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -170,6 +170,8 @@ async fn each_page_is_json_for_a_program_that_asks_for_it() {
         "/blocked".to_owned(),
         "/consumers".to_owned(),
         "/relays".to_owned(),
+        "/audit".to_owned(),
+        "/operations/019ab000-0000-7000-8000-000000000001".to_owned(),
         "/change?change=retry&all=yes".to_owned(),
         "/nothing".to_owned(),
     ] {

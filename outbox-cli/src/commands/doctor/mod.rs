@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
+use outbox::core::log::LEFT_TO_LOG;
 use outbox::core::{OutboxReader as _, OutboxStore as _, Retention, describe};
 use outbox_admin::State;
 use outbox_admin::doctor::{
@@ -18,7 +19,7 @@ use serde::Serialize;
 
 use super::arguments::{PlaceArguments, parse_duration};
 use super::place::Place;
-use super::text;
+use super::{log, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain};
 
@@ -108,7 +109,12 @@ async fn look_at_database(
     if closely.as_relay {
         let deletes = place.outbox.section.relay.retention != Retention::Keep;
         match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
-            Ok(checked) => found.findings.extend(of_setup(checked)),
+            Ok(checked) => {
+                let reads_log = place.outbox.section.log.read;
+                let is_news = |warning: &String| !reads_log || *warning != LEFT_TO_LOG;
+                let checked = checked.map(|warnings| warnings.into_iter().filter(is_news).collect());
+                found.findings.extend(of_setup(checked));
+            }
             Err(_) => found.findings.push(unanswered()),
         }
     }
@@ -124,6 +130,12 @@ async fn look_at_database(
         Ok(Ok(relays)) => found.findings.extend(of_relays(&relays)),
         Ok(Err(error)) => found.findings.push(away(describe(&error))),
         Err(_) => found.findings.push(unanswered()),
+    }
+    match log::findings(place).await {
+        Ok(findings) => found.findings.extend(findings),
+        Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => found.unseen.push(
+            format!("the log: {failure}; `outbox print grants --log` has the right to look at it"),
+        ),
     }
     let names = place.outbox.table_names().map_err(CommandError::configuration)?;
     let db = place.store.connection();

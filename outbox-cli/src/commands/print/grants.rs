@@ -39,6 +39,9 @@ pub struct GrantsCommand {
     /// The table of messages is partitioned by day.
     #[arg(long)]
     pub by_day: bool,
+    /// The outbox has a log, as `outbox log init` makes it. The role `log-relay` implies it.
+    #[arg(long)]
+    pub log: bool,
     /// Published messages are kept for ever, so a relay need not delete them.
     #[arg(long)]
     pub keep_published: bool,
@@ -113,6 +116,12 @@ impl GrantsCommand {
             DatabaseArgument::Mariadb => (DbBackend::MySql, format!("'{}'@'{}'", self.user, self.host)),
         };
         let roles: Vec<Role> = self.role.iter().map(|role| role.0).collect();
+        let (reads_log, is_postgres) = (roles.contains(&Role::LogRelay), backend == DbBackend::Postgres);
+        if (reads_log || self.log) && !is_postgres {
+            return Err(CommandError::configuration(
+                "only PostgreSQL's log can be read; use `--role relay`, and leave out `--log`",
+            ));
+        }
         let words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
         let mut text = format!(
             "-- The rights of {user} as {}, for its owner to run.\n",
@@ -132,7 +141,11 @@ impl GrantsCommand {
         if let (DbBackend::Postgres, Some(schema)) = (backend, names.schema()) {
             let _ = writeln!(text, "GRANT USAGE ON SCHEMA \"{schema}\" TO {user};");
         }
-        if self.by_day && roles.contains(&Role::Relay) {
+        if reads_log {
+            text.push_str("-- Such a user can read every publication of the database. On RDS, in place of the next line: GRANT rds_replication TO it.\n");
+            let _ = writeln!(text, "ALTER ROLE {user} REPLICATION;");
+        }
+        if self.by_day && (reads_log || roles.contains(&Role::Relay)) {
             text.push_str("-- With daily tables it must be a member of the role that owns them, too: GRANT <owner> TO it, and CREATE on their schema.\n");
         }
         let found = grants(&roles, |grant| {
@@ -142,7 +155,8 @@ impl GrantsCommand {
             };
             let is_needed = match grant.when {
                 When::Deletes => !self.keep_published,
-                When::ByDay => self.by_day && backend == DbBackend::Postgres,
+                When::ByDay => self.by_day && is_postgres,
+                When::Log => self.log || reads_log,
                 _ => true,
             };
             is_asked && is_needed

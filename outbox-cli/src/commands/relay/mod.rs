@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::arguments::EXIT_CODES;
 use crate::config::{Config, Environment};
 use crate::failure::CommandError;
 
@@ -28,6 +29,7 @@ pub enum RelayCommand {
 
 /// Where the configuration is.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 #[non_exhaustive]
 pub struct ConfigArguments {
     /// The configuration file; without it all settings have their defaults, and the environment says where the servers are.

@@ -19,10 +19,10 @@ use outbox::inbox::DeadLetters;
 use outbox_admin::web::{Colour, Dashboard, Role, TraceLink, TraceLinkError};
 use tokio::net::TcpListener;
 
-use super::arguments::{PlaceArguments, parse_duration};
-use super::place::Place;
+use super::arguments::{EXIT_CODES, PlaceArguments, parse_timeout};
+use super::place::{Place, configured};
 use super::relay::logging;
-use crate::config::{Config, Environment};
+use crate::config::Environment;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Format, say};
 use login::Login;
@@ -37,16 +37,20 @@ const LINGER: Duration = Duration::from_secs(3);
 
 /// Arguments of `outbox serve`.
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXIT_CODES)]
 #[non_exhaustive]
 pub struct ServeCommand {
     /// The configuration file of the relay program; without it all settings have their defaults, and the environment says where the servers are.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// The context, by its name among those of `outbox contexts`. Default: OUTBOX_CONTEXT, unless there is `--config`. Pages ask for no number in production.
+    #[arg(long, value_name = "NAME", conflicts_with = "config")]
+    pub context: Option<String>,
     /// The outbox, by its name in the file. Needed if the file has several.
     #[arg(long, value_name = "NAME")]
     pub outbox: Option<String>,
     /// How long an answer of the database or of NATS is waited for. A change is waited for until it ends.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     pub timeout: Duration,
     /// Where it answers. Without `--users` it has to be an address of this machine only. Port 0 is any free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9188")]
@@ -145,15 +149,15 @@ impl ServeCommand {
         }
         let login = self.login()?;
         let environment = Environment::of_process();
-        let config =
-            Config::load(self.config.as_deref(), &environment).map_err(CommandError::configuration)?;
-        let filter = logging::filter(&config.log, &environment).map_err(CommandError::configuration)?;
         let arguments = PlaceArguments {
             config: self.config.clone(),
+            context: self.context.clone(),
             outbox: self.outbox.clone(),
             timeout: self.timeout,
             output: Format::default(),
         };
+        let (config, _) = configured(&arguments).map_err(CommandError::configuration)?;
+        let filter = logging::filter(&config.log, &environment).map_err(CommandError::configuration)?;
         let place = Place::open(&arguments).await?;
         let reading = place.reading(READERS).await?;
         let mut others = Vec::new();

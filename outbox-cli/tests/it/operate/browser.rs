@@ -156,7 +156,7 @@ async fn an_operator_finds_a_stuck_aggregate_reads_why_and_retries_it() {
     assert_eq!(status(&planted, id).await, MessageStatus::Dead);
     let button = browser.find(Locator::Css("button.do")).await.unwrap();
     button.click().await.unwrap();
-    shows(&browser, "1 dead letter is pending again.").await;
+    shows(&browser, "1 dead letter was made pending again.").await;
     assert_ne!(status(&planted, id).await, MessageStatus::Dead);
     follow(&browser, "Overview").await;
     // The script has its values from the server, under the policy that forbids all others.

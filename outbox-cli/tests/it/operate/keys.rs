@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use outbox::core::Fitness;
 use serde_json::Value;
 
-use super::answer::ask;
+use super::answer::{ask, run};
 use super::plant::{Planted, dead, failed};
-use crate::place::Kind;
+use crate::place::{Kind, Place};
 
 /// Each part of the file, with the commands whose answers it describes. They are given in this order, so the last ones may change something.
 const COMMANDS: &[(&str, &[&str])] = &[
@@ -28,6 +28,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("partitions", &["partitions"]),
     ("timeline", &["timeline order/0", "timeline order/2"]),
     ("why", &["why order/0", "why {failed}", "why order/2"]),
+    ("prove", &["prove --since 1h --until 0s"]),
     (
         "consumers list",
         &["consumers list", "consumers list --forecast=100ms"],
@@ -37,6 +38,8 @@ const COMMANDS: &[(&str, &[&str])] = &[
         &["consumers lag billing", "consumers lag nobody"],
     ),
     ("dead-letters list", &["dead-letters list"]),
+    ("dead-letters groups", &["dead-letters groups"]),
+    ("tail", &["tail --since 1h --limit 1 -o jsonl"]),
     (
         "dead-letters show",
         &[
@@ -64,7 +67,22 @@ const COMMANDS: &[(&str, &[&str])] = &[
             "reconcile --since 1h --until 0s --yes",
         ],
     ),
+    ("audit", &["audit"]),
+    ("audit show", &["audit show {operation}"]),
     ("resume with --yes", &["resume order/1 --yes"]),
+    (
+        "pause, unpause",
+        &[
+            "pause --aggregate-type order --for 2h",
+            "pause --aggregate-type order --for 2h --yes",
+            "pause --yes",
+            "pause --aggregate-type order",
+            "unpause",
+            "unpause --yes",
+        ],
+    ),
+    ("pause --list", &["pause --list"]),
+    ("status while something is paused", &["status"]),
     ("forget without --yes", &["forget order/0"]),
     ("forget with --yes", &["forget order/0 order/3 --yes"]),
     (
@@ -105,8 +123,10 @@ fn paths(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<&'static st
             "array"
         }
         Value::Object(values) => {
-            // The keys of these two are names from the data.
-            let is_map = path.ends_with(".headers") || path.ends_with(".event_types");
+            // The keys of these are names from the data, and criteria of which each operation has others.
+            let is_map = [".headers", ".event_types", ".scope"]
+                .iter()
+                .any(|map| path.ends_with(map));
             for (key, value) in values {
                 let key = if is_map { "*" } else { key };
                 paths(&format!("{path}.{key}"), value, found);
@@ -119,6 +139,25 @@ fn paths(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<&'static st
         kinds.push(kind);
         kinds.sort_unstable();
     }
+}
+
+/// The contexts are those of a person, and of no outbox.
+fn contexts(place: &Place) -> String {
+    let file = place.folder.path().join("contexts.toml");
+    std::fs::write(
+        &file,
+        "[context.dev]\n[context.prod]\nconfig = \"shop.toml\"\nproduction = true\nenv = { NATS_URL = \"SHOP_NATS_URL\" }\n",
+    )
+    .unwrap();
+    let variables = [("OUTBOX_CONTEXTS", file.to_str().unwrap())];
+    let answer = run(&["contexts", "-o", "json"], &variables).expect(0);
+    let mut found = BTreeMap::new();
+    paths("", &answer.json(), &mut found);
+    let lines = found.into_iter().map(|(path, kinds)| {
+        let path = if path.is_empty() { ".".to_owned() } else { path };
+        format!("{path} {}\n", kinds.join(" or "))
+    });
+    format!("# outbox contexts\n{}\n", lines.collect::<String>())
 }
 
 #[tokio::test]
@@ -149,11 +188,27 @@ async fn the_keys_of_json_stay_as_they_are() {
     for (title, commands) in COMMANDS {
         let mut found = BTreeMap::new();
         for command in *commands {
+            let operation = match command.contains("{operation}") {
+                true => {
+                    ask(place, &["audit", "--kind", "retry", "-o", "name"])
+                        .expect(0)
+                        .out
+                }
+                false => String::new(),
+            };
+            let names = [
+                names.as_slice(),
+                &[("{operation}", operation.trim_end().to_owned())],
+            ]
+            .concat();
             let name = |word| match names.iter().find(|(placeholder, _)| *placeholder == word) {
                 Some((_, name)) => name.as_str(),
                 None => word,
             };
-            let words: Vec<&str> = command.split(' ').map(name).chain(["-o", "json"]).collect();
+            let mut words: Vec<&str> = command.split(' ').map(name).collect();
+            if !words.contains(&"-o") {
+                words.extend(["-o", "json"]);
+            }
             paths("", &ask(place, &words).json(), &mut found);
         }
         // Writing to a `String` does not fail.
@@ -164,6 +219,7 @@ async fn the_keys_of_json_stay_as_they_are() {
         }
         text.push('\n');
     }
+    text.push_str(&contexts(place));
     planted.close().await;
     if std::env::var_os("OUTBOX_BLESS").is_some() {
         std::fs::write(FILE, &text).unwrap();

@@ -227,7 +227,7 @@ async fn an_outbox_is_chosen_by_its_name() {
     assert!(
         answer
             .said
-            .contains("let the relay make the tables with `migrate = true`"),
+            .contains("next: `outbox migrate` says which tables are there"),
         "{answer:?}"
     );
 }

@@ -1,19 +1,25 @@
 //! The commands of operators on real servers.
 
 pub(crate) mod answer;
+mod audit;
 mod browser;
 mod browser_pages;
 mod changes;
+mod contexts;
 mod doctor;
 mod forget;
 mod inbox;
 mod keys;
 mod lists;
 mod migrate;
+mod pause;
 mod permissions;
-mod plant;
+pub(crate) mod plant;
+mod prove;
 mod reconcile;
-mod rights;
+pub(crate) mod rights;
+mod rules;
 mod serve;
+mod tail;
 mod timeline;
 mod why;

@@ -8,7 +8,7 @@ use outbox::core::{
     OwnerId, Relay, Settlement, Verdict, WaitingRequest,
 };
 use outbox::prelude::*;
-use outbox::sea_orm::{OutboxConfig, OutboxConnection, SqlStore, TableNames, migration};
+use outbox::sea_orm::{OutboxConfig, OutboxConnection, OutboxTransaction, SqlStore, TableNames, migration};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -16,16 +16,16 @@ use time::OffsetDateTime;
 use crate::place::{Kind, Place};
 
 /// Longer than any test takes.
-pub(super) const LONG: Duration = Duration::from_secs(600);
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed")]
-pub(super) struct OrderPlaced {
+pub(crate) struct OrderPlaced {
     #[domain_event(aggregate_id)]
-    pub(super) order_id: String,
-    pub(super) email: String,
+    pub(crate) order_id: String,
+    pub(crate) email: String,
 }
 
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
@@ -36,16 +36,16 @@ struct OrderViewed {
 }
 
 /// An outbox with its tables, and the store of a relay.
-pub(super) struct Planted {
-    pub(super) place: Place,
-    pub(super) store: SqlStore,
-    pub(super) names: TableNames,
+pub(crate) struct Planted {
+    pub(crate) place: Place,
+    pub(crate) store: SqlStore,
+    pub(crate) names: TableNames,
     connection: OutboxConnection,
 }
 
 impl Planted {
     /// `None` if a server is missing, and the test is skipped.
-    pub(super) async fn open(kind: Kind) -> Option<Self> {
+    pub(crate) async fn open(kind: Kind) -> Option<Self> {
         let place = Place::open(kind).await?;
         let mut names = TableNames::new();
         if let Some(schema) = &place.schema {
@@ -61,24 +61,34 @@ impl Planted {
         })
     }
 
-    pub(super) async fn record(&self, events: impl IntoEvents) -> MessageId {
+    pub(crate) async fn record(&self, events: impl IntoEvents) -> MessageId {
         let tx = self.connection.begin().await.unwrap();
         let ids = outbox::sea_orm::record(&tx, events).await.unwrap();
         tx.commit().await.unwrap();
         ids[0]
     }
 
-    pub(super) async fn placed(&self, order_id: &str) -> MessageId {
+    pub(crate) async fn placed(&self, order_id: &str) -> MessageId {
         let (order_id, email) = (order_id.to_owned(), "ada@example.org".to_owned());
         self.record([OrderPlaced { order_id, email }]).await
     }
 
-    pub(super) async fn viewed(&self, order_id: &str) -> MessageId {
+    /// Records in a transaction that stays open.
+    pub(crate) async fn open_transaction(&self, order_id: &str) -> (MessageId, OutboxTransaction) {
+        let tx = self.connection.begin().await.unwrap();
+        let (order_id, email) = (order_id.to_owned(), String::new());
+        let ids = outbox::sea_orm::record(&tx, [OrderPlaced { order_id, email }])
+            .await
+            .unwrap();
+        (ids[0], tx)
+    }
+
+    pub(crate) async fn viewed(&self, order_id: &str) -> MessageId {
         let order_id = order_id.to_owned();
         self.record([OrderViewed { order_id }]).await
     }
 
-    pub(super) async fn delayed(&self, order_id: &str) -> MessageId {
+    pub(crate) async fn delayed(&self, order_id: &str) -> MessageId {
         let (order_id, email) = (order_id.to_owned(), String::new());
         let message = NewMessage::from_event(&OrderPlaced { order_id, email }).unwrap();
         let message = message.available_at(OffsetDateTime::now_utc() + LONG);
@@ -86,14 +96,14 @@ impl Planted {
     }
 
     /// Announces a relay that owns nothing.
-    pub(super) async fn announce(&self, fitness: Fitness) -> OwnerId {
+    pub(crate) async fn announce(&self, fitness: Fitness) -> OwnerId {
         let owner = OwnerId::fresh();
         self.store.announce(owner, LONG, fitness).await.unwrap();
         owner
     }
 
     /// A relay that owns all partitions, and does nothing by itself.
-    pub(super) async fn relay(&self, fitness: Fitness) -> (OwnerId, Vec<Lease>) {
+    pub(crate) async fn relay(&self, fitness: Fitness) -> (OwnerId, Vec<Lease>) {
         let owner = self.announce(fitness).await;
         let leases = self.store.acquire(owner, LONG, 64).await.unwrap();
         assert_eq!(leases.len(), 64);
@@ -124,7 +134,7 @@ impl Planted {
     }
 
     /// Settles a message that is due, and sets aside what waits then.
-    pub(super) async fn settle(&self, leases: &[Lease], id: MessageId, verdict: Verdict) {
+    pub(crate) async fn settle(&self, leases: &[Lease], id: MessageId, verdict: Verdict) {
         let rows = self.fetch(leases).await;
         let is_it = |row: &&FetchedRow| row.message.as_ref().is_ok_and(|message| message.id == id);
         let row = rows.iter().find(is_it).unwrap();
@@ -139,7 +149,7 @@ impl Planted {
     }
 
     /// Publishes all that is due to the stream of the place, by a relay that stops then.
-    pub(super) async fn publish(&self) {
+    pub(crate) async fn publish(&self) {
         let stream = EventStream::new(&self.place.name)
             .with_prefix(&self.place.name)
             .unwrap();
@@ -152,20 +162,20 @@ impl Planted {
     }
 
     /// Makes the tables of an inbox.
-    pub(super) async fn make_inbox(&self) {
+    pub(crate) async fn make_inbox(&self) {
         outbox::inbox::migration::migrate_with(&self.place.db, &self.names)
             .await
             .unwrap();
     }
 
     /// Makes the tables of an inbox, and lets the consumers of this program handle what is on the stream.
-    pub(super) async fn handle(&self) {
+    pub(crate) async fn handle(&self) {
         self.make_inbox().await;
         self.handle_as(self.place.db.clone()).await;
     }
 
     /// As [`Self::handle`], over another connection, and with tables that are there.
-    pub(super) async fn handle_as(&self, db: DatabaseConnection) {
+    pub(crate) async fn handle_as(&self, db: DatabaseConnection) {
         let stream = EventStream::new(&self.place.name)
             .with_prefix(&self.place.name)
             .unwrap();
@@ -175,13 +185,13 @@ impl Planted {
     }
 
     /// As [`Self::publish`], after the relay that owned the partitions has gone.
-    pub(super) async fn publish_after(&self, (owner, _): &(OwnerId, Vec<Lease>)) {
+    pub(crate) async fn publish_after(&self, (owner, _): &(OwnerId, Vec<Lease>)) {
         self.store.leave(*owner).await.unwrap();
         self.publish().await;
     }
 
     /// Makes the headers of a row unreadable.
-    pub(super) async fn corrupt(&self, order_id: &str) {
+    pub(crate) async fn corrupt(&self, order_id: &str) {
         let schema = self.place.schema.as_ref().map(|schema| format!("{schema}."));
         let sql = format!(
             "UPDATE {}outbox_messages SET headers = '[1]' WHERE aggregate_id = '{order_id}'",
@@ -190,19 +200,19 @@ impl Planted {
         self.place.db.execute_unprepared(&sql).await.unwrap();
     }
 
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         self.place.close().await;
     }
 }
 
-pub(super) fn dead(halt: bool) -> Verdict {
+pub(crate) fn dead(halt: bool) -> Verdict {
     Verdict::Dead {
         error: "maximum payload exceeded".to_owned(),
         halt,
     }
 }
 
-pub(super) fn failed() -> Verdict {
+pub(crate) fn failed() -> Verdict {
     Verdict::Blocked {
         delay: LONG,
         error: Some("no answer".to_owned()),

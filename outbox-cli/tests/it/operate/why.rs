@@ -3,10 +3,21 @@
 use outbox::core::{Fitness, MessageId};
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream;
+use outbox_admin::Cause;
 
 use super::answer::{Answer, ask, at};
 use super::plant::{Planted, dead, failed};
 use crate::place::Kind;
+
+/// A cause that is not expected below was planted on no server.
+#[test]
+fn each_cause_is_planted() {
+    let text = include_str!("why.rs");
+    for cause in Cause::ALL {
+        let expected = format!("&[\"{}\"]", cause.as_str());
+        assert!(text.contains(&expected), "{cause:?}");
+    }
+}
 
 /// Asks, and checks the causes, the exit code, and a part of the sentence of the first.
 #[track_caller]

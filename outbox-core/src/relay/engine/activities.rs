@@ -36,6 +36,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         self.fetching.is_none()
             && self.has_room()
+            && !self.pauses.all()
             && !self.in_flight.is_setting_aside()
             && leased(Instant::now())
     }
@@ -130,8 +131,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         };
         let window = self.breaker.window(self.config.window);
         let mut room = window.saturating_sub(on_their_way);
-        if self.stopping.is_some() || self.hands_over || !self.may_send() || Instant::now() >= deadlines.start
-        {
+        let may_send = self.may_send() && !self.pauses.all();
+        if self.stopping.is_some() || self.hands_over || !may_send || Instant::now() >= deadlines.start {
             return;
         }
         while room > 0 {
@@ -144,7 +145,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 }
                 return;
             };
-            if queued.row.message.is_ok() {
+            if self.pauses.holds(&queued.row.aggregate) {
+                self.pause(queued);
+            } else if queued.row.message.is_ok() {
                 room -= 1;
                 send(queued);
             } else {

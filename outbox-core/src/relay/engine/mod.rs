@@ -10,6 +10,7 @@
 
 mod activities;
 mod handover;
+mod paused;
 mod recorded;
 mod results;
 mod settling;
@@ -31,6 +32,7 @@ use super::fitness::Checkup;
 use super::in_flight::{InFlight, Queued};
 use super::outage::Outage;
 use super::ownership::{Ownership, Upkeep};
+use super::pauses::Pauses;
 use super::policy::Breaker;
 use super::poller::{Poller, Query};
 use super::retention::{self, Purge};
@@ -88,6 +90,8 @@ pub(super) struct Engine<'a, S, P> {
     backlog_at: Instant,
     /// The gauges show what this relay counted.
     counts_backlog: bool,
+    /// What is paused.
+    pauses: Pauses,
     /// Raised when everything is forgotten; a fetch of an older one is thrown away.
     generation: u64,
     /// Failures of each activity on the store since its last success.
@@ -177,6 +181,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             crowded_since: None,
             backlog_at: Instant::now(),
             counts_backlog: false,
+            pauses: Pauses::default(),
             generation: 0,
             store_failures: [0; Activity::COUNT],
             store_failing_since: [None; Activity::COUNT],
@@ -309,7 +314,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             vitals.turned_at = Some(Instant::now());
             vitals.handed_over = self.checkup.is_ailing() && self.ownership.leases().is_empty();
             vitals.refused = self.in_flight.refused_count();
-            if self.in_flight.is_empty() {
+            if self.in_flight.is_empty() || self.pauses.all() {
                 vitals.waiting_since = None;
             } else {
                 vitals.waiting_since.get_or_insert_with(Instant::now);
@@ -333,7 +338,8 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
 
     /// Whether a drain has nothing left to ask for, as far as is known.
     fn has_found_all(&self) -> bool {
-        self.mode == Mode::Drain && self.in_flight.is_empty() && self.poller.has_ended()
+        let has_ended = self.in_flight.is_empty() && self.poller.has_ended();
+        self.mode == Mode::Drain && (has_ended || self.pauses.all())
     }
 
     /// Stops taking on work. What is on its way may still be confirmed and settled.
@@ -403,7 +409,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         if self.may_fetch() && !self.has_found_all() {
             at(Some(self.poller.next_at()));
         }
-        if self.in_flight.is_ready() {
+        if self.in_flight.is_ready() && !self.pauses.all() {
             at(self.breaker.pause_end());
         }
         if self.purging.is_none() && self.ownership.keeps(retention::PARTITION) {
@@ -422,7 +428,13 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let store = &self.relay.store;
         self.check_up();
         if self.keeping.is_none() && self.ownership.upkeep_at() <= now {
-            let upkeep = self.ownership.plan(self.checkup.fitness());
+            let own = self.checkup.fitness();
+            let fitness = self
+                .relay
+                .beside_log
+                .as_ref()
+                .map_or(own, |log| log.together(own));
+            let upkeep = self.ownership.plan(fitness);
             self.untold.begin_upkeep();
             self.keeping = Some(Box::pin(upkeep.run(store)));
         }

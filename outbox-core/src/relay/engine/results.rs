@@ -185,7 +185,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 return;
             }
             Verdict::Blocked { delay, .. } => self.poller.block(*delay),
-            Verdict::Published { .. } | Verdict::Waits => {}
+            Verdict::Published { .. } | Verdict::Waits | Verdict::Paused => {}
         }
         self.in_flight.block(queued, verdict);
     }
@@ -208,6 +208,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             }
         };
         let has_renewed = upkeep.renews();
+        if let Some(pauses) = upkeep.pauses.take() {
+            self.pauses_read(pauses);
+        }
         let change = self.ownership.apply(upkeep);
         self.ownership.postpone(pause);
         let owned = self.ownership.leases().len();
@@ -236,11 +239,16 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             return Ok(false);
         }
         let lost = change.lost.len();
-        telemetry::leases_lost(lost);
-        tracing::warn!(
-            lost,
-            "leases were lost; the relay was paused or the database away"
-        );
+        if self.relay.of_log {
+            // It has no leases: it reads the whole log or nothing of it.
+            tracing::info!("the log is not read any more: its session has ended, or it was taken down");
+        } else {
+            telemetry::leases_lost(lost);
+            tracing::warn!(
+                lost,
+                "leases were lost; the relay was paused or the database away"
+            );
+        }
         self.forget(&change.lost);
         Ok(true)
     }
@@ -315,7 +323,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     /// Another relay counts the backlog.
     fn forget_backlog(&mut self) {
         if std::mem::take(&mut self.counts_backlog) {
-            telemetry::backlog(&Backlog::default());
+            telemetry::forget_backlog();
             self.relay.health.update(|vitals| vitals.halted = 0);
         }
     }
@@ -367,6 +375,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         }
         if !self.relay.of_log {
             telemetry::leases(0, Relays::default());
+            telemetry::pauses(0);
         }
         self.forget_backlog();
         self.relay.health.update(|vitals| *vitals = Default::default());

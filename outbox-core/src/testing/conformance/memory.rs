@@ -14,8 +14,8 @@ use super::stream_log::StreamLogFixture;
 use super::subscriber::SubscriberFixture;
 use crate::dedup::DedupStore;
 use crate::message::{Events, Message, MessageId};
-use crate::publisher::{Publisher, StreamSearch};
-use crate::store::OutboxReader;
+use crate::publisher::{Publisher, StreamReader};
+use crate::store::OutboxAudit;
 use crate::subscriber::Subscriber;
 use crate::testing::{
     LogEntry, MemoryBroker, MemoryDedupStore, MemoryPublisher, MemoryStore, MemorySubscriber,
@@ -54,7 +54,7 @@ impl<S> MemoryStoreFixture<S> {
     }
 }
 
-impl<S: OutboxReader> StoreFixture for MemoryStoreFixture<S> {
+impl<S: OutboxAudit> StoreFixture for MemoryStoreFixture<S> {
     type Store = S;
     type Open = MemoryTransaction;
 
@@ -209,7 +209,7 @@ impl<L> MemoryLogFixture<L> {
     }
 }
 
-impl<L: StreamSearch> StreamLogFixture for MemoryLogFixture<L> {
+impl<L: StreamReader> StreamLogFixture for MemoryLogFixture<L> {
     type Log = L;
 
     fn log(&self) -> &L {

@@ -1,4 +1,4 @@
-//! The promises of every [`StreamLog`] and [`StreamSearch`] to code that compares the outbox with the stream.
+//! The promises of every [`StreamLog`], [`StreamSearch`] and [`StreamReader`] to code that compares the outbox with the stream.
 //!
 //! Each function takes a fixture whose stream is empty, and panics if its promise does not hold. Not here: publishing,
 //! see [`super::publisher`].
@@ -11,14 +11,14 @@ use time::OffsetDateTime;
 
 use super::probe::{NOTED, message};
 use crate::message::{Message, MessageId};
-use crate::publisher::{StreamLog, StreamSearch};
+use crate::publisher::{StreamExtent, StreamLog, StreamReader, StreamSearch, StreamedMessage};
 
 /// Brings one broker into the states that the promises need.
 ///
 /// One value stands for one stream that nobody else uses, empty at first.
 pub trait StreamLogFixture: Send + Sync + 'static {
     /// The log under test.
-    type Log: StreamSearch;
+    type Log: StreamReader;
 
     /// The log under test.
     fn log(&self) -> &Self::Log;
@@ -124,6 +124,94 @@ pub async fn a_message_on_the_stream_is_located<F: StreamLogFixture>(fixture: &F
     assert_eq!(found, None);
 }
 
+/// Reads all that was stored at `from` or later.
+async fn read<F: StreamLogFixture>(
+    fixture: &F,
+    from: OffsetDateTime,
+) -> (Vec<StreamedMessage>, StreamExtent) {
+    let mut messages = Vec::new();
+    let see = |message| {
+        messages.push(message);
+        true
+    };
+    let extent = fixture.log().read(from, see).await.expect("read answers");
+    (messages, extent)
+}
+
+fn shown(message: &Message, like: &StreamedMessage) -> StreamedMessage {
+    StreamedMessage {
+        stream_sequence: like.stream_sequence,
+        stored_at: like.stored_at,
+        id: message.id,
+        event_id: message.event_id,
+        aggregate: message.aggregate.clone(),
+        sequence: message.sequence,
+        event_type: message.event_type.clone(),
+        recorded_at: message.created_at,
+        source: like.source.clone(),
+    }
+}
+
+/// Reading shows each message as it was published, in the order of the stream, replayed copies included, and counts what is no message.
+pub async fn messages_are_read_in_the_order_of_the_stream<F: StreamLogFixture>(fixture: &F) {
+    let from = fixture.now().await - APART;
+    assert_eq!(read(fixture, from).await.0, [], "the stream is empty");
+    fixture.publish_foreign().await;
+    let mut published = Vec::new();
+    // More messages than a server sends at a time.
+    for n in 0..1_100 {
+        let id = format!("a{}", n % 7);
+        let mut message = message(NOTED, &id, n / 7 + 1);
+        if n % 100 == 99 {
+            // A replayed copy of the one before.
+            let before: &Message = published.last().expect("there is one");
+            message = Message {
+                id: MessageId::fresh(),
+                ..before.clone()
+            };
+        }
+        fixture.publish(message.clone()).await;
+        published.push(message);
+    }
+    fixture.publish_foreign().await;
+    let (messages, extent) = read(fixture, from).await;
+    assert_eq!(messages.len(), published.len());
+    for (message, shows) in published.iter().zip(&messages) {
+        assert_eq!(*shows, shown(message, shows));
+        assert!(shows.stored_at >= from && shows.stored_at <= fixture.now().await + APART);
+        assert!(!shows.source.is_empty(), "the source is read");
+    }
+    let sequences: Vec<u64> = messages.iter().map(|message| message.stream_sequence).collect();
+    let first = extent.first_stream_sequence;
+    assert_eq!(sequences, (first + 1..=first + 1_100).collect::<Vec<_>>());
+    assert_eq!(extent.last_stream_sequence, first + 1_101);
+    assert_eq!(extent.foreign, 2);
+    let first_stored_at = extent.first_stored_at.expect("the stream has a first entry");
+    assert!(first_stored_at >= from && first_stored_at <= messages[0].stored_at);
+}
+
+/// Reading begins with what was stored at the given time, and ends when it is told to.
+pub async fn reading_begins_at_a_time_and_ends_when_told<F: StreamLogFixture>(fixture: &F) {
+    publish_many(fixture, 3).await;
+    tokio::time::sleep(APART).await;
+    let between = fixture.now().await;
+    tokio::time::sleep(APART).await;
+    let newer = publish_many(fixture, 5).await;
+    let (messages, extent) = read(fixture, between).await;
+    let ids: HashSet<_> = messages.iter().map(|message| message.id).collect();
+    assert_eq!(ids, newer);
+    assert!(extent.first_stored_at.is_some_and(|first| first < between));
+    let mut seen = 0;
+    let see = |_| {
+        seen += 1;
+        seen < 2
+    };
+    fixture.log().read(between, see).await.expect("read answers");
+    assert_eq!(seen, 2);
+    let end = fixture.now().await + APART;
+    assert_eq!(read(fixture, end).await.0, []);
+}
+
 /// Makes one test per promise of a stream's log. Arguments: the attributes of the tests, and an expression for an
 /// `Option` of a fresh [`StreamLogFixture`](crate::testing::conformance::stream_log::StreamLogFixture). The expression
 /// may await; `None` skips the test.
@@ -135,6 +223,8 @@ macro_rules! stream_log_conformance {
             a_start_time_leaves_older_messages_out,
             foreign_messages_are_not_listed,
             a_message_on_the_stream_is_located,
+            messages_are_read_in_the_order_of_the_stream,
+            reading_begins_at_a_time_and_ends_when_told,
         ]);
     };
 }

@@ -24,7 +24,9 @@ use tokio::sync::Notify;
 use self::state::State;
 use crate::codec::{self, DecodeError};
 use crate::message::{Message, MessageId};
-use crate::publisher::{PublishError, Receipt, StreamLog, StreamSearch};
+use crate::publisher::{
+    PublishError, Receipt, StreamExtent, StreamLog, StreamReader, StreamSearch, StreamedMessage,
+};
 
 pub use publisher::MemoryPublisher;
 pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
@@ -256,6 +258,19 @@ impl StreamSearch for MemoryBroker {
         let state = self.lock();
         state.reachable()?;
         Ok(state.locate(message.id))
+    }
+}
+
+impl StreamReader for MemoryBroker {
+    /// Answers [`FailureClass::Unknown`](crate::FailureClass::Unknown) while the broker is down. `see` must not call the broker.
+    async fn read(
+        &self,
+        from: OffsetDateTime,
+        mut see: impl FnMut(StreamedMessage) -> bool + Send,
+    ) -> Result<StreamExtent, PublishError> {
+        let state = self.lock();
+        state.reachable()?;
+        Ok(state.read(from, &mut see))
     }
 }
 

@@ -4,6 +4,8 @@
 //! that it was given, has not acknowledged, and that are still on the log. Every entry up to `cursor` was given to the
 //! consumer, or is unwanted.
 
+mod reading;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -105,20 +107,6 @@ impl State {
             return Err(PublishError::new(FailureClass::Unknown, context));
         }
         Ok(())
-    }
-
-    /// The stream sequence of a message.
-    pub(super) fn locate(&self, id: MessageId) -> Option<u64> {
-        let entry = self.log().find(|entry| entry.message_id == Some(id))?;
-        Some(entry.stream_sequence)
-    }
-
-    /// Ids of the messages stored at `from` or later.
-    pub(super) fn message_ids(&self, from: OffsetDateTime) -> HashSet<MessageId> {
-        self.log()
-            .filter(|entry| entry.stored_at >= from)
-            .filter_map(|entry| entry.message_id)
-            .collect()
     }
 
     pub(super) fn publish(&mut self, message: &Message, connection: u64) -> Result<Receipt, PublishError> {

@@ -5,6 +5,8 @@
 //! a database. Invariant: all state is behind one lock, and every method is one step under that lock. Not here:
 //! durability, and writers of one aggregate that wait for each other; here they simply commit in some order.
 
+mod audit;
+mod row;
 mod state;
 mod transaction;
 
@@ -24,10 +26,11 @@ use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::payload::{Decode, EventCodec};
 use crate::store::{
     AggregateHead, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, FoundMessage, Lease,
-    LiveRelay, MessageStatus, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PartitionOwner, PurgeRequest,
-    Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
+    LiveRelay, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PartitionOwner, Pause, PauseRequest,
+    PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
 };
 
+pub use row::StoredRow;
 pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
 
 /// An outbox in memory. Clones share their state.
@@ -291,6 +294,11 @@ impl MemoryStore {
         self.lock().delete(row_id);
     }
 
+    /// Forgets pauses that have ended, without releasing what they held. For a store that does so on purpose.
+    pub(super) fn drop_ended_pauses(&self) {
+        self.lock().drop_ended_pauses();
+    }
+
     /// Frees all deduplication keys. For writers that ignore them on purpose.
     pub(super) fn forget_dedup_keys(&self) {
         self.lock().forget_dedup_keys();
@@ -374,6 +382,16 @@ impl OutboxStore for MemoryStore {
         self.call("purge published messages", |state| state.purge(request))
     }
 
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.call("read the pauses", |state| state.pauses())
+    }
+
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
+        let result = self.call("finish pauses", State::finish_pauses);
+        crate::wake::notify();
+        result
+    }
+
     async fn backlog(&self) -> Result<Backlog, StoreError> {
         self.call("count the backlog", |state| state.backlog())
     }
@@ -422,6 +440,14 @@ impl OutboxAdmin for MemoryStore {
         })
     }
 
+    async fn pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
+        self.call("pause publishing", |state| state.pause(request))
+    }
+
+    async fn unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
+        self.call("end a pause", |state| state.unpause(aggregate_type))
+    }
+
     async fn published(
         &self,
         recorded_from: OffsetDateTime,
@@ -440,6 +466,18 @@ impl OutboxReader for MemoryStore {
         self.call("find a message", |state| state.find(id))
     }
 
+    async fn recorded_between(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        self.call("read recorded messages", |state| {
+            state.recorded_between((recorded_from, recorded_until), after, limit)
+        })
+    }
+
     async fn head(&self, aggregate: &Aggregate) -> Result<Option<AggregateHead>, StoreError> {
         self.call("read a head row", |state| state.head(aggregate))
     }
@@ -454,39 +492,5 @@ impl OutboxReader for MemoryStore {
 
     async fn partitions(&self) -> Result<Vec<PartitionOwner>, StoreError> {
         self.call("list partitions", |state| state.leases.partitions())
-    }
-}
-
-/// A committed message of a [`MemoryStore`], as it was when it was read.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct StoredRow {
-    /// The row id.
-    pub row_id: i64,
-    /// The message.
-    pub message: Message,
-    /// The message's status.
-    pub status: MessageStatus,
-    /// Attempts used.
-    pub attempts: u32,
-    /// Failures of any kind.
-    pub failures: u32,
-    /// The last error, if there was one.
-    pub last_error: Option<String>,
-    /// Whether the message halts its aggregate.
-    pub halts: bool,
-    /// The message's deduplication key, if it has one.
-    pub dedup_key: Option<String>,
-    /// The earliest time of publishing, if the message is delayed.
-    pub available_at: Option<OffsetDateTime>,
-    /// Time of publishing; `None` if not published.
-    pub published_at: Option<OffsetDateTime>,
-}
-
-impl StoredRow {
-    /// The aggregate that the message belongs to.
-    #[must_use]
-    pub fn aggregate(&self) -> &Aggregate {
-        &self.message.aggregate
     }
 }

@@ -8,7 +8,7 @@ use tokio::task::yield_now;
 
 use crate::log::{Logged, Look, LookRequest, MessageLog, Position};
 use crate::message::MessageId;
-use crate::store::{MessageStatus, OutboxAdmin as _, PurgeRequest, Purged, Selection, StoreError};
+use crate::store::{MessageStatus, OutboxAdmin as _, Pause, PurgeRequest, Purged, Selection, StoreError};
 use crate::testing::{MemoryLog, MemoryStore};
 
 pub use mistake::LogMistake;
@@ -152,5 +152,9 @@ impl MessageLog for WrongLog {
             _ => {}
         }
         self.inner.purge(request).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.inner.pauses().await
     }
 }

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use time::OffsetDateTime;
 
 use crate::message::{Message, MessageId};
-use crate::publisher::{FailureClass, PublishError, StreamLog, StreamSearch};
+use crate::publisher::{
+    FailureClass, PublishError, StreamExtent, StreamLog, StreamReader, StreamSearch, StreamedMessage,
+};
 use crate::testing::MemoryBroker;
 
 /// The mistake of a [`WrongStreamLog`].
@@ -21,6 +23,16 @@ pub enum StreamLogMistake {
     FailsOnForeign,
     /// Takes a replayed copy for the original.
     LocatesEvents,
+    /// Shows a message once that the stream holds twice.
+    ShowsNoCopies,
+    /// Shows the messages of each aggregate together.
+    ShowsByAggregate,
+    /// Counts nothing of what is no message.
+    CountsNoForeign,
+    /// Shows the whole stream, whatever the start time.
+    ShowsOlder,
+    /// Goes on after it was told to end.
+    ShowsOn,
 }
 
 /// A log with one mistake.
@@ -59,7 +71,7 @@ impl StreamLog for WrongStreamLog {
                 }
                 self.inner.message_ids(from).await
             }
-            StreamLogMistake::LocatesEvents => self.inner.message_ids(from).await,
+            _ => self.inner.message_ids(from).await,
         }
     }
 }
@@ -75,5 +87,41 @@ impl StreamSearch for WrongStreamLog {
             return Ok(of_event.next().map(|entry| entry.stream_sequence));
         }
         self.inner.locate(message).await
+    }
+}
+
+impl StreamReader for WrongStreamLog {
+    async fn read(
+        &self,
+        from: OffsetDateTime,
+        mut see: impl FnMut(StreamedMessage) -> bool + Send,
+    ) -> Result<StreamExtent, PublishError> {
+        let from = match self.mistake {
+            StreamLogMistake::ShowsOlder => OffsetDateTime::UNIX_EPOCH,
+            _ => from,
+        };
+        let mut messages = Vec::new();
+        let collect = |message| {
+            messages.push(message);
+            true
+        };
+        let mut extent = self.inner.read(from, collect).await?;
+        match self.mistake {
+            StreamLogMistake::ShowsNoCopies => {
+                let mut seen = HashSet::new();
+                messages.retain(|message| seen.insert(message.event_id));
+            }
+            StreamLogMistake::ShowsByAggregate => {
+                messages.sort_by_key(|message| message.aggregate.id.clone())
+            }
+            StreamLogMistake::CountsNoForeign => extent.foreign = 0,
+            _ => {}
+        }
+        for message in messages {
+            if !see(message) && self.mistake != StreamLogMistake::ShowsOn {
+                break;
+            }
+        }
+        Ok(extent)
     }
 }

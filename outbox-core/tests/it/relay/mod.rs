@@ -6,6 +6,7 @@ mod fairness;
 mod logged;
 mod observe;
 mod outage;
+mod pause;
 mod poison;
 mod reconcile;
 mod refused;

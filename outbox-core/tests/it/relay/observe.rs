@@ -6,7 +6,8 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use outbox_core::log::{LogConfig, LogRelay};
 use outbox_core::telemetry::METRICS;
 use outbox_core::{
-    EventPolicy, FailureClass, Health, MessageContext, OutboxAdmin, PoisonPolicy, Retention, Selection,
+    EventPolicy, FailureClass, Health, MessageContext, OutboxAdmin, OutboxStore, PoisonPolicy, Retention,
+    Selection,
 };
 
 use super::*;
@@ -282,6 +283,48 @@ async fn the_gauges_of_a_log_go_when_its_reading_ends() {
         ("undecided", 0.0),
     ];
     assert_eq!(gauges(), expected.map(|(name, value)| (name.to_owned(), value)));
+}
+
+/// A relay that gives partition 0 away counts no longer. The numbers that it counted last would otherwise stay, or a nought that nobody has counted.
+#[tokio::test(start_paused = true)]
+async fn the_gauges_of_the_backlog_go_with_the_partition_whose_owner_counts_it() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let gauges = || {
+        let mut gauges = Vec::new();
+        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+            let is_of_backlog = METRICS[..6].iter().any(|metric| metric.name == key.key().name());
+            if let (true, DebugValue::Gauge(value)) = (is_of_backlog, value) {
+                gauges.push(value.into_inner());
+            }
+        }
+        gauges
+    };
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    broker.set_down(true);
+    credit(&store, 10, 1);
+    run_during(&relay_of(&store, &broker, quick()), async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let counted = gauges();
+        assert_eq!(counted.len(), 6);
+        assert!(
+            counted.iter().all(|value| !value.is_nan()) && counted.contains(&10.0),
+            "{counted:?}"
+        );
+        // Another relay gets all partitions, and keeps them alive.
+        let other = outbox_core::OwnerId::fresh();
+        store.expire_leases();
+        let leases = store.acquire(other, Duration::from_secs(600), 64).await.unwrap();
+        assert_eq!(leases.len(), 64);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let left = gauges();
+        assert!(
+            left.len() == 6 && left.iter().all(|value| value.is_nan()),
+            "{left:?}"
+        );
+    })
+    .await;
 }
 
 static LINKS: Mutex<Vec<String>> = Mutex::new(Vec::new());

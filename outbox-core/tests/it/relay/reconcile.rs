@@ -45,6 +45,9 @@ async fn a_span_that_consumers_have_forgotten_is_refused_before_anything_is_publ
     };
     let publisher = broker.publisher();
     let refused = reconcile::reconcile(&store, &publisher, &broker, span, DAY).await;
+    // A command line takes the times of the text as they are.
+    let text = refused.as_ref().unwrap_err().to_string();
+    assert!(text.contains('Z') && !text.contains("+00"), "{text}");
     let Err(ReconcileError::Forgotten { from, remembered }) = refused else {
         panic!("{refused:?}");
     };

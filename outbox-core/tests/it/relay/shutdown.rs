@@ -2,8 +2,8 @@
 
 use outbox_core::testing::Ledger;
 use outbox_core::{
-    Backlog, FetchRequest, Fetched, Fitness, Lease, OutboxStore, OwnerId, PurgeRequest, Purged, Relays,
-    Settlement, StoreError, WaitingRequest,
+    Backlog, FetchRequest, Fetched, Fitness, Lease, OutboxStore, OwnerId, Pause, PurgeRequest, Purged,
+    Relays, Settlement, StoreError, WaitingRequest,
 };
 use tokio::time::Instant;
 
@@ -50,6 +50,14 @@ impl OutboxStore for Hanging {
     }
 
     async fn announce(&self, _: OwnerId, _: Duration, _: Fitness) -> Result<Relays, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
         std::future::pending().await
     }
 

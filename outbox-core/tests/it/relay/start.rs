@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use outbox_core::{
     Backlog, EventPolicy, FailureClass, FetchRequest, Fetched, Fitness, Lease, Message, OutboxStore, OwnerId,
-    PublishError, Publisher, PurgeRequest, Purged, Receipt, RelayError, Relays, Retention, Settlement,
+    Pause, PublishError, Publisher, PurgeRequest, Purged, Receipt, RelayError, Relays, Retention, Settlement,
     StoreError, WaitingRequest,
 };
 
@@ -164,6 +164,14 @@ impl OutboxStore for ComesUp {
     }
 
     async fn announce(&self, _: OwnerId, _: Duration, _: Fitness) -> Result<Relays, StoreError> {
+        self.away()
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.away()
+    }
+
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
         self.away()
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use outbox_core::store::{FetchRequest, Fetched, Fitness, PurgeRequest, Purged, Relays, WaitingRequest};
-use outbox_core::{Backlog, Lease, OutboxStore, OwnerId, Settlement, StoreError};
+use outbox_core::{Backlog, Lease, OutboxStore, OwnerId, Pause, Settlement, StoreError};
 
 use super::*;
 
@@ -162,6 +162,14 @@ impl OutboxStore for Watched {
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         self.asked.lock().unwrap().push(request.limit.get());
         self.call("fetch").await.fetch(request).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.call("pauses").await.pauses().await
+    }
+
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
+        self.call("finish_pauses").await.finish_pauses().await
     }
 
     async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::figure::{Figure, Target};
 use crate::latency::{self, Latency, Place};
 use crate::load::{AGGREGATES, fill_in_transactions};
-use crate::processor::{self, Postmaster};
+use crate::processor::{self, Postmaster, Times};
 use crate::raw::per_second;
 use crate::relay::{CONNECTIONS, Retention, config, publisher, settled};
 use crate::servers::{Schema, Servers, count};
@@ -31,11 +31,12 @@ enum Way {
     Table(Retention),
 }
 
-/// Messages per second, and microseconds of the server's processors for each; one element per run.
+/// Messages per second, and microseconds of processors for each, the server's and those of this process; one element per run.
 #[derive(Debug, Default)]
 struct Drains {
     rates: Vec<f64>,
     micros: Vec<f64>,
+    own_micros: Vec<f64>,
 }
 
 /// Measures this group.
@@ -87,12 +88,14 @@ async fn measure(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
             Figure::against("server_time_log", "us/event", &log.micros, &keep.micros)
                 .target(Target::AtMost(0.6)),
         );
-        figures.push(Figure::against(
-            "server_time_log_vs_delete",
-            "us/event",
-            &log.micros,
-            &delete.micros,
-        ));
+        let times = [
+            ("server_time_log_vs_delete", &log.micros, &delete.micros),
+            ("relay_time_log", &log.own_micros, &keep.own_micros),
+            ("relay_time_log_vs_delete", &log.own_micros, &delete.own_micros),
+        ];
+        let figure =
+            |(name, log, polling): (_, &Vec<_>, &Vec<_>)| Figure::against(name, "us/event", log, polling);
+        figures.extend(times.map(figure));
     }
     if decoded.is_empty() {
         eprintln!("log: Debezium's engine is not there, so it is not measured");
@@ -107,16 +110,17 @@ async fn measure(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
 
 impl Drains {
     async fn add(&mut self, servers: &Servers, way: Way, messages: u64) -> Result<()> {
-        let (rate, seconds) = drain(servers, way, messages).await?;
+        let (rate, seconds, own) = drain(servers, way, messages).await?;
+        let micros = |seconds: f64| seconds * 1e6 / messages as f64;
         self.rates.push(rate);
-        self.micros
-            .extend(seconds.map(|seconds| seconds * 1e6 / messages as f64));
+        self.micros.extend(seconds.map(micros));
+        self.own_micros.push(micros(own));
         Ok(())
     }
 }
 
-/// Fills an outbox and drains it in this process. Returns messages per second, and the server's processor time meanwhile.
-async fn drain(servers: &Servers, way: Way, messages: u64) -> Result<(f64, Option<f64>)> {
+/// Fills an outbox and drains it in this process. Returns messages per second, and the processor time of the server and of this process meanwhile.
+async fn drain(servers: &Servers, way: Way, messages: u64) -> Result<(f64, Option<f64>, f64)> {
     let outbox = servers.outbox().await?;
     let log = log_of(&outbox).await?;
     if let Way::Log = way {
@@ -141,7 +145,9 @@ async fn drain(servers: &Servers, way: Way, messages: u64) -> Result<(f64, Optio
         };
         Ok((report, start.elapsed()))
     };
+    let before = Times::of(std::process::id())?.own;
     let ((report, elapsed), seconds) = processor::during(server, work).await?;
+    let own = Times::of(std::process::id())?.own - before;
     check("messages published", report.published, messages)?;
     match way {
         Way::Log => {
@@ -153,7 +159,7 @@ async fn drain(servers: &Servers, way: Way, messages: u64) -> Result<(f64, Optio
     }
     stream.remove(messages).await?;
     outbox.remove().await?;
-    Ok((per_second(messages, elapsed), seconds))
+    Ok((per_second(messages, elapsed), seconds, own))
 }
 
 /// The log of an outbox, which need not be set up.

@@ -1,15 +1,18 @@
-//! The promises of every [`OutboxStore`](crate::store::OutboxStore), [`OutboxAdmin`](crate::store::OutboxAdmin) and [`OutboxReader`] to the relay and to operators.
+//! The promises of every [`OutboxStore`](crate::store::OutboxStore), [`OutboxAdmin`](crate::store::OutboxAdmin),
+//! [`OutboxReader`](crate::store::OutboxReader) and [`OutboxAudit`] to the relay and to operators.
 //!
 //! Each function takes a fixture whose outbox is empty and whose leases are free, and panics if its promise does not
 //! hold. Not here: recording by an application; a fixture commits events in its integration's own way.
 
 mod admin;
+mod audit;
 mod block;
 mod dead_letter;
 mod delay;
 mod fetch;
 mod forget;
 mod lease;
+mod pause;
 mod reader;
 mod record;
 mod retention;
@@ -22,12 +25,19 @@ use std::future::Future;
 use time::OffsetDateTime;
 
 use crate::message::{Aggregate, Events, MessageId};
-use crate::store::{MessageStatus, OutboxReader};
+use crate::store::{MessageStatus, OutboxAudit};
 
 pub use admin::{
     a_selection_narrows_the_list, backlog_counts_waiting_messages_and_dead_letters,
     blocked_aggregates_are_listed_halted_ones_first, messages_are_listed_oldest_first,
     resume_does_not_end_a_halt, resume_ends_a_block,
+};
+pub use audit::{
+    a_bounded_operation_takes_the_first_ones, an_operation_goes_on_where_it_stands,
+    an_operation_is_written_down_with_what_it_changes, an_operation_takes_nothing_that_it_has_made,
+    operations_are_listed_last_first, resuming_and_forgetting_are_written_down,
+    the_messages_of_an_operation_are_found, two_callers_of_an_operation_take_each_message_once,
+    two_operations_count_each_message_once, what_is_done_elsewhere_is_written_down,
 };
 pub use block::{
     a_block_ends_with_its_last_waiting_message, a_block_that_has_not_ended_gives_nothing,
@@ -72,10 +82,15 @@ pub use lease::{
     leases_are_exclusive, leases_are_renewed_only_while_owned, leaving_gives_everything_back,
     relays_are_counted_by_what_they_say_of_themselves, released_partitions_are_free_at_once,
 };
+pub use pause::{
+    a_delayed_message_keeps_its_time_after_a_pause, a_halted_aggregate_stays_halted_under_a_pause,
+    a_pause_ends_by_itself, nothing_is_held_by_a_pause_that_does_not_stand, pauses_are_listed_and_replaced,
+    what_is_paused_waits_until_the_pause_is_finished,
+};
 pub use reader::{
     a_delayed_message_says_for_how_long, a_message_is_found_with_its_payload, live_relays_are_listed,
-    partitions_are_listed_with_their_owners, the_block_of_an_aggregate_is_found,
-    the_head_of_an_aggregate_is_found,
+    partitions_are_listed_with_their_owners, recorded_messages_are_read_in_pages,
+    the_block_of_an_aggregate_is_found, the_head_of_an_aggregate_is_found,
 };
 pub use record::{
     a_deduplication_key_is_refused_twice, a_large_batch_keeps_its_order,
@@ -99,7 +114,7 @@ pub use settle::{
 /// One value stands for one outbox that nobody else uses: a schema, a database or a table prefix of its own.
 pub trait StoreFixture: Send + Sync + 'static {
     /// The store under test.
-    type Store: OutboxReader;
+    type Store: OutboxAudit;
     /// A transaction that has recorded events and is still open.
     type Open: OpenTransaction;
 
@@ -273,12 +288,29 @@ macro_rules! store_conformance {
             nothing_is_left_of_a_forgotten_aggregate,
             unpublished_messages_are_not_forgotten,
             only_idle_aggregates_are_forgotten,
+            recorded_messages_are_read_in_pages,
             a_message_is_found_with_its_payload,
             a_delayed_message_says_for_how_long,
             the_head_of_an_aggregate_is_found,
             the_block_of_an_aggregate_is_found,
             live_relays_are_listed,
             partitions_are_listed_with_their_owners,
+            what_is_paused_waits_until_the_pause_is_finished,
+            nothing_is_held_by_a_pause_that_does_not_stand,
+            pauses_are_listed_and_replaced,
+            a_pause_ends_by_itself,
+            a_halted_aggregate_stays_halted_under_a_pause,
+            a_delayed_message_keeps_its_time_after_a_pause,
+            an_operation_is_written_down_with_what_it_changes,
+            an_operation_goes_on_where_it_stands,
+            an_operation_takes_nothing_that_it_has_made,
+            two_callers_of_an_operation_take_each_message_once,
+            two_operations_count_each_message_once,
+            a_bounded_operation_takes_the_first_ones,
+            resuming_and_forgetting_are_written_down,
+            what_is_done_elsewhere_is_written_down,
+            operations_are_listed_last_first,
+            the_messages_of_an_operation_are_found,
         ]);
     };
 }

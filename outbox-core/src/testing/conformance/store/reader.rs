@@ -1,11 +1,12 @@
 //! Promises to whoever asks why something does not arrive: single messages, aggregates, relays and partitions are found as they are.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, TTL, block_each, commit_delayed, commit_each, dead, fetch, id_of, lease_all, only, settled,
-    shown,
+    ALL, LONG, TTL, block_each, commit_delayed, commit_each, dead, fetch, id_of, lease_all, only, published,
+    settled, shown,
 };
 use crate::message::{Aggregate, MessageId, PARTITIONS};
 use crate::store::{
@@ -53,6 +54,49 @@ pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
     let found = find(fixture, damaged).await.expect("a damaged message is found");
     assert_eq!(found.stored.id, damaged);
     found.message.expect_err("a damaged message has a reason");
+}
+
+/// The messages of a span are read in pages, whatever their status, in the order of their ids, and none of another time.
+pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows[..2], published()).await;
+    settled(fixture, &leases, &rows[2..3], dead(false)).await;
+    fixture.corrupt(id_of(&rows[3])).await;
+    let mut expected = Vec::new();
+    for row in &rows {
+        expected.push(shown(fixture, row).await);
+    }
+    expected.sort_by_key(|message| message.id);
+    let now = fixture.now().await;
+    let limit = NonZeroU32::new(3).expect("three");
+    let page = async |from, until, after| {
+        let page = fixture.store().recorded_between(from, until, after, limit).await;
+        page.expect("recorded_between answers")
+    };
+    let (mut read, mut after) = (Vec::new(), None);
+    loop {
+        let page = page(now - LONG, now + LONG, after).await;
+        after = page.last().map(|last| last.id);
+        read.extend(page.iter().cloned());
+        assert!(read.len() <= expected.len(), "pages repeat messages");
+        if page.len() < 3 {
+            break;
+        }
+    }
+    assert_eq!(read, expected);
+    assert_eq!(page(now + LONG, now + LONG * 2, None).await, []);
+    assert_eq!(page(now - LONG * 2, now - LONG, None).await, []);
+    // The start is part of the span, and the end is not.
+    let (first, last) = (expected[0].created_at, expected[6].created_at);
+    for (from, until) in [(first, last), (last, now + LONG)] {
+        let within = expected
+            .iter()
+            .filter(|message| (from..until).contains(&message.created_at));
+        let within: Vec<_> = within.take(3).cloned().collect();
+        assert_eq!(page(from, until, None).await, within);
+    }
 }
 
 /// A delayed message says for how long, before and after a relay has set it aside.

@@ -41,7 +41,7 @@ impl State {
             .collect()
     }
 
-    fn selected<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Row> {
+    pub(super) fn selected<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Row> {
         let from = selection.after.map_or(Bound::Unbounded, Bound::Excluded);
         self.rows
             .range((from, Bound::Unbounded))
@@ -59,7 +59,12 @@ impl State {
 
     pub(in super::super) fn retry(&mut self, selection: &Selection) -> u64 {
         let dead = self.selected_dead(selection);
-        for row_id in &dead {
+        self.retry_rows(&dead)
+    }
+
+    /// Retries dead letters; returns their number.
+    pub(super) fn retry_rows(&mut self, dead: &[i64]) -> u64 {
+        for row_id in dead {
             self.lift_halt(*row_id);
             // If later messages of the aggregate wait, a retried message waits with them, as the first of them.
             let is_blocked = self.rows.get(row_id).is_some_and(|row| {
@@ -79,34 +84,49 @@ impl State {
 
     pub(in super::super) fn skip(&mut self, selection: &Selection) -> u64 {
         let dead = self.selected_dead(selection);
-        for row_id in &dead {
-            self.lift_halt(*row_id);
-        }
-        dead.len() as u64
+        self.skip_rows(&dead)
     }
 
-    /// Lifts the halt by which a dead letter blocks its aggregate.
-    fn lift_halt(&mut self, row_id: i64) {
+    /// Skips dead letters; returns how many of them halted their aggregates.
+    pub(super) fn skip_rows(&mut self, dead: &[i64]) -> u64 {
+        dead.iter().filter(|row_id| self.lift_halt(**row_id)).count() as u64
+    }
+
+    /// Lifts the halt by which a dead letter blocks its aggregate, if it does.
+    fn lift_halt(&mut self, row_id: i64) -> bool {
         let now = self.now();
         let Some(row) = self.rows.get(&row_id).filter(|row| row.halts) else {
-            return;
+            return false;
         };
         let aggregate = row.message.aggregate.clone();
         self.change(row_id, |row| row.halts = false);
         if let Some(block) = self.index.blocks.get_mut(&aggregate) {
             block.until = now;
         }
+        true
     }
 
     pub(in super::super) fn replay(&mut self, selection: &Selection) -> u64 {
-        let is_replayable = |row: &&Row| matches!(row.status, MessageStatus::Published | MessageStatus::Dead);
-        let originals: Vec<Row> = self.selected(selection).filter(is_replayable).cloned().collect();
+        let originals: Vec<i64> = self
+            .selected(selection)
+            .filter(|row| row.is_replayable())
+            .map(|row| row.row_id)
+            .collect();
+        self.copy_rows(&originals).len() as u64
+    }
+
+    /// Copies rows behind everything recorded so far; returns the ids of the copies.
+    pub(super) fn copy_rows(&mut self, originals: &[i64]) -> Vec<MessageId> {
+        let originals = originals.iter().filter_map(|row_id| self.rows.get(row_id));
+        let originals: Vec<Row> = originals.cloned().collect();
+        let mut ids = Vec::with_capacity(originals.len());
         let mut recorded = Vec::with_capacity(originals.len());
         for original in originals {
             let message = Message {
                 id: MessageId::fresh(),
                 ..original.message
             };
+            ids.push(message.id);
             let row_id = self.next_row_id();
             self.insert(Row {
                 unreadable: original.unreadable,
@@ -116,7 +136,7 @@ impl State {
             recorded.push(row_id);
         }
         self.write_log(&recorded);
-        recorded.len() as u64
+        ids
     }
 
     pub(in super::super) fn blocked(&self, limit: NonZeroU32) -> Vec<BlockedAggregate> {
@@ -153,6 +173,19 @@ impl State {
             .filter(|row| (recorded_from..recorded_until).contains(&row.message.created_at))
             .take(limit.get() as usize)
             .map(|row| row.message.clone())
+            .collect()
+    }
+
+    pub(in super::super) fn recorded_between(
+        &self,
+        (recorded_from, recorded_until): (OffsetDateTime, OffsetDateTime),
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Vec<StoredMessage> {
+        self.by_id(after)
+            .filter(|row| (recorded_from..recorded_until).contains(&row.message.created_at))
+            .take(limit.get() as usize)
+            .map(Row::stored)
             .collect()
     }
 

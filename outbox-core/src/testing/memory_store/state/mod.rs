@@ -4,11 +4,13 @@
 //! publishing. The index agrees with the rows, because rows change only through [`State::change`].
 
 mod admin;
+mod audit;
 mod fetch;
 mod forget;
 mod index;
 mod leases;
 mod logged;
+mod pauses;
 mod reader;
 mod settle;
 
@@ -18,13 +20,15 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
+use self::audit::WrittenDown;
 use self::index::Index;
 use self::leases::Leases;
 pub(super) use self::logged::{Log, LoggedCommit};
+use self::pauses::PauseRow;
 use super::StoredRow;
 use super::transaction::DuplicateKey;
 use crate::message::{Aggregate, Limits, Message, MessageId, NewMessage};
-use crate::store::{FetchedRow, MessageStatus, StoredMessage};
+use crate::store::{FetchedRow, MessageStatus, OperationId, StoredMessage};
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -37,7 +41,10 @@ pub(super) struct State {
     /// Deduplication keys and when they were recorded. They outlive their messages.
     dedup_keys: HashMap<String, OffsetDateTime>,
     heads: HashMap<Aggregate, Head>,
+    /// By aggregate type; `None` holds for all messages.
+    pauses: BTreeMap<Option<String>, PauseRow>,
     last_row_id: i64,
+    operations: BTreeMap<OperationId, WrittenDown>,
     pub(super) log: Log,
     started: (Instant, OffsetDateTime),
 }
@@ -91,7 +98,9 @@ impl State {
             ids: BTreeMap::new(),
             dedup_keys: HashMap::new(),
             heads: HashMap::new(),
+            pauses: BTreeMap::new(),
             last_row_id: 0,
+            operations: BTreeMap::new(),
             log: Log::default(),
             started: (Instant::now(), now),
         }
@@ -216,6 +225,10 @@ impl Row {
 
     fn is_sequenced(&self) -> bool {
         self.message.sequence.is_some()
+    }
+
+    fn is_replayable(&self) -> bool {
+        matches!(self.status, MessageStatus::Published | MessageStatus::Dead)
     }
 
     /// The time until which the message is delayed, unless that time has come.

@@ -1,6 +1,6 @@
 //! Settlement: records verdicts on messages.
 
-use std::time::Duration;
+use time::OffsetDateTime;
 
 use super::State;
 use super::index::Block;
@@ -58,7 +58,14 @@ impl State {
                 delay,
                 error,
                 attempt,
-            } => self.block(settlement.row_id, *delay, error.as_deref(), *attempt),
+            } => {
+                let until = self.now() + *delay;
+                self.block(settlement.row_id, until, error.as_deref(), *attempt);
+            }
+            Verdict::Paused => {
+                let until = self.paused_until(&row.message.aggregate);
+                self.block(settlement.row_id, until, None, false);
+            }
             Verdict::Dead { error, halt } => self.dead_letter(settlement.row_id, error, *halt),
         }
     }
@@ -111,9 +118,8 @@ impl State {
         self.change(row_id, |row| row.status = MessageStatus::Waiting);
     }
 
-    /// Records [`Verdict::Blocked`].
-    fn block(&mut self, row_id: i64, delay: Duration, error: Option<&str>, attempt: bool) {
-        let until = self.now() + delay;
+    /// Records [`Verdict::Blocked`] and [`Verdict::Paused`].
+    fn block(&mut self, row_id: i64, until: OffsetDateTime, error: Option<&str>, attempt: bool) {
         let Some(row) = self.rows.get(&row_id) else {
             return;
         };

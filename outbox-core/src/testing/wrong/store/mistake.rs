@@ -157,6 +157,8 @@ pub enum StoreMistake {
     PurgeNeverEnds,
     /// Starts each page of published messages from the beginning.
     RepeatsPages,
+    /// Reads only published messages of a span.
+    LeavesOutUnpublished,
     /// Copies all messages that can be copied, not only the selected ones.
     ReplaysEverything,
     /// Gives a replayed copy the id of the message it copies.
@@ -185,4 +187,36 @@ pub enum StoreMistake {
     ListsNoAilingRelays,
     /// Lists the relay whose lease has run out as the owner of the partition.
     ListsFormerOwners,
+    /// Removes a pause that has ended, and leaves held what it held.
+    HoldsForEver,
+    /// Holds what is paused for a moment, so that relays meet it again and again.
+    HoldsForAMoment,
+    /// Holds what a relay takes for paused, although no pause stands.
+    HoldsWithoutAPause,
+    /// Compares paused types as a case-insensitive collation does.
+    FoldsPausedTypes,
+    /// Lets no pause end by itself.
+    PausesForEver,
+    /// Lets a halted aggregate go on when a pause ends.
+    PauseEndsHalt,
+    /// Forgets delayed messages when a pause ends.
+    PauseForgetsDelayed,
+    /// Changes messages and does not write the operation down.
+    WritesNothingDown,
+    /// Lets an operation begin anew each time.
+    BeginsAnew,
+    /// Lets a replay that goes on copy its own copies.
+    CopiesCopies,
+    /// Counts a message for each operation that selects it.
+    CountsForAll,
+    /// Lets an operation take more than its bound.
+    IgnoresTheBound,
+    /// Writes down that an aggregate was resumed which was not blocked.
+    WritesDownNothing,
+    /// Never ends an operation whose effects are elsewhere.
+    FinishDoesNothing,
+    /// Lists the first operation first.
+    ListsOldOperationsFirst,
+    /// Does not know the messages of an operation.
+    NamesNoMessages,
 }

@@ -3,8 +3,10 @@
 //! Each wraps a correct [`MemoryStore`] and changes its arguments or its answers. Not here: mistakes in recording,
 //! because a store does not record; see [`WrongWriter`](super::WrongWriter).
 
+mod audit;
 mod mistake;
 mod operate;
+mod pause;
 mod read;
 mod spoil;
 
@@ -15,8 +17,8 @@ use std::time::Duration;
 
 use crate::message::{Aggregate, MessageId, PARTITIONS};
 use crate::store::{
-    Backlog, FetchRequest, Fetched, Fitness, Lease, OutboxStore, OwnerId, PurgeRequest, Purged, Relays,
-    Settlement, StoreError, WaitingRequest,
+    Backlog, FetchRequest, Fetched, Fitness, Lease, OutboxStore, OwnerId, Pause, PurgeRequest, Purged,
+    Relays, Settlement, StoreError, WaitingRequest,
 };
 use crate::testing::{MemoryStore, StoredRow};
 
@@ -181,6 +183,14 @@ impl OutboxStore for WrongStore {
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
         self.purge_wrongly(request).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.inner.pauses().await
+    }
+
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
+        self.finish_wrongly().await
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {

@@ -8,8 +8,8 @@ use time::OffsetDateTime;
 use super::{M, WrongStore};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::store::{
-    BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection,
-    StoreError, StoredMessage,
+    BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, OutboxStore, PauseRequest, PurgeRequest, Purged,
+    Selection, StoreError, StoredMessage,
 };
 
 impl WrongStore {
@@ -160,6 +160,14 @@ impl OutboxAdmin for WrongStore {
             _ => idle_for,
         };
         self.inner.forget_idle(aggregate_type, idle_for).await
+    }
+
+    async fn pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
+        self.pause_wrongly(request).await
+    }
+
+    async fn unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
+        self.inner.unpause(aggregate_type).await
     }
 
     async fn published(

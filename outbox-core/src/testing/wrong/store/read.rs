@@ -2,11 +2,13 @@
 
 use std::num::NonZeroU32;
 
+use time::OffsetDateTime;
+
 use super::{M, WrongStore};
 use crate::message::{Aggregate, MessageId};
 use crate::store::{
-    AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, OutboxAdmin, OutboxReader, OwnerId,
-    PartitionOwner, StoreError,
+    AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, MessageStatus, OutboxAdmin,
+    OutboxReader, OwnerId, PartitionOwner, StoreError, StoredMessage,
 };
 
 impl OutboxReader for WrongStore {
@@ -24,6 +26,23 @@ impl OutboxReader for WrongStore {
             }
         }
         Ok(found)
+    }
+
+    async fn recorded_between(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        let mut recorded = self
+            .inner
+            .recorded_between(recorded_from, recorded_until, after, limit)
+            .await?;
+        if self.mistake == M::LeavesOutUnpublished {
+            recorded.retain(|message| message.status == MessageStatus::Published);
+        }
+        Ok(recorded)
     }
 
     async fn head(&self, aggregate: &Aggregate) -> Result<Option<AggregateHead>, StoreError> {

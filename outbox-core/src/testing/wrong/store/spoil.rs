@@ -197,6 +197,7 @@ impl WrongStore {
                     attempt: false,
                 };
             }
+            (_, verdict @ Verdict::Paused) => self.spoil_paused(verdict),
             (M::IgnoresBackoff, Verdict::Blocked { delay, .. }) => *delay = Duration::ZERO,
             (M::BlocksTooLong, Verdict::Blocked { delay, .. }) => *delay = HOUR.max(*delay),
             (M::CountsEveryFailure, Verdict::Blocked { attempt, .. }) => *attempt = true,
@@ -254,6 +255,6 @@ fn error_of(verdict: &Verdict) -> &str {
     match verdict {
         Verdict::Dead { error, .. } => error,
         Verdict::Blocked { error, .. } => error.as_deref().unwrap_or_default(),
-        Verdict::Published { .. } | Verdict::Waits => "",
+        Verdict::Published { .. } | Verdict::Waits | Verdict::Paused => "",
     }
 }

@@ -1,6 +1,7 @@
 //! A reader that reaches the database and not the broker, and relays that stand by.
 
 use outbox_core::log::LogHealthCheck;
+use outbox_core::{Fitness, OutboxReader as _};
 use tokio::task::JoinHandle;
 
 use super::super::ailing::{Reached, Way};
@@ -20,6 +21,10 @@ struct Readers {
 impl Readers {
     /// The first of them reads, and the others stand by.
     async fn of(relays: usize) -> Self {
+        Self::configured(relays, &quick()).await
+    }
+
+    async fn configured(relays: usize, config: &RelayConfig) -> Self {
         let mut readers = Self {
             logged: Logged::new(),
             ways: Vec::new(),
@@ -32,7 +37,7 @@ impl Readers {
             let (stop, reached) = (CancellationToken::new(), Reached::new(&readers.logged.broker));
             let logged = &readers.logged;
             let relay = LogRelay::new(logged.store.clone(), logged.log.clone(), reached.clone())
-                .with_config(quick().seed(Some(number as u64)));
+                .with_config(config.clone().seed(Some(number as u64)));
             readers.health.push(relay.health());
             readers.ways.push(reached);
             readers.stop.push(stop.clone());
@@ -108,6 +113,43 @@ async fn a_reader_that_does_not_reach_the_broker_leaves_the_log_to_one_that_does
         readers.until_reads(0).await;
         readers.end().await;
     }
+}
+
+/// The relay has its last answer when it may already try again, and its broker answers questions. It took the log back at once, before the other looked.
+#[tokio::test(start_paused = true)]
+async fn a_reader_leaves_the_log_although_its_publishes_time_out_later_than_its_lease() {
+    let short = quick().lease_ttl(Duration::from_secs(3));
+    let readers = Readers::configured(2, &short).await;
+    readers.record_for(3).await;
+    readers.ways[0].set(Way::SilentToMessages);
+    let cut_off = async {
+        readers.record_for(10).await;
+        readers.logged.drained().await;
+    };
+    tokio::time::timeout(Duration::from_secs(60), cut_off)
+        .await
+        .expect("the other relay publishes");
+    readers.until_reads(1).await;
+}
+
+/// `outbox status` knows relays by what they announce. One whose log could not be published was `unproven` for ever, and all seemed well.
+#[tokio::test(start_paused = true)]
+async fn a_log_relay_announces_that_it_cannot_publish_and_that_it_can_again() {
+    let readers = Readers::of(1).await;
+    let announced = async || {
+        let relays = readers.logged.store.relays().await.unwrap();
+        relays.iter().map(|relay| relay.fitness).collect::<Vec<_>>()
+    };
+    readers.record_for(60).await;
+    assert_eq!(announced().await, [Fitness::Fit]);
+    readers.ways[0].set(Way::Silent);
+    readers.record_for(300).await;
+    assert_eq!(announced().await, [Fitness::Ailing]);
+    readers.ways[0].set(Way::Open);
+    readers.logged.drained().await;
+    readers.record_for(300).await;
+    assert_eq!(announced().await, [Fitness::Fit]);
+    readers.end().await;
 }
 
 /// Nobody takes the log, so leaving it again and again would help nobody.

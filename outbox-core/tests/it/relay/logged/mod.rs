@@ -2,6 +2,7 @@
 
 mod failures;
 mod hand_over;
+mod paused;
 
 use outbox_core::log::{LogConfig, LogRelay, LogStatus, Position};
 use outbox_core::testing::{Ledger, MemoryLog};

@@ -13,7 +13,7 @@ mod plain;
 mod strategies;
 mod trimmed;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use outbox_inbox::{Handler, Inbox, InboxConfig, InboxReport, Router};
@@ -39,12 +39,15 @@ pub(crate) enum Group {
     Failing,
     Across,
     Trimmed,
+    TrimmedAcross,
 }
 
-/// The longest wait until a consumer has handled everything.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(900);
+/// The longest wait until a consumer has handled everything, without the time for the messages.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// The longest time for a message, on average.
+const PATIENCE_EACH: Duration = Duration::from_millis(5);
 /// The interval between two looks at the messages that a consumer has left.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(5);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Aggregates with many messages each.
 const HOT: u64 = 26;
@@ -93,6 +96,9 @@ pub(crate) async fn figures(
     }
     if is_wanted(Group::Trimmed) {
         figures.extend(trimmed::figures(servers, options).await?);
+    }
+    if is_wanted(Group::TrimmedAcross) {
+        figures.extend(trimmed::across_figures(servers, options).await?);
     }
     Ok(figures)
 }
@@ -183,7 +189,8 @@ impl World {
             }
             Ok(())
         };
-        timeout(PATIENCE, done)
+        let messages = u32::try_from(self.messages).unwrap_or(u32::MAX);
+        timeout(PATIENCE + PATIENCE_EACH.saturating_mul(messages), done)
             .await
             .map_err(|_| "the inbox did not handle everything in time")?
     }

@@ -1,0 +1,306 @@
+//! Pauses of publishing: which stand, and what beginning or ending one would do.
+//!
+//! Invariant: a preview reads and changes nothing. What a pause means is a promise of the store: see [`Pause`]. Not here: pauses of consumers, see `outbox-inbox`.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use outbox_core::{MessageStatus, OutboxReader, Pause, PauseRequest, Selection, StoreError};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use crate::serial;
+use crate::words::{counted, quoted};
+
+/// Most unpublished messages of an aggregate type that a preview counts.
+const COUNTED_MAX: u32 = 10_000;
+
+/// A pause that stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PauseRow {
+    /// The aggregate type; `None` for all messages.
+    pub aggregate_type: Option<String>,
+    /// Why.
+    pub reason: String,
+    /// Who began it.
+    pub by: String,
+    /// When it began, by the database's clock.
+    #[serde(serialize_with = "serial::time")]
+    pub since: OffsetDateTime,
+    /// The time until it ends by itself; `None`: only an operator ends it.
+    #[serde(rename = "ends_in_seconds", serialize_with = "serial::seconds_if_any")]
+    pub ends_in: Option<Duration>,
+}
+
+impl PauseRow {
+    fn new(pause: Pause) -> Self {
+        Self {
+            aggregate_type: pause.aggregate_type,
+            reason: pause.reason,
+            by: pause.by,
+            since: pause.since,
+            ends_in: pause.ends_in,
+        }
+    }
+
+    /// What it holds back, in words.
+    #[must_use]
+    pub fn scope(&self) -> String {
+        scope(self.aggregate_type.as_deref())
+    }
+
+    /// The sentence that `status` and `why` say.
+    pub(crate) fn sentence(&self) -> String {
+        let ends = match self.ends_in {
+            Some(left) => format!("it ends by itself in {} s", left.as_secs()),
+            None => "until somebody ends it".to_owned(),
+        };
+        format!(
+            "publishing of {} is paused by {} ({ends}): {}",
+            self.scope(),
+            self.by,
+            self.reason
+        )
+    }
+
+    /// The command that ends it.
+    pub(crate) fn unpause(&self) -> String {
+        unpause_command(self.aggregate_type.as_deref())
+    }
+
+    /// Whether it holds aggregates of this type.
+    pub(crate) fn covers(&self, aggregate_type: &str) -> bool {
+        self.aggregate_type
+            .as_deref()
+            .is_none_or(|paused| paused == aggregate_type)
+    }
+}
+
+fn scope(aggregate_type: Option<&str>) -> String {
+    match aggregate_type {
+        Some(aggregate_type) => format!("aggregates of type {aggregate_type}"),
+        None => "all messages".to_owned(),
+    }
+}
+
+fn unpause_command(aggregate_type: Option<&str>) -> String {
+    match aggregate_type {
+        Some(aggregate_type) => format!("outbox unpause --aggregate-type {}", quoted(aggregate_type)),
+        None => "outbox unpause".to_owned(),
+    }
+}
+
+/// What `pause` or `unpause` would do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PausePreview {
+    /// `pause` or `unpause`.
+    pub change: &'static str,
+    /// The aggregate type; `None` for all messages.
+    pub aggregate_type: Option<String>,
+    /// Messages in its scope that are not published.
+    pub unpublished: u64,
+    /// Whether that is all. Counting stops at 10,000 messages of a type, or 100,000 in all.
+    pub is_complete: bool,
+    /// The pause of this scope that stands.
+    pub present: Option<PauseRow>,
+    /// What it would do: one sentence each.
+    pub effects: Vec<String>,
+}
+
+/// The pauses that stand: that of all messages first, then by aggregate type.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn pauses(store: &impl OutboxReader) -> Result<Vec<PauseRow>, StoreError> {
+    let pauses = store.pauses().await?;
+    Ok(pauses
+        .into_iter()
+        .filter(Pause::stands)
+        .map(PauseRow::new)
+        .collect())
+}
+
+/// Says what pausing an aggregate type, or with `None` everything, would do.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn preview_pause(
+    store: &impl OutboxReader,
+    aggregate_type: Option<&str>,
+    lasts: Option<Duration>,
+) -> Result<PausePreview, StoreError> {
+    let mut preview = preview(store, "pause", aggregate_type).await?;
+    let messages = counted(preview.unpublished, "message waits", "messages wait");
+    let bound = if preview.is_complete { "" } else { "at least " };
+    let mut effects = vec![
+        format!("{bound}{messages} now, and what is recorded from then on"),
+        "each relay knows of it after a third of its `lease_ttl` (5 s by default); what it has sent before is finished"
+            .to_owned(),
+        "order is kept, no attempt is used, and nothing becomes a dead letter".to_owned(),
+        match lasts {
+            Some(lasts) => format!("it ends by itself after {} s, or with `{}`", lasts.as_secs(), unpause_command(aggregate_type)),
+            None => format!("it lasts until `{}`", unpause_command(aggregate_type)),
+        },
+    ];
+    if preview.present.is_some() {
+        effects.push("it replaces the pause that stands".to_owned());
+    }
+    preview.effects = effects;
+    Ok(preview)
+}
+
+/// Says what ending a pause would do.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn preview_unpause(
+    store: &impl OutboxReader,
+    aggregate_type: Option<&str>,
+) -> Result<PausePreview, StoreError> {
+    let mut preview = preview(store, "unpause", aggregate_type).await?;
+    if preview.present.is_none() {
+        preview.effects = vec![format!(
+            "nothing: publishing of {} is not paused",
+            scope(aggregate_type)
+        )];
+        return Ok(preview);
+    }
+    let messages = counted(preview.unpublished, "message is", "messages are");
+    let bound = if preview.is_complete { "" } else { "at least " };
+    preview.effects = vec![format!(
+        "{bound}{messages} published again, in order, from each relay's next renewal of its leases on"
+    )];
+    let is_other = |pause: &&PauseRow| match (&pause.aggregate_type, aggregate_type) {
+        (None, Some(_)) => true,
+        (Some(_), None) => true,
+        _ => false,
+    };
+    if let Some(other) = pauses(store).await?.iter().find(is_other) {
+        preview.effects.push(format!(
+            "{} stay paused, until `{}`",
+            other.scope(),
+            other.unpause()
+        ));
+    }
+    Ok(preview)
+}
+
+async fn preview(
+    store: &impl OutboxReader,
+    change: &'static str,
+    aggregate_type: Option<&str>,
+) -> Result<PausePreview, StoreError> {
+    let present = pauses(store).await?;
+    let present = present
+        .into_iter()
+        .find(|pause| pause.aggregate_type.as_deref() == aggregate_type);
+    let (unpublished, bound) = match aggregate_type {
+        None => (
+            store.backlog().await?.pending,
+            outbox_core::store::BACKLOG_COUNT_MAX,
+        ),
+        Some(aggregate_type) => (of_type(store, aggregate_type).await?, COUNTED_MAX.into()),
+    };
+    Ok(PausePreview {
+        change,
+        aggregate_type: aggregate_type.map(str::to_owned),
+        unpublished: unpublished.min(bound),
+        is_complete: unpublished < bound,
+        present,
+        effects: Vec::new(),
+    })
+}
+
+/// Messages of an aggregate type that are not published, at most [`COUNTED_MAX`] of each status.
+async fn of_type(store: &impl OutboxReader, aggregate_type: &str) -> Result<u64, StoreError> {
+    let mut count = 0;
+    for status in [MessageStatus::Pending, MessageStatus::Waiting] {
+        let selection = Selection::all().aggregate_type(aggregate_type).status(status);
+        let limit = NonZeroU32::new(COUNTED_MAX).unwrap_or(NonZeroU32::MIN);
+        count += store.list(&selection, limit).await?.len() as u64;
+    }
+    Ok(count)
+}
+
+/// Begins a pause, or replaces the one of the same scope. One statement: it took effect or it did not.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn apply_pause(store: &impl OutboxReader, request: &PauseRequest) -> Result<(), StoreError> {
+    store.pause(request).await
+}
+
+/// Ends a pause, and releases what it held. Returns false if none of this scope stands.
+///
+/// A crash between the two leaves a pause that has ended: relays release what it held with their next renewals. Repeating it does the same.
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn apply_unpause(
+    store: &impl OutboxReader,
+    aggregate_type: Option<&str>,
+) -> Result<bool, StoreError> {
+    let ended = store.unpause(aggregate_type).await?;
+    while store.finish_pauses().await? {}
+    Ok(ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::OutboxAdmin;
+    use outbox_core::testing::MemoryStore;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_preview_names_the_other_pause_that_goes_on() {
+        let store = MemoryStore::new();
+        let request = |aggregate_type: Option<&str>| PauseRequest {
+            aggregate_type: aggregate_type.map(str::to_owned),
+            reason: "overrun".to_owned(),
+            by: "alice".to_owned(),
+            lasts: None,
+        };
+        let nothing = preview_unpause(&store, Some("order")).await.expect("preview");
+        assert!(nothing.effects[0].starts_with("nothing: "), "{nothing:?}");
+        for aggregate_type in [None, Some("order")] {
+            apply_pause(&store, &request(aggregate_type))
+                .await
+                .expect("paused");
+        }
+        let preview = preview_unpause(&store, Some("order")).await.expect("preview");
+        assert!(
+            preview.effects[1].contains("all messages stay paused, until `outbox unpause`"),
+            "{preview:?}"
+        );
+        assert_eq!(
+            store.pauses().await.expect("pauses").len(),
+            2,
+            "a preview changes nothing"
+        );
+        let again = preview_pause(&store, None, None).await.expect("preview");
+        assert!(
+            again.effects.iter().any(|effect| effect.contains("replaces")),
+            "{again:?}"
+        );
+        assert!(apply_unpause(&store, None).await.expect("ended"));
+        assert!(!apply_unpause(&store, None).await.expect("ended"));
+        assert_eq!(pauses(&store).await.expect("pauses").len(), 1);
+        let covers = |row: &PauseRow, name| row.covers(name);
+        let rows = pauses(&store).await.expect("pauses");
+        assert!(covers(&rows[0], "order") && !covers(&rows[0], "Order"));
+        store.unpause(Some("order")).await.expect("ended");
+        assert_eq!(
+            pauses(&store).await.expect("pauses"),
+            [],
+            "one that has ended does not stand"
+        );
+    }
+}

@@ -1,0 +1,234 @@
+//! The ledger of a span: what was committed is on the stream, in order, and has had its effect or became a dead letter.
+//!
+//! The words, for the events of a span, which is a span of times of recording:
+//!
+//! | word | means |
+//! |---|---|
+//! | committed | a row of the outbox that is no replayed copy |
+//! | on the stream | a committed event of which the stream holds a message, stored an hour before the span or later; further ones are copies |
+//! | lost | a row that says published, whose message the stream does not hold |
+//! | expired | the same, where the stream has let go what it stored until an hour after that time: its limits or a purge took it, or it is lost |
+//! | ghost | a message on the stream whose row the outbox does not have although it keeps all rows of that time, or that names another aggregate or number than the row |
+//! | inversion | an event that came onto the stream for the first time behind a later number of its aggregate |
+//! | effect | a row of an inbox that says handled |
+//! | missing | no row, although the consumer has acknowledged the event, and has a row for an earlier event of that type in the span |
+//! | passed | no row, although the consumer has acknowledged the event, and no row for an earlier one of that type either |
+//! | open | no row, and the consumer has not acknowledged the event |
+//!
+//! **Cannot be known**: what was deleted when it was published, or purged, or forgotten (`unrecorded` counts what is on the stream of it); a message for a log
+//! relay that is not on the stream, because such a row does not say whether it was published; the effects of strategies that write no rows (`natural`,
+//! `external`, `sequence`), or write them under a business key, of handlers that a consumer does not have, and of rows that an inbox has forgotten: they are
+//! all `passed`. A handler that was removed within the span looks like missing effects. Numbers that begin again after an aggregate was forgotten look like
+//! inversions. A message counts as one of this outbox if its source and the type of its aggregate are those of a committed event of the span.
+//!
+//! **Not promised: one moment.** Relays and consumers go on. The outbox is read first, then the stream, the consumers' floors, and the inboxes, so what happens
+//! meanwhile is not taken for a fault; a ghost is looked for in the outbox once more. A transaction that is open for longer than the end of the span is past
+//! is not seen. Clocks of writers, database and broker may differ by an hour.
+//!
+//! Invariants: memory is bounded by [`MEMORY_MAX`], whatever the span, the rest goes to temporary files without a name, of about 80 bytes for each row and each
+//! place on the stream; nothing is changed anywhere. Not here: single aggregates, see [`timeline`](fn@crate::timeline).
+
+mod fact;
+mod read;
+mod report;
+mod sorter;
+mod weigh;
+
+use std::io;
+
+use outbox_core::{OutboxReader, PublishError, StoreError, StreamReader};
+use outbox_inbox::EventOutcomes;
+use sea_orm::DbErr;
+use time::OffsetDateTime;
+
+pub use report::{ConsumerBooks, Findings, Found, OutboxBooks, Proof, StreamBooks, Verdict};
+
+/// The memory that [`prove`] takes at most, in bytes: 64 MiB. Drivers and allocators come on top.
+pub const MEMORY_MAX: usize = 64 * 1024 * 1024;
+
+/// The smallest memory that may be asked for, in bytes: 1 MiB.
+const MEMORY_MIN: usize = 1024 * 1024;
+
+/// What to prove.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ProofRequest {
+    /// Messages recorded at this time or later.
+    pub since: OffsetDateTime,
+    /// Messages recorded before this time.
+    pub until: OffsetDateTime,
+    /// Since when the outbox keeps all rows. Default: [`RowsKept::All`].
+    pub rows_kept: RowsKept,
+    /// How many of each finding are named. Default: 20.
+    pub shown: usize,
+    /// The memory for sorting, in bytes. Default: [`MEMORY_MAX`]; at least 1 MiB. With less, it takes more temporary files, and no more time worth noting.
+    pub memory: usize,
+}
+
+impl ProofRequest {
+    /// The proof of a span.
+    #[must_use]
+    pub fn new(since: OffsetDateTime, until: OffsetDateTime) -> Self {
+        Self {
+            since,
+            until,
+            rows_kept: RowsKept::All,
+            shown: 20,
+            memory: MEMORY_MAX,
+        }
+    }
+
+    /// Sets the memory for sorting, in bytes.
+    #[must_use]
+    pub fn memory(mut self, bytes: usize) -> Self {
+        self.memory = bytes;
+        self
+    }
+
+    /// Facts in memory: half of it.
+    fn facts_max(&self) -> usize {
+        self.memory.max(MEMORY_MIN) / 2 / fact::FACT_BYTES
+    }
+
+    /// Numbered events in memory: a quarter of it. The rest is for pages, and for the blocks of temporary files.
+    fn numbered_max(&self) -> usize {
+        self.memory.max(MEMORY_MIN) / 4 / fact::NUMBERED_BYTES
+    }
+
+    /// Sets since when the outbox keeps all rows.
+    #[must_use]
+    pub fn rows_kept(mut self, rows_kept: RowsKept) -> Self {
+        self.rows_kept = rows_kept;
+        self
+    }
+
+    /// Sets how many of each finding are named.
+    #[must_use]
+    pub fn shown(mut self, shown: usize) -> Self {
+        self.shown = shown;
+        self
+    }
+}
+
+/// Since when the outbox keeps all rows of published messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RowsKept {
+    /// It deletes none.
+    All,
+    /// Rows that were recorded at this time or later are kept.
+    Since(OffsetDateTime),
+    /// Rows are deleted when they are published.
+    Nothing,
+}
+
+/// How far a consumer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumerFloor {
+    /// The consumer.
+    pub consumer: String,
+    /// The stream sequence up to which it has acknowledged everything that it wants.
+    pub floor: u64,
+}
+
+/// What is done at the moment, for whoever shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProofStage {
+    /// The outbox is read.
+    Outbox,
+    /// The stream is read.
+    Stream,
+    /// Inboxes are read.
+    Inboxes,
+    /// What was read is put together.
+    Balance,
+}
+
+impl ProofStage {
+    /// The stage in words.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Outbox => "reading the outbox",
+            Self::Stream => "reading the stream",
+            Self::Inboxes => "reading inboxes",
+            Self::Balance => "balancing",
+        }
+    }
+}
+
+/// Why nothing could be proven. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProofError {
+    /// The outbox could not be read.
+    #[error("the outbox could not be read")]
+    Store(#[from] StoreError),
+    /// The stream could not be read.
+    #[error("the stream could not be read")]
+    Stream(#[from] PublishError),
+    /// An inbox could not be read.
+    #[error("the inbox of consumer `{consumer}` could not be read")]
+    Inbox {
+        /// The consumer.
+        consumer: String,
+        /// The cause.
+        source: DbErr,
+    },
+    /// A temporary file could not be written or read.
+    #[error("a temporary file failed; set TMPDIR to a folder with more space")]
+    File(#[from] io::Error),
+    /// There are more names than this program keeps in memory.
+    #[error("the span has more than {max} {what}; choose a shorter one")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// The bound.
+        max: usize,
+    },
+}
+
+/// Draws up the ledger of a span. `inboxes` are those of all databases in which consumers of the stream keep their rows. `floors` is called when the stream has
+/// been read; its error is a text for people, and is noted as a reason why nothing can be told. `progress` is told how many rows were read so far.
+///
+/// # Errors
+///
+/// [`ProofError`].
+///
+/// # Cancellation
+///
+/// Nothing is left behind: temporary files have no names.
+pub async fn prove(
+    store: &impl OutboxReader,
+    stream: &impl StreamReader,
+    inboxes: &[EventOutcomes],
+    floors: impl AsyncFnOnce() -> Result<Vec<ConsumerFloor>, String>,
+    request: &ProofRequest,
+    progress: &mut (dyn FnMut(ProofStage, u64) + Send),
+) -> Result<Proof, ProofError> {
+    let mut reading = read::Reading::new(request, request.facts_max(), progress);
+    reading.outbox(store).await?;
+    let extent = reading.stream(stream).await?;
+    let floors = floors().await;
+    let (floors, unseen) = match floors {
+        Ok(floors) => (floors, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let has_inbox = reading.inboxes(inboxes, &floors).await?;
+    let facts = reading.facts();
+    let mut proof = weigh::weigh(store, facts, extent, &floors, request, progress).await?;
+    if let Some(error) = unseen {
+        proof.add_unseen(
+            format!("the consumers of the stream cannot be listed: {error}"),
+            "outbox consumers list",
+        );
+    }
+    if !floors.is_empty() && !has_inbox {
+        proof.add_unseen(
+            "no database that was asked has tables of inboxes; give the file an outbox with that database, `schema` and `prefix`",
+            "outbox doctor",
+        );
+    }
+    Ok(proof)
+}

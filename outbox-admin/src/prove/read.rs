@@ -1,0 +1,306 @@
+//! Reads outbox, stream and inboxes into one sorted run of facts.
+//!
+//! Invariants: each is read once, in pages or batches; what is in memory is a page and the sorter. The order of reading is that of a message's way, so that what
+//! goes on meanwhile is seen too late rather than too early.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::num::NonZeroU32;
+
+use outbox_core::{
+    EventId, MessageStatus, OutboxReader, StreamExtent, StreamReader, StreamedMessage, describe,
+};
+use outbox_inbox::{EventOutcome, EventOutcomes};
+use sea_orm::DbErr;
+use time::{Duration, OffsetDateTime};
+use uuid::Uuid;
+
+use super::fact::{FACT_BYTES, Fact, Kind, hash};
+use super::sorter::Sorter;
+use super::{ConsumerFloor, ProofError, ProofRequest, ProofStage, RowsKept};
+
+/// How far the clocks of writers, database and broker may differ.
+pub(super) const CLOCKS_APART: Duration = Duration::HOUR;
+
+/// Rows per page.
+const PAGE: NonZeroU32 = NonZeroU32::new(1000).unwrap();
+
+/// Names of one kind that are kept in memory.
+const NAMES_MAX: usize = 4096;
+
+/// Names as numbers.
+#[derive(Debug)]
+struct Names<T> {
+    what: &'static str,
+    numbers: HashMap<T, u16>,
+}
+
+impl<T: Hash + Eq> Names<T> {
+    fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            numbers: HashMap::new(),
+        }
+    }
+
+    fn number(&mut self, name: T) -> Result<u16, ProofError> {
+        let next = self.numbers.len();
+        let number = u16::try_from(next).unwrap_or(u16::MAX);
+        if next >= NAMES_MAX && !self.numbers.contains_key(&name) {
+            let (what, max) = (self.what, NAMES_MAX);
+            return Err(ProofError::TooMany { what, max });
+        }
+        Ok(*self.numbers.entry(name).or_insert(number))
+    }
+}
+
+/// What was read.
+pub(super) struct Facts {
+    pub(super) sorter: Sorter<FACT_BYTES>,
+    pub(super) count: u64,
+}
+
+/// Reads into a sorter.
+pub(super) struct Reading<'a> {
+    request: &'a ProofRequest,
+    progress: &'a mut (dyn FnMut(ProofStage, u64) + Send),
+    sorter: Sorter<FACT_BYTES>,
+    types: Names<String>,
+    senders: Names<(String, String)>,
+    count: u64,
+}
+
+fn micros(time: OffsetDateTime) -> i64 {
+    i64::try_from(time.unix_timestamp_nanos().div_euclid(1000)).unwrap_or(i64::MAX)
+}
+
+/// The smallest id of a time.
+fn id_at(time: OffsetDateTime) -> EventId {
+    let millis = time.unix_timestamp_nanos().div_euclid(1_000_000);
+    let millis = u64::try_from(millis).unwrap_or_default().min((1 << 48) - 1);
+    EventId::from(Uuid::from_u64_pair(millis << 16, 0))
+}
+
+pub(super) const PENDING: u8 = 0;
+pub(super) const PUBLISHED: u8 = 1;
+pub(super) const DEAD: u8 = 2;
+pub(super) const LOGGED: u8 = 3;
+
+pub(super) const FAILED: u8 = 0;
+pub(super) const HANDLED: u8 = 1;
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(
+        request: &'a ProofRequest,
+        capacity: usize,
+        progress: &'a mut (dyn FnMut(ProofStage, u64) + Send),
+    ) -> Self {
+        Self {
+            request,
+            progress,
+            sorter: Sorter::new(capacity),
+            types: Names::new("event types"),
+            senders: Names::new("pairs of a source and an aggregate type"),
+            count: 0,
+        }
+    }
+
+    fn push(&mut self, fact: &Fact) -> Result<(), ProofError> {
+        self.count += 1;
+        self.sorter.push(fact.encode())?;
+        Ok(())
+    }
+
+    pub(super) async fn outbox(&mut self, store: &impl OutboxReader) -> Result<(), ProofError> {
+        let (since, until) = (self.request.since, self.request.until);
+        let (mut after, mut rows) = (None, 0);
+        loop {
+            let page = store.recorded_between(since, until, after, PAGE).await?;
+            for row in &page {
+                let event_type = self.types.number(row.event_type.clone())?;
+                self.push(&Fact {
+                    aggregate: hash(&row.aggregate),
+                    sequence: row.sequence.unwrap_or_default(),
+                    event_type,
+                    status: match row.status {
+                        MessageStatus::Pending | MessageStatus::Waiting => PENDING,
+                        MessageStatus::Published => PUBLISHED,
+                        MessageStatus::Dead => DEAD,
+                        MessageStatus::Logged => LOGGED,
+                    },
+                    micros: row.published_at.map(micros).unwrap_or_default(),
+                    ..Fact::new(
+                        Kind::Row,
+                        row.event_id.as_uuid().as_u128(),
+                        row.id.as_uuid().as_u128(),
+                    )
+                })?;
+            }
+            rows += page.len() as u64;
+            (self.progress)(ProofStage::Outbox, rows);
+            after = page.last().map(|row| row.id);
+            if page.len() < PAGE.get() as usize {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) async fn stream(&mut self, stream: &impl StreamReader) -> Result<StreamExtent, ProofError> {
+        let from = self.request.since - CLOCKS_APART;
+        let (mut places, mut failed) = (0, None);
+        let see = |message: StreamedMessage| {
+            places += 1;
+            if places % 10_000 == 0 {
+                (self.progress)(ProofStage::Stream, places);
+            }
+            match self.place(message) {
+                Ok(()) => true,
+                Err(error) => {
+                    failed = Some(error);
+                    false
+                }
+            }
+        };
+        let extent = stream.read(from, see).await?;
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(extent),
+        }
+    }
+
+    fn place(&mut self, message: StreamedMessage) -> Result<(), ProofError> {
+        let ProofRequest {
+            since,
+            until,
+            rows_kept,
+            ..
+        } = *self.request;
+        let recorded_at = message.recorded_at;
+        // Microseconds, as databases keep them.
+        let is_within = (micros(since)..micros(until)).contains(&micros(recorded_at));
+        if !is_within {
+            return Ok(());
+        }
+        let is_kept = match rows_kept {
+            RowsKept::All => true,
+            RowsKept::Since(kept) => recorded_at >= kept,
+            RowsKept::Nothing => false,
+        };
+        let aggregate = hash(&message.aggregate);
+        let sender = (message.source, message.aggregate.aggregate_type);
+        let fact = Fact {
+            position: message.stream_sequence,
+            aggregate,
+            sequence: message.sequence.unwrap_or_default(),
+            label: self.senders.number(sender)?,
+            event_type: self.types.number(message.event_type)?,
+            status: u8::from(is_kept),
+            micros: micros(message.stored_at),
+            ..Fact::new(
+                Kind::Place,
+                message.event_id.as_uuid().as_u128(),
+                message.id.as_uuid().as_u128(),
+            )
+        };
+        self.push(&fact)
+    }
+
+    /// Reads the rows of each consumer in each database. Returns whether one of them has tables of inboxes.
+    pub(super) async fn inboxes(
+        &mut self,
+        inboxes: &[EventOutcomes],
+        floors: &[ConsumerFloor],
+    ) -> Result<bool, ProofError> {
+        let mut has_inbox = false;
+        'inboxes: for inbox in inboxes {
+            for (label, floor) in (0_u16..).zip(floors) {
+                let consumer = &floor.consumer;
+                match self.inbox(inbox, consumer, label).await {
+                    Ok(()) => has_inbox = true,
+                    // The database of a service without consumers.
+                    Err(InboxFailure::Database(error)) if is_missing(&error) => continue 'inboxes,
+                    Err(InboxFailure::Database(source)) => {
+                        let consumer = consumer.clone();
+                        return Err(ProofError::Inbox { consumer, source });
+                    }
+                    Err(InboxFailure::Other(error)) => return Err(error),
+                }
+            }
+        }
+        Ok(has_inbox)
+    }
+
+    async fn inbox(&mut self, inbox: &EventOutcomes, consumer: &str, label: u16) -> Result<(), InboxFailure> {
+        let mut after = id_at(self.request.since - CLOCKS_APART);
+        let last = id_at(self.request.until + CLOCKS_APART);
+        loop {
+            let page = inbox.page(consumer, after, last, PAGE.get()).await?;
+            for (event, outcome) in &page {
+                let status = match outcome {
+                    EventOutcome::Handled => HANDLED,
+                    EventOutcome::Dead => DEAD,
+                    _ => FAILED,
+                };
+                self.outcome(*event, label, status)?;
+            }
+            (self.progress)(ProofStage::Inboxes, self.count);
+            match page.last() {
+                Some((event, _)) if page.len() == PAGE.get() as usize => after = *event,
+                _ => break,
+            }
+        }
+        let mut after = None;
+        loop {
+            let since = self.request.since - CLOCKS_APART;
+            let page = inbox.dead_letters(consumer, since, after, PAGE.get()).await?;
+            for (_, event) in &page {
+                self.outcome(*event, label, DEAD)?;
+            }
+            match page.last() {
+                Some((place, _)) if page.len() == PAGE.get() as usize => after = Some(*place),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn outcome(&mut self, event: EventId, label: u16, status: u8) -> Result<(), InboxFailure> {
+        let fact = Fact {
+            label,
+            status,
+            ..Fact::new(Kind::Outcome, event.as_uuid().as_u128(), u128::MAX)
+        };
+        Ok(self.push(&fact)?)
+    }
+
+    pub(super) fn facts(self) -> Facts {
+        Facts {
+            sorter: self.sorter,
+            count: self.count,
+        }
+    }
+}
+
+/// What went wrong at an inbox.
+enum InboxFailure {
+    Database(DbErr),
+    Other(ProofError),
+}
+
+impl From<DbErr> for InboxFailure {
+    fn from(error: DbErr) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<ProofError> for InboxFailure {
+    fn from(error: ProofError) -> Self {
+        Self::Other(error)
+    }
+}
+
+/// The three databases say in these words that a table is missing.
+fn is_missing(error: &DbErr) -> bool {
+    let text = describe(error);
+    let words = ["does not exist", "doesn't exist", "no such table"];
+    words.iter().any(|words| text.contains(words)) && text.contains("inbox_messages")
+}

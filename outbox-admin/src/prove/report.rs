@@ -1,0 +1,332 @@
+//! The ledger of a span, as it is shown and attached to a report.
+//!
+//! Invariant: the verdict follows from the counts alone.
+
+use outbox_core::{EventId, StreamExtent};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use crate::serial;
+use crate::status::{Reason, State};
+use crate::words::{counted, quoted};
+
+/// The ledger of a span.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Proof {
+    /// The span: messages recorded at this time or later.
+    #[serde(serialize_with = "serial::time")]
+    pub since: OffsetDateTime,
+    /// The span: messages recorded before this time.
+    #[serde(serialize_with = "serial::time")]
+    pub until: OffsetDateTime,
+    /// Whether the books balance.
+    pub verdict: Verdict,
+    /// Why they do not, or why that cannot be told, the worst first; each with the next command.
+    pub reasons: Vec<Reason>,
+    /// What the outbox has of the span.
+    pub outbox: OutboxBooks,
+    /// What the stream has of it.
+    pub stream: StreamBooks,
+    /// What each consumer has made of it.
+    pub consumers: Vec<ConsumerBooks>,
+    /// Messages that the outbox calls published and the stream does not hold.
+    pub lost: Findings,
+    /// Messages on the stream that the outbox has not recorded, or recorded otherwise.
+    pub ghosts: Findings,
+    /// Events that came onto the stream behind a later one of their aggregate.
+    pub inversions: Findings,
+    /// Rows and places that were read.
+    pub facts: u64,
+    /// The largest number of them that were in memory at a time.
+    pub facts_held_max: u64,
+}
+
+/// Whether the books balance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Verdict {
+    /// What was committed is on the stream, in order, and each consumer has handled it, given it up, or wants none of it.
+    Balanced,
+    /// Nothing is known to be wrong, and something is not done or cannot be known.
+    CannotTell,
+    /// Something is lost, was never recorded, is out of order, or has no effect.
+    NotBalanced,
+}
+
+impl Verdict {
+    /// The verdict in capitals.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Balanced => "BALANCED",
+            Self::CannotTell => "CANNOT TELL",
+            Self::NotBalanced => "NOT BALANCED",
+        }
+    }
+}
+
+/// What the outbox has of a span.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct OutboxBooks {
+    /// Events that were committed and whose rows are kept.
+    pub committed: u64,
+    /// Of those, published ones.
+    pub published: u64,
+    /// Of those, messages that are to be published, or wait.
+    pub unpublished: u64,
+    /// Of those, dead letters.
+    pub dead_letters: u64,
+    /// Of those, messages for a log relay, which does not note what it has published.
+    pub logged: u64,
+    /// Messages that replays have added.
+    pub replayed: u64,
+}
+
+/// What the stream has of a span.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct StreamBooks {
+    /// Committed events that are on the stream.
+    pub events: u64,
+    /// Further places of these events: replays, and messages that were stored twice.
+    pub copies: u64,
+    /// Published messages that may have left the stream by its limits.
+    pub expired: u64,
+    /// Logged messages that are not on the stream: the log relay has not come to them, or they are lost.
+    pub logged_absent: u64,
+    /// Messages whose rows the outbox no longer keeps, so that nothing can be said about them.
+    pub unrecorded: u64,
+    /// Messages of other outboxes.
+    pub of_others: u64,
+    /// Entries that are no messages of an outbox, at any time since the span began.
+    pub foreign: u64,
+    /// The smallest stream sequence when reading began.
+    pub first_stream_sequence: u64,
+    /// The largest one.
+    pub last_stream_sequence: u64,
+}
+
+/// What a consumer has made of the committed events of a span.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ConsumerBooks {
+    /// The consumer.
+    pub consumer: String,
+    /// Events that took effect.
+    pub handled: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
+    /// Events that failed and are tried again.
+    pub failed: u64,
+    /// Events that it has not come to.
+    pub open: u64,
+    /// Events that it has left behind without a row, as it leaves all of their type: it has no handler for them, keeps no rows, or has forgotten them.
+    pub passed: u64,
+    /// Events that it has left behind without a row, although it keeps rows of that type.
+    pub missing: Findings,
+}
+
+/// How many, and the first of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Findings {
+    /// How many.
+    pub count: u64,
+    /// The first ones, by their ids.
+    pub first: Vec<Found>,
+}
+
+/// One of the findings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Found {
+    /// The event.
+    #[serde(serialize_with = "serial::text")]
+    pub event_id: EventId,
+    /// Its first place on the stream, if it has one.
+    pub stream_sequence: Option<u64>,
+}
+
+impl Findings {
+    pub(super) fn add(&mut self, event: u128, stream_sequence: Option<u64>, shown: usize) {
+        self.count += 1;
+        if self.first.len() < shown {
+            self.first.push(Found {
+                event_id: EventId::from(uuid::Uuid::from_u128(event)),
+                stream_sequence,
+            });
+        }
+    }
+
+    pub(super) fn extend(&mut self, other: Self, shown: usize) {
+        self.count += other.count;
+        self.first.extend(other.first);
+        self.first.sort_by_key(|found| found.event_id);
+        self.first.truncate(shown);
+    }
+}
+
+impl Proof {
+    /// Books that are empty.
+    pub(super) fn new(since: OffsetDateTime, until: OffsetDateTime, consumers: &[String]) -> Self {
+        let books = |consumer: &String| ConsumerBooks {
+            consumer: consumer.clone(),
+            ..ConsumerBooks::default()
+        };
+        Self {
+            since,
+            until,
+            verdict: Verdict::CannotTell,
+            reasons: Vec::new(),
+            outbox: OutboxBooks::default(),
+            stream: StreamBooks::default(),
+            consumers: consumers.iter().map(books).collect(),
+            lost: Findings::default(),
+            ghosts: Findings::default(),
+            inversions: Findings::default(),
+            facts: 0,
+            facts_held_max: 0,
+        }
+    }
+
+    pub(super) fn note_extent(&mut self, extent: StreamExtent) {
+        self.stream.first_stream_sequence = extent.first_stream_sequence;
+        self.stream.last_stream_sequence = extent.last_stream_sequence;
+        self.stream.foreign = extent.foreign;
+    }
+
+    /// Notes that a part could not be looked at, and judges anew.
+    pub fn add_unseen(&mut self, what: impl Into<String>, next: impl Into<String>) {
+        self.reasons.push(Reason::new(State::Degraded, what, next));
+        self.settle();
+    }
+
+    /// Draws the conclusion of the counts.
+    pub(super) fn conclude(&mut self) {
+        self.judge_findings();
+        for consumer in self.consumers.clone() {
+            self.judge_consumer(&consumer);
+        }
+        self.judge_what_is_open();
+        self.settle();
+    }
+
+    fn judge_findings(&mut self) {
+        let since = self.since.to_offset(time::UtcOffset::UTC);
+        let since = since.format(&time::format_description::well_known::Rfc3339);
+        let next = format!("outbox reconcile --since {}", since.unwrap_or_default());
+        self.add(
+            State::Stuck,
+            self.lost.count,
+            "published message is not on the stream",
+            "published messages are not on the stream",
+            next,
+        );
+        self.add(
+            State::Stuck,
+            self.ghosts.count,
+            "message on the stream is not as the outbox has recorded it, or was never recorded",
+            "messages on the stream are not as the outbox has recorded them, or were never recorded",
+            next_of(&self.ghosts, "show"),
+        );
+        self.add(
+            State::Stuck,
+            self.inversions.count,
+            "event came onto the stream behind a later one of its aggregate; what was retried behind others, or published again, comes late by design",
+            "events came onto the stream behind later ones of their aggregates; what was retried behind others, or published again, comes late by design",
+            next_of(&self.inversions, "show"),
+        );
+    }
+
+    fn judge_consumer(&mut self, books: &ConsumerBooks) {
+        let name = &books.consumer;
+        self.add(
+            State::Stuck,
+            books.missing.count,
+            &format!("event has left {name} without effect"),
+            &format!("events have left {name} without effect"),
+            next_of(&books.missing, "why"),
+        );
+        let lag = || format!("outbox consumers lag {}", quoted(name));
+        self.add(
+            State::Degraded,
+            books.open,
+            &format!("event is open at {name}"),
+            &format!("events are open at {name}"),
+            lag(),
+        );
+        self.add(
+            State::Degraded,
+            books.failed,
+            &format!("event failed at {name} and is tried again"),
+            &format!("events failed at {name} and are tried again"),
+            lag(),
+        );
+    }
+
+    fn judge_what_is_open(&mut self) {
+        let (outbox, stream) = (self.outbox, self.stream);
+        let open = [
+            (
+                outbox.unpublished,
+                "event is not published yet",
+                "events are not published yet",
+                "outbox status",
+            ),
+            (
+                stream.logged_absent,
+                "logged event is not on the stream: the log relay has not come to it, or it is lost",
+                "logged events are not on the stream: the log relay has not come to them, or they are lost",
+                "outbox log status",
+            ),
+            (
+                stream.expired,
+                "published message may have left the stream by its limits",
+                "published messages may have left the stream by its limits",
+                "outbox doctor",
+            ),
+            (
+                stream.unrecorded,
+                "message on the stream is older than the rows that the outbox keeps",
+                "messages on the stream are older than the rows that the outbox keeps",
+                "outbox doctor",
+            ),
+        ];
+        for (count, one, many, next) in open {
+            self.add(State::Degraded, count, one, many, next.to_owned());
+        }
+        if outbox.committed == 0 {
+            let what = "the outbox keeps no message of this span; it may be older than `retention`, or published messages are deleted at once";
+            self.reasons
+                .push(Reason::new(State::Degraded, what, "outbox list"));
+        }
+    }
+
+    fn settle(&mut self) {
+        self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
+        self.verdict = match self.reasons.first().map(|reason| reason.state) {
+            None => Verdict::Balanced,
+            Some(State::Stuck) => Verdict::NotBalanced,
+            Some(_) => Verdict::CannotTell,
+        };
+    }
+
+    fn add(&mut self, state: State, count: u64, one: &str, many: &str, next: String) {
+        if count > 0 {
+            self.reasons
+                .push(Reason::new(state, counted(count, one, many), next));
+        }
+    }
+}
+
+/// The command that looks at the first of some findings.
+fn next_of(findings: &Findings, verb: &str) -> String {
+    let first = findings.first.first();
+    first.map_or_else(
+        || format!("outbox {verb}"),
+        |found| format!("outbox {verb} {}", found.event_id),
+    )
+}

@@ -1,0 +1,193 @@
+//! Operations: who has changed what and why, and what became of one.
+//!
+//! Invariant: nothing here changes anything; an operation that broke off is continued by the command line.
+
+use axum::extract::{Path, Query};
+use axum::response::Response;
+use maud::{Markup, html};
+use outbox_core::{OperationFilter, OperationId, OperationKind};
+use serde::Deserialize;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::{ROWS_MAX, is_full};
+use crate::web::filter::{given, time};
+use crate::web::layout;
+use crate::web::visit::{Page, Problem, Visit};
+use crate::words::counted;
+use crate::{OperationDetail, OperationRow};
+
+/// Which operations.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(in crate::web) struct Of {
+    actor: String,
+    kind: String,
+    since: String,
+    before: String,
+}
+
+impl Of {
+    fn filter(&self) -> Result<OperationFilter, Problem> {
+        let mut filter = OperationFilter::default();
+        filter.actor = given(&self.actor).map(str::to_owned);
+        filter.kind = given(&self.kind).map(OperationKind::from);
+        filter.since = given(&self.since).map(time).transpose()?;
+        filter.before = given(&self.before).map(operation_id).transpose()?;
+        Ok(filter)
+    }
+}
+
+fn operation_id(text: &str) -> Result<OperationId, Problem> {
+    let id = Uuid::parse_str(text).map(OperationId::from);
+    id.map_err(|_| {
+        Problem::Malformed("this is no id of an operation; it is a UUID, as the list shows it".to_owned())
+    })
+}
+
+pub(in crate::web) async fn list(visit: Visit, Query(of): Query<Of>) -> Response {
+    let made = make_list(&visit, &of).await;
+    visit.respond(made)
+}
+
+async fn make_list(visit: &Visit, of: &Of) -> Result<Page, Problem> {
+    let app = &visit.app;
+    let filter = of.filter()?;
+    let rows = app.ask(app.outbox.operations(&filter, ROWS_MAX)).await?;
+    let last = rows.last().filter(|_| is_full(rows.len()));
+    let next = last.map(|row| {
+        let before = row.id.to_string();
+        let query = [
+            ("actor", of.actor.as_str()),
+            ("kind", &of.kind),
+            ("since", &of.since),
+            ("before", &before),
+        ];
+        visit.link("/audit", &query)
+    });
+    let body = html! {
+        (form(visit, of))
+        @if rows.is_empty() { p { "No operation matches." } } @else { (table(visit, &rows)) }
+        @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
+    };
+    let data = json!({ "operations": rows, "next": next });
+    Ok(Page::new("Audit", &data, body))
+}
+
+fn form(visit: &Visit, of: &Of) -> Markup {
+    html! {
+        form.filter method="get" action=(visit.link("/audit", &[])) role="search" {
+            div {
+                label for="actor" { "Who" }
+                input id="actor" name="actor" value=(of.actor);
+            }
+            div {
+                label for="kind" { "What" }
+                input id="kind" name="kind" value=(of.kind) placeholder="retry";
+            }
+            div {
+                label for="since" { "Since" }
+                input id="since" name="since" value=(of.since) placeholder="7d";
+            }
+            button type="submit" { "Filter" }
+        }
+    }
+}
+
+fn table(visit: &Visit, rows: &[OperationRow]) -> Markup {
+    let row = |row: &OperationRow| {
+        html! {
+            td { (began(row)) }
+            td { (row.actor) }
+            td { (row.kind) }
+            td { (row.changed) }
+            td { (ended(row)) }
+            td { (row.reason.as_deref().unwrap_or_default()) }
+            td.id { a href=(visit.link(&format!("/operations/{}", row.id), &[])) { (row.id) } }
+        }
+    };
+    let columns = [
+        "Began (UTC)",
+        "Who",
+        "What",
+        "Changed",
+        "Ended (UTC)",
+        "Why",
+        "Operation",
+    ];
+    let rows: Vec<Markup> = rows.iter().map(row).collect();
+    layout::table("Operations, the last one first", &columns, &rows)
+}
+
+fn began(row: &OperationRow) -> Markup {
+    html! { @match row.started_at { Some(time) => (layout::time(time)), None => "–" } }
+}
+
+fn ended(row: &OperationRow) -> Markup {
+    html! { @match row.finished_at { Some(time) => (layout::time(time)), None => "it runs, or broke off" } }
+}
+
+pub(in crate::web) async fn one(visit: Visit, Path(id): Path<String>) -> Response {
+    let made = make_one(&visit, id.strip_suffix(".json").unwrap_or(&id)).await;
+    visit.respond(made)
+}
+
+async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
+    let app = &visit.app;
+    let id = operation_id(id)?;
+    let detail = app.ask(app.outbox.operation(id)).await?;
+    let missing = || {
+        Problem::NotFound("there is no such operation; one that changed nothing leaves no trace".to_owned())
+    };
+    let detail = detail.ok_or_else(missing)?;
+    let body = html! {
+        p.sentence role="status" { (did(&detail.row)) }
+        p { "Now: " (detail.outcome) "." @if let Some(command) = &detail.next { " " (layout::next(visit, command)) } }
+        (facts(&detail))
+        @if !detail.errors.is_empty() {
+            h2 { "Why there are dead letters" }
+            ul { @for error in &detail.errors { li { (error.messages) " × " (error.error) } } }
+        }
+        p { a href=(visit.link("/audit", &[])) { "All operations" } " · " a href=(visit.link("/", &[])) { "Overview" } }
+    };
+    Ok(Page::new(format!("Operation {id}"), &detail, body))
+}
+
+/// What it did, in a sentence.
+fn did(row: &OperationRow) -> String {
+    let changed = row.changed;
+    match row.kind.as_str() {
+        "retry" => counted(
+            changed,
+            "dead letter was made pending again.",
+            "dead letters were made pending again.",
+        ),
+        "skip" => counted(changed, "dead letter was skipped.", "dead letters were skipped."),
+        "replay" => counted(changed, "copy was recorded.", "copies were recorded."),
+        "resume" => "Its back-off was ended.".to_owned(),
+        "forget" => counted(changed, "message was deleted.", "messages were deleted."),
+        kind => format!("{kind}: {changed} changed."),
+    }
+}
+
+fn facts(detail: &OperationDetail) -> Markup {
+    let row = &detail.row;
+    html! {
+        dl.facts {
+            dt { "Who" } dd { (row.actor) }
+            dt { "Why" } dd { (layout::any(row.reason.as_ref())) }
+            dt { "What" } dd { (row.kind) }
+            dt { "To take" } dd { code { (row.scope.to_string()) } }
+            dt { "Changed" } dd { (row.changed) }
+            dt { "Began (UTC)" } dd { (began(row)) }
+            dt { "Ended (UTC)" } dd { (ended(row)) }
+            @if detail.named > 0 {
+                dt { "Published" } dd { (detail.published) }
+                dt { "To be published" } dd { (detail.pending) }
+                dt { "Dead letters" } dd { (detail.dead) }
+                dt { "Not held any more" } dd { (detail.gone) }
+            }
+        }
+        @if !detail.names_all { p { "The last four are of the first " (detail.named) " messages." } }
+    }
+}

@@ -1,0 +1,251 @@
+//! The ledger of a span over an outbox and a stream in memory. Inboxes stand in databases, see the tests of `outbox prove`.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use outbox_admin::{ConsumerFloor, Proof, ProofRequest, RowsKept, Verdict, prove};
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::testing::{MemoryBroker, MemoryStore};
+use outbox_core::{Events, Message, Relay, codec};
+use time::OffsetDateTime;
+
+use crate::plant::{LONG, aggregate, noted};
+
+/// The books of everything.
+fn all() -> ProofRequest {
+    let day = time::Duration::days(2);
+    let now = time::macros::datetime!(2026-01-01 00:00 UTC);
+    ProofRequest::new(now - day, now + day)
+}
+
+async fn books(store: &MemoryStore, broker: &MemoryBroker, request: &ProofRequest) -> Proof {
+    let floors = async || {
+        Ok(vec![ConsumerFloor {
+            consumer: "billing".to_owned(),
+            floor: 1,
+        }])
+    };
+    let proved = prove(store, broker, &[], floors, request, &mut |_, _| {}).await;
+    proved.expect("it is proven")
+}
+
+/// As [`books`], without a consumer.
+async fn of_stream(store: &MemoryStore, broker: &MemoryBroker, request: &ProofRequest) -> Proof {
+    let floors = async || Ok(Vec::new());
+    let proved = prove(store, broker, &[], floors, request, &mut |_, _| {}).await;
+    proved.expect("it is proven")
+}
+
+async fn drain(store: &MemoryStore, broker: &MemoryBroker) {
+    let relay = Relay::new(store.clone(), broker.publisher());
+    relay.drain().await.expect("all is published");
+}
+
+/// Puts a message onto the log by hand, with its own headers.
+fn inject(broker: &MemoryBroker, message: &Message, source: &str) -> u64 {
+    let (headers, payload) = codec::encode(message, source).received();
+    broker.inject("events.probe", headers, payload)
+}
+
+fn message(store: &MemoryStore, number: usize) -> Message {
+    store.rows()[number].message.clone()
+}
+
+fn ids(findings: &outbox_admin::Findings) -> Vec<String> {
+    let first = findings.first.iter();
+    first.map(|found| found.event_id.to_string()).collect()
+}
+
+/// Five events of three aggregates, published.
+async fn published() -> (MemoryStore, MemoryBroker) {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    for id in ["a", "b", "a", "c", "a"] {
+        noted(&store, id);
+    }
+    drain(&store, &broker).await;
+    (store, broker)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_span_balances() {
+    let (store, broker) = published().await;
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!(proof.verdict, Verdict::Balanced, "{proof:?}");
+    assert_eq!((proof.outbox.committed, proof.outbox.published), (5, 5));
+    assert_eq!((proof.stream.events, proof.stream.copies), (5, 0));
+    assert_eq!((proof.facts, proof.reasons.len()), (10, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_stream_has_lost_is_named() {
+    let (store, broker) = published().await;
+    broker.lose_stream_sequences(&HashSet::from([3]), true);
+    let lost = broker.log();
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!((proof.verdict, proof.lost.count), (Verdict::NotBalanced, 1));
+    let kept: Vec<String> = lost
+        .iter()
+        .map(|entry| entry.message.as_ref().expect("a message").event_id.to_string())
+        .collect();
+    let named = ids(&proof.lost);
+    assert!(named.len() == 1 && !kept.contains(&named[0]), "{named:?}");
+    assert!(proof.reasons[0].next.starts_with("outbox reconcile --since "));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_left_the_stream_from_its_beginning_may_have_expired() {
+    let (store, broker) = published().await;
+    broker.lose_stream_sequences(&HashSet::from([1]), true);
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!((proof.lost.count, proof.stream.expired), (0, 1));
+    assert_eq!(proof.verdict, Verdict::CannotTell);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ghost_has_no_row_and_a_sender_of_this_outbox() {
+    let (store, broker) = published().await;
+    let other = MemoryStore::new();
+    noted(&other, "x");
+    noted(&other, "y");
+    let (ghost, foreign) = (message(&other, 0), message(&other, 1));
+    inject(&broker, &ghost, "memory");
+    inject(&broker, &foreign, "billing");
+    broker.inject("events.foreign", Vec::new(), "not ours");
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!(ids(&proof.ghosts), [ghost.event_id.to_string()]);
+    assert_eq!((proof.stream.of_others, proof.stream.foreign), (1, 1));
+    assert_eq!(proof.verdict, Verdict::NotBalanced);
+    // Rows of that time may have been deleted: nothing can be said.
+    for kept in [
+        RowsKept::Nothing,
+        RowsKept::Since(ghost.created_at + Duration::from_secs(1)),
+    ] {
+        let proof = of_stream(&store, &broker, &all().rows_kept(kept)).await;
+        assert_eq!((proof.ghosts.count, proof.stream.unrecorded), (0, 1));
+        assert_eq!(proof.verdict, Verdict::CannotTell);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_not_as_its_row_says_is_a_ghost() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    noted(&store, "a");
+    noted(&store, "b");
+    let altered = Message {
+        aggregate: aggregate("c"),
+        ..message(&store, 1)
+    };
+    inject(&broker, &altered, "memory");
+    drain(&store, &broker).await;
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!(ids(&proof.ghosts), [altered.event_id.to_string()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_behind_a_later_one_of_its_aggregate_is_an_inversion() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    for id in ["a", "a", "a", "b"] {
+        noted(&store, id);
+    }
+    // 2, 3, 1: only the first number is late.
+    for number in [1, 2, 0] {
+        broker.store_message(&message(&store, number));
+    }
+    drain(&store, &broker).await;
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!(ids(&proof.inversions), [message(&store, 0).event_id.to_string()]);
+    assert_eq!(proof.inversions.first[0].stream_sequence, Some(3));
+    assert_eq!((proof.verdict, proof.lost.count), (Verdict::NotBalanced, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn copies_are_counted_and_are_no_fault() {
+    let (store, broker) = published().await;
+    inject(&broker, &message(&store, 0), "memory");
+    inject(&broker, &message(&store, 0), "memory");
+    let selection = outbox_core::Selection::all().aggregate(&aggregate("b"));
+    let replayed = outbox_core::OutboxAdmin::replay(&store, &selection).await;
+    assert_eq!(replayed.expect("it is replayed"), 1);
+    drain(&store, &broker).await;
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!(proof.verdict, Verdict::Balanced, "{proof:?}");
+    assert_eq!((proof.outbox.committed, proof.outbox.replayed), (5, 1));
+    assert_eq!((proof.stream.events, proof.stream.copies), (5, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_published_cannot_be_told() {
+    let (store, broker) = published().await;
+    noted(&store, "d");
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!(proof.verdict, Verdict::CannotTell);
+    assert_eq!((proof.outbox.committed, proof.outbox.unpublished), (6, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_without_rows_is_open_behind_its_floor() {
+    let (store, broker) = published().await;
+    let proof = books(&store, &broker, &all()).await;
+    let billing = &proof.consumers[0];
+    assert_eq!((billing.passed, billing.open, billing.handled), (1, 4, 0));
+    assert_eq!(proof.verdict, Verdict::CannotTell);
+    let no_inbox = proof
+        .reasons
+        .iter()
+        .any(|reason| reason.what.contains("tables of inboxes"));
+    assert!(no_inbox, "{:?}", proof.reasons);
+}
+
+/// What was recorded before the span or at its end is no part of it, wherever it stands.
+#[tokio::test(start_paused = true)]
+async fn the_start_of_a_span_is_part_of_it_and_its_end_is_not() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let mut times: Vec<OffsetDateTime> = Vec::new();
+    for _ in 0..3 {
+        noted(&store, "a");
+        times.push(store.rows().last().expect("a row").message.created_at);
+        tokio::time::advance(LONG).await;
+    }
+    drain(&store, &broker).await;
+    for (since, until, committed) in [(0, 2, 2), (0, 1, 1), (1, 2, 1)] {
+        let request = ProofRequest::new(times[since], times[until]);
+        let proof = of_stream(&store, &broker, &request).await;
+        assert_eq!(
+            (proof.outbox.committed, proof.stream.events),
+            (committed, committed)
+        );
+        assert_eq!(proof.verdict, Verdict::Balanced, "{proof:?}");
+    }
+    let empty = ProofRequest::new(times[0] - LONG, times[0]);
+    assert_eq!(of_stream(&store, &broker, &empty).await.outbox.committed, 0);
+}
+
+/// 200,000 messages make 400,000 facts and 200,000 numbered events. A megabyte holds 6,636 of the former.
+#[tokio::test(start_paused = true)]
+async fn memory_is_bounded_whatever_the_span() {
+    const MESSAGES: u64 = 200_000;
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    for batch in 0..MESSAGES / 1_000 {
+        let mut events = Events::new();
+        for number in 0..1_000 {
+            events = events.with(Probe::noted(format!("a{}", number % 100), batch));
+        }
+        store.record(events).expect("it is recorded");
+    }
+    for row in store.rows() {
+        broker.store_message(&row.message);
+    }
+    let request = all().memory(1024 * 1024);
+    let proof = of_stream(&store, &broker, &request).await;
+    assert_eq!(
+        (proof.outbox.committed, proof.stream.events),
+        (MESSAGES, MESSAGES)
+    );
+    assert_eq!((proof.inversions.count, proof.ghosts.count), (0, 0));
+    assert_eq!(proof.facts, 2 * MESSAGES);
+    assert!(
+        proof.facts_held_max <= 6_700,
+        "{} facts were held",
+        proof.facts_held_max
+    );
+}

@@ -1,0 +1,228 @@
+//! `outbox audit`: who has changed what and why, and what became of one operation.
+//!
+//! Invariant: nothing here changes anything.
+
+use std::fmt::Write as _;
+
+use clap::{Args, Subcommand};
+use outbox::core::{OperationFilter, OperationId, OperationKind};
+use outbox::inbox::{DeadLetters, InboxOperations};
+use outbox_admin::{OperationDetail, OperationRow};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::arguments::{LimitArguments, PlaceArguments, parse_time};
+use super::place::Place;
+use super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, plain, say};
+
+/// Arguments of `outbox audit`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct AuditCommand {
+    /// One operation, instead of the list.
+    #[command(subcommand)]
+    pub show: Option<AuditSubcommand>,
+    /// The list.
+    #[command(flatten)]
+    pub list: ListOperationsCommand,
+}
+
+/// The commands about one operation.
+#[derive(Debug, Clone, Subcommand)]
+#[non_exhaustive]
+pub enum AuditSubcommand {
+    /// Show an operation, and what became of its messages: published, to be published, failed again.
+    Show(ShowOperationCommand),
+}
+
+/// Arguments of `outbox audit` without a subcommand.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ListOperationsCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// Only operations that began at this time or later: `7d` ago, a date, or a time by RFC 3339.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub since: Option<OffsetDateTime>,
+    /// Only operations of this actor.
+    #[arg(long, value_name = "NAME")]
+    pub actor: Option<String>,
+    /// Only operations of this kind, such as `retry`.
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+    /// Only operations before this one: the last one of a list gives the next page.
+    #[arg(long, value_name = "OPERATION", value_parser = parse_operation)]
+    pub before: Option<OperationId>,
+    /// How many.
+    #[command(flatten)]
+    pub limit: LimitArguments,
+}
+
+/// Arguments of `outbox audit show`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ShowOperationCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The operation.
+    #[arg(value_name = "OPERATION", value_parser = parse_operation)]
+    pub id: OperationId,
+}
+
+pub(super) fn parse_operation(text: &str) -> Result<OperationId, String> {
+    let id = Uuid::parse_str(text).map(OperationId::from);
+    id.map_err(|_| "no id of an operation; it is a UUID, as `outbox audit` shows it".to_owned())
+}
+
+impl AuditCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        match self.show {
+            Some(AuditSubcommand::Show(command)) => command.run().await,
+            None => self.list.run().await,
+        }
+    }
+}
+
+impl ListOperationsCommand {
+    async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let mut filter = OperationFilter::default();
+        filter.since = self.since;
+        filter.actor = self.actor;
+        filter.kind = self.kind.as_deref().map(OperationKind::from);
+        filter.before = self.before;
+        let limit = self.limit.limit;
+        let listed = outbox_admin::list_operations(&place.store, &filter, limit);
+        let mut rows = place.ask(listed).await?;
+        let of_inbox = inbox_operations(&place)?;
+        let listed = outbox_admin::list_inbox_operations(&of_inbox, &filter, limit);
+        rows.extend(if_there(place.ask(listed).await)?.unwrap_or_default());
+        // Both lists by the same order, so the first ones of both together are among those that were read.
+        rows.sort_by_key(|row| std::cmp::Reverse(row.id));
+        rows.truncate(limit.get() as usize);
+        output::many(self.place.output, &rows)?;
+        if let Some(last) = rows.last().filter(|_| rows.len() == limit.get() as usize) {
+            say(&format!("there may be more: `--before {}`", last.id));
+        }
+        if rows.is_empty() {
+            say("no operation matches");
+            return Ok(Outcome::NothingMatched);
+        }
+        Ok(Outcome::Well)
+    }
+}
+
+impl ShowOperationCommand {
+    async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let shown = outbox_admin::show_operation(&place.store, self.id);
+        let mut found = place.ask(shown).await?;
+        if found.is_none() {
+            let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+            let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
+            let of_inbox = inbox_operations(&place)?;
+            let shown = outbox_admin::show_inbox_operation(&of_inbox, &letters, self.id);
+            found = if_there(place.ask(shown).await)?.flatten();
+        }
+        let Some(detail) = found else {
+            say(
+                "there is no such operation; one that changed nothing leaves no trace, and `outbox audit` lists the others",
+            );
+            return Ok(Outcome::NothingMatched);
+        };
+        output::one(self.place.output, &detail)?;
+        let failed_again = detail.row.kind == "retry" && detail.dead > 0;
+        Ok(if failed_again || !detail.row.is_finished {
+            Outcome::Degraded
+        } else {
+            Outcome::Well
+        })
+    }
+}
+
+/// The operations on consumers whose inbox tables are beside the outbox.
+fn inbox_operations(place: &Place) -> Result<InboxOperations, CommandError> {
+    let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+    Ok(InboxOperations::new(place.store.connection().clone()).with_names(names))
+}
+
+/// An outbox without an inbox beside it has no such table, and no such operations.
+fn if_there<T>(answer: Result<T, CommandError>) -> Result<Option<T>, CommandError> {
+    match answer {
+        Err(CommandError::Failed(error)) if error.to_string().contains("outbox migrate --tables inbox") => {
+            Ok(None)
+        }
+        answer => answer.map(Some),
+    }
+}
+
+fn scope(row: &OperationRow) -> String {
+    let Some(criteria) = row.scope.as_object() else {
+        return String::new();
+    };
+    let criteria = criteria.iter().map(|(name, value)| match value {
+        serde_json::Value::String(value) => format!("{name}={value}"),
+        value => format!("{name}={value}"),
+    });
+    criteria.collect::<Vec<_>>().join(" ")
+}
+
+impl Print for OperationRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("operation", |row| row.id.to_string()),
+        Column::new("began", |row| text::any(row.started_at.map(text::time))),
+        Column::new("actor", |row| row.actor.clone()),
+        Column::new("kind", |row| row.kind.clone()),
+        Column::new("changed", |row| row.changed.to_string()),
+        Column::new("finished", |row| text::yes(row.is_finished)),
+        Column::new("reason", |row| text::any(row.reason.clone())),
+        Column::wide("ended", |row| text::any(row.finished_at.map(text::time))),
+        Column::wide("scope", scope),
+    ];
+
+    fn name(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+impl Print for OperationDetail {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("operation", |detail| detail.row.id.to_string()),
+        Column::new("kind", |detail| detail.row.kind.clone()),
+        Column::new("actor", |detail| detail.row.actor.clone()),
+        Column::new("reason", |detail| text::any(detail.row.reason.clone())),
+        Column::new("scope", |detail| scope(&detail.row)),
+        Column::new("began", |detail| text::any(detail.row.started_at.map(text::time))),
+        Column::new("ended", |detail| {
+            text::any(detail.row.finished_at.map(text::time))
+        }),
+        Column::new("changed", |detail| detail.row.changed.to_string()),
+        Column::new("named", |detail| detail.named.to_string()),
+        Column::new("published", |detail| detail.published.to_string()),
+        Column::new("pending", |detail| detail.pending.to_string()),
+        Column::new("dead", |detail| detail.dead.to_string()),
+        Column::new("gone", |detail| detail.gone.to_string()),
+    ];
+
+    fn name(&self) -> String {
+        self.row.id.to_string()
+    }
+
+    fn text(&self) -> Option<String> {
+        let mut text = text::lines(Self::COLUMNS, self);
+        // Writing to a `String` does not fail.
+        let _ = writeln!(text, "now: {}", self.outcome);
+        for error in &self.errors {
+            let _ = writeln!(text, "  {:>8}  error: {}", error.messages, plain(&error.error));
+        }
+        if let Some(next) = &self.next {
+            let _ = writeln!(text, "  next: {next}");
+        }
+        Some(text)
+    }
+}

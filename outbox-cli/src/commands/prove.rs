@@ -1,0 +1,288 @@
+//! `outbox prove`: the ledger of a span: what was committed is on the stream, in order, and has had its effects or became dead letters.
+//!
+//! Invariant: nothing is changed or received; memory is bounded, whatever the span. Inboxes are looked for in the database of the outbox, and in those of other
+//! outboxes of the file with the same stream.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use clap::Args;
+use futures_util::TryStreamExt as _;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use outbox::core::{Retention, describe};
+use outbox::inbox::EventOutcomes;
+use outbox::nats::async_nats::jetstream;
+use outbox_admin::{ConsumerFloor, Findings, Proof, ProofRequest, ProofStage, RowsKept, Verdict};
+use time::OffsetDateTime;
+
+use super::arguments::{PlaceArguments, parse_duration, parse_time};
+use super::place::Place;
+use super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, plain, say};
+
+/// Arguments of `outbox prove`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ProveCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// Messages that were recorded at this time or later: `24h` ago, a date, or a time by RFC 3339.
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub since: OffsetDateTime,
+    /// Messages that were recorded before this time. What is recorded by a transaction that is open for longer is not seen.
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_time)]
+    pub until: OffsetDateTime,
+    /// Only this consumer; otherwise all durable ones of the stream. May be repeated.
+    #[arg(long = "consumer", value_name = "NAME")]
+    pub consumers: Vec<String>,
+    /// How long the outbox keeps the rows of published messages: a duration, `forever`, or `0s` if it deletes them at once. The default is `retention` of the
+    /// file.
+    #[arg(long, value_name = "DURATION", value_parser = parse_kept)]
+    pub rows_kept: Option<Duration>,
+    /// How many of each finding are named.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub findings: usize,
+}
+
+fn parse_kept(text: &str) -> Result<Duration, String> {
+    match text {
+        "forever" => Ok(Duration::MAX),
+        _ => parse_duration(text),
+    }
+}
+
+impl ProveCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        if self.since >= self.until {
+            return Err(CommandError::configuration(
+                "the span is empty: `--since` is not before `--until`, which is a minute ago if it is not given",
+            ));
+        }
+        let place = Place::open(&self.place).await?;
+        // Each statement ends by itself, and cannot write.
+        let reading = place.reading(1).await?;
+        let publisher = place.publisher().await.map_err(CommandError::Failed)?;
+        let inboxes = self.inboxes(&reading).await?;
+        let request = ProofRequest::new(self.since, self.until)
+            .rows_kept(self.rows_kept(&place))
+            .shown(self.findings);
+        let floors = async || match tokio::time::timeout(place.timeout, self.floors(&place)).await {
+            Ok(floors) => floors,
+            Err(_) => Err(format!("no answer within {:?}", place.timeout)),
+        };
+        let bar = Bar::new();
+        let mut progress = |stage: ProofStage, count: u64| bar.show(stage, count);
+        let proving = outbox_admin::prove(
+            &reading.store,
+            &publisher,
+            &inboxes,
+            floors,
+            &request,
+            &mut progress,
+        );
+        let proof = reading.carry_out(proving).await;
+        bar.end();
+        let proof = proof?;
+        output::one(self.place.output, &proof)?;
+        if proof.outbox.committed == 0 && proof.verdict == Verdict::CannotTell {
+            say("the outbox keeps no message of this span");
+            return Ok(Outcome::NothingMatched);
+        }
+        Ok(match proof.verdict {
+            Verdict::Balanced => Outcome::Well,
+            Verdict::NotBalanced => Outcome::Stuck,
+            _ => Outcome::Degraded,
+        })
+    }
+
+    fn rows_kept(&self, place: &Place) -> RowsKept {
+        let kept = match (self.rows_kept, place.outbox.section.relay.retention) {
+            (Some(kept), _) | (None, Retention::KeepFor(kept)) => kept,
+            (None, Retention::Delete) => Duration::ZERO,
+            (None, _) => Duration::MAX,
+        };
+        if kept.is_zero() {
+            return RowsKept::Nothing;
+        }
+        let since = time::Duration::try_from(kept)
+            .ok()
+            .and_then(|kept| OffsetDateTime::now_utc().checked_sub(kept));
+        since.map_or(RowsKept::All, RowsKept::Since)
+    }
+
+    /// The inboxes in the databases of all outboxes of the file with the same stream.
+    async fn inboxes(&self, place: &Place) -> Result<Vec<EventOutcomes>, CommandError> {
+        let mut everywhere = self.place.clone();
+        everywhere.outbox = None;
+        let stream = |place: &Place| {
+            (
+                place.outbox.nats_url.clone(),
+                place.outbox.section.stream.name.clone(),
+            )
+        };
+        let mut inboxes = Vec::new();
+        for other in Place::open_all(&everywhere).await? {
+            if stream(&other) != stream(place) {
+                continue;
+            }
+            let other = other.reading(1).await?;
+            let names = other.outbox.table_names().map_err(CommandError::configuration)?;
+            inboxes.push(EventOutcomes::new(other.store.connection().clone()).with_names(names));
+        }
+        Ok(inboxes)
+    }
+
+    /// The durable consumers, each with the stream sequence up to which it has acknowledged everything that it wants.
+    async fn floors(&self, place: &Place) -> Result<Vec<ConsumerFloor>, String> {
+        let client = place.client().await.map_err(|error| error.to_string())?;
+        let stream = jetstream::new(client)
+            .get_stream(&place.outbox.section.stream.name)
+            .await;
+        let stream = stream.map_err(|error| describe(&error))?;
+        let consumers = stream.consumers().try_collect::<Vec<_>>().await;
+        let consumers = consumers.map_err(|error| describe(&error))?;
+        let mut floors: Vec<ConsumerFloor> = consumers
+            .into_iter()
+            .filter(|info| info.config.durable_name.is_some())
+            .map(|info| {
+                // The floor stays at the last message that the consumer wanted; those behind it are none of its messages.
+                let is_done = info.num_pending == 0 && info.num_ack_pending == 0;
+                let floor = if is_done {
+                    u64::MAX
+                } else {
+                    info.ack_floor.stream_sequence
+                };
+                ConsumerFloor {
+                    consumer: info.name,
+                    floor,
+                }
+            })
+            .filter(|floor| self.consumers.is_empty() || self.consumers.contains(&floor.consumer))
+            .collect();
+        floors.sort_by(|one, other| one.consumer.cmp(&other.consumer));
+        let known = |name: &&String| floors.iter().any(|floor| floor.consumer == **name);
+        match self.consumers.iter().find(|name| !known(name)) {
+            Some(name) => Err(format!("the stream has no durable consumer `{}`", plain(name))),
+            None => Ok(floors),
+        }
+    }
+}
+
+/// What is done at the moment, for people at a terminal.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new() -> Self {
+        let target = match std::io::stderr().is_terminal() {
+            true => ProgressDrawTarget::stderr(),
+            false => ProgressDrawTarget::hidden(),
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("{msg}: {human_pos} in {elapsed}") {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    fn show(&self, stage: ProofStage, count: u64) {
+        self.0.set_message(stage.as_str());
+        self.0.set_position(count);
+    }
+
+    fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn named(text: &mut String, what: &str, findings: &Findings) {
+    for found in &findings.first {
+        let at = found.stream_sequence.map(|sequence| format!(" at {sequence}"));
+        // Writing to a `String` does not fail.
+        let _ = writeln!(text, "    {what} {}{}", found.event_id, at.unwrap_or_default());
+    }
+    let named = u64::try_from(findings.first.len()).unwrap_or(u64::MAX);
+    if findings.count > named {
+        let _ = writeln!(
+            text,
+            "    and {} more; `--findings` names more",
+            findings.count - named
+        );
+    }
+}
+
+impl Print for Proof {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("since", |proof| text::time(proof.since)),
+        Column::new("until", |proof| text::time(proof.until)),
+        Column::new("verdict", Print::name),
+        Column::new("committed", |proof| proof.outbox.committed.to_string()),
+        Column::new("on_stream", |proof| proof.stream.events.to_string()),
+        Column::new("copies", |proof| proof.stream.copies.to_string()),
+        Column::new("lost", |proof| proof.lost.count.to_string()),
+        Column::new("ghosts", |proof| proof.ghosts.count.to_string()),
+        Column::new("inversions", |proof| proof.inversions.count.to_string()),
+        Column::new("missing", |proof| {
+            let missing = proof.consumers.iter().map(|books| books.missing.count);
+            missing.sum::<u64>().to_string()
+        }),
+    ];
+
+    fn name(&self) -> String {
+        self.verdict.as_str().to_owned()
+    }
+
+    fn text(&self) -> Option<String> {
+        let (outbox, stream) = (self.outbox, self.stream);
+        let mut text = format!(
+            "{}: {} to {}\n",
+            self.verdict.as_str(),
+            text::time(self.since),
+            text::time(self.until)
+        );
+        // Writing to a `String` does not fail.
+        let _ = writeln!(
+            text,
+            "outbox      committed {}: published {}, unpublished {}, dead letters {}, logged {}; replayed {}",
+            outbox.committed,
+            outbox.published,
+            outbox.unpublished,
+            outbox.dead_letters,
+            outbox.logged,
+            outbox.replayed
+        );
+        let _ = writeln!(
+            text,
+            "stream      on the stream {}, copies {}, expired {}, unrecorded {}; of other outboxes {}, foreign {}",
+            stream.events, stream.copies, stream.expired, stream.unrecorded, stream.of_others, stream.foreign
+        );
+        for books in &self.consumers {
+            let _ = writeln!(
+                text,
+                "{:<11} handled {}, dead letters {}, failed {}, open {}, passed {}, missing {}",
+                plain(&books.consumer),
+                books.handled,
+                books.dead_letters,
+                books.failed,
+                books.open,
+                books.passed,
+                books.missing.count
+            );
+            named(&mut text, "missing", &books.missing);
+        }
+        let _ = writeln!(
+            text,
+            "findings    lost {}, ghosts {}, inversions {}",
+            self.lost.count, self.ghosts.count, self.inversions.count
+        );
+        named(&mut text, "lost", &self.lost);
+        named(&mut text, "ghost", &self.ghosts);
+        named(&mut text, "inversion", &self.inversions);
+        for reason in &self.reasons {
+            let _ = writeln!(text, "- {}\n  next: {}", plain(&reason.what), plain(&reason.next));
+        }
+        Some(text)
+    }
+}

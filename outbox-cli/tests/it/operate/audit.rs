@@ -1,0 +1,194 @@
+//! `outbox audit` on real servers: who has changed what, what became of it, and a change that goes on after its process was killed.
+
+use std::num::NonZeroU32;
+use std::process::{Command, Stdio};
+
+use outbox::core::testing::eventually;
+use outbox::core::{Fitness, OperationFilter, OutboxAudit as _};
+use sea_orm::ConnectionTrait as _;
+
+use super::answer::ask;
+use super::plant::{OrderPlaced, Planted, dead};
+use crate::place::Kind;
+
+const MESSAGES: usize = 5_000;
+
+async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    let (one, two) = (planted.placed("1").await, planted.placed("2").await);
+    let relay = planted.relay(Fitness::Fit).await;
+    planted.settle(&relay.1, one, dead(true)).await;
+    planted.settle(&relay.1, two, dead(true)).await;
+    ask(place, &["audit"]).expect(5);
+    let by_ann = ["--actor", "ann", "--reason", "INC-7", "-o", "json"];
+    let words = [["retry", "--all", "--first", "1", "--yes"].as_slice(), &by_ann].concat();
+    let retried = ask(place, &words).expect(0);
+    assert_eq!(retried.json()["messages"], 1);
+    let id = retried.json()["operation"].as_str().unwrap().to_owned();
+    assert!(
+        retried.said.contains(&format!("outbox audit show {id}")),
+        "{retried:?}"
+    );
+    let shown = ask(place, &["audit", "show", &id, "-o", "json"]).expect(0).json();
+    for (key, expected) in [("actor", "ann"), ("reason", "INC-7"), ("kind", "retry")] {
+        assert_eq!(shown[key], expected, "{shown}");
+    }
+    assert_eq!((&shown["pending"], &shown["dead"]), (&1.into(), &0.into()));
+    planted.settle(&relay.1, one, dead(true)).await;
+    let shown = ask(place, &["audit", "show", &id]).expect(3);
+    for text in [
+        "1 failed again",
+        "maximum payload exceeded",
+        &format!("next: outbox why {one}"),
+    ] {
+        assert!(shown.out.contains(text), "{text}: {shown:?}");
+    }
+
+    let skipped = ask(place, &["skip", "--all", "--yes", "-o", "json"]).expect(0);
+    assert_eq!(skipped.json()["messages"], 2);
+    let again = ask(place, &["skip", "--all", "--yes", "-o", "json"]).expect(5);
+    assert_eq!(
+        (&again.json()["messages"], again.json()["operation"].is_null()),
+        (&0.into(), true)
+    );
+    let names = ask(place, &["audit", "--since", "1h", "-o", "name"])
+        .expect(0)
+        .out;
+    let names: Vec<&str> = names.lines().collect();
+    assert_eq!(names, [skipped.json()["operation"].as_str().unwrap(), &id]);
+    let of_ann = ask(
+        place,
+        &["audit", "--actor", "ann", "--kind", "retry", "-o", "name"],
+    )
+    .expect(0);
+    assert_eq!(of_ann.out.trim_end(), id);
+    ask(place, &["audit", "--before", &id]).expect(5);
+    let other = ask(place, &["replay", "--operation", &id]).expect(2);
+    assert!(other.said.contains("outbox audit --kind replay"), "{other:?}");
+    let ended = ask(place, &["retry", "--operation", &id]).expect(5);
+    assert!(ended.said.contains("nothing is left of it"), "{ended:?}");
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn an_operation_on_postgres_says_what_became_of_it() {
+    an_operation_says_who_what_why_and_what_became_of_it(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn an_operation_on_mariadb_says_what_became_of_it() {
+    an_operation_says_who_what_why_and_what_became_of_it(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn an_operation_on_sqlite_says_what_became_of_it() {
+    an_operation_says_who_what_why_and_what_became_of_it(Kind::Sqlite).await;
+}
+
+/// Kills the program as soon as its operation is written down, and goes on with that operation.
+async fn a_replay_goes_on_after_it_was_killed(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    let placed = |n: usize| OrderPlaced {
+        order_id: n.to_string(),
+        email: String::new(),
+    };
+    for some in (0..MESSAGES).collect::<Vec<_>>().chunks(1_000) {
+        planted
+            .record(some.iter().copied().map(placed).collect::<Vec<_>>())
+            .await;
+    }
+    let schema = place.schema.as_ref().map(|schema| format!("{schema}."));
+    let publish = format!(
+        "UPDATE {}outbox_messages SET status = 1",
+        schema.unwrap_or_default()
+    );
+    place.db.execute_unprepared(&publish).await.unwrap();
+    // Writes the file of the configuration.
+    let said = ask(place, &["replay", "--all", "-o", "json"]).expect(0).json();
+    assert_eq!(said["messages"], MESSAGES);
+    let file = place.folder.path().join("outbox.toml");
+    let mut program = Command::new(env!("CARGO_BIN_EXE_outbox"))
+        .args(["replay", "--all", "--yes", "--config", file.to_str().unwrap()])
+        .env_clear()
+        .envs([("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let everything = OperationFilter::default();
+    eventually("the operation", async || {
+        let operations = planted.store.operations(&everything, NonZeroU32::MIN).await;
+        operations.is_ok_and(|operations| !operations.is_empty())
+    })
+    .await;
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let id = ask(place, &["audit", "-o", "name"]).expect(0).out;
+    let go_on = ["replay", "--operation", id.trim_end()];
+    ask(place, &go_on);
+    let done = ask(place, &[go_on.as_slice(), &["--yes", "-o", "json"]].concat())
+        .expect(0)
+        .json();
+    assert_eq!(done["messages"], MESSAGES);
+    let copies = i64::try_from(MESSAGES).unwrap();
+    assert_eq!(
+        place.count("outbox_messages", "event_id IS NOT NULL").await,
+        copies
+    );
+    let originals = "id IN (SELECT event_id FROM";
+    let copied = match place.schema.as_ref() {
+        Some(schema) => format!("{originals} {schema}.outbox_messages)"),
+        None => format!("{originals} outbox_messages)"),
+    };
+    assert_eq!(
+        place.count("outbox_messages", &copied).await,
+        copies,
+        "each has a copy"
+    );
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_replay_in_postgres_goes_on_after_it_was_killed() {
+    a_replay_goes_on_after_it_was_killed(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_replay_in_mariadb_goes_on_after_it_was_killed() {
+    a_replay_goes_on_after_it_was_killed(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn a_replay_in_sqlite_goes_on_after_it_was_killed() {
+    a_replay_goes_on_after_it_was_killed(Kind::Sqlite).await;
+}
+
+/// Of two events, the consumer has handled one.
+#[tokio::test]
+async fn a_preview_of_a_replay_says_which_consumers_remember_the_events() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.placed("0").await;
+    planted.publish().await;
+    planted.handle().await;
+    planted.placed("1").await;
+    planted.publish().await;
+    let preview = ask(place, &["replay", "--all", "-o", "json"]).expect(0).json();
+    let consumers = preview["consumers"].as_array().unwrap();
+    let remembered: Vec<_> = consumers
+        .iter()
+        .map(|consumer| (&consumer["sampled"], &consumer["remembered"]))
+        .collect();
+    assert!(remembered.contains(&(&2.into(), &1.into())), "{preview}");
+    let said = ask(place, &["replay", "--all"]).expect(0).out;
+    assert!(said.contains("remembers 1 of the first 2 events"), "{said}");
+    planted.close().await;
+}

@@ -1,0 +1,261 @@
+//! `outbox prove` on real servers: a healthy span balances, and each planted trouble is named.
+
+use outbox::nats::async_nats::HeaderMap;
+use outbox::nats::async_nats::jetstream::{self, stream::Stream};
+use outbox::prelude::EventStream;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::answer::{Answer, ask, at};
+use super::plant::Planted;
+use crate::place::Kind;
+
+fn prove(planted: &Planted, more: &[&str]) -> Answer {
+    let words = ["prove", "--since", "1h", "--until", "0s", "-o", "json"];
+    ask(&planted.place, &[&words[..], more].concat())
+}
+
+async fn stream(planted: &Planted) -> (jetstream::Context, Stream) {
+    let stream = EventStream::new(&planted.place.name);
+    let client = stream.connect(&planted.place.nats).await.unwrap();
+    let context = jetstream::new(client);
+    let stream = context.get_stream(&planted.place.name).await.unwrap();
+    (context, stream)
+}
+
+/// Publishes a message of the stream once more by hand, with its headers changed; without a message id, so that the stream takes it.
+async fn again(planted: &Planted, stream_sequence: u64, change: impl FnOnce(&mut HeaderMap)) {
+    let (context, stream) = stream(planted).await;
+    let message = stream.get_raw_message(stream_sequence).await.unwrap();
+    let mut headers = HeaderMap::new();
+    for (name, values) in message.headers.iter() {
+        if name.to_string().to_lowercase().starts_with("ce-") || name.to_string() == "content-type" {
+            for value in values {
+                headers.append(name.clone(), value.clone());
+            }
+        }
+    }
+    change(&mut headers);
+    let sent = context.publish_with_headers(message.subject, headers, message.payload);
+    sent.await.unwrap().await.unwrap();
+}
+
+/// Lets the consumer's dead letters count as handled: its handler refuses everything.
+async fn handle(planted: &Planted) {
+    planted.handle().await;
+    let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
+    let schema = schema.unwrap_or_default();
+    planted
+        .place
+        .execute(&format!("UPDATE {schema}inbox_messages SET status = 1"))
+        .await;
+    planted
+        .place
+        .execute(&format!("DELETE FROM {schema}inbox_dead_letters"))
+        .await;
+}
+
+/// Deletes the rows of an inbox but the oldest so many.
+async fn forget_all_but(planted: &Planted, kept: usize) {
+    let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
+    let table = format!("{}inbox_messages", schema.unwrap_or_default());
+    // Not a subquery with a limit in the same table, which MariaDB refuses.
+    let sql = format!(
+        "DELETE FROM {table} WHERE id NOT IN (SELECT id FROM (SELECT id FROM {table} ORDER BY id LIMIT {kept}) AS oldest)"
+    );
+    planted.place.execute(&sql).await;
+}
+
+fn count(json: &Value, finding: &str) -> u64 {
+    json[finding]["count"].as_u64().unwrap()
+}
+
+fn first(json: &Value) -> &str {
+    json["first"][0]["event_id"].as_str().unwrap()
+}
+
+fn nexts(json: &Value) -> Vec<&str> {
+    let reasons = json["reasons"].as_array().unwrap().iter();
+    reasons.map(|reason| reason["next"].as_str().unwrap()).collect()
+}
+
+async fn the_books_of_a_span_are_drawn_up(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let mut ids = Vec::new();
+    for order in ["1", "1", "2", "3", "3"] {
+        ids.push(planted.placed(order).await.to_string());
+    }
+    planted.publish().await;
+    handle(&planted).await;
+
+    let healthy = prove(&planted, &[]).expect(0).json();
+    assert_eq!(healthy["verdict"], "balanced", "{healthy:#}");
+    assert_eq!(
+        (&healthy["outbox"]["committed"], &healthy["stream"]["events"]),
+        (&5.into(), &5.into())
+    );
+    let books = &healthy["consumers"][0];
+    assert_eq!(
+        (&books["consumer"], &books["handled"]),
+        (&"billing".into(), &5.into())
+    );
+
+    again(&planted, 1, |_| {}).await;
+    let copied = prove(&planted, &[]).expect(0).json();
+    assert_eq!(copied["stream"]["copies"], 1, "{copied:#}");
+
+    forget_all_but(&planted, 4).await;
+    let missing = prove(&planted, &[]).expect(4).json();
+    assert_eq!(missing["verdict"], "not-balanced");
+    assert_eq!(
+        (
+            first(&missing["consumers"][0]["missing"]),
+            count(&missing["consumers"][0], "missing")
+        ),
+        (ids[4].as_str(), 1)
+    );
+    assert!(nexts(&missing)[0].starts_with("outbox why "), "{missing:#}");
+
+    let (_, on_stream) = stream(&planted).await;
+    on_stream.delete_message(3).await.unwrap();
+    let lost = prove(&planted, &[]).expect(4).json();
+    let gone = first(&lost["lost"]).to_owned();
+    assert_eq!(count(&lost, "lost"), 1);
+    assert!(ids.contains(&gone), "{lost:#}");
+    assert!(
+        nexts(&lost)[0].starts_with("outbox reconcile --since "),
+        "{lost:#}"
+    );
+
+    let ghost = Uuid::now_v7();
+    again(&planted, 1, |headers| {
+        headers.insert("ce-id", ghost.to_string().as_str())
+    })
+    .await;
+    let haunted = prove(&planted, &[]).expect(4).json();
+    assert_eq!(
+        (first(&haunted["ghosts"]), count(&haunted, "ghosts")),
+        (ghost.to_string().as_str(), 1)
+    );
+
+    let text = ask(&planted.place, &["prove", "--since", "1h", "--until", "0s"])
+        .expect(4)
+        .out;
+    assert!(
+        text.starts_with("NOT BALANCED: ") && text.contains(&format!("ghost {ghost}")),
+        "{text}"
+    );
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn the_books_of_a_span_are_drawn_up_over_postgres() {
+    the_books_of_a_span_are_drawn_up(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn the_books_of_a_span_are_drawn_up_over_mariadb() {
+    the_books_of_a_span_are_drawn_up(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn the_books_of_a_span_are_drawn_up_over_sqlite() {
+    the_books_of_a_span_are_drawn_up(Kind::Sqlite).await;
+}
+
+async fn an_event_that_came_late_is_an_inversion(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    planted.placed("1").await;
+    planted.publish().await;
+    let late = planted.placed("2").await;
+    planted.publish().await;
+    planted.placed("2").await;
+    planted.publish().await;
+    let (_, on_stream) = stream(&planted).await;
+    again(&planted, 2, |_| {}).await;
+    on_stream.delete_message(2).await.unwrap();
+    let json = prove(&planted, &[]).expect(4).json();
+    assert_eq!(
+        (first(&json["inversions"]), count(&json, "inversions")),
+        (late.to_string().as_str(), 1)
+    );
+    assert_eq!(count(&json, "lost"), 0);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn an_event_that_came_late_is_an_inversion_over_postgres() {
+    an_event_that_came_late_is_an_inversion(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn an_event_that_came_late_is_an_inversion_over_mariadb() {
+    an_event_that_came_late_is_an_inversion(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn what_is_open_or_unknown_is_said() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let place = &planted.place;
+    let empty = ask(place, &["prove", "--since", "5s", "--until", "1h"]).expect(2);
+    assert!(empty.said.contains("the span is empty"), "{empty:?}");
+    planted.placed("1").await;
+    planted.publish().await;
+    handle(&planted).await;
+    planted.placed("2").await;
+    let unpublished = prove(&planted, &[]).expect(3).json();
+    assert_eq!(
+        (&unpublished["verdict"], &unpublished["outbox"]["unpublished"]),
+        (&"cannot-tell".into(), &1.into())
+    );
+    assert_eq!(nexts(&unpublished), ["outbox status"]);
+    planted.publish().await;
+    let open = prove(&planted, &[]).expect(3).json();
+    assert_eq!(open["consumers"][0]["open"], 1, "{open:#}");
+    assert_eq!(nexts(&open), ["outbox consumers lag billing"]);
+    let nobody = prove(&planted, &["--consumer", "nobody"]).expect(3).json();
+    assert!(
+        nobody["reasons"][0]["what"]
+            .as_str()
+            .unwrap()
+            .contains("no durable consumer `nobody`"),
+        "{nobody:#}"
+    );
+    let other_time = ask(place, &["prove", "--since", "2h", "--until", "1h"]).expect(5);
+    assert!(
+        other_time.said.contains("no message of this span"),
+        "{other_time:?}"
+    );
+    at(place, "nats://127.0.0.1:1", &["prove", "--since", "1h"]).expect(1);
+    planted.close().await;
+}
+
+/// A reader of a stream that deletes what was acknowledged would change it.
+#[tokio::test]
+async fn a_stream_that_reading_would_change_is_refused() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let name = planted.place.name.clone();
+    let client = EventStream::new(&name)
+        .connect(&planted.place.nats)
+        .await
+        .unwrap();
+    let config = jetstream::stream::Config {
+        name: name.clone(),
+        subjects: vec![format!("{name}.>")],
+        retention: jetstream::stream::RetentionPolicy::Interest,
+        ..jetstream::stream::Config::default()
+    };
+    jetstream::new(client).create_stream(config).await.unwrap();
+    planted.placed("1").await;
+    let refused = prove(&planted, &[]).expect(1);
+    assert!(refused.said.contains("has retention Interest"), "{refused:?}");
+    planted.close().await;
+}

@@ -1,0 +1,169 @@
+//! The rules of all commands, by one table: data on the standard output in each form, words on the standard error, and the exit codes.
+
+use clap::CommandFactory as _;
+use outbox::core::Fitness;
+use outbox_cli::Program;
+use serde_json::Value;
+
+use super::answer::{Answer, ask, at};
+use super::plant::{Planted, dead, failed};
+use crate::place::{Kind, Place};
+
+/// What a command prints.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Prints {
+    /// An array.
+    List,
+    /// An object.
+    One,
+}
+use Prints::{List, One};
+
+/// Commands that read or preview, on an outbox in which `order/1` backs off and `order/2` is halted; their exit codes.
+const COMMANDS: &[(&str, Prints, i32)] = &[
+    ("status", List, 3),
+    ("migrate", List, 0),
+    ("doctor", List, 3),
+    ("list", List, 0),
+    ("list --status dead", List, 0),
+    ("list --aggregate order/none", List, 5),
+    ("show {halting}", One, 0),
+    ("blocked", List, 0),
+    ("relays", List, 0),
+    ("partitions", List, 0),
+    ("partitions --unowned", List, 5),
+    ("timeline order/2", One, 0),
+    ("timeline order/none", One, 5),
+    ("why order/0", One, 0),
+    ("why order/1", One, 3),
+    ("why order/2", One, 4),
+    ("why order/none", One, 5),
+    ("consumers list", List, 0),
+    ("consumers lag billing", One, 3),
+    ("dead-letters list", List, 0),
+    ("dead-letters list --consumer none", List, 5),
+    ("dead-letters groups", List, 0),
+    ("dead-letters groups --consumer none", List, 5),
+    ("dead-letters retry --all", One, 0),
+    ("dead-letters discard --consumer none", One, 5),
+    ("retry --all", One, 0),
+    ("retry --aggregate order/none", One, 5),
+    ("skip --all", One, 0),
+    ("replay --all", One, 0),
+    ("resume order/1", One, 0),
+    ("resume order/none", One, 5),
+    ("reconcile --since 1h --until 0s", One, 0),
+    ("forget order/0", One, 0),
+    ("consumers pause billing --reason trouble", One, 0),
+    ("consumers resume billing", One, 5),
+];
+
+const FORMATS: [&str; 6] = ["table", "wide", "json", "jsonl", "csv", "name"];
+
+/// The command lines that answer nothing, with their exit codes: nothing is printed but words.
+const REFUSED: &[(&str, i32)] = &[
+    ("retry", 2),
+    ("list --timeout 0s", 2),
+    ("list --since yesterday", 2),
+    ("show not-an-id", 2),
+    ("list --outbox other", 2),
+    ("no-such-command", 2),
+    ("tail -o json", 2),
+    ("top", 2),
+    ("show 00000000-0000-7000-8000-000000000000", 5),
+];
+
+fn lines(answer: &Answer) -> usize {
+    answer.out.lines().count()
+}
+
+/// The answers in all forms hold the same things.
+fn check(place: &Place, command: &str, prints: Prints, code: i32) {
+    let words: Vec<&str> = command.split(' ').collect();
+    let answers = FORMATS.map(|format| ask(place, &[&words[..], &["-o", format]].concat()).expect(code));
+    let [table, wide, json, jsonl, csv, name] = &answers;
+    let value = json.json();
+    let count = match (&value, prints) {
+        (Value::Array(things), List) => things.len(),
+        (Value::Object(_), One) => 1,
+        other => panic!("{command}: {other:?}"),
+    };
+    // A list without rows is a header; one thing is a text or a row.
+    assert!(lines(table) >= count, "{command}: {table:?}");
+    assert_eq!(lines(wide), count + 1, "{command}: {wide:?}");
+    assert_eq!(lines(jsonl), count, "{command}: {jsonl:?}");
+    for line in jsonl.out.lines() {
+        let thing: Value = serde_json::from_str(line).unwrap();
+        assert!(thing.is_object(), "{command}: {line}");
+    }
+    assert_eq!(lines(csv), count + 1, "{command}: {csv:?}");
+    let header = csv.out.lines().next().unwrap();
+    let is_plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    assert!(header.split(',').all(is_plain), "{command}: {header}");
+    assert_eq!(lines(name), count, "{command}: {name:?}");
+    for answer in &answers {
+        assert!(
+            !answer.out.contains("repeat it with `--yes`"),
+            "{command}: {answer:?}"
+        );
+        // Nothing matched is said in words, unless the data says it.
+        assert!(
+            code != 5 || prints == One || !answer.said.is_empty(),
+            "{command}: {answer:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn each_command_prints_its_data_in_each_form_and_ends_with_its_exit_code() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.placed("0").await;
+    planted.publish().await;
+    planted.handle().await;
+    let (in_back_off, halting) = (planted.placed("1").await, planted.placed("2").await);
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, in_back_off, failed()).await;
+    planted.settle(&leases, halting, dead(true)).await;
+    for (command, prints, code) in COMMANDS {
+        check(
+            place,
+            &command.replace("{halting}", &halting.to_string()),
+            *prints,
+            *code,
+        );
+    }
+    for (command, code) in REFUSED {
+        let words: Vec<&str> = command.split(' ').collect();
+        let answer = ask(place, &words).expect(*code);
+        assert_eq!(answer.out, "", "{command}");
+        assert!(!answer.said.is_empty(), "{command}");
+    }
+    let away = at(place, "nats://127.0.0.1:1", &["consumers", "list", "-o", "json"]).expect(1);
+    assert_eq!(away.out, "");
+    planted.close().await;
+}
+
+#[test]
+fn the_help_of_each_command_has_the_exit_codes() {
+    fn check(command: &clap::Command, path: &str) -> usize {
+        let subcommands: Vec<_> = command.get_subcommands().collect();
+        if subcommands.is_empty() {
+            let help = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(help.starts_with("Exit codes: 0 well, 1 "), "{path}: {help}");
+            return 1;
+        }
+        let counts = subcommands
+            .iter()
+            // They print a text, and look at nothing.
+            .filter(|command| !["print", "completions", "man"].contains(&command.get_name()))
+            .map(|command| check(command, &format!("{path} {}", command.get_name())));
+        counts.sum()
+    }
+    assert!(check(&Program::command(), "outbox") > 30);
+}

@@ -1,0 +1,44 @@
+//! Keeps what is paused from being sent.
+//!
+//! Invariants: a pause of everything stops fetching and sending, and touches no row. A pause of an aggregate type sets aside what the relay meets of that type,
+//! each message once, so that the scan of the pending messages is as short as ever. A crash leaves some rows waiting and others pending, of which the next
+//! owner sets aside the pending ones.
+
+use super::Engine;
+use crate::publisher::Publisher;
+use crate::relay::in_flight::Queued;
+use crate::relay::pauses::Pauses;
+use crate::store::{OutboxStore, Pause, Verdict};
+use crate::telemetry;
+
+impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
+    /// The pauses were read.
+    pub(super) fn pauses_read(&mut self, read: Vec<Pause>) {
+        let pauses = Pauses::new(read);
+        if pauses.differs(&self.pauses) {
+            match pauses.count() {
+                0 => tracing::info!("publishing is no longer paused"),
+                _ => tracing::warn!(pauses = ?pauses.reasons(), "publishing is paused"),
+            }
+            // What was held may be due.
+            self.poller.restart();
+        }
+        if !self.relay.of_log {
+            telemetry::pauses(pauses.count());
+        }
+        self.relay
+            .health
+            .update(|vitals| vitals.pauses = pauses.reasons());
+        self.pauses = pauses;
+    }
+
+    /// The message's aggregate type is paused: it waits, and those behind it as well. The relay of a log leaves it to the table, where the table's relay holds it,
+    /// so that the log is freed.
+    pub(super) fn pause(&mut self, queued: Queued) {
+        let verdict = match self.relay.of_log {
+            true => Verdict::Waits,
+            false => Verdict::Paused,
+        };
+        self.in_flight.block(queued, verdict);
+    }
+}

@@ -1,0 +1,56 @@
+//! What the two halves of a log relay tell others of themselves.
+//!
+//! The relay of the log has no row in the table of relays, so the relay of the table announces both. Invariant: what is announced is never better than either half,
+//! except that a half that had nothing to publish counts as fit while the other one succeeds. It is pure but for a lock, and does no I/O.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::store::Fitness;
+
+/// The fitness of the relay of the log; `None` before it has told one. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LogFitness(Arc<Mutex<Option<Fitness>>>);
+
+impl LogFitness {
+    /// The relay of the log tells its fitness.
+    pub(crate) fn tell(&self, fitness: Fitness) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fitness);
+    }
+
+    /// What the relay of the table announces.
+    pub(super) fn together(&self, table: Fitness) -> Fitness {
+        let log = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let both = [Some(table), log];
+        [Fitness::Ailing, Fitness::Trying, Fitness::Fit]
+            .into_iter()
+            .find(|fitness| both.contains(&Some(*fitness)))
+            .unwrap_or(Fitness::Unproven)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_announced_is_not_better_than_either_half() {
+        use Fitness::{Ailing, Fit, Trying, Unproven};
+        let log = LogFitness::default();
+        for own in Fitness::ALL {
+            assert_eq!(log.together(own), own, "the log has told nothing yet");
+        }
+        for (table, told, expected) in [
+            (Fit, Ailing, Ailing),
+            (Ailing, Fit, Ailing),
+            (Unproven, Ailing, Ailing),
+            (Fit, Trying, Trying),
+            (Trying, Ailing, Ailing),
+            (Unproven, Fit, Fit),
+            (Fit, Unproven, Fit),
+            (Unproven, Unproven, Unproven),
+        ] {
+            log.tell(told);
+            assert_eq!(log.together(table), expected, "{table:?} {told:?}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Operations of an outbox in memory.
+
+use std::num::NonZeroU32;
+
+use super::MemoryStore;
+use crate::message::Aggregate;
+use crate::store::{
+    Forgotten, Operation, OperationFilter, OperationId, OperationMessages, OutboxAudit, StoreError,
+};
+
+impl MemoryStore {
+    /// Lets an operation stand at another row id than it does. For stores that take messages twice on purpose. Not public API: it may change in any release.
+    #[doc(hidden)]
+    pub fn move_operation(&self, id: OperationId, position: i64) {
+        self.lock().move_operation(id, position);
+    }
+}
+
+impl OutboxAudit for MemoryStore {
+    async fn advance(&self, operation: &Operation, at_most: NonZeroU32) -> Result<Operation, StoreError> {
+        let advanced = self.call("advance an operation", |state| state.advance(operation, at_most));
+        crate::wake::notify();
+        advanced.flatten()
+    }
+
+    async fn resume_as(&self, aggregate: &Aggregate, operation: &Operation) -> Result<bool, StoreError> {
+        let resumed = self.call("resume an aggregate", |state| {
+            let resumed = state.resume(aggregate);
+            if resumed {
+                state.note(operation, 1);
+            }
+            resumed
+        });
+        crate::wake::notify();
+        resumed
+    }
+
+    async fn forget_as(
+        &self,
+        aggregates: &[Aggregate],
+        operation: &Operation,
+    ) -> Result<Forgotten, StoreError> {
+        self.call("forget aggregates", |state| {
+            let forgotten = state.forget(aggregates);
+            if forgotten.left.len() < aggregates.len() {
+                state.note(operation, forgotten.messages);
+            }
+            forgotten
+        })
+    }
+
+    async fn write_down(&self, operation: &Operation) -> Result<(), StoreError> {
+        self.call("write an operation down", |state| state.write_down(operation))
+    }
+
+    async fn finish(&self, id: OperationId, changed: u64) -> Result<(), StoreError> {
+        self.call("finish an operation", |state| state.finish(id, changed))
+    }
+
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        limit: NonZeroU32,
+    ) -> Result<Vec<Operation>, StoreError> {
+        self.call("list operations", |state| state.operations(filter, limit))
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        self.call("read an operation", |state| state.operation(id))
+    }
+
+    async fn messages_of(&self, id: OperationId) -> Result<OperationMessages, StoreError> {
+        self.call("read the messages of an operation", |state| state.messages_of(id))
+    }
+}

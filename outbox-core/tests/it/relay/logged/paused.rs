@@ -1,0 +1,65 @@
+//! A log relay under pauses: the log is freed while an aggregate type is paused, and by the table's bound while everything is.
+
+use outbox_core::PauseRequest;
+
+use super::*;
+
+async fn pause(store: &MemoryStore, aggregate_type: Option<&str>) {
+    let request = PauseRequest {
+        aggregate_type: aggregate_type.map(str::to_owned),
+        reason: "overrun".to_owned(),
+        by: "alice".to_owned(),
+        lasts: None,
+    };
+    store.pause(&request).await.unwrap();
+}
+
+/// What is paused goes to the table, whose relay holds it, so that the log need not keep it.
+#[tokio::test(start_paused = true)]
+async fn a_paused_type_goes_to_the_table_and_the_log_is_freed() {
+    let logged = Logged::new();
+    pause(&logged.store, Some("account")).await;
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            sleep(1_000).await;
+            credit(&logged.store, 2, 3);
+            let all_wait = || logged.store.rows().iter().all(|row| row.status == Waiting);
+            until("holding", all_wait).await;
+            sleep(60_000).await;
+            assert_eq!(logged.broker.publishes(), 0);
+            assert_eq!(
+                relay.health().status().undecided,
+                0,
+                "the log keeps nothing of it"
+            );
+            assert!(logged.store.unpause(Some("account")).await.unwrap());
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+    assert!(logged.store.rows().iter().all(|row| row.failures == 0));
+}
+
+/// While everything is paused, the log relay reads on until its memory is full, and holds nothing back in the table. Nothing is lost or out of order.
+#[tokio::test(start_paused = true)]
+async fn a_pause_of_everything_holds_the_log_as_well() {
+    let logged = Logged::new();
+    pause(&logged.store, None).await;
+    let relay = logged.relay();
+    logged
+        .run(&relay, async {
+            credit(&logged.store, 2, 3);
+            sleep(600_000).await;
+            assert_eq!(logged.broker.publishes(), 0);
+            let health = relay.health().now().to_string();
+            assert!(
+                health.contains("publishing of all messages is paused by alice"),
+                "{health}"
+            );
+            assert!(logged.store.unpause(None).await.unwrap());
+            logged.drained().await;
+        })
+        .await;
+    logged.assert_balanced();
+}

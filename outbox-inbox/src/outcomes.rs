@@ -1,0 +1,264 @@
+//! What consumers have made of the messages of a span, page by page, for whoever balances inboxes with an outbox.
+//!
+//! Invariants: bounded by a page; nothing is locked or written. Not here: the rows of single events, and what a row is worth that is not there: strategies
+//! `natural`, `external` and `sequence` write none for what took effect, and a business key writes it under another id.
+
+use outbox_core::EventId;
+use outbox_sea_orm::TableNames;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::dedup::sql::{DEAD, InboxSql};
+
+/// What a consumer has made of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EventOutcome {
+    /// It failed, and will be tried again.
+    Failed,
+    /// It took effect.
+    Handled,
+    /// It is a dead letter of the consumer.
+    Dead,
+}
+
+/// Reads the outcomes of events in the inboxes of a database.
+#[derive(Debug, Clone)]
+pub struct EventOutcomes {
+    db: DatabaseConnection,
+    names: TableNames,
+}
+
+impl EventOutcomes {
+    /// The inboxes in the tables with the default names.
+    #[must_use]
+    pub fn new(db: DatabaseConnection) -> Self {
+        Self {
+            db,
+            names: TableNames::default(),
+        }
+    }
+
+    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+    #[must_use]
+    pub fn with_names(mut self, names: TableNames) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// Reads at most `limit` rows of a consumer in `inbox_messages`, with ids larger than `after` and at most `last`, in the order of their ids. The ids of
+    /// events begin with the time of recording, so a span of time is a range of ids. A page that is not full is the last one.
+    ///
+    /// # Errors
+    ///
+    /// The database's error, also if the table is missing.
+    pub async fn page(
+        &self,
+        consumer: &str,
+        after: EventId,
+        last: EventId,
+        limit: u32,
+    ) -> Result<Vec<(EventId, EventOutcome)>, DbErr> {
+        let inbox = self.sql();
+        let rows = self
+            .db
+            .query_all_raw(outcomes(&inbox, consumer, (after, last), limit))
+            .await?;
+        rows.iter()
+            .map(|row| {
+                let outcome = match row.try_get::<i16>("", "status")? {
+                    0 => EventOutcome::Failed,
+                    DEAD => EventOutcome::Dead,
+                    _ => EventOutcome::Handled,
+                };
+                Ok((EventId::from(row.try_get::<Uuid>("", "id")?), outcome))
+            })
+            .collect()
+    }
+
+    /// Reads at most `limit` dead letters of a consumer that are messages of an outbox, created at `since` or later, behind the one with the time and id of
+    /// `after`, in the order of their times and ids. Each comes with its own time and id, for the next page. A page that is not full is the last one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::page`].
+    pub async fn dead_letters(
+        &self,
+        consumer: &str,
+        since: OffsetDateTime,
+        after: Option<LetterPlace>,
+        limit: u32,
+    ) -> Result<Vec<(LetterPlace, EventId)>, DbErr> {
+        let inbox = self.sql();
+        let since = i64::try_from(since.unix_timestamp_nanos().div_euclid(1000)).unwrap_or(i64::MAX);
+        let statement = letters(&inbox, consumer, since.max(0), after, limit);
+        let rows = self.db.query_all_raw(statement).await?;
+        rows.iter()
+            .map(|row| {
+                let place = LetterPlace {
+                    micros: row.try_get("", "micros")?,
+                    id: row.try_get("", "id")?,
+                };
+                Ok((place, EventId::from(row.try_get::<Uuid>("", "event_id")?)))
+            })
+            .collect()
+    }
+
+    fn sql(&self) -> InboxSql {
+        InboxSql::new(
+            self.db.get_database_backend(),
+            &self.names,
+            std::time::Duration::ZERO,
+        )
+    }
+}
+
+/// The place of a dead letter in the order of [`EventOutcomes::dead_letters`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LetterPlace {
+    micros: i64,
+    id: Uuid,
+}
+
+/// A range of the primary key, in its order.
+fn outcomes(inbox: &InboxSql, consumer: &str, (after, last): (EventId, EventId), limit: u32) -> Statement {
+    let mut sql = inbox.sql(format!(
+        "SELECT id, status FROM {} WHERE consumer = ",
+        inbox.messages()
+    ));
+    sql.bind(inbox.key(consumer))
+        .push(" AND id > ")
+        .bind(after.as_uuid())
+        .push(" AND id <= ")
+        .bind(last.as_uuid())
+        .push(" ORDER BY id LIMIT ")
+        .bind(i64::from(limit));
+    sql.statement()
+}
+
+/// A range of the index on consumer and time.
+fn letters(
+    inbox: &InboxSql,
+    consumer: &str,
+    since: i64,
+    after: Option<LetterPlace>,
+    limit: u32,
+) -> Statement {
+    let (micros, time) = match inbox.backend() {
+        DbBackend::Postgres => (
+            "(extract(epoch FROM created_at) * 1000000)::int8",
+            ("to_timestamp(0) + ", " * interval '1 microsecond'"),
+        ),
+        DbBackend::MySql => (
+            "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', created_at)",
+            ("TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ", " MICROSECOND"),
+        ),
+        _ => ("created_at", ("", "")),
+    };
+    let mut sql = inbox.sql(format!(
+        "SELECT id, event_id, {micros} AS micros FROM {} WHERE consumer = ",
+        inbox.dead_letters()
+    ));
+    sql.bind(inbox.key(consumer))
+        .push(" AND event_id IS NOT NULL AND created_at >= ")
+        .push(time.0)
+        .bind(after.map_or(since, |after| after.micros))
+        .push(time.1);
+    if let Some(after) = after {
+        sql.push(" AND (created_at > ").push(time.0).bind(after.micros);
+        sql.push(time.1).push(" OR id > ").bind(after.id).push(")");
+    }
+    sql.push(" ORDER BY created_at, id LIMIT ").bind(i64::from(limit));
+    sql.statement()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_db::TestDb;
+
+    fn event(number: u128) -> EventId {
+        EventId::from(Uuid::from_u128(number))
+    }
+
+    async fn insert(test: &TestDb, consumer: &str, id: u128, status: i16) {
+        let inbox = &test.sql;
+        let now = inbox.now();
+        let mut sql = inbox.sql(format!(
+            "INSERT INTO {} (consumer, id, status, attempts, processed_at, expires_at) VALUES (",
+            inbox.messages()
+        ));
+        sql.bind(inbox.key(consumer)).push(", ").bind(Uuid::from_u128(id));
+        sql.push(&format!(", {status}, 0, {now}, {now})"));
+        test.db.execute_raw(sql.statement()).await.unwrap();
+    }
+
+    async fn insert_letter(test: &TestDb, id: u128, event_id: Option<u128>) {
+        let inbox = &test.sql;
+        let mut sql = inbox.sql(format!(
+            "INSERT INTO {} (id, consumer, event_id, subject, stream_sequence, headers, payload, error, attempts, status, created_at) VALUES (",
+            inbox.dead_letters()
+        ));
+        sql.bind(Uuid::from_u128(id))
+            .push(", ")
+            .bind(inbox.key("billing"));
+        sql.push(", ").bind(event_id.map(Uuid::from_u128));
+        sql.push(", 's', 1, '[]', ").bind(b"{}".to_vec());
+        sql.push(&format!(", 'no price', 1, 0, {})", inbox.now()));
+        test.db.execute_raw(sql.statement()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn outcomes_are_read_in_pages_of_a_range_and_of_one_consumer() {
+        for test in TestDb::open_all().await {
+            for (id, status) in [(1, 1), (2, 0), (3, 2), (4, 1), (5, 1), (6, 1)] {
+                insert(&test, "billing", id, status).await;
+            }
+            insert(&test, "search", 3, 1).await;
+            let outcomes = EventOutcomes::new(test.db.clone()).with_names(test.names.clone());
+            let page = async |after, last| {
+                outcomes
+                    .page("billing", event(after), event(last), 3)
+                    .await
+                    .unwrap()
+            };
+            let (failed, handled, dead) = (EventOutcome::Failed, EventOutcome::Handled, EventOutcome::Dead);
+            assert_eq!(
+                page(1, 5).await,
+                [(event(2), failed), (event(3), dead), (event(4), handled)]
+            );
+            assert_eq!(page(4, 5).await, [(event(5), handled)]);
+            assert_eq!(page(5, 5).await, []);
+            assert_eq!(outcomes.page("nobody", event(0), event(9), 3).await.unwrap(), []);
+        }
+    }
+
+    #[tokio::test]
+    async fn dead_letters_are_read_in_pages_without_what_is_no_message() {
+        for test in TestDb::open_all().await {
+            let begin = OffsetDateTime::now_utc() - time::Duration::hours(1);
+            for (id, event_id) in [(9, Some(1)), (8, Some(2)), (7, None), (6, Some(3)), (5, Some(4))] {
+                insert_letter(&test, id, event_id).await;
+            }
+            let outcomes = EventOutcomes::new(test.db.clone()).with_names(test.names.clone());
+            let (mut read, mut after) = (Vec::new(), None);
+            loop {
+                let page = outcomes.dead_letters("billing", begin, after, 3).await.unwrap();
+                after = page.last().map(|(place, _)| *place);
+                read.extend(page.iter().map(|(_, event)| *event));
+                assert!(read.len() <= 4, "pages repeat letters: {read:?}");
+                if page.len() < 3 {
+                    break;
+                }
+            }
+            read.sort();
+            assert_eq!(read, [1, 2, 3, 4].map(event));
+            let later = OffsetDateTime::now_utc() + time::Duration::hours(1);
+            assert_eq!(
+                outcomes.dead_letters("billing", later, None, 3).await.unwrap(),
+                []
+            );
+        }
+    }
+}

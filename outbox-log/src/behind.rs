@@ -1,0 +1,101 @@
+//! How far the log is behind: what was recorded and may not be published.
+//!
+//! Invariant: nothing is locked, and the table is not scanned. The primary key is read from the time of the stored position on, up to [`COUNTED_MAX`] rows that
+//! count. A relay that publishes stores its position each second, and half a minute after the last message at the latest.
+
+use std::time::Duration;
+
+use outbox_core::StoreError;
+use sea_orm::{ConnectionTrait, DatabaseConnection};
+use time::OffsetDateTime;
+
+use crate::failure::{failed, trouble};
+use crate::sql::{LOGGED, Names, statement};
+use crate::{LogError, PostgresLog, table};
+
+/// Messages beyond this many are not counted.
+const COUNTED_MAX: u32 = 10_000;
+/// A message that was recorded longer than this before the position was stored is not met: a longer transaction, or a writer whose clock is behind by more.
+const SLACK: Duration = Duration::from_secs(60);
+
+/// Most messages that are counted as left out.
+const LEFT_OUT_MAX: u32 = 1_000_000;
+
+impl PostgresLog {
+    /// Logged messages that were recorded in a span of time, counted up to 1,000,000: commands that need published messages leave them out until the log is taken
+    /// down. Reads the messages of the span by the primary key. Clocks of writers and database may differ by a minute.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Failed`].
+    pub async fn logged_between(&self, from: OffsetDateTime, until: OffsetDateTime) -> Result<u64, LogError> {
+        let failed = || failed("logged messages could not be counted");
+        let sql = format!(
+            "SELECT count(*) AS logged FROM (SELECT FROM {} WHERE id > $1 AND id < $2 AND status = {LOGGED} \
+             AND created_at >= $3 AND created_at < $4 LIMIT {LEFT_OUT_MAX}) logged",
+            self.names.messages
+        );
+        let values = [
+            table::first_id_of(from.saturating_sub(SLACK.try_into().unwrap_or_default())).into(),
+            table::first_id_of(until.saturating_add(SLACK.try_into().unwrap_or_default())).into(),
+            from.into(),
+            until.into(),
+        ];
+        let row = self.db.query_one_raw(statement(sql, values)).await;
+        let logged: i64 = row
+            .and_then(|row| table::found(row)?.try_get("", "logged"))
+            .map_err(failed())?;
+        Ok(u64::try_from(logged).unwrap_or_default())
+    }
+}
+
+/// How far the log is behind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// Bytes that were written to the log behind the stored position.
+    pub(crate) bytes: Option<u64>,
+    /// How long ago the position was stored.
+    pub(crate) stored: Option<Duration>,
+    pub(crate) undecided: u64,
+    pub(crate) oldest: Option<Duration>,
+}
+
+/// Of a log that is on. Two statements: the second one needs the time that the first one reads.
+pub(crate) async fn behind(db: &DatabaseConnection, names: &Names) -> Result<Behind, StoreError> {
+    let failed = || trouble("how far the log is behind could not be read");
+    let sql = format!(
+        "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'::pg_lsn + position)::bigint AS bytes, stored_at, \
+         extract(epoch FROM clock_timestamp() - stored_at)::float8 AS stored FROM {} WHERE name = $1 AND is_on",
+        names.log
+    );
+    let row = db
+        .query_one_raw(statement(sql, [names.slot.clone().into()]))
+        .await
+        .map_err(failed())?;
+    let Some(row) = row else {
+        return Ok(Behind::default());
+    };
+    let (bytes, stored): (i64, f64) = (
+        row.try_get("", "bytes").map_err(failed())?,
+        row.try_get("", "stored").map_err(failed())?,
+    );
+    let stored_at: OffsetDateTime = row.try_get("", "stored_at").map_err(failed())?;
+    let (messages, is_passed) = (&names.messages, table::is_passed(names, "m"));
+    let sql = format!(
+        "SELECT count(*) AS undecided, extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest FROM ( \
+         SELECT m.created_at FROM {messages} m WHERE m.id > $1 AND m.status = {LOGGED} AND NOT {is_passed} \
+         ORDER BY m.id LIMIT {COUNTED_MAX}) undecided"
+    );
+    let first = table::first_id_of(stored_at - SLACK).into();
+    let row = db.query_one_raw(statement(sql, [first])).await;
+    let row = row.and_then(table::found).map_err(failed())?;
+    let undecided: i64 = row.try_get("", "undecided").map_err(failed())?;
+    let oldest: Option<f64> = row.try_get("", "oldest").map_err(failed())?;
+    let span = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    Ok(Behind {
+        bytes: Some(u64::try_from(bytes).unwrap_or_default()),
+        stored: Some(span(stored)),
+        undecided: u64::try_from(undecided).unwrap_or_default(),
+        oldest: oldest.map(span),
+    })
+}

@@ -1,0 +1,1 @@
+DROP TABLE {schema}{prefix}outbox_pauses;

@@ -1,0 +1,330 @@
+//! Operations: changes that are written down in their own transactions.
+//!
+//! Invariants: in each transaction the operation's row is locked first, then blocks in the order of their keys, then messages. Who finds that the operation has moved on
+//! meanwhile rolls back and goes on from there, so no batch is taken twice.
+
+use std::num::NonZeroU32;
+
+use outbox_core::{
+    Aggregate, Forgotten, MessageId, Operation, OperationFilter, OperationId, OperationKind,
+    OperationMessages, OutboxAudit, StoreError,
+};
+use sea_orm::{DbErr, Statement};
+use uuid::Uuid;
+
+use super::admin::{self, Decision, Selected};
+use super::note::{insert, note};
+use super::session::Session;
+use super::{SqlStore, forget, has_code, repeat_deadlocks, setup};
+use crate::dialect::Dialect;
+use crate::dialect::operations::OperationsSql;
+
+/// Ids per statement.
+const IDS_MAX: usize = 256;
+
+impl OutboxAudit for SqlStore {
+    async fn advance(&self, operation: &Operation, at_most: NonZeroU32) -> Result<Operation, StoreError> {
+        let operation = operation.clone();
+        let context = "the operation could not be advanced; it can go on where it stands";
+        self.operate(context, move |db, dialect| async move {
+            advance(&db, &dialect, operation, u64::from(at_most.get())).await
+        })
+        .await
+    }
+
+    async fn resume_as(&self, aggregate: &Aggregate, operation: &Operation) -> Result<bool, StoreError> {
+        let (aggregate, operation) = (aggregate.clone(), operation.clone());
+        let context = "the aggregate could not be resumed";
+        self.operate(context, move |db, dialect| async move {
+            let resumed = repeat_deadlocks!(resume(&db, &dialect, &aggregate, &operation))?;
+            if resumed {
+                outbox_core::wake::notify();
+            }
+            Ok(resumed)
+        })
+        .await
+    }
+
+    async fn forget_as(
+        &self,
+        aggregates: &[Aggregate],
+        operation: &Operation,
+    ) -> Result<Forgotten, StoreError> {
+        let (aggregates, operation) = (aggregates.to_vec(), operation.clone());
+        let context = "aggregates could not be forgotten";
+        self.operate(context, move |db, dialect| async move {
+            Ok(forget::forget(&db, &dialect, &aggregates, Some(&operation)).await?)
+        })
+        .await
+    }
+
+    async fn write_down(&self, operation: &Operation) -> Result<(), StoreError> {
+        let operation = operation.clone();
+        let context = "the operation could not be written down";
+        self.operate(context, move |db, dialect| async move {
+            insert(&db, &dialect, &operation, None).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn finish(&self, id: OperationId, changed: u64) -> Result<(), StoreError> {
+        let context = "the end of the operation could not be written down";
+        self.operate(context, move |db, dialect| async move {
+            db.execute_raw(dialect.operations().finish(id, Some(changed), None))
+                .await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        limit: NonZeroU32,
+    ) -> Result<Vec<Operation>, StoreError> {
+        let statement = self.dialect.operations().list(filter, i64::from(limit.get()));
+        let context = "operations could not be listed";
+        self.operate(context, move |db, _| async move {
+            let rows = db.query_all_raw(statement).await?;
+            Ok(rows.iter().map(OperationsSql::read).collect::<Result<_, _>>()?)
+        })
+        .await
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        let context = "the operation could not be read";
+        self.operate(context, move |db, dialect| async move {
+            find(&db, &dialect, id).await
+        })
+        .await
+    }
+
+    async fn messages_of(&self, id: OperationId) -> Result<OperationMessages, StoreError> {
+        let context = "the messages of the operation could not be read";
+        self.operate(context, move |db, dialect| async move {
+            let row = db.query_one_raw(dialect.operations().messages(id)).await?;
+            let ids = row
+                .as_ref()
+                .map(OperationsSql::read_ids)
+                .transpose()?
+                .unwrap_or_default();
+            let mut messages = Vec::new();
+            for ids in ids.chunks(IDS_MAX) {
+                messages.extend(admin::read_all_stored(&db, dialect.list_ids(ids)).await?);
+            }
+            messages.sort_by_key(|message| message.row_id);
+            let named: Vec<MessageId> = ids.into_iter().map(MessageId::from).collect();
+            Ok(OperationMessages::new(&named, messages))
+        })
+        .await
+    }
+}
+
+impl SqlStore {
+    /// As [`Self::run`], with a hint if the table of operations is missing or this user may not use it.
+    async fn operate<T, F>(
+        &self,
+        context: &'static str,
+        work: impl FnOnce(std::sync::Arc<Session>, std::sync::Arc<Dialect>) -> F + Send + 'static,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failed>> + Send + 'static,
+    {
+        self.call(work).await.map_err(|error| match error {
+            Failed::Setup(context) => setup(context),
+            Failed::Database(error) if is_missing(&error) && error.to_string().contains("outbox_operations") => setup(format!(
+                "table {} is missing, and without it no change is made ({error}); run `outbox migrate`, or `outbox_sea_orm::migrate`",
+                self.dialect.operations().table()
+            )),
+            Failed::Database(error) => self.failed(context, error),
+        })
+    }
+}
+
+/// The codes for a table or column that is missing: PostgreSQL, MySQL, SQLite.
+fn is_missing(error: &DbErr) -> bool {
+    has_code(error, &["42P01", "42703", "42S02", "42S22", "1"])
+}
+
+/// Why an operation failed.
+enum Failed {
+    Setup(String),
+    Database(DbErr),
+}
+
+impl From<DbErr> for Failed {
+    fn from(error: DbErr) -> Self {
+        Self::Database(error)
+    }
+}
+
+async fn find(db: &Session, dialect: &Dialect, id: OperationId) -> Result<Option<Operation>, Failed> {
+    let row = db.query_one_raw(dialect.operations().find(id)).await?;
+    Ok(row.as_ref().map(OperationsSql::read).transpose()?)
+}
+
+async fn resume(
+    db: &Session,
+    dialect: &Dialect,
+    aggregate: &Aggregate,
+    operation: &Operation,
+) -> Result<bool, DbErr> {
+    let tx = db.begin().await?;
+    let resumed = tx.execute_raw(dialect.resume(aggregate)).await?.rows_affected() > 0;
+    if resumed {
+        note(&tx, dialect, operation, 1).await?;
+        tx.commit().await?;
+    }
+    Ok(resumed)
+}
+
+/// Goes on until `budget` messages were taken, or nothing is left.
+async fn advance(
+    db: &Session,
+    dialect: &Dialect,
+    operation: Operation,
+    mut budget: u64,
+) -> Result<Operation, Failed> {
+    if !operation.kind.takes_messages() {
+        let id = operation.id;
+        return Err(Failed::Setup(format!(
+            "operation {id} is no retry, skip or replay"
+        )));
+    }
+    let mut operation = find(db, dialect, operation.id).await?.unwrap_or(operation);
+    while budget > 0 && !operation.is_finished() {
+        let page = match operation.kind {
+            OperationKind::Replay => admin::REPLAYED_MAX as u64,
+            _ => admin::MESSAGES_MAX as u64,
+        };
+        let wanted = budget.min(page).min(operation.left().unwrap_or(u64::MAX));
+        let rows = next(db, dialect, &mut operation, wanted).await?;
+        let is_last = (rows.len() as u64) < wanted;
+        if rows.is_empty() {
+            return end(db, dialect, operation).await;
+        }
+        let batches = rows.len().div_ceil(admin::MESSAGES_MAX as usize);
+        for (n, batch) in rows.chunks(admin::MESSAGES_MAX as usize).enumerate() {
+            let ends = is_last && n + 1 == batches;
+            let taken = repeat_deadlocks!(take(db, dialect, &operation, batch, ends))?;
+            // A crash here leaves this batch taken and counted; whoever goes on reads that from the row.
+            let found = find(db, dialect, operation.id).await?;
+            operation = found.ok_or_else(|| DbErr::RecordNotFound(format!("operation {}", operation.id)))?;
+            if !taken {
+                // Somebody else goes on with it too. The rest of these rows is theirs, or comes again.
+                break;
+            }
+            outbox_core::wake::notify();
+            budget -= batch.len() as u64;
+        }
+    }
+    Ok(operation)
+}
+
+/// The next messages that an operation takes. A replay that begins gets its last row id.
+async fn next(
+    db: &Session,
+    dialect: &Dialect,
+    operation: &mut Operation,
+    wanted: u64,
+) -> Result<Vec<Selected>, DbErr> {
+    let mut selection = operation.scope.selection.clone();
+    // Positions and selections are both exclusive.
+    selection.after = selection.after.max(operation.position);
+    let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+    match operation.kind {
+        OperationKind::Replay => {
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            let rows = admin::replayable(db, dialect, &selection, operation.until, limit).await?;
+            if operation.until.is_none() {
+                // No copy was made yet. If these are all, the table need not be asked for its last row.
+                operation.until = match rows.last() {
+                    Some((row_id, _)) if rows.len() < limit => Some(*row_id),
+                    _ => Some(admin::last_row_id(db, dialect).await?),
+                };
+            }
+            Ok(rows
+                .into_iter()
+                .map(|(row_id, id)| Selected {
+                    row_id,
+                    id,
+                    key: None,
+                })
+                .collect())
+        }
+        OperationKind::Skip => admin::select(db, dialect.select_halting(&selection, limit)).await,
+        _ => admin::select(db, dialect.select_dead(&selection, limit)).await,
+    }
+}
+
+/// Takes a batch in one transaction. Returns false, and has done nothing, if the operation has moved on meanwhile.
+async fn take(
+    db: &Session,
+    dialect: &Dialect,
+    operation: &Operation,
+    batch: &[Selected],
+    ends: bool,
+) -> Result<bool, DbErr> {
+    let (Some(last), operations) = (batch.last(), dialect.operations()) else {
+        return Ok(true);
+    };
+    let tx = db.begin().await?;
+    // The row of the operation first. Whoever else goes on with it waits here until this transaction ends, and then finds it elsewhere.
+    let is_ours = match operation.started_at {
+        None => insert(&tx, dialect, operation, Some(last.row_id)).await?,
+        Some(_) => {
+            let claim = operations.claim(operation, last.row_id);
+            tx.execute_raw(claim).await?.rows_affected() > 0
+        }
+    };
+    if !is_ours {
+        return Ok(false);
+    }
+    let (changed, messages) = change(&tx, dialect, &operation.kind, batch).await?;
+    let left = operation.left().map(|left| left.saturating_sub(changed));
+    let ends = ends || left == Some(0);
+    let count = operations.count(operation.id, changed, &messages, ends);
+    tx.execute_raw(count).await?;
+    tx.commit().await?;
+    Ok(true)
+}
+
+/// Changes the messages of a batch, or copies them. Returns the number, and the ids of the messages or of the copies.
+async fn change(
+    tx: &Session,
+    dialect: &Dialect,
+    kind: &OperationKind,
+    batch: &[Selected],
+) -> Result<(u64, Vec<Uuid>), DbErr> {
+    let ids: Vec<Uuid> = batch.iter().map(|row| row.id).collect();
+    match kind {
+        OperationKind::Replay => {
+            let ids: Vec<(Uuid, Uuid)> = ids
+                .into_iter()
+                .map(|id| (id, MessageId::fresh().as_uuid()))
+                .collect();
+            let copied = admin::copy_in(tx, dialect, &ids).await?;
+            Ok((copied, ids.into_iter().map(|(_, copy)| copy).collect()))
+        }
+        OperationKind::Skip => Ok((admin::decide_in(tx, dialect, batch, Decision::Skip).await?, ids)),
+        _ => Ok((admin::decide_in(tx, dialect, batch, Decision::Retry).await?, ids)),
+    }
+}
+
+/// Ends an operation that has found nothing more. If it has changed nothing at all, it is not written down.
+async fn end(db: &Session, dialect: &Dialect, mut operation: Operation) -> Result<Operation, Failed> {
+    if operation.started_at.is_none() {
+        let row = db.query_one_raw(dialect.clock()).await?;
+        let row = row.ok_or_else(|| DbErr::RecordNotFound("clock".to_owned()))?;
+        let now = super::fetch::time_of(row.try_get("", "now_micros")?);
+        operation.finished_at = Some(now.map_err(|error| DbErr::Type(error.to_string()))?);
+        return Ok(operation);
+    }
+    let finish: Statement = dialect
+        .operations()
+        .finish(operation.id, None, operation.position);
+    db.execute_raw(finish).await?;
+    Ok(find(db, dialect, operation.id).await?.unwrap_or(operation))
+}

@@ -1,0 +1,121 @@
+//! Pauses: read, begun, ended, and finished.
+//!
+//! Invariant: what holds a message for a pause locks the pause in share mode ([`standing`]), and what finishes a pause locks it against that. So when a pause is
+//! removed, together with the last of what it held, nobody can hold anything for it any more. A crash between the transactions of finishing leaves a pause that
+//! has ended and still has its row: the next relay that renews its leases goes on.
+
+use std::collections::BTreeSet;
+
+use outbox_core::{Pause, PauseRequest};
+use sea_orm::{DbErr, QueryResult};
+
+use super::session::Session;
+use super::waiting::read_key;
+use super::{admin, blocks, fetch, repeat_deadlocks};
+use crate::dialect::Dialect;
+use crate::dialect::key::Key;
+
+/// Aggregates, and unsequenced messages, per transaction. A power of two below 1,000: see [`Sql::any`](crate::sql::Sql::any).
+const RELEASED_MAX: usize = 512;
+/// Transactions per call.
+const ROUNDS: usize = 20;
+
+pub(super) async fn read(db: &Session, dialect: &Dialect) -> Result<Vec<Pause>, DbErr> {
+    let rows = db.query_all_raw(dialect.pauses()).await?;
+    rows.iter().map(read_pause).collect()
+}
+
+fn read_pause(row: &QueryResult) -> Result<Pause, DbErr> {
+    let aggregate_type: Vec<u8> = row.try_get("", "aggregate_type")?;
+    let aggregate_type = String::from_utf8_lossy(&aggregate_type).into_owned();
+    let (ends, now): (Option<i64>, i64) = (row.try_get("", "ends_micros")?, row.try_get("", "now_micros")?);
+    let since = fetch::time_of(row.try_get("", "since_micros")?);
+    Ok(Pause {
+        aggregate_type: Some(aggregate_type).filter(|aggregate_type| !aggregate_type.is_empty()),
+        reason: row.try_get("", "reason")?,
+        by: row.try_get("", "paused_by")?,
+        since: since.map_err(|error| DbErr::Type(format!("paused_at is out of range: {error}")))?,
+        ends_in: ends.map(|ends| admin::since(now, ends)),
+    })
+}
+
+pub(super) async fn begin(db: &Session, dialect: &Dialect, request: &PauseRequest) -> Result<(), DbErr> {
+    db.execute_raw(dialect.pause(request)).await.map(drop)
+}
+
+pub(super) async fn end(
+    db: &Session,
+    dialect: &Dialect,
+    aggregate_type: Option<&str>,
+) -> Result<bool, DbErr> {
+    let ended = db.execute_raw(dialect.unpause(aggregate_type)).await?;
+    Ok(ended.rows_affected() > 0)
+}
+
+/// Which of these aggregate types are paused. Their pauses are locked until the transaction ends, so that they are not finished before it.
+pub(super) async fn standing(
+    tx: &Session,
+    dialect: &Dialect,
+    types: BTreeSet<Vec<u8>>,
+) -> Result<BTreeSet<Vec<u8>>, DbErr> {
+    if types.is_empty() {
+        return Ok(types);
+    }
+    let types: Vec<Vec<u8>> = types.into_iter().collect();
+    let rows = tx.query_all_raw(dialect.lock_standing_pauses(&types)).await?;
+    rows.iter().map(|row| row.try_get("", "aggregate_type")).collect()
+}
+
+/// Releases what ended pauses held. Returns whether more is left.
+pub(super) async fn finish(db: &Session, dialect: &Dialect) -> Result<bool, DbErr> {
+    for _ in 0..ROUNDS {
+        // Relays ask for this at most once per renewal, and only while there is a pause that has ended.
+        if !repeat_deadlocks!(release(db, dialect))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// One transaction: releases some of what a pause held, and removes the pause if that was all. Returns false if no pause has ended.
+async fn release(db: &Session, dialect: &Dialect) -> Result<bool, DbErr> {
+    let tx = db.begin().await?;
+    let Some(row) = tx.query_one_raw(dialect.lock_ended_pause()).await? else {
+        tx.commit().await?;
+        return Ok(false);
+    };
+    let aggregate_type: Vec<u8> = row.try_get("", "aggregate_type")?;
+    let limit = RELEASED_MAX as i64;
+    let rows = tx
+        .query_all_raw(dialect.held_blocks(&aggregate_type, limit))
+        .await?;
+    let mut keys = rows.iter().map(read_key).collect::<Result<Vec<Key>, _>>()?;
+    if !keys.is_empty() {
+        keys.sort();
+        // In the order in which settlements lock them.
+        blocks::lock(&tx, dialect, &keys).await?;
+        for keys in keys.chunks(RELEASED_MAX / 2) {
+            tx.execute_raw(dialect.release_blocks(keys)).await?;
+        }
+    }
+    // Last, since on MySQL this reads all that waits.
+    if keys.len() == RELEASED_MAX {
+        tx.commit().await?;
+        return Ok(true);
+    }
+    let rows = tx
+        .query_all_raw(dialect.held_alone(&aggregate_type, limit))
+        .await?;
+    let alone = rows
+        .iter()
+        .map(|row| row.try_get::<i64>("", "row_id"))
+        .collect::<Result<Vec<i64>, _>>()?;
+    if !alone.is_empty() {
+        tx.execute_raw(dialect.release_alone(&alone)).await?;
+    }
+    if alone.len() < RELEASED_MAX {
+        tx.execute_raw(dialect.remove_pause(&aggregate_type)).await?;
+    }
+    tx.commit().await?;
+    Ok(true)
+}

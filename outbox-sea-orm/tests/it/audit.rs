@@ -1,0 +1,180 @@
+//! Operations on real databases: killed between batches, made by several operators at once, rolled back, and refused.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{
+    Intent, MessageStatus, Operation, OperationKind, OperationScope, OutboxAdmin, OutboxAudit, Selection,
+    StoreError,
+};
+use outbox_sea_orm::SqlStore;
+use sea_orm::DbBackend;
+
+use crate::support::TestDb;
+
+crate::on_every_backend!(
+    a_replay_that_was_killed_goes_on_without_a_second_copy,
+    two_operators_retry_the_same_10_000,
+    an_operation_is_rolled_back_with_its_change,
+    without_its_table_no_change_is_made,
+);
+
+/// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
+const SOON: Duration = Duration::from_secs(60);
+
+fn operation(kind: OperationKind, selection: Selection) -> Operation {
+    let intent = Intent::of("ann").because("INC-1");
+    Operation::new(kind, OperationScope::messages(selection), intent)
+}
+
+/// Records messages, one per aggregate, and gives them this status.
+async fn with_status(test: &TestDb, count: u64, status: u8) {
+    let mut recorded = 0;
+    while recorded < count {
+        let some = (recorded..count.min(recorded + 1_000)).map(|n| Probe::noted(n.to_string(), n));
+        test.record(some.collect::<Vec<_>>()).await.unwrap();
+        recorded += 1_000;
+    }
+    test.execute(&format!("UPDATE {} SET status = {status}", test.messages()))
+        .await;
+}
+
+async fn finished(store: &SqlStore, operation: &Operation) -> Operation {
+    let mut operation = operation.clone();
+    while !operation.is_finished() {
+        operation = store
+            .advance(&operation, NonZeroU32::new(1_500).unwrap())
+            .await
+            .unwrap();
+    }
+    operation
+}
+
+async fn a_replay_that_was_killed_goes_on_without_a_second_copy(test: TestDb) {
+    with_status(&test, 5_000, 1).await;
+    let replay = operation(
+        OperationKind::Replay,
+        Selection::all().status(MessageStatus::Published),
+    );
+    let (store, begun) = (test.store(), replay.clone());
+    let killed = tokio::spawn(async move { store.advance(&begun, NonZeroU32::MAX).await });
+    let store = test.store();
+    let has_begun = async {
+        while store.operation(replay.id).await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, has_begun)
+        .await
+        .expect("the first batch");
+    // Its batch goes on for a while behind its caller, beside those who go on with the operation.
+    killed.abort();
+    let (one, other) = (test.store(), test.store());
+    let (one, other) = tokio::join!(finished(&one, &replay), finished(&other, &replay));
+    assert_eq!((one.changed, other.changed), (5_000, 5_000));
+    let messages = test.messages();
+    let copies = format!("SELECT count(*) FROM {messages} WHERE event_id IS NOT NULL");
+    assert_eq!(test.int(&copies).await, 5_000);
+    let copied = format!("SELECT count(DISTINCT event_id) FROM {messages} WHERE event_id IS NOT NULL");
+    assert_eq!(test.int(&copied).await, 5_000);
+    assert_eq!(store.messages_of(replay.id).await.unwrap().named, 1_000);
+}
+
+async fn two_operators_retry_the_same_10_000(test: TestDb) {
+    with_status(&test, 10_000, 2).await;
+    let retry = |_| {
+        let store = test.store();
+        tokio::spawn(async move {
+            let retry = operation(OperationKind::Retry, Selection::dead_letters());
+            finished(&store, &retry).await.changed
+        })
+    };
+    let tasks: Vec<_> = (0..2).map(retry).collect();
+    let mut counted = 0;
+    for task in tasks {
+        counted += task.await.unwrap();
+    }
+    assert_eq!(counted, 10_000);
+    let pending = format!("SELECT count(*) FROM {} WHERE status = 0", test.messages());
+    assert_eq!(test.int(&pending).await, 10_000);
+}
+
+/// Statements that make every change of a message fail, and those that let it through again.
+fn refusing(test: &TestDb) -> (Vec<String>, Vec<String>) {
+    let messages = test.messages();
+    match test.sql_backend() {
+        DbBackend::Postgres => {
+            let schema = test.names.schema().unwrap();
+            (
+                vec![
+                    format!(
+                        "CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$"
+                    ),
+                    format!(
+                        "CREATE TRIGGER refuse BEFORE UPDATE ON {messages} FOR EACH ROW EXECUTE FUNCTION {schema}.refuse()"
+                    ),
+                ],
+                vec![format!("DROP TRIGGER refuse ON {messages}")],
+            )
+        }
+        DbBackend::MySql => (
+            vec![format!(
+                "CREATE TRIGGER {messages}_refuse BEFORE UPDATE ON {messages} FOR EACH ROW SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'refused'"
+            )],
+            vec![format!("DROP TRIGGER {messages}_refuse")],
+        ),
+        _ => (
+            vec![format!(
+                "CREATE TRIGGER refuse BEFORE UPDATE ON {messages} BEGIN SELECT RAISE(ABORT, 'refused'); END"
+            )],
+            vec!["DROP TRIGGER refuse".to_owned()],
+        ),
+    }
+}
+
+async fn an_operation_is_rolled_back_with_its_change(test: TestDb) {
+    with_status(&test, 3, 2).await;
+    let retry = operation(OperationKind::Retry, Selection::dead_letters());
+    let (refuse, admit) = refusing(&test);
+    for sql in refuse {
+        test.execute(&sql).await;
+    }
+    let store = test.store();
+    store.advance(&retry, NonZeroU32::MAX).await.unwrap_err();
+    assert_eq!(
+        store.operation(retry.id).await.unwrap(),
+        None,
+        "it is not written down"
+    );
+    for sql in admit {
+        test.execute(&sql).await;
+    }
+    assert_eq!(store.advance(&retry, NonZeroU32::MAX).await.unwrap().changed, 3);
+    assert!(store.operation(retry.id).await.unwrap().is_some());
+}
+
+async fn without_its_table_no_change_is_made(test: TestDb) {
+    with_status(&test, 1, 2).await;
+    let table = test.names.table(test.sql_backend(), "outbox_operations");
+    test.execute(&format!("DROP TABLE {table}")).await;
+    let store = test.store();
+    for kind in [OperationKind::Retry, OperationKind::Replay] {
+        let refused = store
+            .advance(&operation(kind, Selection::all()), NonZeroU32::MAX)
+            .await;
+        match refused.unwrap_err() {
+            StoreError::Setup { context } => assert!(context.contains("outbox migrate"), "{context}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let dead = format!("SELECT count(*) FROM {} WHERE status = 2", test.messages());
+    assert_eq!(test.int(&dead).await, 1, "nothing is half done");
+    assert_eq!(
+        test.int(&format!("SELECT count(*) FROM {}", test.messages()))
+            .await,
+        1
+    );
+    // Without an operation it can still be retried.
+    assert_eq!(store.retry(&Selection::all()).await.unwrap(), 1);
+}
