@@ -13,7 +13,8 @@ use outbox_core::{
 use crate::doctor::Diagnosis;
 use crate::{
     Applied, BlockedRow, BrokerCheck, Change, ConsumerRow, EffectRow, Explanation, MessageDetail, MessageRow,
-    PartitionRow, Preview, RelayRow, ResumePreview, Status, StreamUse, Timeline,
+    OperationDetail, OperationRow, PartitionRow, Preview, RelayRow, ResumePreview, Resumed, Status,
+    StreamUse, Timeline,
 };
 use crate::{timeline, why};
 

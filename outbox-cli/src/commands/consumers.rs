@@ -307,6 +307,26 @@ impl Listed {
     }
 }
 
+/// As a row of [`Listed`], where somebody else draws the forecast.
+impl Print for ConsumerRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("consumer", |row| row.consumer.clone()),
+        Column::new("state", |row| row.state.as_str().to_owned()),
+        Column::new("undelivered", |row| text::any(row.undelivered)),
+        Column::new("unacknowledged", |row| text::any(row.unacknowledged)),
+        Column::new("oldest", |row| text::any(row.oldest.map(text::duration))),
+        Column::new("receiving", |row| {
+            row.is_receiving.map(text::yes).unwrap_or_default()
+        }),
+        Column::new("dead_letters", |row| row.dead_letters_open.to_string()),
+        Column::new("paused", |row| text::any(row.paused.clone())),
+    ];
+
+    fn name(&self) -> String {
+        self.consumer.clone()
+    }
+}
+
 impl Print for Listed {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("consumer", |listed| listed.row.consumer.clone()),

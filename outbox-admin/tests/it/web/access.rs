@@ -10,7 +10,7 @@ use outbox_core::testing::MemoryStore;
 use super::{SAME_SITE, form_of, get, pages, post, send};
 use crate::plant::{all, dead, noted, relay, settle};
 
-const PATHS: [&str; 14] = [
+const PATHS: [&str; 16] = [
     "/",
     "/overview.json",
     "/live",
