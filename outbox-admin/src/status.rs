@@ -174,7 +174,7 @@ pub enum BrokerCheck {
     Failed(String),
 }
 
-/// Reads how an outbox stands: five reads of the database, and what the caller has found out about the stream.
+/// Reads how an outbox stands: four reads of the database, and what the caller has found out about the stream.
 ///
 /// # Errors
 ///

@@ -72,7 +72,8 @@ impl PostgresLog {
     /// # Errors
     ///
     /// [`LogError::Setup`] if the server is older than version 15, has another `wal_level` than `logical` or no free slot, if the tables are missing, or if a
-    /// transaction has been open for so long that the slot cannot begin. [`LogError::Failed`] otherwise, above all without the rights.
+    /// transaction has been open for so long that the slot cannot begin. Also if somebody has changed the default of `status` back while a relay reads the log:
+    /// stop the log relays first. [`LogError::Failed`] otherwise, above all without the rights.
     ///
     /// # Cancellation
     ///
@@ -84,10 +85,11 @@ impl PostgresLog {
         create_publication(db, names).await?;
         if stored(db, names).await?.is_some_and(|(_, is_on)| is_on) {
             // Also if its slot is lost: the next relay makes it anew, and knows what it may have missed.
-            return match takes_new(db, names).await? {
-                true => Ok(()),
-                false => change_table(db, &[default_of_status(names, LOGGED)]).await,
-            };
+            if takes_new(db, names).await? {
+                return Ok(());
+            }
+            refuse_reader(db, names).await?;
+            return change_table(db, &[default_of_status(names, LOGGED)]).await;
         }
         drop_left_slot(db, names).await?;
         let position = create_slot(db, names).await?;
@@ -231,6 +233,23 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
         Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Err(no_table()),
         Err(error) => Err(failed("the publication could not be made")(error)),
     }
+}
+
+/// Who reads the log knows nothing of messages that were recorded as pending although the log is on, and would publish later ones of their aggregates first.
+/// A relay that has just ended may take a moment to free the slot.
+async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    for _ in 0..25 {
+        let slot = Slot::find(db, names)
+            .await
+            .map_err(|error| setup(error.to_string()))?;
+        if !slot.is_some_and(|slot| slot.is_active) {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+    Err(setup(
+        "new messages are pending although the log is on, and a relay reads it; stop the log relays, and set the log up again",
+    ))
 }
 
 /// A slot that an earlier attempt has left, whose position nobody stored.

@@ -6,7 +6,7 @@
 //! ```
 //! use axum::{Extension, Router};
 //! use outbox_admin::web::{Access, Dashboard, Role};
-//! # use outbox_core::OutboxReader;
+//! # use outbox_core::OutboxAudit;
 //!
 //! # fn mounted(store: impl OutboxAudit) -> Router {
 //! let pages = Dashboard::new("orders", store).router();

@@ -18,7 +18,7 @@ use super::visit::Problem;
 use crate::serial;
 use crate::{BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, Seen, Status, StreamUse};
 
-/// How long a sample of the outbox is shown. Each costs three statements.
+/// How long a sample of the outbox is shown. Each costs four statements.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 
 /// How long a look at the stream and at its consumers is shown. The consumers cost two statements, however many there are.

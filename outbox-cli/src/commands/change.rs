@@ -1,6 +1,6 @@
 //! `outbox retry`, `skip`, `replay` and `resume`: what they would do, and with `--yes` the change itself.
 //!
-//! Invariant: nothing is changed without `--yes`, and nobody is asked a question, so a script never hangs. Whatever is changed has an operation, with which it can go on
+//! Invariant: nothing is changed without `--yes`, and nobody is asked a question without a terminal, so a script never hangs. Whatever is changed has an operation, with which it can go on
 //! after a crash.
 
 use std::fmt::Write as _;

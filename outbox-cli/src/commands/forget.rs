@@ -65,7 +65,12 @@ impl ForgetCommand {
         let preview = place
             .ask(outbox_admin::preview_forget(&place.store, &self.aggregates))
             .await?;
-        let messages: u64 = preview.aggregates.iter().map(|row| row.messages).sum();
+        let messages: u64 = preview
+            .aggregates
+            .iter()
+            .filter(|row| !row.is_left)
+            .map(|row| row.messages)
+            .sum();
         // Without a message, a last number or a dead letter may still be deleted.
         self.confirm.check(place, async { Ok(messages.max(1)) }).await?;
         // One transaction: after a crash all of them are forgotten, or none. Dead letters come behind it, one aggregate at a time; calling again continues.

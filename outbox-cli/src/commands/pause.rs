@@ -127,7 +127,11 @@ impl UnpauseCommand {
             say("nothing was changed; repeat it with `--yes`");
             return Ok(Outcome::Well);
         }
-        self.confirm.check(&place, async { Ok(1) }).await?;
+        let count = async {
+            let preview = outbox_admin::preview_unpause(&place.store, aggregate_type);
+            Ok(place.ask(preview).await?.present.is_some().into())
+        };
+        self.confirm.check(&place, count).await?;
         let ended = outbox_admin::apply_unpause(&place.store, aggregate_type);
         let done = Paused {
             change: "unpause",

@@ -177,11 +177,12 @@ impl Follower {
                     return Ok(Round::Ended);
                 }
             }
+            // After each page, or a look back over a long time would remember each row of it.
+            self.cursor.forget(self.command.window, now);
             if is_last {
                 break;
             }
         }
-        self.cursor.forget(self.command.window, Instant::now());
         Ok(if self.printed > before {
             Round::Found
         } else {

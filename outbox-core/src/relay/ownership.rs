@@ -12,11 +12,15 @@ use tokio::time::Instant;
 
 use super::share::{Share, share};
 use super::suspension::Clocks;
+use crate::describe;
 use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Pause, Relays, StoreError, within};
 
 /// While there are other relays, or partitions that others own, the relay checks this often whether that has changed, so that a relay that stops is
 /// succeeded within a second.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(900);
+
+/// The longest wait for the store to release what an ended pause held: what was renewed before it counts only afterwards.
+const FINISHING_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct Ownership {
@@ -321,8 +325,17 @@ impl Upkeep {
             }
         }
         if self.pauses.iter().flatten().any(|pause| !pause.stands()) {
-            let finished = within(bound, "a pause could not be finished", store.finish_pauses()).await;
-            self.trouble = self.trouble.or(finished.err());
+            let finishing = store.finish_pauses();
+            let finished = within(
+                bound.min(FINISHING_MAX),
+                "a pause could not be finished",
+                finishing,
+            )
+            .await;
+            // It holds up what was paused, and nothing else: the leases and everything that is not paused go on.
+            if let Err(error) = finished {
+                tracing::warn!(error = %describe(&error), "a pause has ended, and what it held could not be released; it is tried again with the next renewal");
+            }
         }
         Ok(self)
     }

@@ -108,6 +108,9 @@ async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log() {
                 .await;
             place.write(0..3, 2).await;
             place.published().await;
+            // The reader would publish what comes now before what is still pending.
+            let refused = place.log().init().await.unwrap_err().to_string();
+            assert!(refused.contains("stop the log relays"), "{refused}");
         })
         .await;
     assert_eq!((place.rows(4).await, place.rows(1).await), (6, 6));

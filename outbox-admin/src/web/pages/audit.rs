@@ -11,7 +11,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{ROWS_MAX, is_full};
-use crate::web::filter::{given, time};
+use crate::web::filter::{given, storable, time};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::counted;
@@ -29,6 +29,9 @@ pub(in crate::web) struct Of {
 
 impl Of {
     fn filter(&self) -> Result<OperationFilter, Problem> {
+        for text in [&self.actor, &self.kind] {
+            storable(text)?;
+        }
         let mut filter = OperationFilter::default();
         filter.actor = given(&self.actor).map(str::to_owned);
         filter.kind = given(&self.kind).map(OperationKind::from);

@@ -131,7 +131,7 @@ async fn look_at_database(
         Ok(Err(error)) => found.findings.push(away(describe(&error))),
         Err(_) => found.findings.push(unanswered()),
     }
-    match log::findings(place).await {
+    match log::findings(place, closely.as_relay).await {
         Ok(findings) => found.findings.extend(findings),
         Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => found.unseen.push(
             format!("the log: {failure}; `outbox print grants --log` has the right to look at it"),

@@ -24,7 +24,7 @@ async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
         "2h",
         "--reason",
         "billing is overrun",
-        "--by",
+        "--actor",
         "alice",
     ];
     let preview = ask(place, &pause).expect(0);
