@@ -145,6 +145,8 @@ CREATE TABLE IF NOT EXISTS outbox_pauses (
     paused_at      DATETIME(6) NOT NULL,
     ends_at        DATETIME(6) NULL COMMENT 'null: until an operator ends it',
     PRIMARY KEY (aggregate_type)
+) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 -- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
 CREATE TABLE IF NOT EXISTS outbox_operations (
     id           BINARY(16) NOT NULL,
@@ -167,4 +169,5 @@ CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIM
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;
+
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0003_create_operations', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;

@@ -177,6 +177,8 @@ CREATE TABLE outbox_pauses (
     paused_at      timestamptz NOT NULL,
     ends_at        timestamptz,                  -- null: until an operator ends it
     CONSTRAINT outbox_pauses_pk PRIMARY KEY (aggregate_type)
+);
+
 -- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
 CREATE TABLE outbox_operations (
     id           uuid NOT NULL,
@@ -199,4 +201,5 @@ CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIM
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;
+
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0003_create_operations', extract(epoch FROM now())::int8) ON CONFLICT DO NOTHING;

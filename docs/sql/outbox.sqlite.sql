@@ -156,6 +156,8 @@ CREATE TABLE IF NOT EXISTS outbox_pauses (
     paused_by      TEXT NOT NULL,
     paused_at      INTEGER NOT NULL,
     ends_at        INTEGER                      -- null: until an operator ends it
+);
+
 -- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
 CREATE TABLE IF NOT EXISTS outbox_operations (
     id           BLOB NOT NULL PRIMARY KEY,
@@ -177,4 +179,5 @@ CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIM
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0002_create_pauses', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
+
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0003_create_operations', CAST(strftime('%s', 'now') AS INTEGER)) ON CONFLICT DO NOTHING;
