@@ -175,11 +175,7 @@ pub async fn preview_unpause(
     preview.effects = vec![format!(
         "{bound}{messages} published again, in order, from each relay's next renewal of its leases on"
     )];
-    let is_other = |pause: &&PauseRow| match (&pause.aggregate_type, aggregate_type) {
-        (None, Some(_)) => true,
-        (Some(_), None) => true,
-        _ => false,
-    };
+    let is_other = |pause: &&PauseRow| pause.aggregate_type.is_some() != aggregate_type.is_some();
     if let Some(other) = pauses(store).await?.iter().find(is_other) {
         preview.effects.push(format!(
             "{} stay paused, until `{}`",

@@ -87,15 +87,18 @@ impl LogStatusCommand {
     /// A log that is off may be so because its name is wrong, or cannot be turned on. That is said, and is not well.
     async fn run(&self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        let mut row = LogRow::of(asked(&place).await?);
-        if !row.is_on && row.next.is_none() {
+        let status = asked(&place).await?;
+        let takes_new = status.takes_new;
+        let mut row = LogRow::of(status);
+        if !row.is_on && (row.next.is_none() || takes_new) {
             let wants = place.outbox.section.log.read;
             row.next = match of_place(&place)?.check().await {
                 Err(error) => Some(Next::new(
-                    State::Degraded,
+                    row.next.map_or(State::Degraded, |next| next.state),
                     describe(&error),
                     "outbox log init, once that is mended",
                 )),
+                Ok(()) if row.next.is_some() => row.next,
                 Ok(()) if wants => Some(Next::new(
                     State::Degraded,
                     "the log is off, and the file has `log.read = true`: a relay with it does not start",

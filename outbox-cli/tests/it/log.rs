@@ -133,7 +133,7 @@ async fn what_is_missing_for_a_log_is_named_with_the_next_step() {
             1,
             "set wal_level = logical and restart the server",
         ),
-        (Kind::Logical, 1, "`migrate = true`"),
+        (Kind::Logical, 1, "`outbox migrate`"),
         (Kind::MariaDb, 2, "only PostgreSQL's log can be read"),
         (Kind::Sqlite, 2, "only PostgreSQL's log can be read"),
     ] {
@@ -213,7 +213,10 @@ async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
     place.record(3).await;
     until_on_stream(&place, 3).await;
     place
-        .execute("SELECT outbox_record('order', 'later', 'placed', '{}', available_at => clock_timestamp() + interval '1 hour')")
+        .execute(&format!(
+            "SELECT {}.outbox_record('order', 'later', 'placed', '{{}}', available_at => clock_timestamp() + interval '1 hour')",
+            place.name
+        ))
         .await;
     eventually("the adoption of a delayed message", async || {
         place.count("outbox_messages", "status IN (0, 3)").await == 1
@@ -261,7 +264,7 @@ async fn the_status_of_a_log_that_cannot_be_or_has_another_name_is_not_well() {
     ask(&place, &place.outbox("shop"), &["log", "status"], &[]).expect(0);
     ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
     let other = reading(&place, &format!("{}b", place.name));
-    let other = ask(&place, &other, &["log", "status"], &[]).expect(3);
+    let other = ask(&place, &other, &["log", "status"], &[]).expect(4);
     assert!(other.out.contains("which is called"), "{other:?}");
     ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
     place.close().await;
@@ -314,7 +317,7 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
     assert!(doctor[0].contains("no relay reads the log"), "{doctor:?}");
     assert!(doctor[1].contains("max_slot_wal_keep_size is -1"), "{doctor:?}");
     let publication = format!(
-        "ALTER PUBLICATION {}_log SET TABLE outbox_messages (id)",
+        "ALTER PUBLICATION {0}_log SET TABLE {0}.outbox_messages (id)",
         place.name
     );
     place.execute(&publication).await;
@@ -328,7 +331,10 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
 
     // Somebody restores the table alone.
     place
-        .execute("ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0")
+        .execute(&format!(
+            "ALTER TABLE {}.outbox_messages ALTER COLUMN status SET DEFAULT 0",
+            place.name
+        ))
         .await;
     ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
     place.record(1).await;

@@ -110,7 +110,7 @@ impl Empty {
             let code = comment
                 .split_once("ends with ")
                 .map_or(0, |(_, code)| code[..1].parse().unwrap());
-            self.ask(&words.to_owned(), code).await;
+            self.ask(words, code).await;
         } else {
             assert!(
                 command.starts_with("export DATABASE_URL=postgres://owner:"),

@@ -162,7 +162,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::float_cmp, reason = "these quotients are exact")]
     fn a_rate_needs_time_and_the_same_stream() {
         assert_eq!(rate(10, 30, Duration::from_secs(2)), Some(10.0));
         assert_eq!(rate(30, 10, Duration::from_secs(2)), None);

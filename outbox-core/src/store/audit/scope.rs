@@ -85,7 +85,10 @@ impl OperationScope {
     ///
     /// [`ScopeError`] for any other text, and for that of a newer version that says more.
     pub fn from_json(text: &str) -> Result<Self, ScopeError> {
-        let written: Written = serde_json::from_str(text).map_err(ScopeError)?;
+        // An array would be read as the fields of a scope in their order, and an empty one as everything.
+        let object: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(text).map_err(ScopeError)?;
+        let written: Written = serde_json::from_value(object.into()).map_err(ScopeError)?;
         let status = match written.status.as_deref() {
             Some(name) => Some(status(name).ok_or_else(|| {
                 ScopeError(serde_json::Error::custom(format!("there is no status `{name}`")))
