@@ -27,7 +27,6 @@
 //!   aggregate's messages again.
 //!
 //! So each row is met a bounded number of times, however many messages wait.
-//!
 //! An unsequenced message asks for no order: it neither blocks its aggregate nor is blocked with it, and waits alone.
 
 mod admin;
