@@ -1,6 +1,5 @@
 //! Checks the database before the first message. Changes nothing; each answer says what to do.
 
-use outbox_core::store::LEFT_TO_LOG;
 use outbox_core::{StoreError, describe};
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, RuntimeErr};
 
@@ -96,7 +95,7 @@ async fn postgres(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreE
         dialect.messages.replace('\'', "''")
     );
     if text(db, &default).await.map_err(failed(CONTEXT))? == "4" {
-        warnings.push(LEFT_TO_LOG.to_owned());
+        warnings.push(outbox_core::store::LEFT_TO_LOG.to_owned());
     }
     Ok(warnings)
 }
