@@ -248,7 +248,9 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
     async fn announce(&self, _: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
         let reads = self.readings.current().is_some();
         if self.follows {
-            self.fitness.tell(fitness);
+            // What it was able to do when it last read says nothing while another one reads: two relays that both seem ailing keep what they have.
+            let stands_by = !reads && self.shared.status().stands_by;
+            self.fitness.tell((!stands_by).then_some(fitness));
         }
         let mut relays = Relays::default();
         relays.count(fitness, 1);

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::store::Fitness;
 
-/// The fitness of the relay of the log; `None` before it has told one. Clones share it.
+/// The fitness of the relay of the log; `None` before it has told one, and while another relay reads the log. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LogFitness(Arc<Mutex<Option<Fitness>>>);
 
 impl LogFitness {
-    /// The relay of the log tells its fitness.
-    pub(crate) fn tell(&self, fitness: Fitness) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(fitness);
+    /// The relay of the log tells its fitness; `None` while it stands by.
+    pub(crate) fn tell(&self, fitness: Option<Fitness>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fitness;
     }
 
     /// What the relay of the table announces.
@@ -49,8 +49,10 @@ mod tests {
             (Fit, Unproven, Fit),
             (Unproven, Unproven, Unproven),
         ] {
-            log.tell(told);
+            log.tell(Some(told));
             assert_eq!(log.together(table), expected, "{table:?} {told:?}");
         }
+        log.tell(None);
+        assert_eq!(log.together(Fit), Fit, "it stands by");
     }
 }
