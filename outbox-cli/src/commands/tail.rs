@@ -2,7 +2,7 @@
 //!
 //! Row ids are not the order of commits: a transaction that is open for a while commits rows whose ids others have passed. So each look also reads again what
 //! it has seen within `--window`, and prints what is new there, or has another status. Invariants: nothing is changed or received; a message is printed once
-//! for each status; memory is bounded by the rows of the window, at most [`WINDOW_ROWS`].
+//! for each status; memory is bounded by the rows of the window, at most 10,000 rows.
 
 mod cursor;
 
