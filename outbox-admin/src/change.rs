@@ -68,7 +68,7 @@ impl Change {
             .find(|change| change.kind() == operation.kind)
     }
 
-    /// A new operation that makes the change, for [`carry_out`]: to the first ones of a selection, or to all.
+    /// A new operation that makes the change, for [`carry_out`](crate::carry_out): to the first ones of a selection, or to all.
     #[must_use]
     pub fn operation(self, selection: &Selection, first: Option<NonZeroU64>, intent: Intent) -> Operation {
         let scope = OperationScope::messages(self.narrow(selection)).first(first);
