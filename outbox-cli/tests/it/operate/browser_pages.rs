@@ -1,8 +1,6 @@
 //! Every page of the dashboard in a real browser: axe-core finds nothing that keeps somebody from using it, in light and dark, wide and narrow; and its
 //! pictures for the documents, which `OUTBOX_BLESS=1` keeps.
 
-use std::time::Duration;
-
 use fantoccini::Client;
 use fantoccini::key::Key;
 use outbox::core::testing::{backend_url, eventually};
@@ -120,7 +118,6 @@ async fn nothing_keeps_anybody_from_using_a_page() {
 async fn wait_for_lines(browser: &Client) {
     eventually("a chart with a line", async || {
         browser.refresh().await.unwrap();
-        tokio::time::sleep(Duration::from_secs(1)).await;
         let points = "return (document.querySelector('#content polyline') || {getAttribute: () => ''}).getAttribute('points').trim().split(' ').length > 1";
         evaluate(browser, points).await == json!(true)
     })
