@@ -1,4 +1,4 @@
-//! Operations that operators have made: who, what, why, and what became of it.
+//! The audit: which operations there were, who made each and why, and what became of its messages.
 //!
 //! Invariant: nothing here changes anything. What is exact and what is not stands at each field.
 

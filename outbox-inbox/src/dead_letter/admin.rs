@@ -221,7 +221,7 @@ impl DeadLetters {
             // Behind the last one, so that a letter that fails again meanwhile is not taken twice.
             selection.after = last;
             if selection.after.is_none() {
-                self.end_note().await?;
+                self.end_note().await;
                 return Ok(changed);
             }
         }
@@ -232,10 +232,14 @@ impl DeadLetters {
         Some(Note::new(&self.db, &self.names, operation))
     }
 
-    pub(super) async fn end_note(&self) -> Result<(), DbErr> {
-        match self.note() {
-            Some(note) => note.end(&self.db).await,
-            None => Ok(()),
+    /// Writes down that the operation has ended. What it changed is committed by then: its caller has to hear of that, and not of an end that is missing.
+    pub(super) async fn end_note(&self) {
+        let Some(note) = self.note() else { return };
+        if let Err(error) = note.end(&self.db).await {
+            tracing::warn!(
+                error = %crate::handler::describe(&error),
+                "an operation on dead letters is done, and its end could not be written down: the audit shows it without one"
+            );
         }
     }
 

@@ -66,7 +66,7 @@ impl DeadLetters {
             total.unattributed += batch.unattributed;
             after = last;
             if after.is_none() {
-                self.end_note().await?;
+                self.end_note().await;
                 // Without the id: it may be personal data.
                 tracing::info!(
                     aggregate_type = aggregate.aggregate_type,

@@ -55,7 +55,6 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Rows as operators see them, without a condition.
     /// As [`Self::list`], the messages with these ids, in any order (index on `id`).
     pub(crate) fn list_ids(&self, ids: &[Uuid]) -> Statement {
         let mut sql = self.stored();
@@ -64,6 +63,7 @@ impl Dialect {
         sql.statement()
     }
 
+    /// Rows as operators see them, without a condition.
     fn stored(&self) -> Sql {
         self.sql(format!(
             "SELECT m.row_id, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
