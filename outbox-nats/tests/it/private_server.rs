@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use outbox_core::testing::{backend_url, free_port};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use tempfile::TempDir;
 
 use crate::environment::SOON;
@@ -73,9 +74,12 @@ impl PrivateServer {
         }
     }
 
-    /// Suspends it (SIGSTOP): connections stay open, and it does not answer.
+    /// Suspends it (SIGSTOP): connections stay open, and it does not answer. Returns when all its threads have stopped: until then it may still answer.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
+        let process = Pid::from_child(self.process.as_ref().unwrap());
+        let (_, status) = waitpid(Some(process), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped(), "{status:?}");
     }
 
     /// Resumes it. It then reads everything that has arrived meanwhile.
