@@ -161,6 +161,19 @@ pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Resul
     }
 }
 
+/// An expression: another text after each change of what is published, also if it was taken back, and null while the table is not published. Reads the server's
+/// catalogue by its indexes, and locks nothing.
+///
+/// A reading passes what was not published when it was written, and does not hear of it. If the text is the same before and after, it was the same in between.
+pub(crate) fn version_of_publication(names: &Names) -> String {
+    format!(
+        "(SELECT format('%s.%s.%s', p.oid, p.xmin, r.oid) FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid \
+         WHERE p.pubname = '{}' AND r.prrelid = to_regclass('{}'))",
+        names.slot,
+        names.messages.replace('\'', "''")
+    )
+}
+
 pub(crate) fn wrong_publication(names: &Names) -> LogError {
     setup(format!(
         "the publication {0} does not publish the inserts of the outbox's table; take the log down (`PostgresLog::drop`, `outbox log drop`) and set it up again, or give it \

@@ -1,15 +1,16 @@
 //! Begins a reading, and mends a log that was lost.
 //!
 //! Invariants: the slot is ours only if it is not ahead of the stored position, because a position is stored before the server is told of it. A slot that is
-//! missing, was given up by the server, or is ahead, is made anew; after that the table adopts every logged message that the stored position has not passed. A
-//! commit is then either in the new slot, or visible to that adoption, because a slot is complete only when the transactions that were open have ended. A
-//! crash at any await leaves a log that is mended by the next opening.
+//! missing, was given up by the server, is ahead, or was written with another publication, is made anew; after that the table adopts every logged message that
+//! the stored position has not passed. A commit is then either in the new slot, or visible to that adoption, because a slot is complete only when the
+//! transactions that were open have ended. A crash at any await leaves a log that is mended by the next opening.
 
 use outbox_core::StoreError;
 use outbox_core::log::Position;
 use pgwire_replication::{Lsn, PgWireError, ReplicationClient};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, TransactionTrait};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult, TransactionTrait};
 
+use crate::check::{Publication, publication, version_of_publication, wrong_publication};
 use crate::failure::{sqlstate, trouble};
 use crate::slot::{Slot, create_slot, foreign_slot};
 use crate::sql::{LOGGED, Names, statement};
@@ -17,21 +18,25 @@ use crate::{LogError, PostgresLog, PostgresLogReader, table};
 
 /// The slot is in use.
 const IN_USE: &str = "55006";
-/// The table does not exist.
+/// The table does not exist, or is of an earlier version.
 const NO_TABLE: &str = "42P01";
+const NO_COLUMN: &str = "42703";
 
 pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>, StoreError> {
     let (db, names) = (&log.db, &log.names);
     // The slot first: a reading that stores a position and ends in between must not make its slot look ahead.
     let slot = Slot::find(db, names).await?;
-    let (stored, is_here) = stored(db, names).await?;
+    let stored = stored(db, names).await?;
     let position = match slot {
         Some(slot) if slot.is_active => return Ok(None),
-        Some(slot) if is_here && slot.is_ours(stored) => stored,
-        slot => match mend(db, names, slot).await? {
-            Some(position) => position,
-            None => return Ok(None),
-        },
+        Some(slot) if stored.is_whole() && slot.is_ours(stored.position) => stored.position,
+        slot => {
+            refuse_unpublished(db, names).await?;
+            match mend(db, names, slot, &stored).await? {
+                Some(position) => position,
+                None => return Ok(None),
+            }
+        }
     };
     let config = log.address.reading(&names.slot, Lsn::from_u64(position.0));
     let mut client = ReplicationClient::connect(config).await.map_err(refused)?;
@@ -41,41 +46,74 @@ pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>,
             false => Err(refused(error)),
         };
     }
-    // From here on the slot is ours, until the client is dropped.
+    // From here on the slot is ours, until the client is dropped. An adoption of an earlier reading that is under way holds the row, so it is waited for.
     let sql = format!(
-        "UPDATE {} SET reading = reading + 1 WHERE name = $1 AND is_on RETURNING reading",
+        "UPDATE {} SET reading = reading + 1 WHERE name = $1 AND is_on RETURNING reading, adopted_to",
         names.log
     );
     let row = db
         .query_one_raw(statement(sql, [names.slot.clone().into()]))
         .await;
-    let number = row.and_then(|row| table::found(row)?.try_get("", "reading"));
-    let number = number.map_err(trouble("the reading of the log could not be registered"))?;
+    let begun = row.and_then(|row| {
+        let row = table::found(row)?;
+        Ok((row.try_get("", "reading")?, table::position(&row, "adopted_to")?))
+    });
+    let (number, adopted_to) = begun.map_err(trouble("the reading of the log could not be registered"))?;
     Ok(Some(PostgresLogReader::new(
         client,
         db.clone(),
         names.clone(),
         number,
+        adopted_to,
     )))
 }
 
-/// The stored position, and whether it belongs to this server.
-async fn stored(db: &DatabaseConnection, names: &Names) -> Result<(Position, bool), StoreError> {
+/// What is stored of a log that is on.
+struct Stored {
+    position: Position,
+    /// The position belongs to this server.
+    is_here: bool,
+    /// The publication is the one that the log was read with up to the position.
+    is_published: bool,
+}
+
+impl Stored {
+    /// The slot can be read on from the position.
+    fn is_whole(&self) -> bool {
+        self.is_here && self.is_published
+    }
+}
+
+async fn stored(db: &DatabaseConnection, names: &Names) -> Result<Stored, StoreError> {
     let sql = format!(
-        "SELECT position, system_id = (SELECT system_identifier FROM pg_control_system()) AS here FROM {} \
-         WHERE name = $1 AND is_on",
+        "SELECT position, system_id = (SELECT system_identifier FROM pg_control_system()) AS here, \
+         COALESCE(publication = {}, false) AS published FROM {} WHERE name = $1 AND is_on",
+        version_of_publication(names),
         names.log
     );
     let row = db
         .query_one_raw(statement(sql, [names.slot.clone().into()]))
         .await;
+    let read = |row: QueryResult| {
+        Ok(Stored {
+            position: table::position(&row, "position")?,
+            is_here: row.try_get("", "here")?,
+            is_published: row.try_get("", "published")?,
+        })
+    };
     match row {
-        Ok(Some(row)) => table::position(&row, "position")
-            .and_then(|position| Ok((position, row.try_get("", "here")?)))
-            .map_err(trouble("the stored position could not be read")),
+        Ok(Some(row)) => read(row).map_err(trouble("the stored position could not be read")),
         Ok(None) => Err(off(names)),
-        Err(error) if sqlstate(&error).as_deref() == Some(NO_TABLE) => Err(off(names)),
+        Err(error) if matches!(sqlstate(&error).as_deref(), Some(NO_TABLE | NO_COLUMN)) => Err(off(names)),
         Err(error) => Err(trouble("the stored position could not be read")(error)),
+    }
+}
+
+/// Whoever takes the table out of the publication keeps new messages from the log. They stay logged, and are adopted when the table is published again.
+async fn refuse_unpublished(db: &DatabaseConnection, names: &Names) -> Result<(), StoreError> {
+    match publication(db, names).await? {
+        Publication::Right => Ok(()),
+        Publication::Wrong | Publication::Missing => Err(wrong_publication(names).into()),
     }
 }
 
@@ -93,6 +131,7 @@ async fn mend(
     db: &DatabaseConnection,
     names: &Names,
     slot: Option<Slot>,
+    stored: &Stored,
 ) -> Result<Option<Position>, StoreError> {
     let reason = match &slot {
         None => "it does not exist",
@@ -102,6 +141,7 @@ async fn mend(
             });
         }
         Some(slot) if slot.is_lost() => "the server has given it up",
+        Some(_) if !stored.is_published => "the publication was changed, so messages may be missing from it",
         Some(_) => "it is ahead of the stored position or belongs to another server, so it is another one",
     };
     tracing::warn!(
@@ -165,9 +205,11 @@ async fn adopt_missed(
         .await?;
     let stored = tx.execute_unprepared(&format!(
         "UPDATE {log} SET position = {}, reading = reading + 1, stored_at = clock_timestamp(), \
-         passed_xid = CASE WHEN {is_here} THEN passed_xid END, system_id = (SELECT system_identifier FROM pg_control_system()) \
-         WHERE name = '{slot}' AND is_on",
-        position.0
+         passed_xid = CASE WHEN {is_here} THEN passed_xid END, system_id = (SELECT system_identifier FROM pg_control_system()), \
+         publication = {}, adopted_to = {} WHERE name = '{slot}' AND is_on",
+        position.0,
+        version_of_publication(names),
+        table::END
     ))
     .await?;
     if stored.rows_affected() == 0 {

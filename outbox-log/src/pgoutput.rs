@@ -77,6 +77,8 @@ type Columns = Vec<Option<Column>>;
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     tables: HashMap<u32, Columns>,
+    /// A table was described, for the first time or again.
+    pub(crate) has_described: bool,
 }
 
 impl Decoder {
@@ -90,6 +92,7 @@ impl Decoder {
             b'R' => {
                 let (oid, columns) = table(&mut data)?;
                 self.tables.insert(oid, columns);
+                self.has_described = true;
                 Ok(None)
             }
             b'I' => {

@@ -1,7 +1,7 @@
 //! A reading of the slot.
 //!
-//! Invariants: the position is stored in the table `outbox_log` before the server is told of it; it is stored only by the reading that began last. Positions
-//! are ends of commits, or those of keep-alives between transactions.
+//! Invariants: the position is stored in the table `outbox_log` before the server is told of it; it is stored only by the reading that began last, and only while
+//! the publication is the one that the log was opened with. Positions are ends of commits, or those of keep-alives between transactions.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use pgwire_replication::{Lsn, ReplicationClient, ReplicationEvent};
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 use tokio::time::{Instant, timeout_at};
 
+use crate::check::version_of_publication;
 use crate::failure::trouble;
 use crate::pgoutput::Decoder;
 use crate::sql::{Names, statement};
@@ -27,6 +28,7 @@ pub struct PostgresLogReader {
     names: Names,
     /// The number of the reading, in the table.
     number: i64,
+    adopted_to: Position,
     decoder: Decoder,
     /// The transaction that has begun and not ended.
     within: Option<u32>,
@@ -47,12 +49,19 @@ impl fmt::Debug for PostgresLogReader {
 }
 
 impl PostgresLogReader {
-    pub(crate) fn new(client: ReplicationClient, db: DatabaseConnection, names: Names, number: i64) -> Self {
+    pub(crate) fn new(
+        client: ReplicationClient,
+        db: DatabaseConnection,
+        names: Names,
+        number: i64,
+        adopted_to: Position,
+    ) -> Self {
         Self {
             client,
             db,
             names,
             number,
+            adopted_to,
             decoder: Decoder::default(),
             within: None,
             heard_at: Instant::now(),
@@ -93,6 +102,23 @@ impl PostgresLogReader {
         self.horizons.drain(..passed).next_back().map(|(_, xid)| xid)
     }
 
+    /// The server describes the table before the first row that it gives, and again after each change of the publication. What it left out in between comes from the
+    /// table, and must not be overtaken.
+    async fn check_published(&self) -> Result<(), StoreError> {
+        let sql = format!(
+            "SELECT EXISTS (SELECT FROM {} WHERE name = $1 AND publication = {}) AS is_published",
+            self.names.log,
+            version_of_publication(&self.names)
+        );
+        let name = self.names.slot.clone().into();
+        let row = self.db.query_one_raw(statement(sql, [name])).await;
+        let read = row.and_then(|row| table::found(row)?.try_get("", "is_published"));
+        match read.map_err(trouble("the publication could not be looked up"))? {
+            true => Ok(()),
+            false => Err(ended("the publication was changed".into())),
+        }
+    }
+
     /// Notes which transactions have ended at the present end of the log.
     async fn look_ahead(&mut self) -> Result<(), StoreError> {
         // The snapshot is taken before the position is read, so what has ended by then stands before the position.
@@ -112,6 +138,10 @@ impl PostgresLogReader {
 impl LogReader for PostgresLogReader {
     async fn next(&mut self) -> Result<LogEvent, StoreError> {
         loop {
+            if self.decoder.has_described {
+                self.check_published().await?;
+                self.decoder.has_described = false;
+            }
             // Not from this call on: the caller drops it again and again.
             let quiet = QUIET_MAX * (1 + u32::from(self.is_marked));
             let event = match timeout_at(self.heard_at + quiet, self.client.recv()).await {
@@ -142,8 +172,9 @@ impl LogReader for PostgresLogReader {
         let passed = self.horizon(position);
         let sql = format!(
             "UPDATE {} SET position = GREATEST(position, $1), passed_xid = COALESCE($2::text::xid8, passed_xid), stored_at = clock_timestamp() \
-             WHERE name = $3 AND reading = $4 AND is_on",
-            self.names.log
+             WHERE name = $3 AND reading = $4 AND is_on AND publication = {}",
+            self.names.log,
+            version_of_publication(&self.names)
         );
         let values = [
             i64::try_from(position.0).unwrap_or(i64::MAX).into(),
@@ -155,7 +186,7 @@ impl LogReader for PostgresLogReader {
         let stored = stored.map_err(trouble("the position in the log could not be stored"))?;
         if stored.rows_affected() == 0 {
             return Err(ended(
-                "another relay has begun to read the log, or the log was dropped".into(),
+                "another relay has begun to read the log, the log was dropped, or the publication was changed".into(),
             ));
         }
         self.client.update_applied_lsn(Lsn::from_u64(position.0));
@@ -166,6 +197,8 @@ impl LogReader for PostgresLogReader {
     }
 
     async fn retained(&mut self) -> Result<Retained, StoreError> {
+        // While nothing is published, neither a description nor a position shows that the publication was changed.
+        self.check_published().await?;
         let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS bytes, safe_wal_size AS safe \
                    FROM pg_replication_slots WHERE slot_name = $1";
         let row = self
@@ -181,6 +214,10 @@ impl LogReader for PostgresLogReader {
             })
         });
         read.map_err(trouble("the slot could not be asked how much it keeps"))
+    }
+
+    fn adopted_to(&self) -> Position {
+        self.adopted_to
     }
 
     async fn close(mut self) {

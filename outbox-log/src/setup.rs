@@ -12,7 +12,9 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::behind::{Behind, behind};
-use crate::check::{Publication, check_server, no_table, publication, wrong_publication};
+use crate::check::{
+    Publication, check_server, no_table, publication, version_of_publication, wrong_publication,
+};
 use crate::failure::{failed, setup, sqlstate};
 use crate::slot::{Slot, create_slot, foreign_slot, setting};
 use crate::sql::{LOGGED, Names, statement};
@@ -198,7 +200,8 @@ pub(crate) async fn preflight(db: &DatabaseConnection, names: &Names) -> Result<
 
 async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     // One row for each log. `passed_xid`: every transaction with a smaller id is decided; null: none is. `reading` rises with each reading: an earlier one
-    // stores nothing more. `system_id`: the server that the position belongs to.
+    // stores nothing more. `system_id`: the server that the position belongs to. `publication`: the version of the publication that the position was read with.
+    // `adopted_to`: no message behind this position was adopted.
     let sql = format!(
         "CREATE TABLE IF NOT EXISTS {} (
             name       text PRIMARY KEY,
@@ -207,14 +210,23 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
             system_id  bigint NOT NULL,
             reading    bigint NOT NULL DEFAULT 0,
             is_on      boolean NOT NULL,
-            stored_at  timestamptz NOT NULL DEFAULT clock_timestamp()
+            stored_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+            publication text,
+            adopted_to bigint NOT NULL DEFAULT 0
         ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200)",
+        names.log
+    );
+    let context = "the table outbox_log could not be made";
+    db.execute_unprepared(&sql).await.map_err(failed(context))?;
+    // A table of an earlier version lacks two columns. Its log has no version of the publication then, so the next opening makes it anew and fills both.
+    let sql = format!(
+        "ALTER TABLE {} ADD COLUMN IF NOT EXISTS publication text, ADD COLUMN IF NOT EXISTS adopted_to bigint NOT NULL DEFAULT 0",
         names.log
     );
     db.execute_unprepared(&sql)
         .await
         .map(drop)
-        .map_err(failed("the table outbox_log could not be made"))
+        .map_err(failed(context))
 }
 
 async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
@@ -281,11 +293,12 @@ async fn turn_on(db: &DatabaseConnection, names: &Names, position: Position) -> 
     change_table(db, &[
         default_of_status(names, LOGGED),
         format!(
-            "INSERT INTO {log} AS l (name, position, passed_xid, system_id, is_on) \
-             SELECT '{slot}', {}, pg_snapshot_xmin(pg_current_snapshot()), system_identifier, true FROM pg_control_system() \
-             ON CONFLICT (name) DO UPDATE SET position = excluded.position, passed_xid = excluded.passed_xid, \
+            "INSERT INTO {log} AS l (name, position, passed_xid, system_id, publication, is_on) \
+             SELECT '{slot}', {}, pg_snapshot_xmin(pg_current_snapshot()), system_identifier, {}, true FROM pg_control_system() \
+             ON CONFLICT (name) DO UPDATE SET position = excluded.position, passed_xid = excluded.passed_xid, publication = excluded.publication, \
              system_id = excluded.system_id, reading = l.reading + 1, is_on = true, stored_at = clock_timestamp()",
-            position.0
+            position.0,
+            version_of_publication(names)
         ),
     ])
     .await

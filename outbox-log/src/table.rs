@@ -1,6 +1,6 @@
 //! What the relay of the log asks of the table, and what it writes there.
 //!
-//! Nothing here locks a row but `adopt` and `purge`, which lock the rows that they change, and only those. Rows are found by the primary key, pending ones by
+//! Nothing here locks a row but `adopt` and `purge`, which lock the rows that they change, and only those; `adopt` also the log's row in `outbox_log`. Rows are found by the primary key, pending ones by
 //! the index `outbox_messages_pending`.
 
 use std::collections::HashSet;
@@ -95,17 +95,22 @@ fn read_look(rows: &[QueryResult], asked: &[Logged]) -> Result<Look, DbErr> {
     Ok(look)
 }
 
-/// Locks the rows that are still logged. Repeating it changes nothing. Both halves see the table of one moment.
+/// The end of the log, behind every commit that the statement sees.
+pub(crate) const END: &str = "(pg_current_wal_insert_lsn() - '0/0')::bigint";
+
+/// Locks the log's row, notes up to where messages are adopted, and then locks the rows that are still logged: always in this order, so two adoptions wait for each
+/// other and do not deadlock. Repeating it changes nothing. All parts see the table of one moment.
 pub(crate) async fn adopt(
     db: &DatabaseConnection,
     names: &Names,
     messages: &[Logged],
 ) -> Result<Vec<MessageId>, StoreError> {
     let sql = format!(
-        "WITH adopted AS (UPDATE {0} SET status = 0 WHERE id = ANY($1::text::uuid[]) AND status = {LOGGED}) \
+        "WITH noted AS (UPDATE {1} SET adopted_to = {END} WHERE name = '{2}' RETURNING name), \
+         adopted AS (UPDATE {0} SET status = 0 WHERE id = ANY($1::text::uuid[]) AND status = {LOGGED} AND EXISTS (SELECT FROM noted)) \
          SELECT id, NULL::text AS ended FROM {0} WHERE id = ANY($1::text::uuid[]) \
          UNION ALL SELECT NULL, pg_snapshot_xmin(pg_current_snapshot())::text",
-        names.messages
+        names.messages, names.log, names.slot
     );
     let rows = db.query_all_raw(statement(sql, [array(messages).into()])).await;
     let read = |rows: Vec<QueryResult>| {

@@ -106,6 +106,10 @@ pub trait LogReader: Send + 'static {
     /// How much of the database's disk the log keeps.
     fn retained(&mut self) -> impl Future<Output = Result<Retained, StoreError>> + Send;
 
+    /// Up to where messages may have been adopted before this reading began, for the opening of the log or in an earlier reading. No message behind it was, unless by a
+    /// reader that was replaced and does not know it yet. So if nothing was ever adopted, nothing has to be asked of the table.
+    fn adopted_to(&self) -> Position;
+
     /// Ends the reading, so that another relay can begin at once.
     fn close(self) -> impl Future<Output = ()> + Send;
 }

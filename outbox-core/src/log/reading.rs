@@ -313,8 +313,7 @@ impl<L: MessageLog> Readings<L> {
             self.shared.report();
             return Ok(None);
         };
-        let written = self.log.written().await?;
-        self.shared.window().begin(written);
+        self.shared.window().begin(reader.adopted_to());
         // What is adopted by an opening, a look that began before knows nothing of.
         self.shared.exceptions(Exceptions::adopts);
         opening.last += 1;

@@ -11,8 +11,8 @@ use crate::message::{Aggregate, MessageId};
 
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// In the order of the log, by a number that counts messages.
-    messages: BTreeMap<u64, Held>,
+    /// In the order of the log, by a number that counts messages. In boxes, because the map moves its elements.
+    messages: BTreeMap<u64, Box<Held>>,
     /// Their numbers, by row id.
     numbers: HashMap<i64, u64>,
     read: u64,
@@ -57,10 +57,10 @@ struct Transaction {
 }
 
 impl Window {
-    /// Forgets what was read. A new reading begins behind the stored position; before `written` it may meet what was adopted.
-    pub(super) fn begin(&mut self, written: Position) {
+    /// Forgets what was read. A new reading begins behind the stored position; before `adopted_to` it may meet what was adopted.
+    pub(super) fn begin(&mut self, adopted_to: Position) {
         *self = Self {
-            doubted_to: written,
+            doubted_to: adopted_to,
             known: mem::take(&mut self.known),
             ..Self::default()
         };
@@ -105,7 +105,7 @@ impl Window {
             message,
             transaction,
         };
-        self.messages.insert(self.read, held);
+        self.messages.insert(self.read, Box::new(held));
     }
 
     /// The end of the transaction whose messages came last.
@@ -131,11 +131,11 @@ impl Window {
 
     /// The undecided messages in the order of the log.
     pub(super) fn undecided(&self) -> impl Iterator<Item = &Held> {
-        self.messages.values()
+        self.messages.values().map(|held| &**held)
     }
 
     pub(super) fn get(&self, row_id: i64) -> Option<&Held> {
-        self.messages.get(self.numbers.get(&row_id)?)
+        self.messages.get(self.numbers.get(&row_id)?).map(|held| &**held)
     }
 
     /// The broker has confirmed a message. Does nothing if it is not held.

@@ -88,10 +88,11 @@ impl MessageLog for MemoryLog {
         }
         let opened = self.store.open_log()?;
         let news = self.store.with_log(|log| log.news.clone());
-        Ok(opened.map(|(number, position)| MemoryLogReader {
+        Ok(opened.map(|(number, position, adopted_to)| MemoryLogReader {
             store: self.store.clone(),
             number,
             position,
+            adopted_to,
             is_told: false,
             rest: (Vec::new(), None),
             news,
@@ -125,6 +126,7 @@ pub struct MemoryLogReader {
     store: MemoryStore,
     number: u64,
     position: Position,
+    adopted_to: Position,
     /// The position was told.
     is_told: bool,
     /// What is left of the transaction that is being read, in reverse order, and its end.
@@ -190,6 +192,10 @@ impl LogReader for MemoryLogReader {
         let (takes, bytes) = self.store.with_log(|log| (log.measures_in, log.retained()));
         tokio::time::sleep(takes).await;
         Ok(Retained { bytes, safe: None })
+    }
+
+    fn adopted_to(&self) -> Position {
+        self.adopted_to
     }
 
     async fn close(self) {

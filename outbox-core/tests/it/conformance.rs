@@ -347,6 +347,7 @@ mod wrong_logs {
         takes_unseen_for_gone: TakesUnseenForGone => what_cannot_be_seen_yet_is_not_taken_for_gone,
         adopts_one_by_one: AdoptsOneByOne => a_dropped_adoption_is_whole_or_nothing,
         purges_what_is_not_passed: PurgesWhatIsNotPassed => only_what_the_stored_position_has_passed_is_purged,
+        forgets_adoptions: ForgetsAdoptions => a_new_reading_knows_up_to_where_messages_were_adopted,
         purges_by_no_age: PurgesByNoAge => logged_messages_are_kept_for_their_retention,
     ]);
 }

@@ -1,5 +1,6 @@
 //! Sessions that break, and slots that are dropped, replaced, or moved by somebody else.
 
+use outbox_core::shutdown::CancellationToken;
 use sea_orm::ConnectionTrait as _;
 
 use crate::support::{Place, sleep};
@@ -100,6 +101,75 @@ async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing() {
     place.log().init().await.unwrap();
     place.write(0..5, 3).await;
     place.run(place.published()).await;
+    place.assert_balanced();
+    place.close().await;
+}
+
+/// The server does not give what was not published when it was written, and does not say so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_the_publication_left_out_for_a_while_come_from_the_table() {
+    let Some(place) = Place::open().await else { return };
+    let alter = async |how: &str| {
+        let sql = format!("ALTER PUBLICATION {}_log {how}", place.name);
+        place.execute(&sql).await;
+    };
+    place
+        .run(async {
+            for (leave_out, take_back) in [
+                ("DROP TABLE outbox_messages", "ADD TABLE outbox_messages"),
+                ("SET (publish = 'truncate')", "SET (publish = 'insert')"),
+            ] {
+                place.write(0..5, 2).await;
+                place.published().await;
+                alter(leave_out).await;
+                place.write(0..5, 2).await;
+                alter(take_back).await;
+                place.write(0..5, 2).await;
+            }
+            place.published().await;
+        })
+        .await;
+    assert!(place.rows(1).await >= 20, "the table has published them");
+    place.assert_balanced();
+    place.close().await;
+}
+
+/// Nothing can be read until somebody acts. The relay says so, and loses nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_is_not_published_any_more_is_a_reason_of_ill_health() {
+    let Some(place) = Place::open().await else { return };
+    let alter = async |how: &str| {
+        let sql = format!("ALTER PUBLICATION {}_log {how} TABLE outbox_messages", place.name);
+        place.execute(&sql).await;
+    };
+    let (relay, shutdown) = (place.relay(), CancellationToken::new());
+    let says_so = async || {
+        for _ in 0..300 {
+            let health = format!("{:?}", relay.health().now());
+            if health.contains("does not publish the inserts") {
+                return true;
+            }
+            sleep(100).await;
+        }
+        false
+    };
+    let scenario = async {
+        place.write(0..5, 2).await;
+        place.published().await;
+        alter("DROP").await;
+        place.write(0..5, 2).await;
+        let has_said_so = says_so().await;
+        alter("ADD").await;
+        place.published().await;
+        shutdown.cancel();
+        has_said_so
+    };
+    let (report, has_said_so) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    report.unwrap();
+    assert!(
+        has_said_so,
+        "the relay's health does not tell why nothing is read"
+    );
     place.assert_balanced();
     place.close().await;
 }

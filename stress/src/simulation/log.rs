@@ -92,6 +92,7 @@ impl MessageLog for SimLog {
             Ok(opened)
         });
         Ok(opened.await?.map(|inner| SimLogReader {
+            adopted_to: inner.adopted_to(),
             log: self.clone(),
             inner: Arc::new(Mutex::new(inner)),
             next: None,
@@ -153,6 +154,7 @@ impl MessageLog for SimLog {
 #[derive(Debug)]
 pub(super) struct SimLogReader {
     log: SimLog,
+    adopted_to: Position,
     /// Shared with calls that are on their way.
     inner: Arc<Mutex<WrongLogReader>>,
     /// What has arrived, if its wait was dropped.
@@ -249,6 +251,10 @@ impl LogReader for SimLogReader {
                 wrong::now(reader.retained())
             })
             .await
+    }
+
+    fn adopted_to(&self) -> Position {
+        self.adopted_to
     }
 
     async fn close(self) {

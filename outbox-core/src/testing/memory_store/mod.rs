@@ -106,7 +106,8 @@ impl MemoryStore {
     }
 
     /// Begins a reading, unless there is one. Returns its number, and where it begins.
-    pub(super) fn open_log(&self) -> Result<Option<(u64, Position)>, StoreError> {
+    /// The number of the reading, where it begins, and up to where messages may have been adopted.
+    pub(super) fn open_log(&self) -> Result<Option<(u64, Position, Position)>, StoreError> {
         let opened = self.call("open the log", |state| {
             if state.log.reader.is_some() {
                 return None;
@@ -114,7 +115,7 @@ impl MemoryStore {
             state.adopt_lost();
             state.log.readings += 1;
             state.log.reader = Some(state.log.readings);
-            Some((state.log.readings, state.log.stored))
+            Some((state.log.readings, state.log.stored, state.log.adopted_to))
         });
         if opened.is_err() {
             // The connection that would read is gone.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::LogFixture;
 use super::support::{
-    DROPS, adopt, commit_one, dropped_after, ids, logged, look_at, read_all, row_of, settle_pending,
+    DROPS, adopt, commit_one, dropped_after, ids, logged, look_at, opened, read_all, row_of, settle_pending,
 };
-use crate::log::{Logged, MessageLog};
+use crate::log::{LogReader, Logged, MessageLog};
 use crate::message::{Events, MessageId};
 use crate::store::{MessageStatus, OutboxAdmin, Selection, Verdict};
 use crate::testing::conformance::probe::Probe;
@@ -130,5 +130,40 @@ pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) 
         }
         assert_eq!(adopt(fixture, messages).await, ids(messages));
         assert_eq!(look_at(fixture, &[], messages).await.logged, []);
+    }
+}
+
+/// A message that comes again although it was adopted is the table's. The relay asks only for those that may be, so that it does not have to ask for each.
+pub async fn a_new_reading_knows_up_to_where_messages_were_adopted<F: LogFixture>(fixture: &F) {
+    let adopted_to = async || {
+        let reader = opened(fixture).await;
+        let adopted_to = reader.adopted_to();
+        reader.close().await;
+        adopted_to
+    };
+    for n in 1..=3 {
+        commit_one(fixture, "a", n).await;
+    }
+    let read = read_all(fixture).await;
+    assert!(adopted_to().await < read[0].end, "nothing was adopted");
+    adopt(fixture, &logged(&read[..2])).await;
+    assert!(adopted_to().await >= read[1].end, "two messages were adopted");
+    commit_one(fixture, "a", 4).await;
+    let read = read_all(fixture).await;
+    assert!(
+        adopted_to().await < read[3].end,
+        "the last message was recorded later"
+    );
+    fixture.lose().await;
+    // What was recorded before the new log may be adopted, whatever it gives.
+    let mut reader = opened(fixture).await;
+    let adopted_to = reader.adopted_to();
+    for transaction in super::support::read(fixture, &mut reader).await {
+        let id = transaction.messages[0].id;
+        let is_adopted = status_of(fixture, id).await == Some(MessageStatus::Pending);
+        assert!(
+            !is_adopted || transaction.end <= adopted_to,
+            "{transaction:?} was adopted"
+        );
     }
 }

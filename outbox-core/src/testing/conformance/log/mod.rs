@@ -16,9 +16,10 @@ use crate::log::{Logged, MessageLog};
 use crate::message::Events;
 
 pub use adopting::{
-    a_dropped_adoption_is_whole_or_nothing, adopted_messages_come_from_the_table,
-    an_adoption_tells_what_the_table_holds, only_logged_messages_are_adopted,
-    what_cannot_be_seen_yet_is_not_taken_for_gone, what_was_deleted_is_told_by_an_adoption,
+    a_dropped_adoption_is_whole_or_nothing, a_new_reading_knows_up_to_where_messages_were_adopted,
+    adopted_messages_come_from_the_table, an_adoption_tells_what_the_table_holds,
+    only_logged_messages_are_adopted, what_cannot_be_seen_yet_is_not_taken_for_gone,
+    what_was_deleted_is_told_by_an_adoption,
 };
 pub use looking::{
     a_flood_of_pending_messages_is_told, a_look_tells_the_time_of_the_database,
@@ -102,6 +103,7 @@ macro_rules! log_conformance {
             what_was_deleted_is_told_by_an_adoption,
             what_cannot_be_seen_yet_is_not_taken_for_gone,
             a_dropped_adoption_is_whole_or_nothing,
+            a_new_reading_knows_up_to_where_messages_were_adopted,
             only_what_the_stored_position_has_passed_is_purged,
             logged_messages_are_kept_for_their_retention,
         ]);

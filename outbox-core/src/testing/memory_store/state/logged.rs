@@ -27,6 +27,8 @@ pub(in super::super::super) struct Log {
     /// The position that is stored, and up to where the log is freed.
     pub(in super::super::super) stored: Position,
     freed: Position,
+    /// Behind it, no message was adopted.
+    pub(in super::super::super) adopted_to: Position,
     /// Logged messages that the stored position has passed.
     passed: HashSet<MessageId>,
     /// The number of the reading that is open.
@@ -175,6 +177,7 @@ impl State {
 
     fn adopt_row(&mut self, row_id: i64) {
         if self.rows.get(&row_id).is_some_and(Row::is_logged) {
+            self.log.adopted_to = self.log.written;
             self.change(row_id, |row| row.status = MessageStatus::Pending);
         }
     }

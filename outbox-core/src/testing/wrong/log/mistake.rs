@@ -63,6 +63,8 @@ pub enum LogMistake {
     WaitsForTheDeleted,
     /// A message that cannot be seen yet is taken for a deleted one.
     TakesUnseenForGone,
+    /// A new reading does not know that messages were adopted.
+    ForgetsAdoptions,
     /// An adoption that is dropped is done in part.
     AdoptsOneByOne,
     /// Purges messages that would come again after a crash.

@@ -154,6 +154,13 @@ impl LogReader for WrongLogReader {
         self.inner()?.retained().await
     }
 
+    fn adopted_to(&self) -> Position {
+        match &self.inner {
+            Some(inner) if !self.log.has(LogMistake::ForgetsAdoptions) => inner.adopted_to(),
+            _ => Position(0),
+        }
+    }
+
     async fn close(self) {
         drop(self);
     }
