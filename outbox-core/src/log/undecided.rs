@@ -158,27 +158,33 @@ impl<L: MessageLog> Undecided<L> {
     fn sort(&self, candidates: Candidates, in_flight: &[i64], look: Option<&Look>) -> Fetched {
         let first: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.first).collect();
         let now = look.map_or_else(OffsetDateTime::now_utc, |look| look.now);
-        let window = self.shared.window();
         let mut fetched = Fetched {
             more: candidates.more,
             ..Fetched::default()
         };
+        let aged = |candidate: Candidate| FetchedRow {
+            age: Duration::try_from(now - candidate.created_at).unwrap_or_default(),
+            ..candidate.row
+        };
+        if look.is_none() {
+            // Nothing is doubtful, delayed, or behind anything.
+            fetched.due = candidates.messages.into_iter().map(aged).collect();
+            return fetched;
+        }
+        let window = self.shared.window();
         // Aggregates of which an earlier message is undecided, those of which an earlier one has to wait, and those of which it is not known whose an earlier one is.
         let (mut open, mut waiting, mut unknown) = (HashSet::new(), HashSet::new(), HashSet::new());
-        if look.is_some() {
-            // Without a look nothing waits, and then nobody asks for them.
-            let held = in_flight.iter().filter_map(|row_id| window.get(*row_id));
-            open.extend(held.map(|held| held.message.row.aggregate.clone()));
-        }
+        let held = in_flight.iter().filter_map(|row_id| window.get(*row_id));
+        open.extend(held.map(|held| held.message.row.aggregate.clone()));
         for candidate in candidates.messages {
             // If it has gone, the look has shown that it is the table's.
             let Some(held) = window.get(candidate.row.row_id) else {
                 continue;
             };
-            let row = candidate.row;
+            let row = &candidate.row;
             if held.is_doubtful || unknown.contains(&row.aggregate) {
                 if row.sequenced {
-                    unknown.insert(row.aggregate);
+                    unknown.insert(row.aggregate.clone());
                 }
                 continue;
             }
@@ -202,8 +208,7 @@ impl<L: MessageLog> Undecided<L> {
                 if row.sequenced {
                     open.insert(row.aggregate.clone());
                 }
-                let age = Duration::try_from(now - candidate.created_at).unwrap_or_default();
-                fetched.due.push(FetchedRow { age, ..row });
+                fetched.due.push(aged(candidate));
             }
         }
         fetched
