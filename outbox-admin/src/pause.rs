@@ -84,7 +84,7 @@ fn scope(aggregate_type: Option<&str>) -> String {
     }
 }
 
-fn unpause_command(aggregate_type: Option<&str>) -> String {
+pub(crate) fn unpause_command(aggregate_type: Option<&str>) -> String {
     match aggregate_type {
         Some(aggregate_type) => format!("outbox unpause --aggregate-type {}", quoted(aggregate_type)),
         None => "outbox unpause".to_owned(),

@@ -8,13 +8,13 @@
 use std::collections::BTreeSet;
 
 use async_nats::jetstream::consumer::{self, DeliverPolicy};
-use outbox_core::{Catalogue, SubscriberError};
+use outbox_core::{Catalogue, EventDescriptor, SubscriberError};
 use tokio::time::timeout;
 
 use crate::consumer::Durable;
 use crate::filters::filters_of;
 use crate::predecessors::{ANSWER_MAX, first_on};
-use crate::subject::captures;
+use crate::subject::{SubjectPrefix, captures};
 
 /// The last stream sequence for which a subscription can know everything; 0 if it cannot. `info`: the consumer that this process has made.
 ///
@@ -55,20 +55,108 @@ async fn look(durable: &Durable, config: &consumer::Config) -> Result<u64, Subsc
     Ok(known_until)
 }
 
-/// The subjects of the wanted aggregate types as far as the consumer's filters leave them out: the default ones in both modes, and the fixed ones that this
-/// program knows.
+/// The subjects of the wanted aggregate types as far as the consumer's filters leave them out.
 fn unasked(durable: &Durable, config: &consumer::Config) -> BTreeSet<String> {
     let filters = filters_of(&config.filter_subject, &config.filter_subjects);
-    let wanted = || durable.spec.events.iter().filter(|event| !event.is_everything());
     let linked = Catalogue::linked().unwrap_or_default();
+    left_out(
+        &durable.prefix,
+        &durable.spec.events,
+        &linked.iter().collect::<Vec<_>>(),
+        &filters,
+    )
+}
+
+/// The subjects of the wanted aggregate types that no filter captures: the default ones in both modes, and the fixed ones of `linked`, which are the events that
+/// this program knows. Messages without numbers are no part of what a consumer counts.
+fn left_out(
+    prefix: &SubjectPrefix,
+    wanted: &[&EventDescriptor],
+    linked: &[&EventDescriptor],
+    filters: &[String],
+) -> BTreeSet<String> {
+    let wanted = || wanted.iter().filter(|event| !event.is_everything());
     let fixed = linked.iter().filter(|event| {
         let is_wanted = wanted().any(|wanted| wanted.aggregate == event.aggregate);
         is_wanted && event.sequenced && event.subject.is_some()
     });
-    let fixed = fixed.map(|event| durable.prefix.filter(event));
+    let fixed = fixed.map(|event| prefix.filter(event));
     wanted()
-        .flat_map(|event| durable.prefix.patterns_of_aggregates(event))
+        .flat_map(|event| prefix.patterns_of_aggregates(event))
         .chain(fixed)
-        .filter(|pattern| !captures(&filters, pattern))
+        .filter(|pattern| !captures(filters, pattern))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn event(
+        aggregate: &'static str,
+        name: &'static str,
+        subject: Option<&'static str>,
+    ) -> EventDescriptor {
+        EventDescriptor {
+            aggregate,
+            name,
+            version: 1,
+            subject,
+            sequenced: true,
+            rust_type: "Test",
+            file: file!(),
+            line: line!(),
+        }
+    }
+
+    static PLACED: EventDescriptor = event("order", "placed", None);
+    static REFUNDED: EventDescriptor = event("order", "refunded", Some("refunds"));
+    static SEEN: EventDescriptor = EventDescriptor {
+        sequenced: false,
+        ..event("order", "seen", Some("sightings"))
+    };
+    static PAID: EventDescriptor = event("invoice", "paid", Some("payments"));
+
+    /// The subjects that a consumer of these events and filters is not given, in a program that links all of the events above.
+    fn left_out_of(wanted: &[&EventDescriptor], filters: &[&str]) -> Vec<String> {
+        let filters: Vec<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
+        let linked = [&PLACED, &REFUNDED, &SEEN, &PAID];
+        let prefix = SubjectPrefix::new("events").unwrap();
+        left_out(&prefix, wanted, &linked, &filters).into_iter().collect()
+    }
+
+    #[test]
+    fn a_fixed_subject_of_the_aggregate_that_is_not_asked_for_is_looked_at() {
+        let both_modes = ["events.order.*.*", "events.order.*"];
+        assert_eq!(left_out_of(&[&PLACED], &both_modes), ["refunds"]);
+        let all = ["events.order.*.*", "events.order.*", "refunds"];
+        assert_eq!(left_out_of(&[&PLACED], &all), [""; 0]);
+    }
+
+    /// Each would be a request of its own, and what is known would end at its first message.
+    #[test]
+    fn fixed_subjects_of_other_aggregates_and_of_events_without_numbers_are_not_looked_at() {
+        let all_of_order = ["events.order.>", "refunds"];
+        assert_eq!(left_out_of(&[&PLACED, &REFUNDED], &all_of_order), [""; 0]);
+        let all_of_invoice = ["events.invoice.>"];
+        assert_eq!(left_out_of(&[&PAID], &all_of_invoice), ["payments"]);
+    }
+
+    #[test]
+    fn default_subjects_of_each_mode_are_looked_at_unless_they_are_asked_for() {
+        assert_eq!(
+            left_out_of(&[&REFUNDED], &["refunds"]),
+            ["events.order.*", "events.order.*.*"]
+        );
+        let one_mode = ["events.order.*.*", "refunds"];
+        assert_eq!(left_out_of(&[&PLACED], &one_mode), ["events.order.*"]);
+    }
+
+    /// A consumer without filters is given everything; it wants whole aggregates of each type.
+    #[test]
+    fn nothing_is_left_out_of_everything() {
+        static EVERYTHING: EventDescriptor = EventDescriptor::of_aggregate("*");
+        assert_eq!(left_out_of(&[&EVERYTHING], &[">"]), [""; 0]);
+        assert_eq!(left_out_of(&[&EVERYTHING, &PLACED], &[">"]), [""; 0]);
+    }
 }

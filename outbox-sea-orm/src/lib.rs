@@ -128,7 +128,7 @@ pub use names::{NameError, TableNames};
 pub use record::record;
 pub use repeat::{OpenTransaction, TransactionConfig};
 pub use save::{MakesEvents, SaveWithEvents};
-pub use store::SqlStore;
+pub use store::{Held, SqlStore};
 pub use transaction::{OutboxConnection, OutboxTransaction};
 pub use transactional::Transactional;
 

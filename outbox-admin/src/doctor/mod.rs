@@ -13,7 +13,7 @@ use serde::Serialize;
 
 pub use broker::{ConsumerFacts, StreamFacts, Wanted, of_consumer, of_stream};
 pub use database::{DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, inbox_memory};
-pub use rules::{of_database, of_relays, of_setup};
+pub use rules::{PauseFacts, of_database, of_pauses, of_relays, of_setup};
 
 use crate::status::State;
 
@@ -44,6 +44,8 @@ pub enum Check {
     Autovacuum,
     /// A relay is alive.
     Relays,
+    /// No pause of publishing was forgotten or holds nothing, and nothing is held without one.
+    Pauses,
     /// The database's log is set up, if the outbox has one, and a relay reads it.
     Log,
     /// NATS answers and accepts the login.
@@ -80,7 +82,7 @@ pub enum Check {
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Database,
         Self::DatabaseVersion,
         Self::Tables,
@@ -92,6 +94,7 @@ impl Check {
         Self::ReplicationSlot,
         Self::Autovacuum,
         Self::Relays,
+        Self::Pauses,
         Self::Log,
         Self::Nats,
         Self::Stream,
@@ -125,6 +128,7 @@ impl Check {
             Self::ReplicationSlot => "replication-slot",
             Self::Autovacuum => "autovacuum",
             Self::Relays => "relays",
+            Self::Pauses => "pauses",
             Self::Log => "log",
             Self::Nats => "nats",
             Self::Stream => "stream",
@@ -200,6 +204,8 @@ pub struct Limits {
     pub slot_bytes: u64,
     /// The largest difference of the clocks. Default: 5 seconds.
     pub clocks: Duration,
+    /// The longest time that publishing may be paused. Default: a day.
+    pub pause: Duration,
 }
 
 impl Default for Limits {
@@ -208,6 +214,7 @@ impl Default for Limits {
             transaction: Duration::from_mins(10),
             slot_bytes: 1 << 30,
             clocks: Duration::from_secs(5),
+            pause: Duration::from_hours(24),
         }
     }
 }
@@ -217,6 +224,13 @@ impl Limits {
     #[must_use]
     pub fn transaction(mut self, transaction: Duration) -> Self {
         self.transaction = transaction;
+        self
+    }
+
+    /// Sets the longest time that publishing may be paused.
+    #[must_use]
+    pub fn pause(mut self, pause: Duration) -> Self {
+        self.pause = pause;
         self
     }
 

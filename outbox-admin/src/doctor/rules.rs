@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use outbox_core::{LiveRelay, StoreError, describe};
+use outbox_core::{LiveRelay, Pause, StoreError, describe};
+use time::OffsetDateTime;
 
 use super::database::SERVER;
 use super::{Check, DatabaseFacts, Diagnosis, Limits, OldTransaction, ReplicationSlot};
+use crate::pause::unpause_command;
 use crate::status::State;
+use crate::words::quoted;
 
 /// What the store's own check at a relay's start means.
 #[must_use]
@@ -194,6 +197,80 @@ pub fn of_relays(relays: &[LiveRelay]) -> Vec<Diagnosis> {
         "one relay, better two: nothing is published without",
         "outbox relay run",
     )]
+}
+
+/// What is known of the pauses of publishing and of what they hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PauseFacts {
+    /// The pauses, as the store lists them.
+    pub pauses: Vec<Pause>,
+    /// Aggregate types of standing pauses of which there is no aggregate and no message.
+    pub unknown_types: Vec<String>,
+    /// Aggregate types of which messages are held, without a pause that would release them.
+    pub without_pause: Vec<String>,
+}
+
+/// What is wrong with the pauses of publishing, and with what is held. `now`: the time, by which the age of a pause is counted.
+#[must_use]
+pub fn of_pauses(held: &PauseFacts, limits: &Limits, now: OffsetDateTime) -> Vec<Diagnosis> {
+    let standing = held.pauses.iter().filter(|pause| pause.stands());
+    let mut found: Vec<Diagnosis> = standing
+        .filter_map(|pause| of_pause(pause, limits, now))
+        .collect();
+    found.extend(held.unknown_types.iter().map(|name| {
+        warning(
+            Check::Pauses,
+            (
+                name,
+                format!("publishing of {name} is paused, and no aggregate of this type is known"),
+            ),
+            "an aggregate type, written as in the events: what was meant goes on",
+            unpause(Some(name)),
+        )
+    }));
+    found.extend(held.without_pause.iter().map(|name| {
+        Diagnosis::new(
+            Check::Pauses,
+            State::Stuck,
+            (
+                name,
+                format!("messages of {name} are held, and no pause of it is there to release them"),
+            ),
+            "a pause for all that is held: nobody releases it otherwise",
+            format!(
+                "outbox pause --aggregate-type {} --for 1s --reason release --yes",
+                quoted(name)
+            ),
+        )
+    }));
+    found
+}
+
+fn of_pause(pause: &Pause, limits: &Limits, now: OffsetDateTime) -> Option<Diagnosis> {
+    let age = Duration::try_from(now - pause.since).unwrap_or_default();
+    if age <= limits.pause {
+        return None;
+    }
+    let subject = pause.aggregate_type.as_deref();
+    let (scope, by, reason) = (pause.scope(), &pause.by, &pause.reason);
+    let hours = span(Duration::from_secs(age.as_secs() / 3600 * 3600));
+    Some(warning(
+        Check::Pauses,
+        (
+            subject.unwrap_or_default(),
+            format!("publishing of {scope} has been paused for {hours} by {by}: {reason}"),
+        ),
+        format!(
+            "at most {}, or a pause that somebody remembers",
+            span(limits.pause)
+        ),
+        unpause(subject),
+    ))
+}
+
+/// The command that ends a pause.
+fn unpause(aggregate_type: Option<&str>) -> String {
+    format!("{} --yes", unpause_command(aggregate_type))
 }
 
 /// A duration as the commands of NATS take it, without loss.

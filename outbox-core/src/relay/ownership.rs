@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use super::share::{Share, share};
 use super::suspension::Clocks;
-use crate::describe;
 use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Pause, Relays, StoreError, within};
 
 /// While there are other relays, or partitions that others own, the relay checks this often whether that has changed, so that a relay that stops is
@@ -77,6 +76,8 @@ pub(super) struct Upkeep {
     pub(super) pauses: Option<Vec<Pause>>,
     /// Why nothing could be taken over, although the leases are renewed.
     pub(super) trouble: Option<StoreError>,
+    /// Whether ended pauses still hold something, as far as the store was asked to release it.
+    pub(super) finished: Result<bool, StoreError>,
 }
 
 /// What changed.
@@ -198,6 +199,11 @@ impl Ownership {
         self.in_doubt = true;
     }
 
+    /// Makes the next upkeep renew the leases at once.
+    pub(super) fn renew_now(&mut self) {
+        self.renew_at = Instant::now();
+    }
+
     fn share(&self) -> Share {
         share(self.shares, self.fitness, self.relays)
     }
@@ -226,6 +232,7 @@ impl Ownership {
             taken: Vec::new(),
             pauses: None,
             trouble: None,
+            finished: Ok(false),
         }
     }
 
@@ -317,6 +324,10 @@ impl Upkeep {
         self = within(bound, "leases could not be renewed", self.keep(store)).await?;
         let share = share(self.shares, self.fitness, self.relays);
         if let Ok(wanted @ 1..) = u16::try_from(share.takes.saturating_sub(self.owned)) {
+            // Whoever owns nothing begins to send with what it takes, and may have read them long ago.
+            if self.owned == 0 && self.pauses.is_none() {
+                self.pauses = Some(within(bound, "pauses could not be read", store.pauses()).await?);
+            }
             let acquired = store.acquire(self.owner, self.ttl, wanted);
             match within(bound, "leases could not be acquired", acquired).await {
                 Ok(taken) => self.taken = taken,
@@ -326,16 +337,12 @@ impl Upkeep {
         }
         if self.pauses.iter().flatten().any(|pause| !pause.stands()) {
             let finishing = store.finish_pauses();
-            let finished = within(
+            self.finished = within(
                 bound.min(FINISHING_MAX),
                 "a pause could not be finished",
                 finishing,
             )
             .await;
-            // It holds up what was paused, and nothing else: the leases and everything that is not paused go on.
-            if let Err(error) = finished {
-                tracing::warn!(error = %describe(&error), "a pause has ended, and what it held could not be released; it is tried again with the next renewal");
-            }
         }
         Ok(self)
     }
@@ -359,123 +366,4 @@ impl Upkeep {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicI64, Ordering};
-
-    use super::*;
-
-    fn lease(partition: u16) -> Lease {
-        Lease { partition, epoch: 1 }
-    }
-
-    fn apply(ownership: &mut Ownership, alive: u32, taken: impl IntoIterator<Item = u16>) -> Change {
-        let mut upkeep = ownership.plan(Fitness::Fit);
-        upkeep.renew = Some(ownership.leases.clone());
-        upkeep.relays = Relays {
-            fit: alive,
-            ..Relays::default()
-        };
-        upkeep.taken = taken.into_iter().map(lease).collect();
-        ownership.apply(upkeep)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_relay_gives_back_what_exceeds_its_share() {
-        let mut ownership = Ownership::new(
-            OwnerId::fresh(),
-            Duration::from_secs(15),
-            Duration::from_secs(10),
-            true,
-            Clocks::default(),
-        );
-        assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
-        let change = apply(&mut ownership, 3, []);
-        assert_eq!(change.leaving.len(), 64 - 22);
-        assert_eq!(ownership.fetchable().len(), 22);
-        assert_eq!(apply(&mut ownership, 3, []), Change::default(), "only once");
-        let given = ownership.give_back(&change.leaving);
-        assert_eq!((given.len(), ownership.leases().len()), (42, 22));
-        assert_eq!(ownership.wanted(), 0);
-    }
-
-    /// A lease is doubted while a renewal is under way, whose answer may have been given before.
-    #[tokio::test(start_paused = true)]
-    async fn a_doubt_during_a_renewal_is_not_forgotten() {
-        let ttl = Duration::from_secs(15);
-        let bound = Duration::from_secs(10);
-        let mut ownership = Ownership::new(OwnerId::fresh(), ttl, bound, true, Clocks::default());
-        apply(&mut ownership, 1, 0..64);
-        assert!(!ownership.is_due());
-        ownership.doubt();
-        let upkeep = ownership.plan(Fitness::Fit);
-        assert!(upkeep.renews());
-        ownership.doubt();
-        ownership.apply(upkeep);
-        assert!(ownership.is_due(), "nobody has looked since the second doubt");
-        let upkeep = ownership.plan(Fitness::Fit);
-        assert!(upkeep.renews());
-        ownership.apply(upkeep);
-        assert!(!ownership.is_due());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn deadlines_count_from_before_the_request() {
-        let mut ownership = Ownership::new(
-            OwnerId::fresh(),
-            Duration::from_secs(12),
-            Duration::from_secs(10),
-            true,
-            Clocks::default(),
-        );
-        let mut upkeep = ownership.plan(Fitness::Fit);
-        let asked_at = Instant::now();
-        tokio::time::advance(Duration::from_secs(5)).await;
-        upkeep.taken = vec![lease(7)];
-        ownership.apply(upkeep);
-        let deadlines = ownership.deadlines().unwrap();
-        assert_eq!(deadlines.start, asked_at + Duration::from_secs(6));
-        assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
-    }
-
-    /// The machine sleeps, and its monotonic clock with it. A wall clock that is set back, or ticks a little faster, changes nothing.
-    #[tokio::test(start_paused = true)]
-    async fn a_suspension_ends_the_belief_in_leases() {
-        let (lead, ttl) = (Arc::new(AtomicI64::new(0)), Duration::from_secs(12));
-        let read = lead.clone();
-        let clocks = Clocks::new(move || time::Duration::seconds(read.load(Ordering::Relaxed)));
-        let mut ownership = Ownership::new(OwnerId::fresh(), ttl, ttl, true, clocks);
-        apply(&mut ownership, 1, 0..64);
-        let granted_at = Instant::now();
-        for set_back in [0, -3600] {
-            lead.store(set_back, Ordering::Relaxed);
-            assert_eq!(ownership.notice_suspension(), None);
-            assert!(!ownership.is_due());
-        }
-        lead.store(5, Ordering::Relaxed);
-        assert_eq!(ownership.notice_suspension(), Some(Duration::from_secs(5)));
-        assert_eq!(ownership.notice_suspension(), None, "it is known");
-        assert!(
-            ownership.is_due(),
-            "it looks at once whether the leases have lasted"
-        );
-        assert_eq!(
-            ownership.deadlines().unwrap().start,
-            granted_at + Duration::from_secs(1)
-        );
-        let upkeep = ownership.plan(Fitness::Fit);
-        lead.store(3600, Ordering::Relaxed);
-        assert!(ownership.notice_suspension().is_some());
-        assert!(ownership.deadlines().unwrap().confirm <= Instant::now());
-        ownership.apply(upkeep);
-        assert!(
-            ownership.notice_suspension().is_some(),
-            "the machine was suspended while the answer was on its way"
-        );
-        assert!(ownership.deadlines().unwrap().confirm <= Instant::now());
-        let upkeep = ownership.plan(Fitness::Fit);
-        ownership.apply(upkeep);
-        assert_eq!(ownership.notice_suspension(), None);
-        assert_eq!(ownership.deadlines().unwrap().start, granted_at + ttl / 2);
-    }
-}
+mod tests;

@@ -5,9 +5,9 @@
 //!
 //! # What a pause means
 //!
-//! * **Effective within a lease.** A relay reads the pauses before it takes its first partition, and before each renewal of its leases. So a pause is known
+//! * **Effective within a lease.** A relay reads the pauses before it takes a partition while it owns none, and before each renewal of its leases. So a pause is known
 //!   to a relay after a third of `RelayConfig::lease_ttl` (default 5 s), while the store answers at once. A relay that cannot read the pauses renews nothing,
-//!   and sends nothing once half of `lease_ttl` is over; one that has just taken its first partitions, five sixths.
+//!   and sends nothing once half of `lease_ttl` is over.
 //! * **What is on its way is finished.** A message that was sent before is confirmed and settled as always. Nothing else of the pause's scope is sent.
 //! * **Nothing is lost.** No message becomes a dead letter by a pause, no attempt and no failure is counted, and order is kept.
 //! * **It holds for all relays**, those that start later included, until it is ended by an operator, or by its own end on the store's clock.

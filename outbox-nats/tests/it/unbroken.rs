@@ -14,6 +14,7 @@ on_both_servers! {
     a_subscription_alone_has_missed_nothing_that_was_there,
     what_was_published_in_another_mode_is_not_overlooked,
     what_was_published_on_a_fixed_subject_is_not_overlooked,
+    the_first_of_what_is_not_asked_for_counts,
     a_new_connection_ends_what_is_known,
     a_filter_that_was_narrowed_ends_what_is_known,
     nothing_is_known_of_parts_of_aggregates,
@@ -121,6 +122,23 @@ async fn what_was_published_on_a_fixed_subject_is_not_overlooked(nats: &Nats) {
     nats.publisher().publish(&message(fixed, "1", 1)).await.unwrap();
     publish(nats, &stream, &[2]).await;
     nats.publisher().publish(&message(fixed, "1", 3)).await.unwrap();
+    let spec = ConsumerSpec {
+        events: vec![fixed],
+        ..whole()
+    };
+    let mut subscription = nats.subscribe(&spec).await;
+    assert_eq!(known(&mut subscription, 2).await, [tells(nats), false]);
+}
+
+/// In both modes there are messages that the consumer does not ask for. The later one is found last.
+async fn the_first_of_what_is_not_asked_for_counts(nats: &Nats) {
+    let fixed = event_on("refunded", format!("{}-refunds", nats.prefix));
+    let (plain, strong) = (nats.stream_in_mode(false), nats.stream_in_mode(true));
+    plain.provision_for(&nats.client, [&PLACED, fixed]).await.unwrap();
+    nats.publisher().publish(&message(fixed, "1", 1)).await.unwrap();
+    publish(nats, &strong, &[2]).await;
+    nats.publisher().publish(&message(fixed, "1", 3)).await.unwrap();
+    publish(nats, &plain, &[4]).await;
     let spec = ConsumerSpec {
         events: vec![fixed],
         ..whole()

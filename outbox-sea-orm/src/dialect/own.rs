@@ -75,9 +75,7 @@ impl Dialect {
             match self.backend {
                 DbBackend::MySql => {
                     self.push_index(sql, &self.waiting);
-                    // As the column is generated: one byte that is not zero, which differs from every aggregate's key.
-                    let own = Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]));
-                    sql.push(" WHERE m.waiting_key = ").bind(own);
+                    sql.push(" WHERE m.waiting_key = ").bind(own_key(partition));
                 }
                 _ => {
                     self.push_index(sql, &format!("{}_until", self.waiting));
@@ -160,13 +158,18 @@ impl Dialect {
     }
 
     /// Names the index, on databases where a query can.
-    fn push_index(&self, sql: &mut Sql, index: &str) {
+    pub(super) fn push_index(&self, sql: &mut Sql, index: &str) {
         sql.push(&match self.backend {
             DbBackend::MySql => format!(" FORCE INDEX ({index})"),
             DbBackend::Sqlite => format!(" INDEXED BY {index}"),
             _ => String::new(),
         });
     }
+}
+
+/// The key of unsequenced waiting rows of a partition on MySQL, as the column is generated: one byte that is not zero, which differs from every aggregate's key.
+pub(super) fn own_key(partition: i64) -> Value {
+    Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]))
 }
 
 /// Groups aggregates by partition, so that each look-up names only its own: the databases limit the number of values in a statement.

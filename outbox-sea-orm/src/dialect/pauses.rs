@@ -1,15 +1,34 @@
 //! SQL of pauses. The table has a few rows. A pause of all messages has the empty aggregate type.
 
 use outbox_core::PauseRequest;
+use outbox_core::message::PARTITIONS;
 use outbox_core::store::storable_error;
 use sea_orm::{DbBackend, Statement, Value};
 
 use super::key::Key;
+use super::own::own_key;
 use super::{Dialect, micros};
+use crate::sql::Sql;
 
-/// The end of a block, or the time of an unsequenced message, that lasts until a pause is finished: 9000-01-01 00:00:00 UTC in microseconds since 1970. It
-/// tells them from other blocks and times.
-pub(crate) const HELD_UNTIL: i64 = 221_845_392_000_000_000;
+/// Where the times begin that stand for pauses: 9000-01-01 00:00:00 UTC in microseconds since 1970.
+const HELD_FROM: i64 = 221_845_392_000_000_000;
+
+/// The number of such times, a second apart: PostgreSQL computes with fractions, which are exact to 32 microseconds there.
+const HELD_TIMES: i64 = 1 << 24;
+
+/// All times that stand for pauses lie between these two, in microseconds since 1970.
+pub(crate) const HELD_BETWEEN: (i64, i64) = (HELD_FROM - 1_000_000, HELD_FROM + HELD_TIMES * 1_000_000);
+
+/// The end of a block, or the time of an unsequenced message, that lasts until the pause of a type is finished, in microseconds since 1970. It tells them
+/// from other blocks and times. Each type has its own, so that the indexes by time find what one pause holds beside what others hold. It must stay as it is: a
+/// type in different versions of this library has the same. Two types may share a time, so the type is compared as well.
+pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
+    // FNV-1a.
+    let hash = aggregate_type.iter().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    });
+    HELD_FROM + i64::from(hash) % HELD_TIMES * 1_000_000
+}
 
 impl Dialect {
     /// All pauses, that of all messages first (primary key). Locks nothing.
@@ -109,7 +128,7 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Aggregates of a type that a pause holds, at most `limit` (index `outbox_blocks_due`: the blocks of one time). Locks nothing.
+    /// Aggregates of a type that a pause holds, at most `limit` (index `outbox_blocks_due`: the blocks of the time of that pause). Locks nothing.
     pub(crate) fn held_blocks(&self, aggregate_type: &[u8], limit: i64) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {} AS aggregate_type, {} AS aggregate_id FROM {} h WHERE h.blocked_until = ",
@@ -117,48 +136,120 @@ impl Dialect {
             self.bytes("h.aggregate_id"),
             self.blocks,
         ));
-        let held = sql.placeholder(HELD_UNTIL);
+        let held = sql.placeholder(held_until(aggregate_type));
         sql.push(&self.time(&held)).push(" AND h.aggregate_type = ");
         sql.bind(self.type_of(aggregate_type)).push(" LIMIT ").bind(limit);
         sql.statement()
     }
 
-    /// Ends the blocks of these aggregates now, if a pause made them. The blocks must be locked.
-    pub(crate) fn release_blocks(&self, keys: &[Key]) -> Statement {
+    /// Ends the blocks of these aggregates of a type now, if a pause made them (primary key). The blocks must be locked.
+    pub(crate) fn release_blocks(&self, aggregate_type: &[u8], keys: &[Key]) -> Statement {
         let table = &self.blocks;
         let mut sql = self.sql(format!(
             "UPDATE {table} SET blocked_until = {} WHERE halted_by IS NULL AND blocked_until = ",
             self.now()
         ));
-        let held = sql.placeholder(HELD_UNTIL);
+        let held = sql.placeholder(held_until(aggregate_type));
         sql.push(&self.time(&held)).push(" AND ");
         self.push_keys(&mut sql, table, keys);
         sql.statement()
     }
 
-    /// Row ids of unsequenced messages of a type that a pause holds, at most `limit`. Reads the index of the waiting rows by partition and time, of one time,
-    /// through all partitions (MySQL: the index of waiting rows).
+    /// Row ids of unsequenced messages of a type that a pause holds, at most `limit`: one look-up for each partition, of the time of that pause (index of
+    /// unsequenced waiting rows by partition and time). Locks nothing.
     pub(crate) fn held_alone(&self, aggregate_type: &[u8], limit: i64) -> Statement {
         let mut sql = self.sql(format!("SELECT m.row_id FROM {} m", self.messages));
+        self.push_unsequenced_waiting(&mut sql);
         sql.push(match self.backend {
-            DbBackend::MySql => " WHERE m.status = 3 AND m.waiting_until = ",
-            DbBackend::Postgres => " WHERE m.status::int4 = 3 AND m.sequence IS NULL AND m.partition_no BETWEEN 0 AND 63 AND m.available_at = ",
-            _ => " WHERE m.status = 3 AND m.sequence IS NULL AND m.partition_no BETWEEN 0 AND 63 AND m.available_at = ",
+            DbBackend::MySql => " AND m.waiting_until = ",
+            _ => " AND m.available_at = ",
         });
-        let held = sql.placeholder(HELD_UNTIL);
+        let held = sql.placeholder(held_until(aggregate_type));
         sql.push(&self.time(&held)).push(" AND m.aggregate_type = ");
         sql.bind(self.type_of(aggregate_type)).push(" LIMIT ").bind(limit);
         sql.statement()
     }
 
-    /// Makes unsequenced messages due that a pause held (primary key, or the index of waiting rows by row id).
-    pub(crate) fn release_alone(&self, row_ids: &[i64]) -> Statement {
+    /// Appends the conditions of unsequenced waiting rows, by partition. A condition on their time follows, so that the index is searched for it.
+    fn push_unsequenced_waiting(&self, sql: &mut Sql) {
+        let partitions = 0..i64::from(PARTITIONS);
+        if self.backend == DbBackend::MySql {
+            self.push_index(sql, &self.waiting);
+            sql.push(" WHERE m.waiting_key IN ");
+            sql.bind_rows([partitions.map(own_key)]);
+            return;
+        }
+        self.push_index(sql, &format!("{}_until", self.waiting));
+        sql.push(match self.backend {
+            DbBackend::Postgres => " WHERE m.status::int4 = 3",
+            _ => " WHERE m.status = 3",
+        });
+        sql.push(" AND m.sequence IS NULL AND m.partition_no")
+            .any(&partitions.collect::<Vec<_>>());
+    }
+
+    /// The first block whose end stands for a pause and lies between two times, as (`aggregate_type`, `held_micros`) (index `outbox_blocks_due`). Locks nothing.
+    pub(crate) fn first_held_block(&self, between: (i64, i64)) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT {} AS aggregate_type, {} AS held_micros FROM {} h WHERE ",
+            self.bytes("h.aggregate_type"),
+            self.micros_of_any("h.blocked_until"),
+            self.blocks,
+        ));
+        self.push_between(&mut sql, "h.blocked_until", between);
+        sql.push(" ORDER BY h.blocked_until LIMIT 1").statement()
+    }
+
+    /// As [`Self::first_held_block`], for unsequenced messages (index as in [`Self::held_alone`]).
+    pub(crate) fn first_held_alone(&self, between: (i64, i64)) -> Statement {
+        let held = match self.backend {
+            DbBackend::MySql => "m.waiting_until",
+            _ => "m.available_at",
+        };
+        let mut sql = self.sql(format!(
+            "SELECT {} AS aggregate_type, {} AS held_micros FROM {} m",
+            self.bytes("m.aggregate_type"),
+            self.micros_of_any(held),
+            self.messages,
+        ));
+        self.push_unsequenced_waiting(&mut sql);
+        sql.push(" AND ");
+        self.push_between(&mut sql, held, between);
+        sql.push(&format!(" ORDER BY {held} LIMIT 1")).statement()
+    }
+
+    fn push_between(&self, sql: &mut Sql, column: &str, (after, before): (i64, i64)) {
+        let (after, before) = (sql.placeholder(after), sql.placeholder(before));
+        sql.push(&format!(
+            "{column} > {} AND {column} < {}",
+            self.time(&after),
+            self.time(&before)
+        ));
+    }
+
+    /// Whether there is an aggregate of a type, as a row (primary key), or a message of it among the last `recent` ones (primary key, from its end).
+    pub(crate) fn knows_type(&self, aggregate_type: &str, recent: i64) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM {} a WHERE a.aggregate_type = ",
+            self.aggregates
+        ));
+        sql.bind(self.key(aggregate_type)).push(&format!(
+            ") OR EXISTS (SELECT 1 FROM (SELECT m.aggregate_type FROM {} m ORDER BY m.row_id DESC LIMIT ",
+            self.messages
+        ));
+        sql.bind(recent).push(") r WHERE r.aggregate_type = ");
+        sql.bind(self.key(aggregate_type)).push(")");
+        sql.statement()
+    }
+
+    /// Makes unsequenced messages of a type due that a pause held (primary key, or the index of waiting rows by row id).
+    pub(crate) fn release_alone(&self, aggregate_type: &[u8], row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
             "UPDATE {} SET available_at = {} WHERE status = 3 AND available_at = ",
             self.messages,
             self.now()
         ));
-        let held = sql.placeholder(HELD_UNTIL);
+        let held = sql.placeholder(held_until(aggregate_type));
         sql.push(&self.time(&held)).push(" AND row_id").any(row_ids);
         sql.statement()
     }
@@ -175,6 +266,32 @@ impl Dialect {
         match self.backend {
             DbBackend::MySql => Value::Bytes(Some(aggregate_type.to_vec())),
             _ => Value::String(Some(String::from_utf8_lossy(aggregate_type).into_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of earlier versions would stay held otherwise.
+    #[test]
+    fn the_times_of_pauses_stay() {
+        let of = |name: &str| (held_until(name.as_bytes()) - HELD_FROM) / 1_000_000;
+        assert_eq!(
+            [of("order"), of("account"), of("")],
+            [2_887_831, 5_228_380, 1_875_397]
+        );
+    }
+
+    #[test]
+    fn each_time_of_a_pause_is_exact_as_a_fraction_and_in_the_year_9000() {
+        for name in ["order", "account", "Order", "a", "b"] {
+            let time = held_until(name.as_bytes());
+            // A fraction has 53 bits, and these times have 58.
+            assert_eq!(time % 32, 0);
+            let days = (time - HELD_FROM) / 86_400_000_000;
+            assert!((0..365).contains(&days), "{days}");
         }
     }
 }

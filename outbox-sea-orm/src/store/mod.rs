@@ -12,6 +12,7 @@ mod days;
 mod fetch;
 mod fitting;
 mod forget;
+mod held;
 mod leases;
 mod note;
 mod own;
@@ -46,6 +47,8 @@ use sea_orm::{DatabaseConnection, DbBackend, DbErr};
 use time::OffsetDateTime;
 #[cfg(feature = "postgres")]
 use tokio::sync::OnceCell;
+
+pub use self::held::Held;
 
 use self::admin::Decision;
 use self::fitting::{Bounds, Fitting};

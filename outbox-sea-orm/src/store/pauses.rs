@@ -5,6 +5,7 @@
 //! has ended and still has its row: the next relay that renews its leases goes on.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use outbox_core::{Pause, PauseRequest};
 use sea_orm::{DbErr, QueryResult};
@@ -17,8 +18,9 @@ use crate::dialect::key::Key;
 
 /// Aggregates, and unsequenced messages, per transaction. A power of two below 1,000: see [`Sql::any`](crate::sql::Sql::any).
 const RELEASED_MAX: usize = 512;
-/// Transactions per call.
+/// Transactions per call, and the time after which a call begins no other. Relays wait for 2 s.
 const ROUNDS: usize = 20;
+const BEGINS_WITHIN: Duration = Duration::from_secs(1);
 
 pub(super) async fn read(db: &Session, dialect: &Dialect) -> Result<Vec<Pause>, DbErr> {
     let rows = db.query_all_raw(dialect.pauses()).await?;
@@ -68,8 +70,12 @@ pub(super) async fn standing(
 
 /// Releases what ended pauses held. Returns whether more is left.
 pub(super) async fn finish(db: &Session, dialect: &Dialect) -> Result<bool, DbErr> {
+    let began = Instant::now();
     for _ in 0..ROUNDS {
-        // Relays ask for this at most once per renewal, and only while there is a pause that has ended.
+        if began.elapsed() > BEGINS_WITHIN {
+            return Ok(true);
+        }
+        // Relays ask for this only while there is a pause that has ended.
         if !repeat_deadlocks!(release(db, dialect))? {
             return Ok(false);
         }
@@ -95,10 +101,11 @@ async fn release(db: &Session, dialect: &Dialect) -> Result<bool, DbErr> {
         // In the order in which settlements lock them.
         blocks::lock(&tx, dialect, &keys).await?;
         for keys in keys.chunks(RELEASED_MAX / 2) {
-            tx.execute_raw(dialect.release_blocks(keys)).await?;
+            tx.execute_raw(dialect.release_blocks(&aggregate_type, keys))
+                .await?;
         }
     }
-    // The rest last and in a transaction of its own: on MySQL it reads all that waits, and a time-out there must not undo what was released here.
+    // The rest last and in a transaction of its own, so that each locks little and for a short time.
     if !keys.is_empty() {
         tx.commit().await?;
         return Ok(true);
@@ -111,7 +118,8 @@ async fn release(db: &Session, dialect: &Dialect) -> Result<bool, DbErr> {
         .map(|row| row.try_get::<i64>("", "row_id"))
         .collect::<Result<Vec<i64>, _>>()?;
     if !alone.is_empty() {
-        tx.execute_raw(dialect.release_alone(&alone)).await?;
+        tx.execute_raw(dialect.release_alone(&aggregate_type, &alone))
+            .await?;
     }
     if alone.len() < RELEASED_MAX {
         tx.execute_raw(dialect.remove_pause(&aggregate_type)).await?;

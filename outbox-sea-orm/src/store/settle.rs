@@ -18,7 +18,7 @@ use super::session::Session;
 use super::waiting::read_key;
 use super::{leases, pauses, repeat_deadlocks};
 use crate::dialect::key::Key;
-use crate::dialect::pauses::HELD_UNTIL;
+use crate::dialect::pauses::held_until;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
 use crate::dialect::settle::{Failure, Rows};
@@ -293,7 +293,7 @@ impl Changes {
                 }
                 Verdict::Paused => {
                     let until = match paused.contains(&row.key.aggregate_type) {
-                        true => HELD_UNTIL,
+                        true => held_until(&row.key.aggregate_type),
                         false => later(row.now, UNPAUSED_WAIT),
                     };
                     changes.blocks((settlement, row), until, (false, None), blocks);

@@ -23,6 +23,7 @@ mod many;
 mod many_checks;
 mod migration;
 mod operators;
+mod pauses;
 mod refused;
 mod relays;
 mod repeat;

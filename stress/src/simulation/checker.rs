@@ -8,6 +8,7 @@ mod accounts;
 mod leases;
 mod logged;
 mod maintenance;
+mod paused;
 mod stream;
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,7 +23,9 @@ use tokio::time::Instant;
 use self::accounts::{Account, LifeAccount};
 pub(super) use self::accounts::{Draft, Poison};
 use self::leases::Granted;
+use self::paused::Paused;
 use super::history::{Event, History, Life, MessageNo};
+use super::plan::Plan;
 use super::{Invariant, Wrong};
 
 #[derive(Debug)]
@@ -51,16 +54,17 @@ pub(super) struct Checker {
     /// What writers mean to record, and whether it is.
     meant: BTreeMap<u32, bool>,
     has_log: bool,
+    paused: Paused,
     /// Commits that the stored position of the log has not passed, each with its end.
     unpassed: Vec<(Position, Vec<MessageNo>)>,
 }
 
 impl Checker {
-    pub(super) fn new(wrong: Wrong, attempts_max: u32, on_poison: PoisonPolicy) -> Self {
+    pub(super) fn new(wrong: Wrong, plan: &Plan) -> Self {
         Self {
             wrong,
-            attempts_max,
-            on_poison,
+            attempts_max: plan.policy.attempts_max,
+            on_poison: plan.policy.on_poison,
             history: History::new(),
             violation: None,
             messages: Vec::new(),
@@ -76,6 +80,7 @@ impl Checker {
             has_lost: false,
             meant: BTreeMap::new(),
             has_log: false,
+            paused: Paused::new(plan.lease_ttl),
             unpassed: Vec::new(),
         }
     }
@@ -251,6 +256,7 @@ impl Checker {
             self.sent_again(life, no);
             return Some(no);
         }
+        self.check_paused(life, no, &message.aggregate.aggregate_type);
         let account = self.account_mut(no);
         account.sends += 1;
         let (partition, aggregate, sequenced) = (

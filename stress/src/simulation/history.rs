@@ -119,6 +119,14 @@ pub(super) enum Event {
     CutOff {
         relay: u32,
     },
+    /// Publishing of everything, or of an aggregate type, is paused.
+    Pausing {
+        what: &'static str,
+        lasts_ms: Option<u64>,
+    },
+    Unpausing {
+        what: &'static str,
+    },
     /// The stream no longer holds the message.
     Lost {
         no: MessageNo,

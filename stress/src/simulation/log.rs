@@ -10,7 +10,7 @@ use std::time::Duration;
 use outbox_core::log::{LogEvent, LogReader, Logged, Look, LookRequest, MessageLog, Position, Retained};
 use outbox_core::message::MessageId;
 use outbox_core::relay::Retention;
-use outbox_core::store::{MessageStatus, Pause, PurgeRequest, Purged, StoreError};
+use outbox_core::store::{MessageStatus, OutboxStore as _, Pause, PurgeRequest, Purged, StoreError};
 use outbox_core::testing::wrong::{WrongLog, WrongLogReader};
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
@@ -134,7 +134,8 @@ impl MessageLog for SimLog {
     }
 
     async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        wrong::now(self.log.pauses())
+        // Of the same database.
+        self.store.pauses().await
     }
 
     /// As of the simulated store: after the plan's shorter retention.

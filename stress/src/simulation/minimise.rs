@@ -22,6 +22,7 @@ const KINDS: &[Kind] = &[
     ("clocks", |plan| plan.clocks_every = None),
     ("operators", |plan| plan.operator_every = None),
     ("reconciling", |plan| plan.reconcile_every = None),
+    ("publishing-pauses", |plan| plan.pauses = None),
     ("drains", |plan| plan.drains = 0.0),
     ("forgotten-ids", |plan| plan.forgets = false),
     ("lost-messages", |plan| plan.loses = false),

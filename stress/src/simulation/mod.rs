@@ -11,6 +11,7 @@
 //! * the clocks that jump,
 //! * in one world of four the log that the relays read: its readings that break, its loss, and its commits that cannot
 //!   be seen in the table yet,
+//! * in one world of three the pauses of publishing, of everything and of one of two aggregate types,
 //! * the acts of operators, and the times of drains, purges and reconciling.
 //!
 //! When the faults end, every committed message must come out. [`Invariant`] lists the properties that must have held
@@ -26,6 +27,7 @@ mod history;
 mod log;
 mod maintenance;
 mod minimise;
+mod pauses;
 mod plan;
 mod relays;
 mod store;
@@ -60,6 +62,9 @@ pub enum Invariant {
     /// A message is sent again only for a reason, once for each reason, and is stored again only if the broker has
     /// forgotten its id. Reconciling sends no message that is on the stream.
     Duplicates,
+    /// Nothing is sent that is paused, from half of `lease_ttl` after the beginning of the pause on. Reconciling is not
+    /// paused. When the pauses have ended, none is left in the store.
+    Paused,
     /// When the faults end, every message comes out in bounded time, even if one relay of several stays cut off from
     /// broker or store: first the messages of aggregates without poison, then the rest. A drain leaves no due message
     /// and none in flight. A shutdown ends in time.
@@ -81,6 +86,7 @@ impl fmt::Display for Invariant {
             Self::Fence => "F fence",
             Self::Exclusive => "X exclusive",
             Self::Duplicates => "D bounded duplicates",
+            Self::Paused => "S paused",
             Self::Progress => "T progress",
             Self::Attempts => "A attempts",
             Self::Hygiene => "H hygiene",

@@ -13,6 +13,7 @@ use outbox_core::relay::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 use outbox_core::retry::Backoff;
 
 use super::broker::refusal;
+use super::pauses::PausePlan;
 
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
@@ -56,6 +57,8 @@ pub(super) struct Plan {
     pub(super) clocks_every: Option<Duration>,
     /// The log of a world whose relays are log relays.
     pub(super) log: Option<LogPlan>,
+    /// The pauses of publishing, of a world that has some.
+    pub(super) pauses: Option<PausePlan>,
 }
 
 /// How the log is read, and its faults.
@@ -319,6 +322,7 @@ impl Plan {
             skips_in_the_end: rng.bool(),
             clocks_every: None,
             log: None,
+            pauses: None,
         };
         plan.draw_more(rng, is_fair);
         plan
@@ -345,6 +349,11 @@ impl Plan {
     /// Gives some worlds a log.
     pub(super) fn draw_log(&mut self, seed: u64) {
         self.log = LogPlan::draw(seed);
+    }
+
+    /// Gives some worlds pauses.
+    pub(super) fn draw_pauses(&mut self, seed: u64) {
+        self.pauses = PausePlan::draw(seed);
     }
 
     /// The settings of one run of a relay.

@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use super::history::{Event, Life};
 use super::plan::{self, Cut};
 use super::world::{Shared, World, spawn_unless_dropped};
-use super::{maintenance, wrong};
+use super::{Wrong, maintenance, wrong};
 
 #[derive(Debug, Clone)]
 pub(super) struct SimStore {
@@ -328,11 +328,22 @@ impl OutboxStore for SimStore {
     }
 
     async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        wrong::now(self.world.store.pauses())
+        if self.world.plan.pauses.is_none() {
+            return wrong::now(self.world.store.pauses());
+        }
+        let read = self.call("pauses", |world, _, _| wrong::now(world.store.pauses()));
+        match (read.await, self.world.wrong) {
+            (Err(_), Wrong::GoesOnUnheard) => Ok(Vec::new()),
+            (read, _) => read,
+        }
     }
 
     async fn finish_pauses(&self) -> Result<bool, StoreError> {
-        wrong::now(self.world.store.finish_pauses())
+        if self.world.plan.pauses.is_none() {
+            return wrong::now(self.world.store.finish_pauses());
+        }
+        self.call("finish pauses", |_, shared, _| shared.backend.finish_pauses())
+            .await
     }
 
     /// Compiled features decide whether this is called, so it draws no random number and leaves no history.

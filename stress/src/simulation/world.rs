@@ -23,7 +23,7 @@ use super::checker::{Checker, Poison};
 use super::history::{Event, Life};
 use super::plan::{Cut, Plan};
 use super::wrong::Backend;
-use super::{Invariant, Outcome, Without, Wrong, faults, maintenance, relays, writers, wrong};
+use super::{Invariant, Outcome, Without, Wrong, faults, maintenance, pauses, relays, writers, wrong};
 
 /// Time within which every message must come out once the faults are over, if they are few. Leases, pauses, back-offs
 /// and delays of a plan add up to less than half of it.
@@ -125,13 +125,14 @@ impl World {
         let mut rng = Rng::with_seed(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut plan = Plan::draw(&mut rng);
         plan.draw_log(seed);
+        plan.draw_pauses(seed);
         without.apply(&mut plan);
         let store = MemoryStore::new();
         let log = plan.log.is_some().then(|| WorldLog {
             read: WrongLog::new(store.clone(), wrong.of_log()),
             memory: store.log(),
         });
-        let mut checker = Checker::new(wrong, plan.policy.attempts_max, plan.policy.on_poison);
+        let mut checker = Checker::new(wrong, &plan);
         if log.is_some() {
             checker.has_log();
         }
@@ -252,6 +253,11 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
         plan.reconcile_every
             .map(|every| tokio::spawn(maintenance::reconcile_every(world.clone(), every))),
     );
+    others.extend(
+        plan.pauses
+            .clone()
+            .map(|pauses| tokio::spawn(pauses::operate(world.clone(), pauses))),
+    );
     sleep_until(world.calm_at).await;
     world.shared().is_calm = true;
     world.note_phase("the faults are over");
@@ -320,7 +326,11 @@ fn clean_is_out(world: &World) -> bool {
 
 fn all_is_out(world: &World) -> bool {
     let backlog = wrong::now(world.store.backlog()).unwrap_or_default();
-    backlog.pending == 0 && backlog.halted_aggregates == 0 && world.shared().checker.has_passed_all()
+    let pauses = wrong::now(world.store.pauses()).unwrap_or_default();
+    backlog.pending == 0
+        && backlog.halted_aggregates == 0
+        && pauses.is_empty()
+        && world.shared().checker.has_passed_all()
 }
 
 /// Checks the properties that must hold at rest.

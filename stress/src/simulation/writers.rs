@@ -9,7 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use outbox_core::event::{AggregateId, DomainEvent, EventDescriptor};
 use outbox_core::log::MessageLog as _;
-use outbox_core::message::{Aggregate, NewMessage};
+use outbox_core::message::NewMessage;
 use outbox_core::relay::Retention;
 use outbox_core::store::{OutboxAdmin as _, Selection, StoredMessage};
 use outbox_core::testing::MemoryTransaction;
@@ -17,8 +17,9 @@ use tokio::time::sleep;
 
 use super::checker::{Draft, Poison};
 use super::history::{Event, MessageNo};
+use super::pauses::{TYPES, name};
 use super::world::{Shared, World};
-use super::{maintenance, plan, wrong};
+use super::{maintenance, pauses, plan, wrong};
 
 /// The event of the simulation. Written without the derive, so that it stays out of the catalogue of the tested
 /// program.
@@ -26,6 +27,8 @@ use super::{maintenance, plan, wrong};
 struct Noted {
     #[serde(skip)]
     aggregate: u32,
+    #[serde(skip)]
+    aggregate_type: usize,
     #[serde(skip)]
     sequenced: bool,
     /// Tells the payloads apart.
@@ -35,10 +38,10 @@ struct Noted {
     meant: Option<u32>,
 }
 
-const fn descriptor(name: &'static str, sequenced: bool) -> EventDescriptor {
+const fn descriptor(aggregate_type: usize, sequenced: bool) -> EventDescriptor {
     EventDescriptor {
-        aggregate: "sim",
-        name,
+        aggregate: TYPES[aggregate_type],
+        name: if sequenced { "noted" } else { "sampled" },
         version: 1,
         subject: None,
         sequenced,
@@ -49,11 +52,15 @@ const fn descriptor(name: &'static str, sequenced: bool) -> EventDescriptor {
 }
 
 impl DomainEvent for Noted {
-    const DESCRIPTORS: &'static [EventDescriptor] =
-        &[descriptor("noted", true), descriptor("sampled", false)];
+    const DESCRIPTORS: &'static [EventDescriptor] = &[
+        descriptor(0, true),
+        descriptor(0, false),
+        descriptor(1, true),
+        descriptor(1, false),
+    ];
 
     fn descriptor(&self) -> &'static EventDescriptor {
-        &Self::DESCRIPTORS[usize::from(!self.sequenced)]
+        &Self::DESCRIPTORS[2 * self.aggregate_type + usize::from(!self.sequenced)]
     }
 
     fn aggregate_id(&self) -> AggregateId {
@@ -226,8 +233,10 @@ fn draw_event(world: &World, has_key: bool) -> Noted {
     shared.meant += u32::from(has_key);
     let rng = &mut shared.rng;
     let plan = &world.plan.writer;
+    let aggregate = rng.u32(0..world.plan.aggregates);
     Noted {
-        aggregate: rng.u32(0..world.plan.aggregates),
+        aggregate,
+        aggregate_type: pauses::type_of(world, aggregate),
         sequenced: !plan::chance(rng, plan.unsequenced),
         nonce: rng.u32(..),
         filler: if rng.u8(..) < 40 {
@@ -298,17 +307,13 @@ pub(super) async fn operate(world: Arc<World>, every: Duration) {
             }
             2 => {
                 let aggregate = shared.rng.u32(0..world.plan.aggregates);
-                let _was_blocked = wrong::now(world.store.resume(&name(aggregate)));
+                let _was_blocked = wrong::now(world.store.resume(&name(&world, aggregate)));
             }
             3 if shared.rng.bool() => replay(&world, &mut shared),
             4 => maintenance::purge(&world, &mut shared),
             _ => {}
         }
     }
-}
-
-fn name(aggregate: u32) -> Aggregate {
-    Aggregate::new("sim", aggregate.to_string())
 }
 
 fn list(world: &World, selection: &Selection) -> Vec<StoredMessage> {
@@ -347,7 +352,7 @@ fn replay(world: &World, shared: &mut Shared) {
     } = shared.checker.account(original).draft;
     let first = copy_of.unwrap_or(original);
     if wrong::now(world.store.replay(&Selection::id(id))).is_ok_and(|copies| copies == 1) {
-        let stored = list(world, &Selection::all().aggregate(&name(aggregate)));
+        let stored = list(world, &Selection::all().aggregate(&name(world, aggregate)));
         let copy = stored
             .iter()
             .rev()

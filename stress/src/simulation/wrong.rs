@@ -16,7 +16,7 @@ use outbox_core::store::{
     Settlement, StoreError, Verdict, WaitingRequest,
 };
 use outbox_core::testing::MemoryStore;
-use outbox_core::testing::wrong::LogMistake;
+use outbox_core::testing::wrong::{LogMistake, StoreMistake, WrongStore};
 use tokio::time::Instant;
 
 use super::history::Life;
@@ -64,11 +64,15 @@ pub enum Wrong {
     ForgetsItsPlace,
     /// A relay of the log that cannot publish leaves the log to nobody.
     KeepsTheLog,
+    /// A relay that cannot read the pauses goes on as if there were none.
+    GoesOnUnheard,
+    /// A pause that has ended is removed, and what it held stays held.
+    HoldsForEver,
 }
 
 impl Wrong {
     /// All mistakes.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::SkipLockedRows,
         Self::MarkBeforePublish,
         Self::NoEpochCheck,
@@ -88,6 +92,8 @@ impl Wrong {
         Self::AdoptsInVain,
         Self::ForgetsItsPlace,
         Self::KeepsTheLog,
+        Self::GoesOnUnheard,
+        Self::HoldsForEver,
     ];
 
     /// The mistake's name on the command line.
@@ -114,6 +120,8 @@ impl Wrong {
             Self::AdoptsInVain => "adopts-in-vain",
             Self::ForgetsItsPlace => "forgets-its-place",
             Self::KeepsTheLog => "keeps-the-log",
+            Self::GoesOnUnheard => "goes-on-unheard",
+            Self::HoldsForEver => "holds-for-ever",
         }
     }
 
@@ -353,6 +361,16 @@ impl Backend {
                 fetched.due.extend(overtaking);
             }
             _ => {}
+        }
+    }
+
+    pub(super) fn finish_pauses(&self) -> Result<bool, StoreError> {
+        match self.wrong {
+            Wrong::HoldsForEver => {
+                let wrong = WrongStore::new(self.store.clone(), StoreMistake::HoldsForEver);
+                now(wrong.finish_pauses())
+            }
+            _ => now(self.store.finish_pauses()),
         }
     }
 

@@ -203,3 +203,13 @@ fn a_log_relay_that_forgets_its_place_is_found() {
 fn keeping_a_log_that_one_cannot_publish_is_found() {
     is_found(Wrong::KeepsTheLog, &[Invariant::Progress]);
 }
+
+#[test]
+fn going_on_without_having_read_the_pauses_is_found() {
+    is_found(Wrong::GoesOnUnheard, &[Invariant::Paused]);
+}
+
+#[test]
+fn what_an_ended_pause_does_not_let_go_is_found() {
+    is_found(Wrong::HoldsForEver, &[Invariant::Progress]);
+}

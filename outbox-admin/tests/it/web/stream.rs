@@ -130,7 +130,7 @@ async fn an_examination_is_made_once_however_many_people_ask() {
             "no answer",
             "a server that answers",
             "outbox doctor",
-            "27 checks, 1 finding.",
+            "28 checks, 1 finding.",
         ] {
             assert!(page.contains(expected), "{expected}: {page}");
         }

@@ -12,10 +12,11 @@ use outbox::core::log::LEFT_TO_LOG;
 use outbox::core::{OutboxReader as _, OutboxStore as _, Retention, describe};
 use outbox_admin::State;
 use outbox_admin::doctor::{
-    Check, Diagnosis, Limits, Wanted, database_facts, of_database, of_relays, of_setup,
+    Check, Diagnosis, Limits, PauseFacts, Wanted, database_facts, of_database, of_pauses, of_relays, of_setup,
 };
 use outbox_admin::web::Examination;
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use super::arguments::{PlaceArguments, parse_duration};
 use super::place::Place;
@@ -36,6 +37,9 @@ pub struct DoctorCommand {
     /// The longest time that a transaction may be open.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub transaction: Duration,
+    /// The longest time that publishing may be paused.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
+    pub pause: Duration,
     /// The most bytes that a replication slot may keep.
     #[arg(long, value_name = "BYTES", default_value = "1073741824")]
     pub slot_bytes: u64,
@@ -72,6 +76,7 @@ impl DoctorCommand {
         for place in Place::open_all(&self.place).await? {
             let limits = Limits::default()
                 .transaction(self.transaction)
+                .pause(self.pause)
                 .slot_bytes(self.slot_bytes);
             let as_relay = !self.viewer;
             let found = examine(&place, Closely { as_relay, limits }).await?;
@@ -128,6 +133,19 @@ async fn look_at_database(
     }
     match tokio::time::timeout(place.timeout, place.store.relays()).await {
         Ok(Ok(relays)) => found.findings.extend(of_relays(&relays)),
+        Ok(Err(error)) => found.findings.push(away(describe(&error))),
+        Err(_) => found.findings.push(unanswered()),
+    }
+    match tokio::time::timeout(place.timeout, place.store.held()).await {
+        Ok(Ok(held)) => {
+            let facts = PauseFacts {
+                pauses: held.pauses,
+                unknown_types: held.unknown_types,
+                without_pause: held.without_pause,
+            };
+            let now = OffsetDateTime::now_utc();
+            found.findings.extend(of_pauses(&facts, &closely.limits, now));
+        }
         Ok(Err(error)) => found.findings.push(away(describe(&error))),
         Err(_) => found.findings.push(unanswered()),
     }

@@ -138,7 +138,7 @@ async fn pages_show_the_outbox_and_change_nothing(kind: Kind) {
         (format!("/messages/{id}"), "maximum payload exceeded".to_owned()),
         ("/aggregate?of=order/1".to_owned(), "dead-letter".to_owned()),
         ("/timeline?of=order/1".to_owned(), id.to_string()),
-        ("/doctor".to_owned(), "27 checks".to_owned()),
+        ("/doctor".to_owned(), "28 checks".to_owned()),
         ("/blocked".to_owned(), id.to_string()),
         (
             "/relays".to_owned(),

@@ -92,6 +92,8 @@ pub(super) struct Engine<'a, S, P> {
     counts_backlog: bool,
     /// What is paused.
     pauses: Pauses,
+    /// The store has not released yet all that ended pauses held.
+    releases: bool,
     /// Raised when everything is forgotten; a fetch of an older one is thrown away.
     generation: u64,
     /// Failures of each activity on the store since its last success.
@@ -182,6 +184,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             backlog_at: Instant::now(),
             counts_backlog: false,
             pauses: Pauses::default(),
+            releases: false,
             generation: 0,
             store_failures: [0; Activity::COUNT],
             store_failing_since: [None; Activity::COUNT],
@@ -331,6 +334,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 self.mode == Mode::Drain
                     && quiet
                     && self.keeping.is_none()
+                    && !self.releases
                     && (nothing_owned || self.has_found_all())
             }
         }

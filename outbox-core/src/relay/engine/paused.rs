@@ -4,12 +4,13 @@
 //! each message once, so that the scan of the pending messages is as short as ever. A crash leaves some rows waiting and others pending, of which the next
 //! owner sets aside the pending ones.
 
-use super::Engine;
+use super::{Engine, Mode};
 use crate::publisher::Publisher;
+use crate::relay::RelayError;
 use crate::relay::in_flight::Queued;
 use crate::relay::pauses::Pauses;
-use crate::store::{OutboxStore, Pause, Verdict};
-use crate::telemetry;
+use crate::store::{OutboxStore, Pause, StoreError, Verdict};
+use crate::{describe, telemetry};
 
 impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     /// The pauses were read.
@@ -30,6 +31,28 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             .health
             .update(|vitals| vitals.pauses = pauses.reasons());
         self.pauses = pauses;
+    }
+
+    /// The store was asked to release what ended pauses held, if there are any. A drain ends with its first trouble, and not before all of it is released.
+    pub(super) fn pauses_finished(&mut self, finished: Result<bool, StoreError>) -> Result<(), RelayError> {
+        let more = match finished {
+            Ok(more) => more,
+            Err(error) if self.mode == Mode::Drain => return Err(error.into()),
+            // It holds up what was paused, and nothing else: the leases and everything that is not paused go on.
+            Err(error) => {
+                tracing::warn!(error = %describe(&error), "a pause has ended, and what it held could not be released; it is tried again with the next renewal");
+                return Ok(());
+            }
+        };
+        if more || self.releases {
+            // What was released is due.
+            self.poller.restart();
+        }
+        if more {
+            self.ownership.renew_now();
+        }
+        self.releases = more;
+        Ok(())
     }
 
     /// The message's aggregate type is paused: it waits, and those behind it as well. The relay of a log leaves it to the table, where the table's relay holds it,

@@ -208,6 +208,8 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             }
         };
         let has_renewed = upkeep.renews();
+        let finished = std::mem::replace(&mut upkeep.finished, Ok(false));
+        let has_read = upkeep.pauses.is_some();
         if let Some(pauses) = upkeep.pauses.take() {
             self.pauses_read(pauses);
         }
@@ -236,8 +238,13 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.leases_proved();
         }
         if change.lost.is_empty() {
-            return Ok(false);
+            return match has_read {
+                true => self.pauses_finished(finished).map(|()| false),
+                false => Ok(false),
+            };
         }
+        // A drain asks once more.
+        self.releases |= finished.unwrap_or(true);
         let lost = change.lost.len();
         if self.relay.of_log {
             // It has no leases: it reads the whole log or nothing of it.

@@ -19,6 +19,7 @@ const PAGE: usize = 1000;
 #[derive(Debug)]
 pub(super) struct Drain {
     due: Vec<MessageNo>,
+    began: Instant,
 }
 
 /// What one reconciling task has read and sent.
@@ -39,14 +40,17 @@ impl Checker {
             // Earlier owners do not count.
             self.acquired_by[usize::from(self.messages[*no as usize].draft.partition)] = None;
         }
-        self.lives[life as usize].drains = Some(Drain { due });
+        self.lives[life as usize].drains = Some(Drain {
+            due,
+            began: Instant::now(),
+        });
     }
 
     /// Removes a partition from all drains but the owner's: messages of a partition that another run takes over may be
     /// blocked when the partition comes back.
     pub(super) fn leave_to(&mut self, owner: Life, partition: u16) {
         for (life, account) in (0..).zip(&mut self.lives) {
-            if let Some(Drain { due }) = account.drains.as_mut().filter(|_| life != owner) {
+            if let Some(Drain { due, .. }) = account.drains.as_mut().filter(|_| life != owner) {
                 due.retain(|no| self.messages[*no as usize].draft.partition != partition);
             }
         }
@@ -54,9 +58,13 @@ impl Checker {
 
     /// Notes that a drain reports that it published everything.
     pub(in super::super) fn drained(&mut self, life: Life) {
-        let Some(Drain { due }) = self.lives[life as usize].drains.take() else {
+        let Some(Drain { due, began }) = self.lives[life as usize].drains.take() else {
             return;
         };
+        // It leaves what is paused.
+        if self.was_paused_since(began) {
+            return;
+        }
         let left = due.into_iter().find(|no| {
             let account = self.account(*no);
             let owner = self.acquired_by[usize::from(account.draft.partition)];

@@ -1,13 +1,14 @@
 //! Trouble in the database.
 
 use outbox::core::testing::eventually;
+use outbox::core::{MessageStatus, OutboxReader as _, OutboxStore as _};
 use outbox_admin::rights::Role;
 use sea_orm::{
     ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement, TransactionTrait as _,
 };
 
 use super::{checks, doctor, found, next, sound};
-use crate::operate::answer::{Answer, logged_in};
+use crate::operate::answer::{Answer, ask, logged_in};
 use crate::operate::plant::Planted;
 use crate::operate::rights::Login;
 use crate::place::{Kind, Place};
@@ -219,6 +220,106 @@ async fn a_table_without_autovacuum_is_found_and_mended_by_the_next_command() {
         .unwrap();
     assert_eq!(found(&doctor(place, &[]).expect(0)), []);
     planted.close().await;
+}
+
+async fn pauses_that_were_forgotten_or_hold_nothing_are_found(kind: Kind) {
+    let Some(planted) = sound(kind).await else { return };
+    let place = &planted.place;
+    for aggregate_type in ["order", "Order"] {
+        let words = [
+            "pause",
+            "--aggregate-type",
+            aggregate_type,
+            "--reason",
+            "overrun",
+            "--yes",
+        ];
+        ask(place, &words).expect(0);
+    }
+    ask(place, &["pause", "--yes"]).expect(0);
+    let answer = doctor(place, &[]).expect(3);
+    let of = |subject: &str| ("pauses".to_owned(), subject.to_owned());
+    assert_eq!(found(&answer), [of("Order")], "no order of that type is known");
+    assert_eq!(
+        next(&answer, "pauses"),
+        "outbox unpause --aggregate-type Order --yes"
+    );
+    run(place, &next(&answer, "pauses")).await;
+    assert_eq!(
+        found(&doctor(place, &[]).expect(0)),
+        [],
+        "nothing has stood for a day"
+    );
+    let answer = doctor(place, &["--pause", "0s"]).expect(3);
+    assert_eq!(found(&answer), [of(""), of("order")]);
+    assert!(answer.out.contains("overrun"), "{answer:?}");
+    run(place, "outbox unpause --yes").await;
+    run(place, "outbox unpause --aggregate-type order --yes").await;
+    assert_eq!(found(&doctor(place, &["--pause", "0s"]).expect(0)), []);
+    planted.close().await;
+}
+
+/// Runs a command as a person would who copies it.
+async fn run(place: &Place, command: &str) {
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    ask(place, &words).expect(0);
+}
+
+#[tokio::test]
+async fn pauses_in_sqlite_that_were_forgotten_or_hold_nothing_are_found() {
+    pauses_that_were_forgotten_or_hold_nothing_are_found(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn pauses_in_postgres_that_were_forgotten_or_hold_nothing_are_found() {
+    pauses_that_were_forgotten_or_hold_nothing_are_found(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn pauses_in_mariadb_that_were_forgotten_or_hold_nothing_are_found() {
+    pauses_that_were_forgotten_or_hold_nothing_are_found(Kind::MariaDb).await;
+}
+
+/// Somebody deleted the pause by hand. What it held waits for ever, and nothing else says so.
+async fn what_is_held_without_a_pause_is_found_and_released_by_the_next_command(kind: Kind) {
+    let Some(planted) = sound(kind).await else { return };
+    let place = &planted.place;
+    run(place, "outbox pause --aggregate-type order --yes").await;
+    let events = [planted.placed("7").await, planted.viewed("8").await];
+    planted.publish().await;
+    let delete = format!("DELETE FROM {}outbox_pauses", schema(place));
+    place.db.execute_unprepared(&delete).await.unwrap();
+    planted.publish().await;
+    let answer = doctor(place, &[]).expect(4);
+    assert_eq!(found(&answer), [("pauses".to_owned(), "order".to_owned())]);
+    run(place, &next(&answer, "pauses")).await;
+    eventually("what was held", async || {
+        planted.publish().await;
+        let left = planted.store.backlog().await.unwrap();
+        (left.pending, planted.store.pauses().await.unwrap().len()) == (0, 0)
+    })
+    .await;
+    for event in events {
+        let shown = planted.store.find(event).await.unwrap().unwrap();
+        assert_eq!(shown.stored.status, MessageStatus::Published);
+    }
+    assert_eq!(found(&doctor(place, &[]).expect(0)), []);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn what_sqlite_holds_without_a_pause_is_found_and_released_by_the_next_command() {
+    what_is_held_without_a_pause_is_found_and_released_by_the_next_command(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn what_postgres_holds_without_a_pause_is_found_and_released_by_the_next_command() {
+    what_is_held_without_a_pause_is_found_and_released_by_the_next_command(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn what_mariadb_holds_without_a_pause_is_found_and_released_by_the_next_command() {
+    what_is_held_without_a_pause_is_found_and_released_by_the_next_command(Kind::MariaDb).await;
 }
 
 /// The clock of a shared server cannot be moved. A function of another schema stands before that of the server instead.

@@ -1,0 +1,139 @@
+//! Tests of the ownership of partitions: shares, deadlines, suspensions, and what is read before something is taken.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use super::*;
+use crate::testing::MemoryStore;
+
+fn lease(partition: u16) -> Lease {
+    Lease { partition, epoch: 1 }
+}
+
+fn apply(ownership: &mut Ownership, alive: u32, taken: impl IntoIterator<Item = u16>) -> Change {
+    let mut upkeep = ownership.plan(Fitness::Fit);
+    upkeep.renew = Some(ownership.leases.clone());
+    upkeep.relays = Relays {
+        fit: alive,
+        ..Relays::default()
+    };
+    upkeep.taken = taken.into_iter().map(lease).collect();
+    ownership.apply(upkeep)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_gives_back_what_exceeds_its_share() {
+    let mut ownership = Ownership::new(
+        OwnerId::fresh(),
+        Duration::from_secs(15),
+        Duration::from_secs(10),
+        true,
+        Clocks::default(),
+    );
+    assert_eq!(apply(&mut ownership, 1, 0..64).taken, 64);
+    let change = apply(&mut ownership, 3, []);
+    assert_eq!(change.leaving.len(), 64 - 22);
+    assert_eq!(ownership.fetchable().len(), 22);
+    assert_eq!(apply(&mut ownership, 3, []), Change::default(), "only once");
+    let given = ownership.give_back(&change.leaving);
+    assert_eq!((given.len(), ownership.leases().len()), (42, 22));
+    assert_eq!(ownership.wanted(), 0);
+}
+
+/// A lease is doubted while a renewal is under way, whose answer may have been given before.
+#[tokio::test(start_paused = true)]
+async fn a_doubt_during_a_renewal_is_not_forgotten() {
+    let ttl = Duration::from_secs(15);
+    let bound = Duration::from_secs(10);
+    let mut ownership = Ownership::new(OwnerId::fresh(), ttl, bound, true, Clocks::default());
+    apply(&mut ownership, 1, 0..64);
+    assert!(!ownership.is_due());
+    ownership.doubt();
+    let upkeep = ownership.plan(Fitness::Fit);
+    assert!(upkeep.renews());
+    ownership.doubt();
+    ownership.apply(upkeep);
+    assert!(ownership.is_due(), "nobody has looked since the second doubt");
+    let upkeep = ownership.plan(Fitness::Fit);
+    assert!(upkeep.renews());
+    ownership.apply(upkeep);
+    assert!(!ownership.is_due());
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_count_from_before_the_request() {
+    let mut ownership = Ownership::new(
+        OwnerId::fresh(),
+        Duration::from_secs(12),
+        Duration::from_secs(10),
+        true,
+        Clocks::default(),
+    );
+    let mut upkeep = ownership.plan(Fitness::Fit);
+    let asked_at = Instant::now();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    upkeep.taken = vec![lease(7)];
+    ownership.apply(upkeep);
+    let deadlines = ownership.deadlines().unwrap();
+    assert_eq!(deadlines.start, asked_at + Duration::from_secs(6));
+    assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
+}
+
+/// Others have given up what they owned, long before this relay renews what it does not own.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_owns_nothing_reads_the_pauses_before_it_takes_something() {
+    let store = MemoryStore::new();
+    let ttl = Duration::from_secs(15);
+    let mut ownership = Ownership::new(OwnerId::fresh(), ttl, ttl, true, Clocks::default());
+    let first = ownership.plan(Fitness::Fit);
+    ownership.apply(first);
+    let upkeep = ownership.plan(Fitness::Fit);
+    assert!(!upkeep.renews());
+    let upkeep = upkeep.run(&store).await.unwrap();
+    assert_eq!(upkeep.taken.len(), 64);
+    assert_eq!(upkeep.pauses, Some(Vec::new()));
+    ownership.apply(upkeep);
+    let upkeep = ownership.plan(Fitness::Fit).run(&store).await.unwrap();
+    assert_eq!(upkeep.pauses, None, "they are read with each renewal");
+}
+
+/// The machine sleeps, and its monotonic clock with it. A wall clock that is set back, or ticks a little faster, changes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_suspension_ends_the_belief_in_leases() {
+    let (lead, ttl) = (Arc::new(AtomicI64::new(0)), Duration::from_secs(12));
+    let read = lead.clone();
+    let clocks = Clocks::new(move || time::Duration::seconds(read.load(Ordering::Relaxed)));
+    let mut ownership = Ownership::new(OwnerId::fresh(), ttl, ttl, true, clocks);
+    apply(&mut ownership, 1, 0..64);
+    let granted_at = Instant::now();
+    for set_back in [0, -3600] {
+        lead.store(set_back, Ordering::Relaxed);
+        assert_eq!(ownership.notice_suspension(), None);
+        assert!(!ownership.is_due());
+    }
+    lead.store(5, Ordering::Relaxed);
+    assert_eq!(ownership.notice_suspension(), Some(Duration::from_secs(5)));
+    assert_eq!(ownership.notice_suspension(), None, "it is known");
+    assert!(
+        ownership.is_due(),
+        "it looks at once whether the leases have lasted"
+    );
+    assert_eq!(
+        ownership.deadlines().unwrap().start,
+        granted_at + Duration::from_secs(1)
+    );
+    let upkeep = ownership.plan(Fitness::Fit);
+    lead.store(3600, Ordering::Relaxed);
+    assert!(ownership.notice_suspension().is_some());
+    assert!(ownership.deadlines().unwrap().confirm <= Instant::now());
+    ownership.apply(upkeep);
+    assert!(
+        ownership.notice_suspension().is_some(),
+        "the machine was suspended while the answer was on its way"
+    );
+    assert!(ownership.deadlines().unwrap().confirm <= Instant::now());
+    let upkeep = ownership.plan(Fitness::Fit);
+    ownership.apply(upkeep);
+    assert_eq!(ownership.notice_suspension(), None);
+    assert_eq!(ownership.deadlines().unwrap().start, granted_at + ttl / 2);
+}

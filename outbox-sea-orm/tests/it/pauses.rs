@@ -1,0 +1,41 @@
+//! A whole relay over each database, and a pause that holds more than the store releases in one call.
+
+use outbox_core::testing::MemoryBroker;
+use outbox_core::testing::conformance::probe::{AGGREGATE, Probe};
+use outbox_core::{OutboxAdmin as _, OutboxStore as _, PauseRequest, Relay};
+
+use crate::support::TestDb;
+
+crate::on_every_backend!(a_drain_publishes_all_that_an_ended_pause_held);
+
+/// One call releases at most 10,240 aggregates.
+const HELD: u64 = 10_500;
+
+async fn a_drain_publishes_all_that_an_ended_pause_held(test: TestDb) {
+    let numbers: Vec<u64> = (0..HELD).collect();
+    for numbers in numbers.chunks(500) {
+        let events = numbers.iter().map(|n| Probe::noted(n.to_string(), *n));
+        test.record(events.collect::<Vec<_>>()).await.unwrap();
+    }
+    let (store, broker) = (test.store(), MemoryBroker::new());
+    let request = PauseRequest {
+        aggregate_type: Some(AGGREGATE.to_owned()),
+        reason: "the consumer is overrun".to_owned(),
+        by: "alice".to_owned(),
+        lasts: None,
+    };
+    store.pause(&request).await.unwrap();
+    let drain = async || {
+        Relay::new(store.clone(), broker.publisher())
+            .drain()
+            .await
+            .unwrap()
+    };
+    assert_eq!(drain().await.published, 0);
+    let blocks = format!("SELECT count(*) FROM {}", test.blocks());
+    assert_eq!(test.int(&blocks).await.cast_unsigned(), HELD);
+    assert!(store.unpause(Some(AGGREGATE)).await.unwrap());
+    assert_eq!(drain().await.published, HELD);
+    assert_eq!(store.pauses().await.unwrap(), []);
+    assert_eq!(test.int(&blocks).await, 0);
+}

@@ -1,0 +1,100 @@
+//! The checker's rules for pauses: nothing is sent that is paused, from the time on by which every relay must know of it.
+//!
+//! Invariant: the checker counts from the operator's act, and never asks the store. A relay relies on what it knows of pauses for half of `lease_ttl`, and renews
+//! nothing unless it can read them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Checker;
+use crate::simulation::Invariant;
+use crate::simulation::history::{Event, Life, MessageNo};
+
+/// The pauses of a world, by aggregate type; `None` is everything.
+#[derive(Debug, Default)]
+pub(super) struct Paused {
+    /// How long a relay may not know of a pause.
+    known_within: Duration,
+    standing: BTreeMap<Option<&'static str>, Standing>,
+    /// Until when pauses have stood that have ended.
+    stood_until: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    since: Instant,
+    ends_at: Option<Instant>,
+}
+
+impl Standing {
+    fn stands(&self, now: Instant) -> bool {
+        self.ends_at.is_none_or(|ends_at| now < ends_at)
+    }
+}
+
+impl Paused {
+    pub(super) fn new(lease_ttl: Duration) -> Self {
+        Self {
+            known_within: lease_ttl / 2,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a pause stands, or has stood since this time.
+    pub(super) fn stood_since(&self, time: Instant) -> bool {
+        let mut standing = self.standing.values();
+        self.stood_until.is_some_and(|until| until >= time)
+            || standing.any(|pause| pause.ends_at.is_none_or(|ends_at| ends_at >= time))
+    }
+
+    /// For how long a pause of this type, or of everything, has stood.
+    fn stands_for(&self, aggregate_type: &str, now: Instant) -> Option<Duration> {
+        let pauses = [self.standing.get(&None), self.standing.get(&Some(aggregate_type))];
+        let pauses = pauses.into_iter().flatten().filter(|pause| pause.stands(now));
+        pauses.map(|pause| now - pause.since).max()
+    }
+}
+
+impl Checker {
+    /// Notes that publishing is paused. A pause that stands already goes on, with another end.
+    pub(in super::super) fn pauses(&mut self, scope: Option<&'static str>, lasts: Option<Duration>) {
+        let now = Instant::now();
+        self.history.note(Event::Pausing {
+            what: scope.unwrap_or("everything"),
+            lasts_ms: lasts.map(|lasts| lasts.as_millis() as u64),
+        });
+        let before = self.paused.standing.get(&scope).filter(|pause| pause.stands(now));
+        let since = before.map_or(now, |pause| pause.since);
+        let ends_at = lasts.map(|lasts| now + lasts);
+        let replaced = self.paused.standing.insert(scope, Standing { since, ends_at });
+        let ended = replaced.and_then(|pause| pause.ends_at);
+        self.paused.stood_until = self.paused.stood_until.max(ended);
+    }
+
+    /// Notes that a pause was ended.
+    pub(in super::super) fn unpauses(&mut self, scope: Option<&'static str>) {
+        let what = scope.unwrap_or("everything");
+        self.history.note(Event::Unpausing { what });
+        self.paused.standing.remove(&scope);
+        self.paused.stood_until = Some(Instant::now());
+    }
+
+    /// Checks that a message that is sent now is not paused.
+    pub(super) fn check_paused(&mut self, life: Life, no: MessageNo, aggregate_type: &str) {
+        let stands_for = self.paused.stands_for(aggregate_type, Instant::now());
+        let known_within = self.paused.known_within;
+        let may_not_know = stands_for.is_none_or(|time| time <= known_within);
+        self.demand(Invariant::Paused, may_not_know, || {
+            format!(
+                "relay run {life} sent message {no} of `{aggregate_type}`, which has been paused for {stands_for:?}; it must know after {known_within:?}"
+            )
+        });
+    }
+
+    /// Whether a pause may have kept back what was due at this time or later.
+    pub(super) fn was_paused_since(&self, time: Instant) -> bool {
+        self.paused.stood_since(time)
+    }
+}

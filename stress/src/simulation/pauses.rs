@@ -1,0 +1,102 @@
+//! Operators who pause publishing, of everything or of an aggregate type, and end the pauses.
+//!
+//! Invariant: who pauses draws from numbers of its own, and every pause has ended soon after the faults. In a world with pauses there are two aggregate types,
+//! and reading and finishing pauses go through the network; the other worlds have neither.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use outbox_core::message::Aggregate;
+use outbox_core::store::{OutboxAdmin as _, PauseRequest};
+use tokio::time::sleep;
+
+use super::world::{Shared, World};
+use super::{plan, wrong};
+
+/// The aggregate types of the simulation.
+pub(super) const TYPES: [&str; 2] = ["sim", "other"];
+
+/// One of so many worlds has pauses.
+const PAUSED_EVERY: u64 = 3;
+
+/// How often somebody begins or ends a pause.
+#[derive(Debug, Clone)]
+pub(super) struct PausePlan {
+    every: Duration,
+    /// Where the numbers begin that decide what is paused.
+    numbers: u64,
+}
+
+impl PausePlan {
+    /// By numbers of its own, so that the other worlds stay as they are.
+    pub(super) fn draw(seed: u64) -> Option<Self> {
+        if !seed.is_multiple_of(PAUSED_EVERY) {
+            return None;
+        }
+        let numbers = seed.wrapping_add(1).wrapping_mul(0xa076_1d64_78bd_642f);
+        let mut rng = Rng::with_seed(numbers);
+        Some(Self {
+            every: plan::ms(&mut rng, 50..=600),
+            numbers: rng.u64(..),
+        })
+    }
+}
+
+/// The name of an aggregate. Every second one is of the second type, if something may be paused.
+pub(super) fn name(world: &World, aggregate: u32) -> Aggregate {
+    Aggregate::new(TYPES[type_of(world, aggregate)], aggregate.to_string())
+}
+
+/// The place of an aggregate's type among [`TYPES`].
+pub(super) fn type_of(world: &World, aggregate: u32) -> usize {
+    match world.plan.pauses {
+        Some(_) => aggregate as usize % TYPES.len(),
+        None => 0,
+    }
+}
+
+/// Begins and ends pauses while there are faults, and ends those that are left.
+pub(super) async fn operate(world: Arc<World>, pauses: PausePlan) {
+    let mut rng = Rng::with_seed(pauses.numbers);
+    loop {
+        sleep(pauses.every.mul_f64(rng.f64() * 2.0)).await;
+        let mut shared = world.shared();
+        if shared.is_calm {
+            break;
+        }
+        let scope = match rng.u8(0..4) {
+            0 => None,
+            1 => Some(TYPES[0]),
+            _ => Some(TYPES[1]),
+        };
+        if rng.bool() {
+            let lasts = rng.bool().then(|| plan::ms(&mut rng, 1..=1500));
+            begin(&world, &mut shared, scope, lasts);
+        } else {
+            end(&world, &mut shared, scope);
+        }
+    }
+    let mut shared = world.shared();
+    for scope in [None, Some(TYPES[0]), Some(TYPES[1])] {
+        end(&world, &mut shared, scope);
+    }
+}
+
+fn begin(world: &World, shared: &mut Shared, scope: Option<&'static str>, lasts: Option<Duration>) {
+    let request = PauseRequest {
+        aggregate_type: scope.map(str::to_owned),
+        reason: "the consumer is overrun".to_owned(),
+        by: "an operator".to_owned(),
+        lasts,
+    };
+    if wrong::now(world.store.pause(&request)).is_ok() {
+        shared.checker.pauses(scope, lasts);
+    }
+}
+
+fn end(world: &World, shared: &mut Shared, scope: Option<&'static str>) {
+    if wrong::now(world.store.unpause(scope)).is_ok_and(|ended| ended) {
+        shared.checker.unpauses(scope);
+    }
+}
