@@ -9,11 +9,11 @@ use outbox_core::{
     Aggregate, Forgotten, MessageId, Operation, OperationFilter, OperationId, OperationKind,
     OperationMessages, OutboxAudit, PauseRequest, StoreError,
 };
-use sea_orm::{DbErr, Statement};
+use sea_orm::DbErr;
 use uuid::Uuid;
 
 use super::admin::{self, Decision, Selected};
-use super::note::{insert, note};
+use super::note::{Failed, end, find, insert, note};
 use super::session::Session;
 use super::{SqlStore, forget, has_code, pauses, purge_operation, repeat_deadlocks, setup};
 use crate::dialect::Dialect;
@@ -178,27 +178,6 @@ fn is_missing(error: &DbErr) -> bool {
     has_code(error, &["42P01", "42703", "42S02", "42S22", "1"])
 }
 
-/// Why an operation failed.
-pub(super) enum Failed {
-    Setup(String),
-    Database(DbErr),
-}
-
-impl From<DbErr> for Failed {
-    fn from(error: DbErr) -> Self {
-        Self::Database(error)
-    }
-}
-
-pub(super) async fn find(
-    db: &Session,
-    dialect: &Dialect,
-    id: OperationId,
-) -> Result<Option<Operation>, Failed> {
-    let row = db.query_one_raw(dialect.operations().find(id)).await?;
-    Ok(row.as_ref().map(OperationsSql::read).transpose()?)
-}
-
 async fn resume(
     db: &Session,
     dialect: &Dialect,
@@ -348,24 +327,4 @@ async fn change(
         OperationKind::Skip => Ok((admin::decide_in(tx, dialect, batch, Decision::Skip).await?, ids)),
         _ => Ok((admin::decide_in(tx, dialect, batch, Decision::Retry).await?, ids)),
     }
-}
-
-/// Ends an operation that has found nothing more. If it has changed nothing at all, it is not written down.
-pub(super) async fn end(
-    db: &Session,
-    dialect: &Dialect,
-    mut operation: Operation,
-) -> Result<Operation, Failed> {
-    if operation.started_at.is_none() {
-        let row = db.query_one_raw(dialect.clock()).await?;
-        let row = row.ok_or_else(|| DbErr::RecordNotFound("clock".to_owned()))?;
-        let now = super::fetch::time_of(row.try_get("", "now_micros")?);
-        operation.finished_at = Some(now.map_err(|error| DbErr::Type(error.to_string()))?);
-        return Ok(operation);
-    }
-    let finish: Statement = dialect
-        .operations()
-        .finish(operation.id, None, operation.position);
-    db.execute_raw(finish).await?;
-    Ok(find(db, dialect, operation.id).await?.unwrap_or(operation))
 }

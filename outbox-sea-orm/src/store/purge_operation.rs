@@ -8,8 +8,7 @@ use outbox_core::{Operation, OperationId};
 use sea_orm::DbErr;
 use uuid::Uuid;
 
-use super::audit::{Failed, end, find};
-use super::note::insert;
+use super::note::{Failed, end, find, insert};
 use super::purge::{self, Looked, ROWS_MAX};
 use super::repeat_deadlocks;
 use super::session::Session;
