@@ -22,7 +22,7 @@ const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 pub struct Applied {
     /// The change.
     pub change: Change,
-    /// Messages that it has changed or copied.
+    /// Messages that it has changed, copied or deleted.
     pub messages: u64,
     /// The operation; `None` if nothing was changed, so nothing was written down.
     #[serde(serialize_with = "serial::text_if_any")]

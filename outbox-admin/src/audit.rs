@@ -17,6 +17,7 @@ use time::OffsetDateTime;
 
 use crate::change::{ErrorCount, errors_of};
 use crate::serial;
+use crate::words::counted;
 
 /// An operation in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,7 +26,7 @@ pub struct OperationRow {
     /// Its id.
     #[serde(serialize_with = "serial::text")]
     pub id: OperationId,
-    /// What it does: `retry`, `skip`, `replay`, `resume`, `forget`, `reconcile`, or a kind of the inbox.
+    /// What it does: `retry`, `skip`, `replay`, `resume`, `forget`, `pause`, `unpause`, `purge`, `reconcile`, `migrate`, `init-log`, `drop-log`, or a kind of the inbox.
     pub kind: String,
     /// Whether it has ended. One that has not is running, or broke off.
     pub is_finished: bool,
@@ -152,6 +153,14 @@ pub async fn show_inbox_operation(
     let left = letters.count(&DeadLetterSelection::ids(named)).await?;
     let gone = count.saturating_sub(left);
     let outcome = match (count, operation.is_finished()) {
+        (0, is_finished) if operation.kind == OperationKind::PurgeInbox => {
+            let state = if is_finished {
+                ""
+            } else {
+                "it is running, or broke off; "
+            };
+            format!("{state}{}", deleted(&operation, "record", "records"))
+        }
         (0, true) => "it has ended".to_owned(),
         (0, false) => "it is running, or broke off".to_owned(),
         (_, true) => format!("{gone} handled or discarded, {left} still dead letters"),
@@ -169,8 +178,16 @@ pub async fn show_inbox_operation(
         gone,
         errors: Vec::new(),
         outcome,
-        next: (operation.kind == OperationKind::RetryLetters && left > 0)
-            .then(|| "outbox dead-letters list".to_owned()),
+        next: match operation.kind {
+            OperationKind::RetryLetters if left > 0 => Some("outbox dead-letters list".to_owned()),
+            OperationKind::PurgeInbox if !operation.is_finished() => {
+                Some(format!("outbox purge --inbox --operation {id}"))
+            }
+            OperationKind::Migrate if !operation.is_finished() => {
+                Some("outbox migrate --tables inbox".to_owned())
+            }
+            _ => None,
+        },
     }))
 }
 
@@ -209,10 +226,14 @@ fn detail(operation: &Operation, named: u64, messages: &[StoredMessage]) -> Oper
 /// What helps, if the operation broke off or its messages failed again.
 fn next(operation: &Operation, dead: &[StoredMessage]) -> Option<String> {
     if !operation.is_finished() {
-        return operation
-            .kind
-            .takes_messages()
-            .then(|| format!("outbox {} --operation {}", operation.kind, operation.id));
+        return match operation.kind {
+            OperationKind::Migrate => Some("outbox migrate".to_owned()),
+            OperationKind::InitLog | OperationKind::DropLog => Some("outbox log status".to_owned()),
+            _ => operation
+                .kind
+                .takes_messages()
+                .then(|| format!("outbox {} --operation {}", operation.kind, operation.id)),
+        };
     }
     match (&operation.kind, dead.first()) {
         (OperationKind::Retry | OperationKind::Replay, Some(first)) => {
@@ -258,7 +279,12 @@ fn outcome(operation: &Operation, detail: &OperationDetail) -> String {
             "{state}{of}{dead} skipped and still dead letters, {} retried since",
             published + pending
         ),
+        OperationKind::Purge => format!("{state}{}", deleted(operation, "message", "messages")),
         _ if operation.is_finished() => "it has ended".to_owned(),
         _ => "it is running, or broke off and its end is unknown".to_owned(),
     }
+}
+
+fn deleted(operation: &Operation, one: &str, many: &str) -> String {
+    format!("{} deleted", counted(operation.changed, one, many))
 }

@@ -14,6 +14,7 @@ use outbox_core::{
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use crate::recheck::{CauseNow, RECHECKED_MAX};
 use crate::relays::dead_letter;
 use crate::serial;
 use crate::timeline::{EffectOutcome, EffectRow};
@@ -39,9 +40,13 @@ pub enum Change {
     Skip,
     /// Copies of published messages and dead letters are recorded.
     Replay,
+    /// Published messages are deleted that are old enough.
+    Purge,
 }
 
 impl Change {
+    const ALL: [Self; 4] = [Self::Retry, Self::Skip, Self::Replay, Self::Purge];
+
     /// The change as its command.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -49,6 +54,7 @@ impl Change {
             Self::Retry => "retry",
             Self::Skip => "skip",
             Self::Replay => "replay",
+            Self::Purge => "purge",
         }
     }
 
@@ -57,13 +63,14 @@ impl Change {
             Self::Retry => OperationKind::Retry,
             Self::Skip => OperationKind::Skip,
             Self::Replay => OperationKind::Replay,
+            Self::Purge => OperationKind::Purge,
         }
     }
 
     /// The change that an operation makes; `None` if it is of another kind.
     #[must_use]
     pub fn of(operation: &Operation) -> Option<Self> {
-        [Self::Retry, Self::Skip, Self::Replay]
+        Self::ALL
             .into_iter()
             .find(|change| change.kind() == operation.kind)
     }
@@ -78,14 +85,20 @@ impl Change {
     /// The selection without what the change leaves out anyway.
     fn narrow(self, selection: &Selection) -> Selection {
         let mut selection = selection.clone();
-        if self != Self::Replay {
-            selection.status = Some(MessageStatus::Dead);
+        match self {
+            Self::Replay => {}
+            Self::Purge => selection.status = Some(MessageStatus::Published),
+            Self::Retry | Self::Skip => selection.status = Some(MessageStatus::Dead),
         }
         selection
     }
 
-    fn takes(self, message: &StoredMessage) -> bool {
+    fn takes(self, selection: &Selection, message: &StoredMessage) -> bool {
         match self {
+            Self::Purge => message
+                .published_at
+                .zip(selection.recorded_until)
+                .is_some_and(|(published_at, before)| published_at < before),
             Self::Retry => message.status == MessageStatus::Dead,
             Self::Skip => message.status == MessageStatus::Dead && message.halts,
             Self::Replay => matches!(message.status, MessageStatus::Dead | MessageStatus::Published),
@@ -99,7 +112,7 @@ impl Change {
 pub struct Preview {
     /// The change.
     pub change: Change,
-    /// Messages that it would change or copy.
+    /// Messages that it would change, copy or delete.
     pub messages: u64,
     /// Whether that is all. Counting stops at [`PREVIEW_MAX`] selected messages.
     pub is_complete: bool,
@@ -121,6 +134,8 @@ pub struct Preview {
     pub event_types: BTreeMap<String, u64>,
     /// The most frequent errors. If the cause still holds, a retried message fails again.
     pub errors: Vec<ErrorCount>,
+    /// Whether the causes still hold, if [`Self::recheck`] was told.
+    pub causes: Vec<CauseNow>,
     /// What it would do to order, and to consumers: one sentence each.
     pub effects: Vec<String>,
     /// For a replay: what consumers have made of a sample, if [`Self::foresee`] was told.
@@ -128,6 +143,9 @@ pub struct Preview {
     /// For a replay: the events of the sample, at most 100, the first ones of those that it would copy.
     #[serde(skip)]
     pub sample: Vec<EventId>,
+    /// For a retry or a replay: the first messages that it would take, at most 100, whose causes [`causes`](fn@crate::causes) looks at.
+    #[serde(skip)]
+    pub first: Vec<MessageId>,
 }
 
 /// What a consumer would make of copies.
@@ -144,6 +162,11 @@ pub struct ForeseenConsumer {
 }
 
 impl Preview {
+    /// Adds whether the causes still hold of which the first messages have failed: what [`causes`](fn@crate::causes) says of [`Self::first`].
+    pub fn recheck(&mut self, causes: Vec<CauseNow>) {
+        self.causes = causes;
+    }
+
     /// Adds what consumers would make of the copies, by what their inboxes remember of the sample. `rows` are those of [`effects`](fn@crate::effects).
     pub fn foresee(&mut self, consumers: &[String], rows: &[EffectRow]) {
         let sampled: HashSet<EventId> = self.sample.iter().copied().collect();
@@ -233,7 +256,7 @@ async fn read(
 ) -> Result<Preview, StoreError> {
     let statuses: &[MessageStatus] = match (change, selection.status) {
         (Change::Replay, None) => &[MessageStatus::Published, MessageStatus::Dead],
-        (Change::Replay, Some(MessageStatus::Published)) => &[MessageStatus::Published],
+        (Change::Replay, Some(MessageStatus::Published)) | (Change::Purge, _) => &[MessageStatus::Published],
         _ => &[MessageStatus::Dead],
     };
     let mut selected = Vec::new();
@@ -246,7 +269,7 @@ async fn read(
     let is_complete = selected.len() <= bound;
     selected.truncate(bound);
     let is_within = |message: &StoredMessage| until.is_none_or(|until| message.row_id <= until);
-    selected.retain(|message| change.takes(message) && is_within(message));
+    selected.retain(|message| change.takes(selection, message) && is_within(message));
     let Some(first) = first.and_then(|first| usize::try_from(first.get()).ok()) else {
         return Ok(summarise(change, is_complete, &selected));
     };
@@ -271,6 +294,7 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
             .filter(|message| message.halts || message.sequence.is_none())
             .count(),
         Change::Skip | Change::Replay => unordered,
+        Change::Purge => selected.len(),
     };
     let mut event_types: BTreeMap<String, u64> = BTreeMap::new();
     for message in selected {
@@ -282,7 +306,7 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
         is_complete,
         aggregates: count(aggregates.len()),
         halts_ended: match change {
-            Change::Replay => 0,
+            Change::Replay | Change::Purge => 0,
             _ => count(halting),
         },
         in_order: count(in_order),
@@ -290,12 +314,24 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
         recorded_from: selected.iter().map(|message| message.created_at).min(),
         recorded_until: selected.iter().map(|message| message.created_at).max(),
         event_types,
-        errors: errors_of(selected),
+        errors: match change {
+            // What they failed of before they were published.
+            Change::Purge => Vec::new(),
+            _ => errors_of(selected),
+        },
         effects: Vec::new(),
+        causes: Vec::new(),
         consumers: Vec::new(),
         sample: match change {
             Change::Replay => sample(selected),
             _ => Vec::new(),
+        },
+        first: match change {
+            Change::Retry | Change::Replay => {
+                let first = selected.iter().take(RECHECKED_MAX);
+                first.map(|message| message.id).collect()
+            }
+            Change::Skip | Change::Purge => Vec::new(),
         },
     };
     preview.effects = effects(&preview);
@@ -383,6 +419,14 @@ fn effects(preview: &Preview) -> Vec<String> {
                 "repeating it makes copies once more; going on with it by `--operation` does not".to_owned(),
             );
         }
+        Change::Purge => {
+            effects.push("what is on the stream, and what consumers remember, stays as it is".to_owned());
+            effects.push(
+                "they can no longer be shown, replayed or reconciled, and `outbox prove` cannot tell of them any more"
+                    .to_owned(),
+            );
+            effects.push("deduplication keys stay until their own time".to_owned());
+        }
     }
     effects
 }
@@ -405,6 +449,15 @@ pub struct ResumePreview {
     pub blocked_for: Option<Duration>,
     /// What it would do, in a sentence.
     pub effect: String,
+    /// Whether the cause still holds of which its first message has failed, if [`Self::recheck`] was told.
+    pub causes: Vec<CauseNow>,
+}
+
+impl ResumePreview {
+    /// Adds whether the cause still holds: what [`causes_of_aggregate`](crate::causes_of_aggregate) says.
+    pub fn recheck(&mut self, causes: Vec<CauseNow>) {
+        self.causes = causes;
+    }
 }
 
 /// Says what `resume` would do.
@@ -441,5 +494,6 @@ pub async fn preview_resume(
         halted_by: halting.map(|letter| letter.id),
         blocked_for,
         effect,
+        causes: Vec::new(),
     })
 }

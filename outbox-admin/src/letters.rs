@@ -12,6 +12,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::LetterCause;
 use crate::serial;
 
 /// Most keys of dead letters that an operation names as what it was to take.
@@ -159,6 +160,12 @@ impl LetterChange {
         }
     }
 
+    /// A new operation that makes the change, for [`carry_out_letters`].
+    #[must_use]
+    pub fn operation(self, selection: &DeadLetterSelection, intent: Intent) -> Operation {
+        Operation::new(self.kind(), scope(selection), intent)
+    }
+
     fn kind(self) -> OperationKind {
         match self {
             Self::Retry => OperationKind::RetryLetters,
@@ -207,6 +214,15 @@ pub struct LetterPreview {
     pub dead_letters: u64,
     /// What it would do: one sentence each.
     pub effects: Vec<String>,
+    /// For a retry: whether the causes still hold, if [`Self::recheck`] was told.
+    pub causes: Vec<LetterCause>,
+}
+
+impl LetterPreview {
+    /// Adds whether the causes still hold of which they have failed: what [`letter_causes`](crate::letter_causes) says.
+    pub fn recheck(&mut self, causes: Vec<LetterCause>) {
+        self.causes = causes;
+    }
 }
 
 /// What a change to dead letters has done.
@@ -241,6 +257,7 @@ pub async fn preview_letters(
         } else {
             change.effects()
         },
+        causes: Vec::new(),
     })
 }
 
@@ -256,8 +273,22 @@ pub async fn apply_letters(
     selection: &DeadLetterSelection,
     intent: Intent,
 ) -> Result<LettersChanged, DbErr> {
-    let operation = Operation::new(change.kind(), scope(selection), intent);
-    let letters = letters.clone().written_down(&operation);
+    let operation = change.operation(selection, intent);
+    carry_out_letters(letters, change, selection, &operation).await
+}
+
+/// As [`apply_letters`], with an operation that the caller knows, so that it can look how far it is.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn carry_out_letters(
+    letters: &DeadLetters,
+    change: LetterChange,
+    selection: &DeadLetterSelection,
+    operation: &Operation,
+) -> Result<LettersChanged, DbErr> {
+    let letters = letters.clone().written_down(operation);
     let dead_letters = match change {
         LetterChange::Retry => letters.retry(selection).await?,
         LetterChange::CancelRetry => letters.cancel_retry(selection).await?,

@@ -13,7 +13,9 @@
 //! | was anything lost, made up, put out of order, or left without effect? | [`prove`](fn@prove) |
 //! | can it wait until morning? | [`forecast`](fn@forecast) |
 //! | what is paused, and what would pausing do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
-//! | what would retry, skip, replay or resume do? | [`preview`], [`preview_resume`], [`apply`](fn@apply) |
+//! | what would retry, skip, replay, purge or resume do? | [`preview`], [`preview_resume`], [`apply`](fn@apply) |
+//! | does the cause of a failure still hold? | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
+//! | what has expired in an inbox, and may it be deleted? | [`preview_inbox_purge`], [`inbox_refusals`], [`apply_inbox_purge`] |
 //! | who has changed what, why, and what became of it? | [`list_operations`], [`show_operation`], [`carry_out`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
 //! | how far is a consumer behind? | [`consumer`], [`consumers`](fn@consumers) |
@@ -21,7 +23,8 @@
 //! | which rights does each part need? | [`rights`] |
 //! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
 //!
-//! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`](fn@apply), [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`], [`apply_unpause`] and [`apply_letters`].
+//! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`](fn@apply), [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`], [`apply_unpause`],
+//! [`apply_letters`], [`carry_out_letters`] and [`apply_inbox_purge`].
 //! No value holds a payload that is not masked, nor the address of a server.
 //!
 //! **Not promised**: one moment. An answer is made of several reads, while relays go on.
@@ -40,10 +43,13 @@ mod follow_ups;
 mod forecast;
 mod forget;
 mod letter_groups;
+mod letter_recheck;
 mod letters;
 mod messages;
 mod pause;
 pub mod prove;
+mod purge;
+mod recheck;
 mod relays;
 pub mod rights;
 mod serial;
@@ -68,16 +74,25 @@ pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use letter_groups::{LetterGroup, group_letters};
+pub use letter_recheck::{LetterCause, letter_causes};
 pub use letters::{
-    LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged, apply_letters, list_letters,
-    preview_letters, show_letter,
+    LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged, apply_letters, carry_out_letters,
+    list_letters, preview_letters, show_letter,
 };
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
-pub use pause::{PausePreview, PauseRow, apply_pause, apply_unpause, pauses, preview_pause, preview_unpause};
+pub use pause::{
+    PauseChanged, PausePreview, PauseRow, apply_pause, apply_unpause, pause_operation, pauses, preview_pause,
+    preview_unpause, unpause_operation,
+};
 pub use prove::{
     ConsumerBooks, ConsumerFloor, Findings, Found, MEMORY_MAX, OutboxBooks, Proof, ProofError, ProofRequest,
     ProofStage, RowsKept, StreamBooks, Verdict, prove,
 };
+pub use purge::{
+    InboxPurgePreview, InboxPurged, apply_inbox_purge, inbox_purge_operation, inbox_refusals,
+    preview_inbox_purge,
+};
+pub use recheck::{CauseNow, Holds, Obstacle, RECHECKED_MAX, Refused, causes, causes_of_aggregate};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects, timeline};

@@ -5,7 +5,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use outbox_core::{MessageStatus, OutboxReader, Pause, PauseRequest, Selection, StoreError};
+use outbox_core::{
+    Intent, MessageStatus, Operation, OperationId, OperationKind, OperationScope, OutboxAudit, OutboxReader,
+    Pause, PauseRequest, Selection, StoreError,
+};
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -223,29 +226,81 @@ async fn of_type(store: &impl OutboxReader, aggregate_type: &str) -> Result<u64,
     Ok(count)
 }
 
-/// Begins a pause, or replaces the one of the same scope. One statement: it took effect or it did not.
+/// What `pause` or `unpause` has done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PauseChanged {
+    /// `pause` or `unpause`.
+    pub change: &'static str,
+    /// The aggregate type; `None` for all messages.
+    pub aggregate_type: Option<String>,
+    /// Whether it has changed something: there was a pause to end, and the operation was not written down before.
+    pub changed: bool,
+    /// The operation; `None` if nothing was changed.
+    #[serde(serialize_with = "serial::text_if_any")]
+    pub operation: Option<OperationId>,
+}
+
+/// A new operation that pauses an aggregate type, or with `None` everything, for [`apply_pause`].
+#[must_use]
+pub fn pause_operation(aggregate_type: Option<&str>, intent: Intent) -> Operation {
+    Operation::new(
+        OperationKind::Pause,
+        OperationScope::names(aggregate_type),
+        intent,
+    )
+}
+
+/// A new operation that ends a pause, for [`apply_unpause`].
+#[must_use]
+pub fn unpause_operation(aggregate_type: Option<&str>, intent: Intent) -> Operation {
+    Operation::new(
+        OperationKind::Unpause,
+        OperationScope::names(aggregate_type),
+        intent,
+    )
+}
+
+/// Begins a pause, or replaces the one of the same scope. One transaction: it took effect and the operation says so, or neither. If the operation is written down already,
+/// nothing is changed: so it can be repeated when its answer was lost.
 ///
 /// # Errors
 ///
-/// [`StoreError`].
-pub async fn apply_pause(store: &impl OutboxReader, request: &PauseRequest) -> Result<(), StoreError> {
-    store.pause(request).await
+/// [`StoreError`]. Whether it took effect is then unknown; repeat it with the same operation.
+pub async fn apply_pause(
+    store: &impl OutboxAudit,
+    request: &PauseRequest,
+    operation: &Operation,
+) -> Result<PauseChanged, StoreError> {
+    let changed = store.pause_as(request, operation).await?;
+    Ok(PauseChanged {
+        change: "pause",
+        aggregate_type: request.aggregate_type.clone(),
+        changed,
+        operation: changed.then_some(operation.id),
+    })
 }
 
-/// Ends a pause, and releases what it held. Returns false if none of this scope stands.
+/// Ends a pause together with the operation that says so, and releases what it held.
 ///
 /// A crash between the two leaves a pause that has ended: relays release what it held with their next renewals. Repeating it does the same.
 ///
 /// # Errors
 ///
-/// [`StoreError`].
+/// [`StoreError`]. Whether the pause has ended is then unknown; repeat it with the same operation.
 pub async fn apply_unpause(
-    store: &impl OutboxReader,
+    store: &impl OutboxAudit,
     aggregate_type: Option<&str>,
-) -> Result<bool, StoreError> {
-    let ended = store.unpause(aggregate_type).await?;
+    operation: &Operation,
+) -> Result<PauseChanged, StoreError> {
+    let changed = store.unpause_as(aggregate_type, operation).await?;
     while store.finish_pauses().await? {}
-    Ok(ended)
+    Ok(PauseChanged {
+        change: "unpause",
+        aggregate_type: aggregate_type.map(str::to_owned),
+        changed,
+        operation: changed.then_some(operation.id),
+    })
 }
 
 #[cfg(test)]
@@ -267,9 +322,15 @@ mod tests {
         let nothing = preview_unpause(&store, Some("order")).await.expect("preview");
         assert!(nothing.effects[0].starts_with("nothing: "), "{nothing:?}");
         for aggregate_type in [None, Some("order")] {
-            apply_pause(&store, &request(aggregate_type))
-                .await
-                .expect("paused");
+            let operation = pause_operation(aggregate_type, Intent::of("alice"));
+            for changed in [true, false] {
+                let done = apply_pause(&store, &request(aggregate_type), &operation).await;
+                let done = done.expect("paused");
+                assert_eq!(
+                    (done.changed, done.operation),
+                    (changed, changed.then_some(operation.id))
+                );
+            }
         }
         let preview = preview_unpause(&store, Some("order")).await.expect("preview");
         assert!(
@@ -286,8 +347,14 @@ mod tests {
             again.effects.iter().any(|effect| effect.contains("replaces")),
             "{again:?}"
         );
-        assert!(apply_unpause(&store, None).await.expect("ended"));
-        assert!(!apply_unpause(&store, None).await.expect("ended"));
+        for changed in [true, false] {
+            let operation = unpause_operation(None, Intent::of("alice").because("INC-1"));
+            let done = apply_unpause(&store, None, &operation).await.expect("ended");
+            assert_eq!(done.changed, changed);
+            let written = store.operation(operation.id).await.expect("operation");
+            let reason = written.map(|written| written.intent.reason);
+            assert_eq!(reason, changed.then(|| Some("INC-1".to_owned())));
+        }
         assert_eq!(pauses(&store).await.expect("pauses").len(), 1);
         let covers = |row: &PauseRow, name| row.covers(name);
         let rows = pauses(&store).await.expect("pauses");

@@ -120,6 +120,7 @@ mod upcast;
 mod database;
 mod dead_letter;
 mod dedup;
+mod expired;
 mod hook;
 mod layer;
 mod operate;
@@ -150,6 +151,7 @@ pub mod testing;
 pub use self::redis::{RedisClient, RedisDedupStore};
 pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
 pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, ErasedDeadLetters};
+pub use expired::{EXPIRED_MAX, ExpiredCount, ExpiredRecords};
 pub use handler::{
     BoxFuture, Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError,
     HandlerLimits, HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order,

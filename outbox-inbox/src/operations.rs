@@ -74,6 +74,31 @@ impl InboxOperations {
         Ok(ids.unwrap_or_default())
     }
 
+    /// Writes down an operation that no transaction can hold together with what it does, such as a migration. It runs until [`finish`](Self::finish). Writing it down again
+    /// changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::list`].
+    pub async fn write_down(&self, operation: &Operation) -> Result<(), DbErr> {
+        match self.db.execute_raw(self.sql().insert(operation, None)).await {
+            Err(error) if !is_duplicate_key(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that an operation that was [written down](Self::write_down) has ended, and how many things it has changed. Does nothing if it had ended before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::list`].
+    pub async fn finish(&self, id: OperationId, changed: u64) -> Result<(), DbErr> {
+        self.db
+            .execute_raw(self.sql().finish(id, Some(changed), None))
+            .await?;
+        Ok(())
+    }
+
     fn sql(&self) -> OperationsSql {
         sql(&self.db, &self.names)
     }

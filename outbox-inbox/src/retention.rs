@@ -17,9 +17,10 @@ use crate::database::Database;
 use crate::dead_letter::{LIST_MAX, id_of_message};
 use crate::dedup::sql::{DEAD, InboxSql};
 use crate::handler::describe;
+use crate::operations::Note;
 
 /// Rows per transaction.
-const BATCH: u32 = 1_000;
+pub(crate) const BATCH: u32 = 1_000;
 
 /// By how much the expiry of a dead row is put off while its dead letter exists, so that it does not stand first among the expired ones.
 const PUT_OFF: &str = "86400";
@@ -47,7 +48,7 @@ pub async fn purge(db: &DatabaseConnection, names: &TableNames) -> Result<Purged
     let sql = InboxSql::new(db.get_database_backend(), names, Duration::ZERO);
     let mut total = PurgedInbox::default();
     loop {
-        let (purged, more) = purge_batch(db, &sql, BATCH).await?;
+        let (purged, more) = purge_batch(db, &sql, BATCH, None).await?;
         total.messages += purged.messages;
         if !more {
             return Ok(total);
@@ -55,17 +56,21 @@ pub async fn purge(db: &DatabaseConnection, names: &TableNames) -> Result<Purged
     }
 }
 
-/// Deletes expired rows, at most so many; the second value says whether there may be more.
+/// Deletes expired rows, at most so many; the second value says whether there may be more. With a note, the rows are counted there in the same transaction.
 pub(crate) async fn purge_batch(
     db: &DatabaseConnection,
     sql: &InboxSql,
     batch: u32,
+    note: Option<&Note>,
 ) -> Result<(PurgedInbox, bool), DbErr> {
-    let (db, sql) = (db.clone(), sql.clone());
+    let (db, sql, note) = (db.clone(), sql.clone(), note.cloned());
     // A dropped `begin` would poison the pool.
     outbox_sea_orm::detached(async move {
         let tx = Database::inspect(db).await?.begin().await?;
         let (messages, expired) = purge_messages(&tx, &sql, batch).await?;
+        if let Some(note) = note {
+            note.count(&tx, messages, &[]).await?;
+        }
         // Requests (feature `http`) are deleted by their layer, because a service may have them without an inbox.
         tx.commit().await?;
         Ok((PurgedInbox { messages }, expired >= batch as usize))
@@ -185,7 +190,7 @@ pub(crate) async fn run<F: Future<Output = bool>>(
         if !may_forget().await {
             return Ok((0, false));
         }
-        let (purged, more) = purge_batch(&db, &sql, BATCH).await?;
+        let (purged, more) = purge_batch(&db, &sql, BATCH, None).await?;
         Ok((purged.messages, more))
     };
     repeat("inbox_messages", batch, every, stop).await;

@@ -12,7 +12,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use broker::{ConsumerFacts, StreamFacts, Wanted, of_consumer, of_stream};
-pub use database::{DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, inbox_memory};
+pub use database::{
+    DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, database_time, inbox_memory,
+};
 pub use rules::{PauseFacts, of_database, of_pauses, of_relays, of_setup};
 
 use crate::status::State;

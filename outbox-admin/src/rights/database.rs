@@ -282,7 +282,7 @@ pub const GRANTS: &[Grant] = &[
         &["INSERT", "UPDATE", "DELETE"],
         "pause, unpause",
     ),
-    on(Role::Operator, "outbox_messages", &["DELETE"], "forget"),
+    on(Role::Operator, "outbox_messages", &["DELETE"], "forget, purge"),
     on(Role::Operator, "outbox_aggregates", UPDATE_DELETE, "forget"),
     on(
         Role::Operator,
@@ -313,7 +313,7 @@ pub const GRANTS: &[Grant] = &[
         Role::Operator,
         "inbox_messages",
         UPDATE_DELETE,
-        "rename a consumer; replay it",
+        "rename a consumer; replay it; purge",
     ),
     on(
         Role::Operator,

@@ -172,7 +172,7 @@ impl Facts {
 }
 
 /// The messages of an aggregate that are pending or waiting, in their order.
-async fn unpublished(
+pub(crate) async fn unpublished(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
 ) -> Result<Vec<StoredMessage>, StoreError> {

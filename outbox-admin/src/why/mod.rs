@@ -13,6 +13,8 @@ use crate::serial;
 use crate::status::State;
 use facts::Facts;
 
+pub(crate) use facts::unpublished;
+
 /// Why a message does not arrive, or that it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -4,6 +4,7 @@ mod audit;
 mod change;
 mod plant;
 mod prove;
+mod recheck;
 mod show;
 #[cfg(feature = "web")]
 mod web;

@@ -39,6 +39,9 @@ pub struct PlaceArguments {
     /// The form of the answer.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+    /// Show no progress. It is shown on a terminal only, and only beside a table.
+    #[arg(short, long)]
+    pub quiet: bool,
 }
 
 /// Which messages.

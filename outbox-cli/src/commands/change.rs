@@ -16,6 +16,8 @@ use super::audit::parse_operation;
 use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
+use super::progress::Progress;
+use super::recheck::{self, Broker};
 use super::text;
 use super::timeline::read_inboxes;
 use crate::failure::{CommandError, Outcome};
@@ -68,6 +70,7 @@ impl ChangeCommand {
             let preview = outbox_admin::preview(&place.store, change, &selection, self.first);
             let mut preview = place.ask(preview).await?;
             self.foresee(&place, &mut preview).await?;
+            add_causes(&place, &mut preview).await?;
             return self.say(change, &preview);
         };
         let begun = place.ask(place.store.operation(id)).await?;
@@ -86,6 +89,7 @@ impl ChangeCommand {
         {
             Some(mut preview) => {
                 self.foresee(&place, &mut preview).await?;
+                add_causes(&place, &mut preview).await?;
                 self.say(change, &preview)
             }
             None => Ok(Outcome::NothingMatched),
@@ -135,9 +139,27 @@ impl ChangeCommand {
             Ok(place.ask(left).await?.map_or(0, |preview| preview.messages))
         };
         self.confirm.check(place, count).await?;
+        let progress = Progress::of(&self.place);
+        let total = match progress.is_shown() {
+            true => {
+                let left = place
+                    .ask(outbox_admin::preview_rest(&place.store, operation))
+                    .await?;
+                left.filter(|left| left.is_complete).map(|left| left.messages)
+            }
+            false => None,
+        };
+        let look = async |place: &Place| {
+            let found = place.ask(place.store.operation(operation.id)).await.ok()??;
+            Some(found.changed.saturating_sub(operation.changed))
+        };
         // A crash or an error here leaves the transactions that were completed, and the operation says how far they are.
-        let applied = outbox_admin::carry_out(&place.store, change, operation);
-        let applied = place.carry_out(applied).await.inspect_err(|_| {
+        let applied = place.carry_out(outbox_admin::carry_out(&place.store, change, operation));
+        let applied = progress
+            .watch(place, (change.as_str(), total), look, applied)
+            .await;
+        drop(progress);
+        let applied = applied.inspect_err(|_| {
             let (verb, id) = (change.as_str(), operation.id);
             say(&format!(
                 "if `outbox audit show {id}` knows the operation, go on with `outbox {verb} --operation {id} --yes`; otherwise nothing was changed"
@@ -151,6 +173,18 @@ impl ChangeCommand {
         say_operation(applied.operation);
         Ok(Outcome::Well)
     }
+}
+
+/// Adds whether the causes still hold of which the first messages have failed.
+async fn add_causes(place: &Place, preview: &mut Preview) -> Result<(), CommandError> {
+    if preview.first.is_empty() {
+        return Ok(());
+    }
+    let broker = Broker::ask(place).await;
+    let causes = outbox_admin::causes(&place.store, &preview.first, broker.refuses());
+    let causes = place.ask(causes).await?;
+    preview.recheck(causes);
+    Ok(())
 }
 
 /// Says how to find out what became of a change.
@@ -192,9 +226,14 @@ pub struct ResumeCommand {
 impl ResumeCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open_to_change(&self.place).await?;
-        let preview = place
+        let mut preview = place
             .ask(outbox_admin::preview_resume(&place.store, &self.aggregate))
             .await?;
+        if !self.yes && preview.can_resume {
+            let broker = Broker::ask(&place).await;
+            let causes = outbox_admin::causes_of_aggregate(&place.store, &self.aggregate, broker.refuses());
+            preview.recheck(place.ask(causes).await?);
+        }
         if !self.yes || !preview.can_resume {
             output::one(self.place.output, &preview)?;
             if !preview.can_resume {
@@ -262,6 +301,7 @@ impl Print for Preview {
     fn text(&self) -> Option<String> {
         let verb = match self.change {
             Change::Replay => "copy",
+            Change::Purge => "delete",
             other => other.as_str(),
         };
         let bound = if self.is_complete { "" } else { "at least " };
@@ -286,6 +326,9 @@ impl Print for Preview {
         for error in &self.errors {
             let _ = writeln!(text, "  {:>8}  error: {}", error.messages, plain(&error.error));
         }
+        for cause in &self.causes {
+            text.push_str(&recheck::line(cause));
+        }
         for effect in &self.effects {
             let _ = writeln!(text, "  {effect}");
         }
@@ -308,6 +351,7 @@ impl Print for Applied {
         let (one, many) = match self.change {
             Change::Retry => ("dead letter is pending again", "dead letters are pending again"),
             Change::Skip => ("dead letter is skipped", "dead letters are skipped"),
+            Change::Purge => ("published message is deleted", "published messages are deleted"),
             _ => ("copy is recorded", "copies are recorded"),
         };
         Some(format!("{}\n", text::counted(self.messages, one, many)))
@@ -330,7 +374,11 @@ impl Print for ResumePreview {
     }
 
     fn text(&self) -> Option<String> {
-        Some(format!("{}: {}\n", plain(&self.name()), self.effect))
+        let mut text = format!("{}: {}\n", plain(&self.name()), self.effect);
+        for cause in &self.causes {
+            text.push_str(&recheck::line(cause));
+        }
+        Some(text)
     }
 }
 

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use outbox::core::Aggregate;
-use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
+use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters, InboxOperations};
 use outbox_admin::{
-    LetterChange, LetterDetail, LetterGroup, LetterPreview, LetterRow, LettersChanged, quoted,
+    LetterCause, LetterChange, LetterDetail, LetterGroup, LetterPreview, LetterRow, LettersChanged, quoted,
 };
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -18,7 +18,8 @@ use super::change::say_operation;
 use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
-use super::text;
+use super::progress::Progress;
+use super::{recheck, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain, say};
 
@@ -259,18 +260,14 @@ impl ChangeLettersCommand {
                 Ok(place.ask(preview).await?.dead_letters)
             };
             self.confirm.check(&place, count).await?;
-            // A crash or an error here leaves the transactions that were completed; the same command goes on.
-            let intent = self.intent.intent();
-            let changed = place
-                .carry_out(outbox_admin::apply_letters(&letters, change, &selection, intent))
-                .await?;
-            output::one(self.place.output, &changed)?;
-            say_operation(changed.operation);
-            changed.dead_letters
+            self.apply(&place, &letters, change, &selection).await?
         } else {
-            let preview = place
+            let mut preview = place
                 .ask(outbox_admin::preview_letters(&letters, change, &selection))
                 .await?;
+            if change == LetterChange::Retry && preview.dead_letters > 0 {
+                preview.recheck(causes(&place, &letters, &selection).await?);
+            }
             output::one(self.place.output, &preview)?;
             preview.dead_letters
         };
@@ -283,6 +280,64 @@ impl ChangeLettersCommand {
         }
         Ok(Outcome::Well)
     }
+}
+
+impl ChangeLettersCommand {
+    /// Makes the change, and shows how far it is. Returns how many dead letters it has changed.
+    async fn apply(
+        &self,
+        place: &Place,
+        letters: &DeadLetters,
+        change: LetterChange,
+        selection: &DeadLetterSelection,
+    ) -> Result<u64, CommandError> {
+        let operation = change.operation(selection, self.intent.intent());
+        let progress = Progress::of(&self.place);
+        let total = match progress.is_shown() {
+            true => {
+                let preview = outbox_admin::preview_letters(letters, change, selection);
+                Some(place.ask(preview).await?.dead_letters)
+            }
+            false => None,
+        };
+        let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+        let look = async |place: &Place| {
+            let db = place.store.connection().clone();
+            let operations = InboxOperations::new(db).with_names(names.clone());
+            let found = place.ask(operations.get(operation.id)).await.ok()??;
+            Some(found.changed)
+        };
+        // A crash or an error here leaves the transactions that were completed; the same command goes on.
+        let changed = outbox_admin::carry_out_letters(letters, change, selection, &operation);
+        let changed = place.carry_out(changed);
+        let changed = progress
+            .watch(place, (change.as_str(), total), look, changed)
+            .await;
+        drop(progress);
+        let changed = changed?;
+        output::one(self.place.output, &changed)?;
+        say_operation(changed.operation);
+        Ok(changed.dead_letters)
+    }
+}
+
+/// Whether the causes still hold of which the open ones of these have failed.
+async fn causes(
+    place: &Place,
+    letters: &DeadLetters,
+    selection: &DeadLetterSelection,
+) -> Result<Vec<LetterCause>, CommandError> {
+    let open = selection.clone().status(DeadLetterStatus::Open);
+    let rows = outbox_admin::list_letters(letters, &open, GROUPED_MAX);
+    let rows = place.ask(rows).await?;
+    let consumers = recheck::consumers(place, &rows).await;
+    let consumers = match &consumers {
+        Ok(consumers) => Ok(consumers.as_slice()),
+        Err(error) => Err(error.as_str()),
+    };
+    place
+        .ask(outbox_admin::letter_causes(letters, &rows, consumers))
+        .await
 }
 
 fn parse_key(text: &str) -> Result<Uuid, String> {
@@ -386,6 +441,20 @@ impl Print for LetterPreview {
         };
         let letters = text::counted(self.dead_letters, "dead letter", "dead letters");
         let mut text = format!("would {would} {letters}\n");
+        for cause in &self.causes {
+            // Writing to a `String` does not fail.
+            let _ = writeln!(
+                text,
+                "  {:>8}  {}: cause {}: {}",
+                cause.group.dead_letters,
+                plain(&cause.group.consumer),
+                cause.holds.as_str(),
+                plain(&cause.what)
+            );
+            if let Some(next) = &cause.next {
+                let _ = writeln!(text, "            next: {}", plain(next));
+            }
+        }
         for effect in &self.effects {
             // Writing to a `String` does not fail.
             let _ = writeln!(text, "  {}", plain(effect));

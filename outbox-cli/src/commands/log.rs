@@ -1,14 +1,14 @@
 //! `outbox log`: sets the database's log up for a relay that reads it, shows how it stands, and takes it down.
 //!
-//! Invariant: nothing is made or changed without `--yes`. A crash half-way leaves steps that the same command completes.
+//! Invariant: nothing is made or changed without `--yes`, nor without an operation. A crash half-way leaves steps that the same command completes.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use outbox::Failure;
-use outbox::core::describe;
 use outbox::core::log::MessageLog as _;
+use outbox::core::{Operation, OperationKind, OperationScope, describe};
 use outbox_admin::State;
 use outbox_admin::doctor::{Check, Diagnosis};
 use outbox_log::{PostgresLog, SlotStatus};
@@ -17,8 +17,11 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::arguments::PlaceArguments;
+use super::change::say_operation;
 use super::confirm::ConfirmArguments;
+use super::intent::IntentArguments;
 use super::place::Place;
+use super::record::Record;
 use super::text;
 use crate::config::Outbox;
 use crate::failure::{CommandError, Outcome};
@@ -52,6 +55,9 @@ pub struct LogChangeCommand {
     /// The outbox.
     #[command(flatten)]
     pub place: PlaceArguments,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
@@ -119,7 +125,11 @@ impl LogChangeCommand {
         place.ask(log.check()).await?;
         if self.yes {
             self.confirm.check(&place, async { Ok(1) }).await?;
-            place.carry_out(log.init()).await?;
+            let before = asked(&place).await?;
+            let changed = u64::from(!before.is_on || !before.takes_new);
+            // A slot is in no transaction. A crash leaves steps that the same command completes, and the operation without an end.
+            self.recorded(&place, OperationKind::InitLog, changed, log.init())
+                .await?;
             // That no relay reads it yet is what comes next, and no failure of this.
             output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
             return Ok(Outcome::Well);
@@ -144,9 +154,30 @@ impl LogChangeCommand {
             return preview(self.place.output, status, DROP);
         }
         self.confirm.check(&place, async { Ok(1) }).await?;
-        place.carry_out(of_place(&place)?.drop()).await?;
+        let log = of_place(&place)?;
+        // As for `init`.
+        self.recorded(&place, OperationKind::DropLog, 1, log.drop())
+            .await?;
         output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
         Ok(Outcome::Well)
+    }
+
+    /// Makes a change, with the operation that says who and why.
+    async fn recorded<T, E: std::error::Error + 'static>(
+        &self,
+        place: &Place,
+        kind: OperationKind,
+        changed: u64,
+        change: impl Future<Output = Result<T, E>>,
+    ) -> Result<(), CommandError> {
+        let scope = OperationScope::names([&place.outbox.section.log.name]);
+        let operation = Operation::new(kind, scope, self.intent.intent());
+        Record::Outbox.begin(place, &operation).await?;
+        let changing = place.carry_out(change).await;
+        changing.inspect_err(|_| Record::broke_off(&operation))?;
+        Record::Outbox.end(place, &operation, changed).await?;
+        say_operation(Some(operation.id));
+        Ok(())
     }
 }
 

@@ -1,11 +1,12 @@
 //! `outbox migrate`: which tables are there, the SQL that makes them, and with `--yes` the making.
 //!
-//! Invariants: nothing is made without `--yes`. Tables that somebody has made in another way are left alone, because nobody knows which version they have.
+//! Invariants: nothing is made without `--yes`, nor without an operation. Tables that somebody has made in another way are left alone, because nobody knows which version they have.
 
 use std::io::Write as _;
 
 use clap::{Args, ValueEnum};
-use outbox::inbox::migration as of_inbox;
+use outbox::core::{Operation, OperationKind, OperationScope};
+use outbox::inbox::{InboxOperations, migration as of_inbox};
 use outbox::sea_orm::TableNames;
 use outbox::sea_orm::migration::{self as of_outbox, partitioned, writers};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr, Statement};
@@ -13,8 +14,11 @@ use sea_orm_migration::MigrationTrait;
 use serde::Serialize;
 
 use super::arguments::PlaceArguments;
+use super::change::say_operation;
 use super::confirm::ConfirmArguments;
+use super::intent::IntentArguments;
 use super::place::Place;
+use super::record::Record;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, say};
 
@@ -31,6 +35,9 @@ pub struct MigrateCommand {
     /// Print the SQL, and do nothing else.
     #[arg(long, conflicts_with = "yes")]
     pub sql: bool,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
     /// Make what is missing. Otherwise the command only says what that is.
     #[arg(long)]
     pub yes: bool,
@@ -147,10 +154,10 @@ impl MigrateCommand {
         let is_missing = |row: &MigrationRow| row.state == MigrationState::Missing;
         if self.yes && rows.iter().any(is_missing) {
             self.confirm.check(&place, async { Ok(missing(&rows)) }).await?;
-            for part in &self.parts {
-                // Under a lock, so that several programs may do this at once. A crash leaves nothing half made, but on MySQL and MariaDB, where calling
-                // again continues.
-                place.carry_out(part.make(db, &names)).await?;
+            for (n, part) in self.parts.iter().enumerate() {
+                if !self.parts[..n].contains(part) {
+                    self.make(&place, &names, *part, &rows).await?;
+                }
             }
             rows.clear();
             for part in &self.parts {
@@ -168,6 +175,55 @@ impl MigrateCommand {
         } else {
             Outcome::Well
         })
+    }
+}
+
+impl MigrateCommand {
+    /// Makes what is missing of a part, with the operation that says who and why. The migrations are transactions of their own (on MySQL and MariaDB there are none of
+    /// tables), so the operation is written down before and ended after. If its table is made only now, it is written down behind them: a crash in between leaves the
+    /// note of the migrations, and no operation.
+    async fn make(
+        &self,
+        place: &Place,
+        names: &TableNames,
+        part: PartArgument,
+        rows: &[MigrationRow],
+    ) -> Result<(), CommandError> {
+        let db = place.store.connection();
+        let is_missing = |row: &&MigrationRow| row.part == part && row.state == MigrationState::Missing;
+        let missing = rows.iter().filter(is_missing);
+        let missing: Vec<String> = missing.map(|row| row.migration.clone()).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let count = missing.len().try_into().unwrap_or(u64::MAX);
+        let scope = OperationScope::names(missing);
+        let operation = Operation::new(OperationKind::Migrate, scope, self.intent.intent());
+        let (record, table) = match part {
+            PartArgument::Inbox => {
+                let operations = InboxOperations::new(db.clone()).with_names(names.clone());
+                (Record::Inbox(operations), "inbox_operations")
+            }
+            _ => (Record::Outbox, "outbox_operations"),
+        };
+        let table = names.table(db.get_database_backend(), table);
+        let can_begin = place.ask(exists(db, &table)).await?;
+        if can_begin {
+            record.begin(place, &operation).await?;
+        }
+        // Under a lock, so that several programs may do this at once. A crash leaves nothing half made, but on MySQL and MariaDB, where calling again
+        // continues.
+        let making = place.carry_out(part.make(db, names)).await;
+        if making.is_err() && can_begin {
+            Record::broke_off(&operation);
+        }
+        making?;
+        if !can_begin {
+            record.begin(place, &operation).await?;
+        }
+        record.end(place, &operation, count).await?;
+        say_operation(Some(operation.id));
+        Ok(())
     }
 }
 

@@ -17,8 +17,12 @@ pub mod migrate;
 pub mod pause;
 mod place;
 pub mod print;
+mod progress;
 pub mod prove;
+pub mod purge;
+mod recheck;
 pub mod reconcile;
+mod record;
 pub mod relay;
 pub mod relays;
 pub mod serve;
@@ -80,6 +84,8 @@ pub enum OutboxCommand {
     Audit(audit::AuditCommand),
     /// Count published messages that the stream has lost; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
+    /// Delete published messages whose retention has passed; with `--inbox` what consumers have remembered for long enough. Says what it would do; `--yes` does it.
+    Purge(purge::PurgeCommand),
     /// Delete what the outbox holds of aggregates. Says what it would do, and its price; `--yes` does it.
     Forget(forget::ForgetCommand),
     /// Say which tables are there, and print the SQL that makes them; `--yes` makes what is missing.
@@ -140,6 +146,7 @@ impl OutboxCommand {
             Self::Unpause(command) => command.run().await,
             Self::Audit(command) => command.run().await,
             Self::Reconcile(command) => command.run().await,
+            Self::Purge(command) => command.run().await,
             Self::Forget(command) => command.run().await,
             Self::Migrate(command) => command.run().await,
             Self::DeadLetters(command) => command.run().await,

@@ -6,17 +6,18 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use outbox::core::PauseRequest;
-use outbox_admin::{PausePreview, PauseRow};
-use serde::Serialize;
+use outbox::core::{Operation, OperationId, OutboxAudit as _, PauseRequest};
+use outbox_admin::{PauseChanged, PausePreview, PauseRow};
 
 use super::arguments::{PlaceArguments, parse_duration};
+use super::audit::parse_operation;
+use super::change::say_operation;
 use super::confirm::ConfirmArguments;
-use super::intent::ActorArguments;
+use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, plain, say};
+use crate::output::{self, Column, Format, Print, plain, say};
 
 /// Arguments of `outbox pause`.
 #[derive(Debug, Clone, Args)]
@@ -31,12 +32,12 @@ pub struct PauseCommand {
     /// Until it ends by itself, such as `2h`, at most a century; otherwise it lasts until `outbox unpause`.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     pub lasts: Option<Duration>,
-    /// Why, for whoever finds it paused.
-    #[arg(long, value_name = "TEXT", default_value = "no reason was given")]
-    pub reason: String,
-    /// Who, for whoever finds it paused.
+    /// Who and why, for whoever finds it paused, and for the audit.
     #[command(flatten)]
-    pub actor: ActorArguments,
+    pub intent: IntentArguments,
+    /// The operation of a first try whose answer was lost: what it has done is not done again.
+    #[arg(long, value_name = "OPERATION", value_parser = parse_operation, requires = "yes")]
+    pub operation: Option<OperationId>,
     /// List the pauses that stand, and change nothing.
     #[arg(long, conflicts_with_all = ["aggregate_type", "lasts", "yes"])]
     pub list: bool,
@@ -58,6 +59,12 @@ pub struct UnpauseCommand {
     /// The pause of aggregates of this type; otherwise that of all messages.
     #[arg(long, value_name = "TYPE", value_parser = parse_aggregate_type)]
     pub aggregate_type: Option<String>,
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
+    /// The operation of a first try whose answer was lost: what it has done is not done again.
+    #[arg(long, value_name = "OPERATION", value_parser = parse_operation, requires = "yes")]
+    pub operation: Option<OperationId>,
     /// Do it. Otherwise the command only says what it would do.
     #[arg(long)]
     pub yes: bool,
@@ -93,24 +100,69 @@ impl PauseCommand {
             return Ok(Outcome::Well);
         }
         self.confirm.check(&place, async { Ok(1) }).await?;
+        let intent = self.intent.intent();
         let request = PauseRequest {
             aggregate_type: self.aggregate_type.clone(),
-            reason: self.reason,
-            by: self.actor.intent().actor,
+            reason: intent.reason.clone().unwrap_or_else(|| NO_REASON.to_owned()),
+            by: intent.actor.clone(),
             lasts: self.lasts,
         };
-        // One statement: after a crash it is paused, or it is not; `outbox pause --list` shows which.
-        place
-            .carry_out(outbox_admin::apply_pause(&place.store, &request))
-            .await?;
-        let done = Paused {
-            change: "pause",
-            aggregate_type: self.aggregate_type,
-            changed: true,
-        };
-        output::one(self.place.output, &done)?;
-        Ok(Outcome::Well)
+        let operation = outbox_admin::pause_operation(aggregate_type, intent);
+        let (operation, was_done) = repeated(&place, operation, self.operation).await?;
+        // One transaction: after a crash it is paused and the operation says so, or neither.
+        let done = outbox_admin::apply_pause(&place.store, &request, &operation);
+        let done = place
+            .carry_out(done)
+            .await
+            .inspect_err(|_| unknown("pause", &operation))?;
+        end(self.place.output, &done, was_done)
     }
+}
+
+/// Why, for whoever finds it paused, if nobody has said it.
+const NO_REASON: &str = "no reason was given";
+
+/// The operation, as the repetition of one whose answer was lost if its id is given; and whether that one was carried out.
+async fn repeated(
+    place: &Place,
+    mut operation: Operation,
+    id: Option<OperationId>,
+) -> Result<(Operation, bool), CommandError> {
+    let Some(id) = id else {
+        return Ok((operation, false));
+    };
+    let found = place.ask(place.store.operation(id)).await?;
+    let was_done = found.is_some();
+    if let Some(found) = found.filter(|found| found.kind != operation.kind || found.scope != operation.scope)
+    {
+        return Err(CommandError::configuration(format!(
+            "operation {id} is there and does something else: `{}`; `outbox audit show {id}` shows it",
+            found.kind
+        )));
+    }
+    operation.id = id;
+    Ok((operation, was_done))
+}
+
+/// Says what to do after an answer that was lost.
+fn unknown(verb: &str, operation: &Operation) {
+    let id = operation.id;
+    say(&format!(
+        "if `outbox audit show {id}` knows the operation, it took effect; otherwise nothing was changed; `outbox {verb}` with `--operation {id}` and the same arguments \
+         does it once, whichever it is"
+    ));
+}
+
+fn end(format: Format, done: &PauseChanged, was_done: bool) -> Result<Outcome, CommandError> {
+    output::one(format, done)?;
+    say_operation(done.operation);
+    if was_done {
+        say("nothing was changed: the operation was carried out before");
+    }
+    Ok(match done.changed || was_done {
+        true => Outcome::Well,
+        false => Outcome::NothingMatched,
+    })
 }
 
 impl UnpauseCommand {
@@ -132,17 +184,15 @@ impl UnpauseCommand {
             Ok(place.ask(preview).await?.present.is_some().into())
         };
         self.confirm.check(&place, count).await?;
-        let ended = outbox_admin::apply_unpause(&place.store, aggregate_type);
-        let done = Paused {
-            change: "unpause",
-            changed: place.carry_out(ended).await?,
-            aggregate_type: self.aggregate_type,
-        };
-        output::one(self.place.output, &done)?;
-        Ok(match done.changed {
-            true => Outcome::Well,
-            false => Outcome::NothingMatched,
-        })
+        let operation = outbox_admin::unpause_operation(aggregate_type, self.intent.intent());
+        let (operation, was_done) = repeated(&place, operation, self.operation).await?;
+        // One transaction for the end of the pause and the operation. A crash behind it leaves what the pause held to the relays, which release it.
+        let done = outbox_admin::apply_unpause(&place.store, aggregate_type, &operation);
+        let done = place
+            .carry_out(done)
+            .await
+            .inspect_err(|_| unknown("unpause", &operation))?;
+        end(self.place.output, &done, was_done)
     }
 }
 
@@ -192,20 +242,12 @@ fn scope(aggregate_type: Option<&str>) -> String {
     }
 }
 
-/// What `pause` or `unpause` has done.
-#[derive(Debug, Serialize)]
-struct Paused {
-    change: &'static str,
-    aggregate_type: Option<String>,
-    /// Whether there was a pause to end; always true of `pause`.
-    changed: bool,
-}
-
-impl Print for Paused {
+impl Print for PauseChanged {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("change", Print::name),
         Column::new("aggregate_type", |done| text::any(done.aggregate_type.clone())),
         Column::new("changed", |done| text::yes(done.changed)),
+        Column::new("operation", |done| text::any(done.operation)),
     ];
 
     fn name(&self) -> String {
@@ -215,7 +257,10 @@ impl Print for Paused {
     fn text(&self) -> Option<String> {
         let scope = plain(&scope(self.aggregate_type.as_deref()));
         Some(match (self.change, self.changed) {
-            ("pause", _) => format!("publishing of {scope} is paused; next: outbox pause --list\n"),
+            ("pause", false) => {
+                format!("publishing of {scope} was left as it is; next: outbox pause --list\n")
+            }
+            ("pause", true) => format!("publishing of {scope} is paused; next: outbox pause --list\n"),
             (_, true) => format!("publishing of {scope} goes on; next: outbox status\n"),
             (_, false) => format!("publishing of {scope} was not paused; next: outbox pause --list\n"),
         })

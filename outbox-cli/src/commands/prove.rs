@@ -4,12 +4,10 @@
 //! outboxes of the file with the same stream.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::Args;
 use futures_util::TryStreamExt as _;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use outbox::core::{Retention, describe};
 use outbox::inbox::EventOutcomes;
 use outbox::nats::async_nats::jetstream;
@@ -18,6 +16,7 @@ use time::OffsetDateTime;
 
 use super::arguments::{PlaceArguments, parse_duration, parse_time};
 use super::place::Place;
+use super::progress::Progress;
 use super::text;
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain, say};
@@ -73,8 +72,8 @@ impl ProveCommand {
             Ok(floors) => floors,
             Err(_) => Err(format!("no answer within {:?}", place.timeout)),
         };
-        let bar = Bar::new();
-        let mut progress = |stage: ProofStage, count: u64| bar.show(stage, count);
+        let bar = Progress::of(&self.place);
+        let mut progress = |stage: ProofStage, count: u64| bar.show(stage.as_str(), count, None);
         let proving = outbox_admin::prove(
             &reading.store,
             &publisher,
@@ -84,7 +83,7 @@ impl ProveCommand {
             &mut progress,
         );
         let proof = reading.carry_out(proving).await;
-        bar.end();
+        drop(bar);
         let proof = proof?;
         output::one(self.place.output, &proof)?;
         if proof.outbox.committed == 0 && proof.verdict == Verdict::CannotTell {
@@ -168,32 +167,6 @@ impl ProveCommand {
             Some(name) => Err(format!("the stream has no durable consumer `{}`", plain(name))),
             None => Ok(floors),
         }
-    }
-}
-
-/// What is done at the moment, for people at a terminal.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new() -> Self {
-        let target = match std::io::stderr().is_terminal() {
-            true => ProgressDrawTarget::stderr(),
-            false => ProgressDrawTarget::hidden(),
-        };
-        let bar = ProgressBar::with_draw_target(None, target);
-        if let Ok(style) = ProgressStyle::with_template("{msg}: {human_pos} in {elapsed}") {
-            bar.set_style(style);
-        }
-        Self(bar)
-    }
-
-    fn show(&self, stage: ProofStage, count: u64) {
-        self.0.set_message(stage.as_str());
-        self.0.set_position(count);
-    }
-
-    fn end(&self) {
-        self.0.finish_and_clear();
     }
 }
 

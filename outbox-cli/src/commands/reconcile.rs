@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use outbox::core::relay::reconcile::{self, ReconcileError, Reconciled, Span};
 use outbox::core::{Operation, OperationId, OperationKind, OperationScope, OutboxAudit as _, Selection};
+use outbox::nats::JetStreamPublisher;
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -16,6 +17,7 @@ use super::change::say_operation;
 use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
+use super::progress::Progress;
 use super::{log, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, say};
@@ -69,50 +71,71 @@ impl ReconcileCommand {
         }
         let place = Place::open_to_change(&self.place).await?;
         let publisher = place.publisher().await.map_err(CommandError::Failed)?;
-        let mut operation = None;
-        let found = if self.yes {
-            let count = async {
-                let missing = reconcile::missing(&place.store, &publisher, span);
-                Ok(place.carry_out(missing).await?.missing)
-            };
+        let (found, operation) = if self.yes {
+            let count = async { Ok(self.missing(&place, &publisher, span).await?.missing) };
             self.confirm.check(&place, count).await?;
-            // Its effects are on the stream, which no transaction reaches. A crash leaves the operation without an end.
-            let scope = Selection::all()
-                .recorded_from(span.from)
-                .recorded_until(span.until);
-            let begun = Operation::new(
-                OperationKind::Reconcile,
-                OperationScope::messages(scope),
-                self.intent.intent(),
-            );
-            place.ask(place.store.write_down(&begun)).await?;
-            // Ended here, the messages that the broker has confirmed stay published. Running it again finds the rest.
-            let work = reconcile::reconcile(
-                &place.store,
-                &publisher,
-                &publisher,
-                span,
-                self.consumers_remember,
-            );
-            let found = work.await;
-            if matches!(found, Err(ReconcileError::Forgotten { .. })) {
-                // It was refused, and has done nothing.
-                place.ask(place.store.finish(begun.id, 0)).await?;
-            }
-            let found = place.carry_out(std::future::ready(found)).await?;
-            place.ask(place.store.finish(begun.id, found.published)).await?;
-            operation = Some(begun.id);
-            found
+            let (found, operation) = self.publish(&place, &publisher, span).await?;
+            (found, Some(operation))
         } else {
-            place
-                .carry_out(reconcile::missing(&place.store, &publisher, span))
-                .await?
+            (self.missing(&place, &publisher, span).await?, None)
         };
         let left_out = log::logged_between(&place, span.from, span.until).await?;
         let report = Reconciliation::of(found, span, operation, left_out);
         output::one(self.place.output, &report)?;
         say_operation(operation);
         Ok(report.outcome())
+    }
+
+    /// Counts what is missing.
+    async fn missing(
+        &self,
+        place: &Place,
+        publisher: &JetStreamPublisher,
+        span: Span,
+    ) -> Result<Reconciled, CommandError> {
+        let bar = Progress::of(&self.place);
+        let mut show = |so_far: Reconciled| bar.show("compared", so_far.compared, None);
+        let missing = reconcile::missing_with_progress(&place.store, publisher, span, &mut show);
+        place.carry_out(missing).await
+    }
+
+    /// Publishes what is missing, with the operation that says who and why.
+    async fn publish(
+        &self,
+        place: &Place,
+        publisher: &JetStreamPublisher,
+        span: Span,
+    ) -> Result<(Reconciled, OperationId), CommandError> {
+        // Its effects are on the stream, which no transaction reaches. A crash leaves the operation without an end.
+        let scope = Selection::all()
+            .recorded_from(span.from)
+            .recorded_until(span.until);
+        let scope = OperationScope::messages(scope);
+        let begun = Operation::new(OperationKind::Reconcile, scope, self.intent.intent());
+        place.ask(place.store.write_down(&begun)).await?;
+        let bar = Progress::of(&self.place);
+        let mut show = |so_far: Reconciled| match so_far.missing {
+            0 => bar.show("compared", so_far.compared, None),
+            missing => bar.show("published", so_far.published, Some(missing)),
+        };
+        // Ended here, the messages that the broker has confirmed stay published. Running it again finds the rest.
+        let found = reconcile::reconcile_with_progress(
+            &place.store,
+            publisher,
+            publisher,
+            span,
+            self.consumers_remember,
+            &mut show,
+        )
+        .await;
+        drop(bar);
+        if matches!(found, Err(ReconcileError::Forgotten { .. })) {
+            // It was refused, and has done nothing.
+            place.ask(place.store.finish(begun.id, 0)).await?;
+        }
+        let found = place.carry_out(std::future::ready(found)).await?;
+        place.ask(place.store.finish(begun.id, found.published)).await?;
+        Ok((found, begun.id))
     }
 }
 

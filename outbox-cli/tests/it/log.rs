@@ -45,6 +45,38 @@ async fn until_it_reads(program: &Program) {
     .await;
 }
 
+/// These operations have ended, and have changed so many things.
+fn was_written_down(operations: &Value, changed: &[u64]) {
+    assert_eq!(
+        operations.as_array().unwrap().len(),
+        changed.len(),
+        "{operations}"
+    );
+    for (n, changed) in changed.iter().enumerate() {
+        assert_eq!(
+            (&operations[n]["changed"], &operations[n]["is_finished"]),
+            (&Value::from(*changed), &Value::Bool(true)),
+            "{operations}"
+        );
+    }
+}
+
+/// Sets the log up.
+fn set_up(ask: &impl Fn(&[&str]) -> Answer) {
+    let begun = ask(&["log", "init", "--yes", "--actor", "ann", "--reason", "INC-7"]).expect(0);
+    assert!(begun.out.contains("next: outbox relay run"), "{begun:?}");
+    // Nothing is changed a second time, and that is written down too.
+    ask(&["log", "init", "--yes"]).expect(0);
+    let operations = ask(&["audit", "--kind", "init-log", "-o", "json"])
+        .expect(0)
+        .json();
+    was_written_down(&operations, &[0, 1]);
+    assert_eq!(
+        (&operations[1]["actor"], &operations[1]["reason"]),
+        (&"ann".into(), &"INC-7".into())
+    );
+}
+
 /// The way from polling to the log and back, without a moment in which nothing is published.
 #[tokio::test]
 async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
@@ -70,8 +102,7 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
         (&Value::Bool(false), &Value::Bool(false))
     );
     ask(&["log", "drop", "--yes"]).expect(5);
-    let begun = ask(&["log", "init", "--yes"]).expect(0);
-    assert!(begun.out.contains("next: outbox relay run"), "{begun:?}");
+    set_up(&ask);
 
     let mut first = start(&place, &config);
     first.until_ready().await;
@@ -116,6 +147,12 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
     assert!(preview.out.contains("reads the whole table"), "{preview:?}");
     let taken_down = ask(&["log", "drop", "--yes", "-o", "json"]).expect(0).json();
     assert_eq!(taken_down["exists"], Value::Bool(false));
+    was_written_down(
+        &ask(&["audit", "--kind", "drop-log", "-o", "json"])
+            .expect(0)
+            .json(),
+        &[1],
+    );
     place.record(1).await;
     until_on_stream(&place, 8).await;
     second.terminate();

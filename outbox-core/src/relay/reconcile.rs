@@ -96,8 +96,25 @@ pub async fn missing(
     log: &impl StreamLog,
     span: Span,
 ) -> Result<Reconciled, ReconcileError> {
+    missing_with_progress(store, log, span, &mut |_| {}).await
+}
+
+/// As [`missing`]. `progress` is told what was found so far: when the stream has been read, and after each 1,000 messages of the outbox.
+///
+/// # Errors
+///
+/// As [`missing`].
+pub async fn missing_with_progress(
+    store: &impl OutboxAdmin,
+    log: &impl StreamLog,
+    span: Span,
+    progress: &mut (dyn FnMut(Reconciled) + Send),
+) -> Result<Reconciled, ReconcileError> {
     let mut pages = Pages::start(store, log, span).await?;
-    while pages.next().await?.is_some() {}
+    progress(pages.report);
+    while pages.next().await?.is_some() {
+        progress(pages.report);
+    }
     Ok(pages.report)
 }
 
@@ -117,9 +134,29 @@ pub async fn reconcile(
     span: Span,
     consumers_remember: Duration,
 ) -> Result<Reconciled, ReconcileError> {
+    let progress = &mut |_| {};
+    reconcile_with_progress(store, publisher, log, span, consumers_remember, progress).await
+}
+
+/// As [`reconcile`]. `progress` is told what was found and published so far: when the stream has been read, after each 1,000 messages of the outbox, and after each
+/// message that was published.
+///
+/// # Errors
+///
+/// As [`reconcile`].
+pub async fn reconcile_with_progress(
+    store: &impl OutboxAdmin,
+    publisher: &impl Publisher,
+    log: &impl StreamLog,
+    span: Span,
+    consumers_remember: Duration,
+    progress: &mut (dyn FnMut(Reconciled) + Send),
+) -> Result<Reconciled, ReconcileError> {
     refuse_what_is_forgotten(span, consumers_remember)?;
     let mut pages = Pages::start(store, log, span).await?;
+    progress(pages.report);
     while let Some(missing) = pages.next().await? {
+        progress(pages.report);
         for message in missing {
             match publisher.publish(&message).await {
                 Ok(receipt) if receipt.duplicate => pages.report.dropped += 1,
@@ -131,6 +168,7 @@ pub async fn reconcile(
                     });
                 }
             }
+            progress(pages.report);
         }
     }
     if pages.report.missing > 0 {

@@ -11,7 +11,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Forgotten, OutboxReader, StoreError, StoredMessage};
+use super::{Forgotten, OutboxReader, PauseRequest, StoreError, StoredMessage};
 use crate::message::{Aggregate, MessageId};
 
 pub use scope::{OperationScope, ScopeError};
@@ -37,15 +37,19 @@ pub const INTENT_CHARS_MAX: usize = 1_000;
 ///
 /// Operations are kept until somebody deletes them.
 pub trait OutboxAudit: OutboxReader {
-    /// Takes the next messages of a retry, skip or replay: at most `at_most`, in the order of their row ids, in transactions of at most 1,000. Returns the operation as it
-    /// stands then; call again until [`Operation::is_finished`].
+    /// Takes the next messages of a retry, skip, replay or purge: at most `at_most`, in the order of their row ids, in transactions of at most 1,000. Returns the operation
+    /// as it stands then; call again until [`Operation::is_finished`].
     ///
     /// What is done to each message: see [`OutboxAdmin`](super::OutboxAdmin). If the operation is written down already, what is there counts, whatever `operation` says
     /// of position and counts.
     ///
+    /// A purge deletes messages that were both recorded and published before the time of its scope ([`OperationScope::published_before`]), in the order of their ids, and
+    /// nothing else: no deduplication key, no message of a log. Unlike [`OutboxStore::purge`](super::OutboxStore::purge) it drops no whole day, so that it needs no right
+    /// but to delete rows, and counts exactly.
+    ///
     /// # Errors
     ///
-    /// [`StoreError::Setup`] for an operation of another kind. Otherwise see the contract.
+    /// [`StoreError::Setup`] for an operation of another kind, and for a purge with another scope. Otherwise see the contract.
     fn advance(
         &self,
         operation: &Operation,
@@ -65,6 +69,22 @@ pub trait OutboxAudit: OutboxReader {
         aggregates: &[Aggregate],
         operation: &Operation,
     ) -> impl Future<Output = Result<Forgotten, StoreError>> + Send;
+
+    /// As [`OutboxAdmin::pause`](super::OutboxAdmin::pause), with the operation in the same transaction. Returns false, and changes nothing, if the operation is written down
+    /// already: so a pause whose answer was lost may be asked for again, and does not come back after somebody has ended it.
+    fn pause_as(
+        &self,
+        request: &PauseRequest,
+        operation: &Operation,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// As [`OutboxAdmin::unpause`](super::OutboxAdmin::unpause), with the operation in the same transaction. Nothing is written down if it returns false: if no such pause
+    /// stands, or if the operation is written down already.
+    fn unpause_as(
+        &self,
+        aggregate_type: Option<&str>,
+        operation: &Operation,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
     /// Writes down an operation whose effects are elsewhere, such as on the stream. It runs until [`finish`](Self::finish). Writing it down again changes nothing.
     fn write_down(&self, operation: &Operation) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -170,8 +190,20 @@ pub enum OperationKind {
     Resume,
     /// What the outbox holds of aggregates is deleted.
     Forget,
+    /// Publishing of an aggregate type, or of everything, stops for a while.
+    Pause,
+    /// A pause of publishing ends.
+    Unpause,
+    /// Published messages are deleted whose retention has passed.
+    Purge,
     /// What the stream has lost is published again.
     Reconcile,
+    /// Tables are made or changed.
+    Migrate,
+    /// The database's log is set up.
+    InitLog,
+    /// The database's log is taken down.
+    DropLog,
     /// Dead letters of consumers are to be tried again.
     RetryLetters,
     /// Dead letters of consumers are not to be tried again.
@@ -184,24 +216,33 @@ pub enum OperationKind {
     PauseConsumer,
     /// The pause of a consumer ends.
     ResumeConsumer,
+    /// Records of an inbox are deleted that have expired.
+    PurgeInbox,
     /// Something that this version does not know.
     Other(String),
 }
 
 impl OperationKind {
-    const KNOWN: [Self; 12] = [
+    const KNOWN: [Self; 19] = [
         Self::Retry,
         Self::Skip,
         Self::Replay,
         Self::Resume,
         Self::Forget,
+        Self::Pause,
+        Self::Unpause,
+        Self::Purge,
         Self::Reconcile,
+        Self::Migrate,
+        Self::InitLog,
+        Self::DropLog,
         Self::RetryLetters,
         Self::CancelRetry,
         Self::DiscardLetters,
         Self::EraseLetters,
         Self::PauseConsumer,
         Self::ResumeConsumer,
+        Self::PurgeInbox,
     ];
 
     /// The kind as a short lower-case word, as it is stored and shown.
@@ -213,13 +254,20 @@ impl OperationKind {
             Self::Replay => "replay",
             Self::Resume => "resume",
             Self::Forget => "forget",
+            Self::Pause => "pause",
+            Self::Unpause => "unpause",
+            Self::Purge => "purge",
             Self::Reconcile => "reconcile",
+            Self::Migrate => "migrate",
+            Self::InitLog => "init-log",
+            Self::DropLog => "drop-log",
             Self::RetryLetters => "retry-letters",
             Self::CancelRetry => "cancel-retry",
             Self::DiscardLetters => "discard-letters",
             Self::EraseLetters => "erase-letters",
             Self::PauseConsumer => "pause-consumer",
             Self::ResumeConsumer => "resume-consumer",
+            Self::PurgeInbox => "purge-inbox",
             Self::Other(kind) => kind,
         }
     }
@@ -227,7 +275,7 @@ impl OperationKind {
     /// Whether [`OutboxAudit::advance`] does it.
     #[must_use]
     pub fn takes_messages(&self) -> bool {
-        matches!(self, Self::Retry | Self::Skip | Self::Replay)
+        matches!(self, Self::Retry | Self::Skip | Self::Replay | Self::Purge)
     }
 }
 
@@ -256,11 +304,11 @@ pub struct Operation {
     pub intent: Intent,
     /// What it is to take.
     pub scope: OperationScope,
-    /// The last row id that it has taken; `None` if it has taken none and is not written down.
+    /// The last row id that it has taken; of a purge, which goes by time, how many messages it has taken. `None` if it has taken none.
     pub position: Option<i64>,
     /// For a replay that has begun: the last row id that it may take.
     pub until: Option<i64>,
-    /// How many messages it has changed or copied; for other kinds, how many things.
+    /// How many messages it has changed, copied or deleted; for other kinds, how many things.
     pub changed: u64,
     /// When it began, by the store's clock; `None` if it is not written down.
     pub started_at: Option<OffsetDateTime>,

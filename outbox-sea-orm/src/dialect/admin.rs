@@ -320,10 +320,36 @@ impl Dialect {
         older_than: Duration,
         limit: i64,
     ) -> Statement {
-        let mut sql = self.sql("SELECT m.id, CASE WHEN m.status = 1");
-        for column in ["m.created_at", "m.published_at"] {
+        let is_old = |sql: &mut Sql, column: &str| {
             let age = sql.placeholder(-super::micros(older_than));
             sql.push(&format!(" AND {column} < {}", self.now_plus(&age)));
+        };
+        self.looked_at(table, after, below, is_old, limit)
+    }
+
+    /// As [`Dialect::purgeable`], by a time instead of an age.
+    pub(crate) fn purgeable_before(
+        &self,
+        after: Option<MessageId>,
+        below: Uuid,
+        before: OffsetDateTime,
+        limit: i64,
+    ) -> Statement {
+        let is_old = |sql: &mut Sql, column: &str| self.push_time(sql, &format!(" AND {column} < "), before);
+        self.looked_at(&self.messages, after, below, is_old, limit)
+    }
+
+    fn looked_at(
+        &self,
+        table: &str,
+        after: Option<MessageId>,
+        below: Uuid,
+        is_old: impl Fn(&mut Sql, &str),
+        limit: i64,
+    ) -> Statement {
+        let mut sql = self.sql("SELECT m.id, CASE WHEN m.status = 1");
+        for column in ["m.created_at", "m.published_at"] {
+            is_old(&mut sql, column);
         }
         sql.push(&format!(
             " THEN {one} ELSE {zero} END AS is_old FROM {table} m WHERE m.id > ",

@@ -7,15 +7,15 @@ use std::num::NonZeroU32;
 
 use outbox_core::{
     Aggregate, Forgotten, MessageId, Operation, OperationFilter, OperationId, OperationKind,
-    OperationMessages, OutboxAudit, StoreError,
+    OperationMessages, OutboxAudit, PauseRequest, StoreError,
 };
-use sea_orm::{DbErr, Statement};
+use sea_orm::DbErr;
 use uuid::Uuid;
 
 use super::admin::{self, Decision, Selected};
-use super::note::{insert, note};
+use super::note::{Failed, end, find, insert, note};
 use super::session::Session;
-use super::{SqlStore, forget, has_code, repeat_deadlocks, setup};
+use super::{SqlStore, forget, has_code, pauses, purge_operation, repeat_deadlocks, setup};
 use crate::dialect::Dialect;
 use crate::dialect::operations::OperationsSql;
 
@@ -54,6 +54,36 @@ impl OutboxAudit for SqlStore {
         let context = "aggregates could not be forgotten";
         self.operate(context, move |db, dialect| async move {
             Ok(forget::forget(&db, &dialect, &aggregates, Some(&operation)).await?)
+        })
+        .await
+    }
+
+    async fn pause_as(&self, request: &PauseRequest, operation: &Operation) -> Result<bool, StoreError> {
+        let (request, operation) = (request.clone(), operation.clone());
+        let context = "publishing could not be paused";
+        self.operate(context, move |db, dialect| async move {
+            Ok(repeat_deadlocks!(pauses::begin_as(
+                &db, &dialect, &request, &operation
+            ))?)
+        })
+        .await
+    }
+
+    async fn unpause_as(
+        &self,
+        aggregate_type: Option<&str>,
+        operation: &Operation,
+    ) -> Result<bool, StoreError> {
+        let (aggregate_type, operation) = (aggregate_type.map(str::to_owned), operation.clone());
+        let context = "the pause could not be ended";
+        self.operate(context, move |db, dialect| async move {
+            let aggregate_type = aggregate_type.as_deref();
+            Ok(repeat_deadlocks!(pauses::end_as(
+                &db,
+                &dialect,
+                aggregate_type,
+                &operation
+            ))?)
         })
         .await
     }
@@ -148,23 +178,6 @@ fn is_missing(error: &DbErr) -> bool {
     has_code(error, &["42P01", "42703", "42S02", "42S22", "1"])
 }
 
-/// Why an operation failed.
-enum Failed {
-    Setup(String),
-    Database(DbErr),
-}
-
-impl From<DbErr> for Failed {
-    fn from(error: DbErr) -> Self {
-        Self::Database(error)
-    }
-}
-
-async fn find(db: &Session, dialect: &Dialect, id: OperationId) -> Result<Option<Operation>, Failed> {
-    let row = db.query_one_raw(dialect.operations().find(id)).await?;
-    Ok(row.as_ref().map(OperationsSql::read).transpose()?)
-}
-
 async fn resume(
     db: &Session,
     dialect: &Dialect,
@@ -190,10 +203,13 @@ async fn advance(
     if !operation.kind.takes_messages() {
         let id = operation.id;
         return Err(Failed::Setup(format!(
-            "operation {id} is no retry, skip or replay"
+            "operation {id} is no retry, skip, replay or purge"
         )));
     }
     let mut operation = find(db, dialect, operation.id).await?.unwrap_or(operation);
+    if operation.kind == OperationKind::Purge {
+        return purge_operation::advance(db, dialect, operation, budget).await;
+    }
     while budget > 0 && !operation.is_finished() {
         let page = match operation.kind {
             OperationKind::Replay => admin::REPLAYED_MAX as u64,
@@ -311,20 +327,4 @@ async fn change(
         OperationKind::Skip => Ok((admin::decide_in(tx, dialect, batch, Decision::Skip).await?, ids)),
         _ => Ok((admin::decide_in(tx, dialect, batch, Decision::Retry).await?, ids)),
     }
-}
-
-/// Ends an operation that has found nothing more. If it has changed nothing at all, it is not written down.
-async fn end(db: &Session, dialect: &Dialect, mut operation: Operation) -> Result<Operation, Failed> {
-    if operation.started_at.is_none() {
-        let row = db.query_one_raw(dialect.clock()).await?;
-        let row = row.ok_or_else(|| DbErr::RecordNotFound("clock".to_owned()))?;
-        let now = super::fetch::time_of(row.try_get("", "now_micros")?);
-        operation.finished_at = Some(now.map_err(|error| DbErr::Type(error.to_string()))?);
-        return Ok(operation);
-    }
-    let finish: Statement = dialect
-        .operations()
-        .finish(operation.id, None, operation.position);
-    db.execute_raw(finish).await?;
-    Ok(find(db, dialect, operation.id).await?.unwrap_or(operation))
 }

@@ -19,6 +19,7 @@ mod own;
 mod pauses;
 mod preflight;
 mod purge;
+mod purge_operation;
 mod reader;
 mod refusal;
 #[cfg_attr(

@@ -7,9 +7,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use outbox_core::{Pause, PauseRequest};
+use outbox_core::{Operation, Pause, PauseRequest};
 use sea_orm::{DbErr, QueryResult};
 
+use super::note::insert;
 use super::session::Session;
 use super::waiting::read_key;
 use super::{admin, blocks, fetch, repeat_deadlocks};
@@ -52,6 +53,51 @@ pub(super) async fn end(
 ) -> Result<bool, DbErr> {
     let ended = db.execute_raw(dialect.unpause(aggregate_type)).await?;
     Ok(ended.rows_affected() > 0)
+}
+
+/// As [`begin`], with the operation in the same transaction: after a crash both are there, or neither. Returns false, and has done nothing, if the operation was there.
+pub(super) async fn begin_as(
+    db: &Session,
+    dialect: &Dialect,
+    request: &PauseRequest,
+    operation: &Operation,
+) -> Result<bool, DbErr> {
+    let tx = db.begin().await?;
+    // The row of the operation first, as all operations do.
+    let is_new = insert(&tx, dialect, operation, None).await?;
+    if is_new {
+        tx.execute_raw(dialect.pause(request)).await?;
+        finish_operation(&tx, dialect, operation).await?;
+        tx.commit().await?;
+    }
+    Ok(is_new)
+}
+
+/// As [`end`], with the operation in the same transaction. Returns false, and has done nothing, if no such pause stands or the operation was there.
+pub(super) async fn end_as(
+    db: &Session,
+    dialect: &Dialect,
+    aggregate_type: Option<&str>,
+    operation: &Operation,
+) -> Result<bool, DbErr> {
+    let tx = db.begin().await?;
+    if !insert(&tx, dialect, operation, None).await? {
+        return Ok(false);
+    }
+    // Waits for settlements that hold messages for the pause, as without an operation.
+    let ended = tx.execute_raw(dialect.unpause(aggregate_type)).await?;
+    let has_ended = ended.rows_affected() > 0;
+    if has_ended {
+        finish_operation(&tx, dialect, operation).await?;
+        tx.commit().await?;
+    }
+    // Otherwise it is dropped, which takes the operation back.
+    Ok(has_ended)
+}
+
+async fn finish_operation(tx: &Session, dialect: &Dialect, operation: &Operation) -> Result<(), DbErr> {
+    let finish = dialect.operations().finish(operation.id, Some(1), None);
+    tx.execute_raw(finish).await.map(drop)
 }
 
 /// Which of these aggregate types are paused. Their pauses are locked until the transaction ends, so that they are not finished before it.

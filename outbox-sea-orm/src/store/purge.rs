@@ -17,7 +17,7 @@ use crate::dialect::admin::id_at;
 use crate::dialect::{Dialect, micros};
 
 /// Rows per statement. Less than 1,000: MariaDB turns longer lists into a join, and scans the table for it.
-const ROWS_MAX: usize = 512;
+pub(super) const ROWS_MAX: usize = 512;
 
 /// Largest difference between a writer's clock, which makes the ids, and the database's. A larger value makes the scan longer; a smaller
 /// one leaves the rows of fast clocks to a later round.
@@ -78,9 +78,31 @@ pub(super) async fn purge_rows(
     purgeable: impl FnOnce(Uuid) -> Statement,
 ) -> Result<Purged, DbErr> {
     let newest = now(db, dialect).await?.saturating_sub(micros(older_than));
-    let newest = time_of(newest)
-        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
-        .saturating_add(CLOCKS_APART);
+    let newest = time_of(newest).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let Looked { old, next } = look(db, request.limit.get(), newest, purgeable).await?;
+    let mut deleted = 0;
+    for ids in old.chunks(ROWS_MAX) {
+        deleted += repeat_deadlocks!(delete(db, dialect, ids))?;
+    }
+    Ok(Purged { deleted, next })
+}
+
+/// Rows that a purge has looked at.
+pub(super) struct Looked {
+    /// The published ones that are old enough.
+    pub(super) old: Vec<Uuid>,
+    /// Where to look next; `None` at the end.
+    pub(super) next: Option<MessageId>,
+}
+
+/// Looks at the rows that `purgeable` selects, at most `limit`. Its argument is an upper bound of the ids of what was recorded before `newest`.
+pub(super) async fn look(
+    db: &Session,
+    limit: u32,
+    newest: OffsetDateTime,
+    purgeable: impl FnOnce(Uuid) -> Statement,
+) -> Result<Looked, DbErr> {
+    let newest = newest.saturating_add(CLOCKS_APART);
     let rows = db.query_all_raw(purgeable(id_at(newest))).await?;
     let mut old: Vec<Uuid> = Vec::new();
     for row in &rows {
@@ -88,25 +110,24 @@ pub(super) async fn purge_rows(
             old.push(row.try_get("", "id")?);
         }
     }
-    let mut deleted = 0;
-    for ids in old.chunks(ROWS_MAX) {
-        deleted += repeat_deadlocks!(delete(db, dialect, ids))?;
-    }
     let next = match rows.last() {
-        Some(last) if rows.len() == request.limit.get() as usize => {
-            Some(MessageId::from(last.try_get::<Uuid>("", "id")?))
-        }
+        Some(last) if rows.len() == limit as usize => Some(MessageId::from(last.try_get::<Uuid>("", "id")?)),
         _ => None,
     };
-    Ok(Purged { deleted, next })
+    Ok(Looked { old, next })
 }
 
 /// In a transaction only for its isolation level: on InnoDB, the usual one also locks the gaps where rows are gone already.
 async fn delete(db: &Session, dialect: &Dialect, ids: &[Uuid]) -> Result<u64, DbErr> {
     let tx = db.begin().await?;
-    let deleted = tx.execute_raw(dialect.purge(ids)).await?.rows_affected();
+    let deleted = delete_in(&tx, dialect, ids).await?;
     tx.commit().await?;
     Ok(deleted)
+}
+
+/// Deletes published rows in an open transaction; at most [`ROWS_MAX`]. Returns how many were there.
+pub(super) async fn delete_in(tx: &Session, dialect: &Dialect, ids: &[Uuid]) -> Result<u64, DbErr> {
+    Ok(tx.execute_raw(dialect.purge(ids)).await?.rows_affected())
 }
 
 /// The database's clock, in microseconds since 1970.

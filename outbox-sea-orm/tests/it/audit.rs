@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
-    Intent, MessageStatus, Operation, OperationKind, OperationScope, OutboxAdmin, OutboxAudit, Selection,
-    StoreError,
+    Intent, MessageStatus, Operation, OperationKind, OperationScope, OutboxAdmin, OutboxAudit, OutboxStore,
+    PauseRequest, Selection, StoreError,
 };
 use outbox_sea_orm::SqlStore;
 use sea_orm::DbBackend;
+use time::OffsetDateTime;
 
 use crate::support::TestDb;
 
@@ -18,6 +19,8 @@ crate::on_every_backend!(
     two_operators_retry_the_same_10_000,
     an_operation_is_rolled_back_with_its_change,
     without_its_table_no_change_is_made,
+    a_purge_that_was_killed_has_counted_what_it_deleted,
+    an_operation_is_rolled_back_with_its_pause,
 );
 
 /// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
@@ -175,6 +178,61 @@ async fn without_its_table_no_change_is_made(test: TestDb) {
             .await,
         1
     );
+    let pause = operation(OperationKind::Pause, Selection::all());
+    store.pause_as(&everything(), &pause).await.unwrap_err();
+    store.unpause_as(None, &pause).await.unwrap_err();
+    assert_eq!(store.pauses().await.unwrap(), []);
     // Without an operation it can still be retried.
     assert_eq!(store.retry(&Selection::all()).await.unwrap(), 1);
+}
+
+fn everything() -> PauseRequest {
+    PauseRequest {
+        aggregate_type: None,
+        reason: "INC-1".to_owned(),
+        by: "ann".to_owned(),
+        lasts: None,
+    }
+}
+
+async fn an_operation_is_rolled_back_with_its_pause(test: TestDb) {
+    let store = test.store();
+    let pauses = test.names.table(test.sql_backend(), "outbox_pauses");
+    test.execute(&format!("DROP TABLE {pauses}")).await;
+    let pause = operation(OperationKind::Pause, Selection::all());
+    store.pause_as(&everything(), &pause).await.unwrap_err();
+    let unpause = operation(OperationKind::Unpause, Selection::all());
+    store.unpause_as(None, &unpause).await.unwrap_err();
+    for operation in [pause, unpause] {
+        assert_eq!(store.operation(operation.id).await.unwrap(), None);
+    }
+}
+
+/// Whoever goes on with a purge that was killed deletes the rest, and each message is counted once: with what was deleted, or not at all.
+async fn a_purge_that_was_killed_has_counted_what_it_deleted(test: TestDb) {
+    with_status(&test, 5_000, 1).await;
+    let messages = test.messages();
+    test.execute(&format!(
+        "UPDATE {messages} SET published_at = created_at WHERE status = 1"
+    ))
+    .await;
+    test.record([Probe::noted("pending", 1)]).await.unwrap();
+    let scope = OperationScope::published_before(OffsetDateTime::now_utc() + Duration::from_secs(3_600));
+    let purge = Operation::new(OperationKind::Purge, scope, Intent::of("ann"));
+    let (store, begun) = (test.store(), purge.clone());
+    let killed = tokio::spawn(async move { store.advance(&begun, NonZeroU32::MAX).await });
+    let store = test.store();
+    let has_begun = async {
+        while store.operation(purge.id).await.unwrap().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, has_begun)
+        .await
+        .expect("the first batch");
+    killed.abort();
+    let (one, other) = (test.store(), test.store());
+    let (one, other) = tokio::join!(finished(&one, &purge), finished(&other, &purge));
+    assert_eq!((one.changed, other.changed), (5_000, 5_000));
+    assert_eq!(test.int(&format!("SELECT count(*) FROM {messages}")).await, 1);
 }

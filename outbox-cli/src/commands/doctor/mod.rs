@@ -2,7 +2,7 @@
 //!
 //! Invariants: nothing is changed. A server that is away is a finding, and the others are looked at all the same.
 
-mod nats;
+pub(super) mod nats;
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -108,6 +108,30 @@ async fn look_closely(
     Ok(())
 }
 
+/// How long the stream keeps messages, and the inboxes of its consumers remember them. An error is a text for people.
+pub(in crate::commands) async fn memories(
+    place: &Place,
+) -> Result<(StreamFacts, Vec<ConsumerFacts>), String> {
+    let looking = async {
+        let client = place.client().await.map_err(|error| error.to_string())?;
+        let settings = &place.outbox.section.stream;
+        let handle = jetstream::new(client.clone()).get_stream(&settings.name).await;
+        let handle = handle.map_err(|error| describe(&error))?;
+        let stream = stream_facts(handle.cached_info(), &client);
+        let consumers = handle.consumers().try_collect::<Vec<consumer::Info>>().await;
+        let consumers = consumers.map_err(|error| describe(&error))?;
+        let events = settings.event_stream().map_err(|error| describe(&error))?;
+        let (subscriber, nobody) = (events.subscriber(client), BTreeMap::new());
+        let mut facts = Vec::new();
+        for info in consumers.iter().filter(|info| info.config.durable_name.is_some()) {
+            facts.push(consumer_facts(place, &subscriber, info, &nobody).await?);
+        }
+        Ok((stream, facts))
+    };
+    let looked = tokio::time::timeout(place.timeout, looking).await;
+    looked.unwrap_or_else(|_| Err(format!("no answer within {:?}", place.timeout)))
+}
+
 /// The consumers that somebody has paused, with the reasons. The tables of inboxes may be in other databases.
 async fn paused(place: &Place, found: &mut Examination) -> BTreeMap<String, String> {
     let Ok(names) = place.outbox.table_names() else {

@@ -155,6 +155,7 @@ impl ServeCommand {
             outbox: self.outbox.clone(),
             timeout: self.timeout,
             output: Format::default(),
+            quiet: true,
         };
         let (config, _) = configured(&arguments).map_err(CommandError::configuration)?;
         let filter = logging::filter(&config.log, &environment).map_err(CommandError::configuration)?;

@@ -12,6 +12,8 @@ async fn a_preview_says_how_many_and_what_becomes_of_the_order() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
+    // The stream is there, and takes messages.
+    planted.publish().await;
     let (halting, passed) = (planted.placed("4711").await, planted.placed("4712").await);
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, halting, dead(true)).await;

@@ -83,6 +83,9 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ),
     ("pause --list", &["pause --list"]),
     ("status while something is paused", &["status"]),
+    ("replay while something is paused", &["replay --all"]),
+    ("purge", &["purge", "purge --yes"]),
+    ("purge --inbox", &["purge --inbox", "purge --inbox --yes"]),
     ("forget without --yes", &["forget order/0"]),
     ("forget with --yes", &["forget order/0 order/3 --yes"]),
     (
@@ -124,7 +127,7 @@ fn paths(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<&'static st
         }
         Value::Object(values) => {
             // The keys of these are names from the data, and criteria of which each operation has others.
-            let is_map = [".headers", ".event_types", ".scope"]
+            let is_map = [".headers", ".event_types", ".scope", ".consumers"]
                 .iter()
                 .any(|map| path.ends_with(map));
             for (key, value) in values {

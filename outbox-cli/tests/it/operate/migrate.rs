@@ -17,6 +17,11 @@ fn states(answer: &Answer) -> Vec<(String, String)> {
     states
 }
 
+/// How many migrations an answer lists.
+fn states_count(answer: &Answer) -> u64 {
+    answer.json().as_array().unwrap().len().try_into().unwrap()
+}
+
 fn all(state: &str) -> Vec<(String, String)> {
     let parts = ["outbox", "writers", "inbox"];
     parts.map(|part| (part.to_owned(), state.to_owned())).to_vec()
@@ -49,10 +54,26 @@ async fn missing_tables_are_made_when_that_was_asked_for(kind: Kind) {
         migration::sql(place.db.get_database_backend(), &names).unwrap()
     );
 
-    let make = [ALL, &["--yes"]].concat();
+    let make = [ALL, &["--yes", "--actor", "ann", "--reason", "INC-7"]].concat();
     assert_eq!(states(&ask(&place, &make).expect(0)), all("made"));
+    let operations = ask(&place, &["audit", "-o", "json"]).expect(0).json();
+    let operations = operations.as_array().unwrap();
+    let migrations = states_count(&ask(&place, ALL).expect(0));
+    let changed: u64 = operations
+        .iter()
+        .map(|row| row["changed"].as_u64().unwrap())
+        .sum();
+    assert_eq!((operations.len(), changed), (3, migrations), "{operations:?}");
+    for row in operations {
+        assert_eq!(
+            (&row["kind"], &row["actor"], &row["reason"], &row["is_finished"]),
+            (&"migrate".into(), &"ann".into(), &"INC-7".into(), &true.into())
+        );
+    }
     place.record(1).await;
     assert_eq!(states(&ask(&place, &make).expect(0)), all("made"));
+    let again = ask(&place, &["audit", "-o", "name"]).expect(0).out;
+    assert_eq!(again.lines().count(), 3, "what makes nothing leaves no trace");
     assert_eq!(
         place.count("outbox_messages", "1 = 1").await,
         1,
@@ -105,5 +126,31 @@ async fn tables_with_another_layout_are_left_alone() {
         "foreign"
     );
     ask(&place, &["migrate", "--yes"]).expect(1);
+    place.close().await;
+}
+
+/// A migration that fails leaves its operation without an end, and so would a crash.
+#[tokio::test]
+async fn a_migration_that_breaks_off_is_written_down() {
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    ask(&place, &[ALL, &["--yes"]].concat()).expect(0);
+    // The function is there, and nobody has noted it: making it again fails.
+    place
+        .execute(&format!("DELETE FROM {}.outbox_writer_migrations", place.name))
+        .await;
+    let broken = ask(&place, &["migrate", "--tables", "writers", "--yes"]).expect(1);
+    assert!(broken.said.contains("has not ended"), "{broken:?}");
+    let last = ask(&place, &["audit", "--limit", "1", "-o", "name"])
+        .expect(0)
+        .out;
+    let shown = ask(&place, &["audit", "show", last.trim_end(), "-o", "json"])
+        .expect(3)
+        .json();
+    assert_eq!(
+        (&shown["kind"], &shown["is_finished"], &shown["next"]),
+        (&"migrate".into(), &false.into(), &"outbox migrate".into())
+    );
     place.close().await;
 }

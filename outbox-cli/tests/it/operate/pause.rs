@@ -4,7 +4,7 @@ use outbox::core::Fitness;
 
 use super::answer::ask;
 use super::plant::Planted;
-use crate::place::Kind;
+use crate::place::{Kind, Place};
 
 async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
@@ -42,7 +42,12 @@ async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
         "a preview changes nothing"
     );
 
-    ask(place, &[&pause[..], &["--yes"]].concat()).expect(0);
+    let paused = ask(place, &[&pause[..], &["--yes", "-o", "json"]].concat()).expect(0);
+    let begun = paused.json()["operation"].as_str().unwrap().to_owned();
+    assert!(
+        paused.said.contains(&format!("outbox audit show {begun}")),
+        "{paused:?}"
+    );
     let listed = ask(place, &["pause", "--list", "-o", "json"]).expect(0).json();
     assert_eq!(listed[0]["by"], "alice");
     assert_eq!(listed[0]["aggregate_type"], "order");
@@ -72,10 +77,48 @@ async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
             .said
             .contains("repeat it with `--yes`")
     );
-    ask(place, &[&unpause[..], &["--yes"]].concat()).expect(0);
+    let by_bob = ["--yes", "--actor", "bob", "--reason", "INC-8", "-o", "json"];
+    let ended = ask(place, &[&unpause[..], &by_bob].concat()).expect(0).json();
     assert_eq!(place.count("outbox_pauses", "1 = 1").await, 0);
     ask(place, &[&unpause[..], &["--yes"]].concat()).expect(5);
+
+    told_and_not_done_twice(place, &pause, &begun, ended["operation"].as_str().unwrap()).await;
     planted.close().await;
+}
+
+/// The audit has both, and a first try that was answered after all is not made again.
+async fn told_and_not_done_twice(place: &Place, pause: &[&str], begun: &str, ended: &str) {
+    let operations = ask(place, &["audit", "-o", "json"]).expect(0).json();
+    let told: Vec<_> = operations
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let text = |key: &str| row[key].as_str().unwrap().to_owned();
+            (
+                text("kind"),
+                text("actor"),
+                text("reason"),
+                row["changed"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    let of =
+        |kind: &str, actor: &str, reason: &str| (kind.to_owned(), actor.to_owned(), reason.to_owned(), 1);
+    assert_eq!(
+        told,
+        [
+            of("unpause", "bob", "INC-8"),
+            of("pause", "alice", "billing is overrun")
+        ]
+    );
+
+    let repeated = [pause, &["--yes", "--operation", begun]].concat();
+    let repeated = ask(place, &repeated).expect(0);
+    assert!(repeated.said.contains("carried out before"), "{repeated:?}");
+    assert_eq!(place.count("outbox_pauses", "1 = 1").await, 0);
+    let other = ask(place, &[pause, &["--yes", "--operation", ended]].concat()).expect(2);
+    assert!(other.said.contains("does something else: `unpause`"), "{other:?}");
 }
 
 #[tokio::test]

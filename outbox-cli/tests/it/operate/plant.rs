@@ -155,6 +155,15 @@ impl Planted {
             .unwrap();
         let client = stream.connect(&self.place.nats).await.unwrap();
         stream.provision(&client).await.unwrap();
+        self.publish_as_it_is().await;
+    }
+
+    /// As [`Self::publish`], to a stream that somebody else has made.
+    pub(crate) async fn publish_as_it_is(&self) {
+        let stream = EventStream::new(&self.place.name)
+            .with_prefix(&self.place.name)
+            .unwrap();
+        let client = stream.connect(&self.place.nats).await.unwrap();
         Relay::new(self.store.clone(), stream.publisher(client))
             .drain()
             .await

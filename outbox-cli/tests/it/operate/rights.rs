@@ -252,7 +252,7 @@ async fn the_rights_printed_for_mariadb_are_enough_from_the_save_to_the_dead_let
 }
 
 /// The commands that change nothing, with those that say what a change would do.
-const READS: [&str; 20] = [
+const READS: [&str; 21] = [
     "status",
     "list",
     "blocked",
@@ -273,7 +273,46 @@ const READS: [&str; 20] = [
     "consumers pause billing --reason test",
     "dead-letters list",
     "dead-letters retry --consumer billing",
+    "pause --aggregate-type order",
 ];
+
+/// An operator purges outbox and inbox, and a viewer only sees what that would delete.
+async fn purges(kind: Kind, planted: &Planted, viewer: &Login, operator: &Login) {
+    let place = &planted.place;
+    planted.placed("old").await;
+    place
+        .execute(&format!(
+            "UPDATE {}.outbox_messages SET status = 1, published_at = created_at WHERE aggregate_id = 'old'",
+            place.name
+        ))
+        .await;
+    let past = match kind {
+        Kind::Postgres | Kind::Logical => "now() - interval '5 days'",
+        _ => "UTC_TIMESTAMP(6) - INTERVAL 5 DAY",
+    };
+    place
+        .execute(&format!(
+            "UPDATE {}.inbox_messages SET status = 1, processed_at = {}, expires_at = {past}",
+            place.name,
+            past.replace('5', "20")
+        ))
+        .await;
+    let file = place.folder.path().join("purge.toml");
+    let retention = "[outbox.relay]\nretention = \"0s\"\n";
+    std::fs::write(&file, place.outbox("shop") + retention).unwrap();
+    let ask = |login: &Login, words: &[&str]| {
+        let words = [words, &["--config", file.to_str().unwrap()]].concat();
+        run(&words, &[("DATABASE_URL", &login.url), ("NATS_URL", &place.nats)])
+    };
+    for purge in [&["purge"][..], &["purge", "--inbox"]] {
+        ask(viewer, purge).expect(0);
+        let refused = ask(viewer, &[purge, &["--yes"]].concat()).expect(1);
+        assert!(refused.said.contains("denied"), "{refused:?}");
+        ask(operator, &[purge, &["--yes"]].concat()).expect(0);
+    }
+    assert_eq!(place.count("outbox_messages", "aggregate_id = 'old'").await, 0);
+    assert_eq!(place.count("inbox_messages", "1 = 1").await, 0);
+}
 
 async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
@@ -313,9 +352,11 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
         format!("dead-letters discard {letter} --yes"),
         "consumers pause billing --reason test --yes".to_owned(),
         "consumers resume billing --yes".to_owned(),
+        "pause --yes".to_owned(),
+        "unpause --yes".to_owned(),
     ];
     for command in &changes {
-        // Nobody has paused the consumer, so there is nothing to be refused.
+        // Nobody has paused anything, so there is nothing to be refused.
         let refused = if command.starts_with("consumers resume") {
             5
         } else {
@@ -343,6 +384,7 @@ async fn a_viewer_reads_and_an_operator_changes(kind: Kind) {
     assert!(refused.said.contains("denied"), "{refused:?}");
     ask(&operator, "forget order/0 --dead-letters --yes").expect(0);
     assert_eq!(place.count("outbox_messages", "aggregate_id = '0'").await, 0);
+    purges(kind, &planted, &viewer, &operator).await;
     viewer.close(kind, place).await;
     operator.close(kind, place).await;
     planted.close().await;

@@ -54,6 +54,8 @@ const COMMANDS: &[(&str, Prints, i32)] = &[
     ("resume order/none", One, 5),
     ("reconcile --since 1h --until 0s", One, 0),
     ("forget order/0", One, 0),
+    ("purge", One, 5),
+    ("purge --inbox", One, 5),
     ("consumers pause billing --reason trouble", One, 0),
     ("consumers resume billing", One, 5),
 ];
@@ -63,6 +65,9 @@ const FORMATS: [&str; 6] = ["table", "wide", "json", "jsonl", "csv", "name"];
 /// The command lines that answer nothing, with their exit codes: nothing is printed but words.
 const REFUSED: &[(&str, i32)] = &[
     ("retry", 2),
+    ("purge --older-than 1h", 2),
+    ("purge --inbox --older-than 1h", 2),
+    ("pause --operation 00000000-0000-7000-8000-000000000000", 2),
     ("list --timeout 0s", 2),
     ("list --since yesterday", 2),
     ("show not-an-id", 2),

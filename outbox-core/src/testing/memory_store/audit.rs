@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use super::MemoryStore;
 use crate::message::Aggregate;
 use crate::store::{
-    Forgotten, Operation, OperationFilter, OperationId, OperationMessages, OutboxAudit, StoreError,
+    Forgotten, Operation, OperationFilter, OperationId, OperationMessages, OutboxAudit, PauseRequest,
+    StoreError,
 };
 
 impl MemoryStore {
@@ -46,6 +47,31 @@ impl OutboxAudit for MemoryStore {
                 state.note(operation, forgotten.messages);
             }
             forgotten
+        })
+    }
+
+    async fn pause_as(&self, request: &PauseRequest, operation: &Operation) -> Result<bool, StoreError> {
+        self.call("pause publishing", |state| {
+            let is_new = state.operation(operation.id).is_none();
+            if is_new {
+                state.pause(request);
+                state.note(operation, 1);
+            }
+            is_new
+        })
+    }
+
+    async fn unpause_as(
+        &self,
+        aggregate_type: Option<&str>,
+        operation: &Operation,
+    ) -> Result<bool, StoreError> {
+        self.call("end a pause", |state| {
+            let ended = state.operation(operation.id).is_none() && state.unpause(aggregate_type);
+            if ended {
+                state.note(operation, 1);
+            }
+            ended
         })
     }
 

@@ -20,10 +20,16 @@ async fn what_the_broker_lost_is_published_again_and_nothing_else() {
     };
     let found = reconcile::missing(&store, &broker, span).await.unwrap();
     assert_eq!((found.compared, found.missing, found.published), (3000, 700, 0));
-    let done = reconcile::reconcile(&store, &broker.publisher(), &broker, span, Duration::MAX)
-        .await
-        .unwrap();
+    let mut told = Vec::new();
+    let mut progress = |report| told.push(report);
+    let (publisher, unbounded) = (broker.publisher(), Duration::MAX);
+    let done =
+        reconcile::reconcile_with_progress(&store, &publisher, &broker, span, unbounded, &mut progress).await;
+    let done = done.unwrap();
     assert_eq!((done.missing, done.published), (700, 700));
+    assert_eq!((told[0].compared, told.last()), (0, Some(&done)));
+    let published: Vec<u64> = told.iter().map(|report| report.published).collect();
+    assert!(published.is_sorted() && published.contains(&350), "{published:?}");
     let ledger = Ledger::of(&store, &broker);
     ledger.assert_balanced();
     assert_eq!(ledger.copies(), 0);

@@ -18,6 +18,7 @@ mod record;
 mod retention;
 mod settle;
 pub(in crate::testing::conformance) mod support;
+mod written_down;
 
 use std::error::Error;
 use std::future::Future;
@@ -107,6 +108,11 @@ pub use settle::{
     a_late_verdict_changes_nothing, a_long_error_text_can_be_settled, a_published_message_is_kept_or_deleted,
     a_released_lease_settles_nothing, a_stale_epoch_settles_nothing,
     one_stale_lease_does_not_hold_up_the_others, settling_again_changes_nothing,
+};
+pub use written_down::{
+    a_purge_goes_on_and_keeps_its_bound, a_purge_is_written_down_with_what_it_deletes,
+    a_purge_of_another_scope_is_refused, a_repeated_pause_changes_nothing,
+    pausing_and_unpausing_are_written_down,
 };
 
 /// Brings one back end into the states that the promises need.
@@ -311,6 +317,11 @@ macro_rules! store_conformance {
             what_is_done_elsewhere_is_written_down,
             operations_are_listed_last_first,
             the_messages_of_an_operation_are_found,
+            pausing_and_unpausing_are_written_down,
+            a_repeated_pause_changes_nothing,
+            a_purge_is_written_down_with_what_it_deletes,
+            a_purge_of_another_scope_is_refused,
+            a_purge_goes_on_and_keeps_its_bound,
         ]);
     };
 }

@@ -17,6 +17,11 @@ pub(super) struct WrittenDown {
     messages: Vec<MessageId>,
 }
 
+/// Why a purge is refused.
+fn no_purge(id: OperationId) -> String {
+    format!("the scope of operation {id} is not what a purge takes: published messages before a time")
+}
+
 impl State {
     pub(in super::super) fn advance(
         &mut self,
@@ -25,7 +30,7 @@ impl State {
     ) -> Result<Operation, StoreError> {
         if !operation.kind.takes_messages() {
             return Err(StoreError::Setup {
-                context: format!("operation {} is no retry, skip or replay", operation.id),
+                context: format!("operation {} is no retry, skip, replay or purge", operation.id),
             });
         }
         let written = self.operations.get(&operation.id);
@@ -33,6 +38,9 @@ impl State {
         let mut operation = written.map_or_else(|| operation.clone(), |written| written.operation.clone());
         if operation.is_finished() {
             return Ok(operation);
+        }
+        if operation.kind == OperationKind::Purge {
+            return self.advance_purge(operation, is_written, at_most);
         }
         let limit = operation
             .left()
@@ -66,6 +74,44 @@ impl State {
             written.operation = operation.clone();
             let room = OPERATION_MESSAGES_MAX - written.messages.len();
             written.messages.extend(messages.into_iter().take(room));
+        }
+        Ok(operation)
+    }
+
+    /// Deletes the next messages of a purge.
+    fn advance_purge(
+        &mut self,
+        mut operation: Operation,
+        is_written: bool,
+        at_most: NonZeroU32,
+    ) -> Result<Operation, StoreError> {
+        let Some(before) = operation.scope.purges_before() else {
+            let context = no_purge(operation.id);
+            return Err(StoreError::Setup { context });
+        };
+        let limit = operation
+            .left()
+            .map_or(u64::from(at_most.get()), |left| left.min(at_most.get().into()));
+        let is_old = |row: &&Row| {
+            row.status == MessageStatus::Published
+                && row.message.created_at < before
+                && row.published_at.is_some_and(|published_at| published_at < before)
+        };
+        let old = self.rows.values().filter(is_old).map(|row| row.row_id);
+        let old: Vec<i64> = old.take(usize::try_from(limit).unwrap_or(usize::MAX)).collect();
+        for row_id in &old {
+            self.delete(*row_id);
+        }
+        operation.changed += old.len() as u64;
+        let is_last = (old.len() as u64) < u64::from(at_most.get()) || operation.left() == Some(0);
+        operation.finished_at = is_last.then(|| self.now());
+        if is_written || !old.is_empty() {
+            operation.started_at = operation.started_at.or(Some(self.now()));
+            operation.position = i64::try_from(operation.changed).ok();
+            self.write_down(&operation);
+            if let Some(written) = self.operations.get_mut(&operation.id) {
+                written.operation = operation.clone();
+            }
         }
         Ok(operation)
     }

@@ -2,12 +2,18 @@
 
 use std::num::NonZeroU32;
 
+use time::OffsetDateTime;
+use time::macros::datetime;
+
 use super::{M, WrongStore};
 use crate::message::Aggregate;
 use crate::store::{
     Forgotten, MessageStatus, Operation, OperationFilter, OperationId, OperationKind, OperationMessages,
-    OutboxAdmin, OutboxAudit, StoreError,
+    OperationScope, OutboxAdmin, OutboxAudit, PauseRequest, StoreError,
 };
+
+/// A time that no message has reached.
+const FAR_AHEAD: OffsetDateTime = datetime!(2200-01-01 00:00 UTC);
 
 impl WrongStore {
     /// The operation as it is to be advanced.
@@ -17,6 +23,13 @@ impl WrongStore {
             M::WritesNothingDown => mistaken.id = OperationId::fresh(),
             M::BeginsAnew => self.inner.move_operation(operation.id, 0),
             M::IgnoresTheBound => mistaken.scope.first = None,
+            M::PurgesWhatIsYoung if operation.scope.purges_before().is_some() => {
+                let first = operation.scope.first;
+                mistaken.scope = OperationScope::published_before(FAR_AHEAD).first(first);
+            }
+            M::PurgesAnyScope if operation.kind == OperationKind::Purge => {
+                mistaken.scope = OperationScope::published_before(FAR_AHEAD);
+            }
             M::CopiesCopies if operation.kind == OperationKind::Replay => {
                 if let Some(begun) = self.inner.operation(operation.id).await? {
                     let copies = begun.scope.selection.after(begun.until.unwrap_or(i64::MAX));
@@ -53,6 +66,28 @@ impl OutboxAudit for WrongStore {
         operation: &Operation,
     ) -> Result<Forgotten, StoreError> {
         self.inner.forget_as(aggregates, operation).await
+    }
+
+    async fn pause_as(&self, request: &PauseRequest, operation: &Operation) -> Result<bool, StoreError> {
+        match self.mistake {
+            M::PausesWithoutAWord => self.inner.pause(request).await.map(|()| true),
+            M::PausesOnceMore => {
+                self.inner.pause_as(request, operation).await?;
+                self.inner.pause(request).await.map(|()| true)
+            }
+            _ => self.inner.pause_as(request, operation).await,
+        }
+    }
+
+    async fn unpause_as(
+        &self,
+        aggregate_type: Option<&str>,
+        operation: &Operation,
+    ) -> Result<bool, StoreError> {
+        match self.mistake {
+            M::PausesWithoutAWord => self.inner.unpause(aggregate_type).await,
+            _ => self.inner.unpause_as(aggregate_type, operation).await,
+        }
     }
 
     async fn write_down(&self, operation: &Operation) -> Result<(), StoreError> {

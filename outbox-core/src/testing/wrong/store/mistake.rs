@@ -213,6 +213,14 @@ pub enum StoreMistake {
     IgnoresTheBound,
     /// Writes down that an aggregate was resumed which was not blocked.
     WritesDownNothing,
+    /// Pauses and ends pauses, and writes no operation down.
+    PausesWithoutAWord,
+    /// Pauses once more when an operation is repeated.
+    PausesOnceMore,
+    /// Lets a purge take what was published after its time.
+    PurgesWhatIsYoung,
+    /// Lets a purge take messages of any scope.
+    PurgesAnyScope,
     /// Never ends an operation whose effects are elsewhere.
     FinishDoesNothing,
     /// Lists the first operation first.

@@ -1,0 +1,169 @@
+//! Whether the cause of a failure still holds, over an outbox in memory and a broker that says what it would refuse.
+
+use outbox_admin::{Change, Holds, Obstacle, Refused, causes, causes_of_aggregate, preview};
+use outbox_core::testing::MemoryStore;
+use outbox_core::{
+    Aggregate, Fitness, Message, MessageId, OutboxAdmin, OutboxStore, OwnerId, PauseRequest, Selection,
+    Verdict,
+};
+
+use crate::plant::{LONG, aggregate, noted, published, relay, settle};
+
+/// A broker that refuses nothing.
+fn takes_all(_: &Message) -> Option<Refused> {
+    None
+}
+
+/// A broker that refuses what is of an aggregate.
+fn refuses(aggregate: Aggregate) -> impl Fn(&Message) -> Option<Refused> {
+    move |message| {
+        (message.aggregate == aggregate).then(|| Refused {
+            obstacle: Obstacle::Full,
+            what: "stream `S` is full".to_owned(),
+            next: None,
+        })
+    }
+}
+
+fn dead(error: &str) -> Verdict {
+    Verdict::Dead {
+        error: error.to_owned(),
+        halt: false,
+    }
+}
+
+/// Dead letters of these aggregates, with this error.
+async fn with_dead(ids: &[&str], error: &str) -> (MemoryStore, Vec<MessageId>) {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let mut letters = Vec::new();
+    for id in ids {
+        let letter = noted(&store, id);
+        settle(&store, &leases, letter, dead(error)).await;
+        letters.push(letter);
+    }
+    (store, letters)
+}
+
+const FULL: &str = "stream `S` is full or throttles, message 1 waits (backpressure)";
+
+#[tokio::test(start_paused = true)]
+async fn what_still_holds_comes_first_and_each_message_is_counted_once() {
+    let (store, letters) = with_dead(&["a", "b", "c"], FULL).await;
+    let found = causes(&store, &letters, Ok(refuses(aggregate("b"))))
+        .await
+        .expect("read");
+    let told: Vec<_> = found
+        .iter()
+        .map(|cause| (cause.holds, cause.obstacle, cause.messages))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (Holds::Still, Some(Obstacle::Full), 1),
+            (Holds::Gone, Some(Obstacle::Full), 2)
+        ]
+    );
+    let said = preview(&store, Change::Retry, &Selection::all(), None)
+        .await
+        .expect("previewed");
+    assert_eq!(said.first, letters);
+    let unknown = store.rows().iter().map(|row| row.message.id).collect::<Vec<_>>();
+    let nobody: Result<fn(&Message) -> Option<Refused>, String> = Err("nats does not answer".to_owned());
+    let away = causes(&store, &unknown, nobody).await.expect("read");
+    assert_eq!(
+        (away.len(), away[0].holds, away[0].messages),
+        (1, Holds::Unknown, 3)
+    );
+    assert!(away[0].what.contains("nats does not answer"), "{away:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_only_wait_is_told() {
+    let (store, letters) = with_dead(&["a"], FULL).await;
+    let ask = async || {
+        let found = causes(&store, &letters, Ok(takes_all)).await.expect("read");
+        (found[0].holds, found[0].obstacle)
+    };
+    assert_eq!(ask().await, (Holds::Gone, Some(Obstacle::Full)));
+    let pause = PauseRequest {
+        aggregate_type: Some("probe".to_owned()),
+        reason: "moving".to_owned(),
+        by: "ann".to_owned(),
+        lasts: None,
+    };
+    store.pause(&pause).await.expect("paused");
+    assert_eq!(ask().await, (Holds::Still, Some(Obstacle::Paused)));
+    store.unpause(Some("probe")).await.expect("ended");
+
+    let (store, letters) = with_dead(&["a"], FULL).await;
+    let owner: OwnerId = outbox_core::OutboxReader::relays(&store).await.expect("relays")[0].owner;
+    let ask = async || {
+        let found = causes(&store, &letters, Ok(takes_all)).await.expect("read");
+        (found[0].holds, found[0].obstacle)
+    };
+    store
+        .announce(owner, LONG, Fitness::Ailing)
+        .await
+        .expect("announced");
+    assert_eq!(ask().await, (Holds::Still, Some(Obstacle::RelayAiling)));
+    store.leave(owner).await.expect("left");
+    assert_eq!(ask().await, (Holds::Still, Some(Obstacle::NoRelay)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_over_only_if_its_relay_publishes() {
+    let silent = "message 1 was not confirmed by stream `S` within 5s (unknown)";
+    let (store, letters) = with_dead(&["a"], silent).await;
+    let ask = async || {
+        let found = causes(&store, &letters, Ok(takes_all)).await.expect("read");
+        (found[0].holds, found[0].obstacle)
+    };
+    assert_eq!(ask().await, (Holds::Gone, Some(Obstacle::RelayAiling)));
+    let owner = outbox_core::OutboxReader::relays(&store).await.expect("relays")[0].owner;
+    store
+        .announce(owner, LONG, Fitness::Unproven)
+        .await
+        .expect("announced");
+    assert_eq!(ask().await, (Holds::Unknown, Some(Obstacle::RelayAiling)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_published_has_no_cause_but_what_would_refuse_its_copy() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let message = noted(&store, "a");
+    settle(&store, &leases, message, published(true)).await;
+    let found = causes(&store, &[message], Ok(takes_all)).await.expect("read");
+    assert_eq!(found, []);
+    let found = causes(&store, &[message], Ok(refuses(aggregate("a"))))
+        .await
+        .expect("read");
+    assert_eq!((found.len(), found[0].holds), (1, Holds::Still));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocked_aggregate_is_asked_for_its_first_message() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let first = noted(&store, "a");
+    noted(&store, "a");
+    let failed = Verdict::Blocked {
+        delay: LONG,
+        error: Some("no stream takes subject `x` of message 1 (transient)".to_owned()),
+        attempt: false,
+    };
+    settle(&store, &leases, first, failed).await;
+    let found = causes_of_aggregate(&store, &aggregate("a"), Ok(takes_all))
+        .await
+        .expect("read");
+    let told: Vec<_> = found
+        .iter()
+        .map(|cause| (cause.holds, cause.obstacle, cause.messages))
+        .collect();
+    assert_eq!(told, [(Holds::Gone, Some(Obstacle::NotCaptured), 1)]);
+    let free = causes_of_aggregate(&store, &aggregate("b"), Ok(takes_all))
+        .await
+        .expect("read");
+    assert_eq!(free, []);
+}

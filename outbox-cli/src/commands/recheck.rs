@@ -1,0 +1,95 @@
+//! What NATS says about messages that are to be tried again, and about the consumers of dead letters. Nothing is published or received.
+
+use outbox::core::{Message, describe};
+use outbox::nats::{JetStreamPublisher, Refusal, StreamOutlook};
+use outbox_admin::{CauseNow, ConsumerRow, Holds, LetterRow, Obstacle, Refused, quoted};
+
+use super::place::Place;
+use super::stream;
+use crate::failure::CommandError;
+use crate::output::plain;
+
+/// How the stream stands, or why it cannot be asked.
+pub(super) struct Broker {
+    asked: Result<(JetStreamPublisher, StreamOutlook), String>,
+}
+
+impl Broker {
+    pub(super) async fn ask(place: &Place) -> Self {
+        let asking = async {
+            let publisher = place.publisher().await.map_err(|error| error.to_string())?;
+            let outlook = publisher.outlook().await.map_err(|error| describe(&error))?;
+            Ok((publisher, outlook))
+        };
+        let asked = tokio::time::timeout(place.timeout, asking).await;
+        Self {
+            asked: asked.unwrap_or_else(|_| Err(format!("no answer within {:?}", place.timeout))),
+        }
+    }
+
+    /// Says why a message would be refused.
+    pub(super) fn refuses(&self) -> Result<impl Fn(&Message) -> Option<Refused>, String> {
+        let (publisher, outlook) = self.asked.as_ref().map_err(Clone::clone)?;
+        Ok(move |message: &Message| {
+            let refusal = publisher.foresee(outlook, message)?;
+            Some(refused(&refusal, message))
+        })
+    }
+}
+
+fn refused(refusal: &Refusal, message: &Message) -> Refused {
+    let edit = |stream: &str, flags: &str| Some(format!("nats stream edit {} {flags}", quoted(stream)));
+    let (obstacle, next) = match refusal {
+        Refusal::NoStream { .. } => (
+            Obstacle::NoStream,
+            Some("outbox relay run, with `provision = true`".to_owned()),
+        ),
+        Refusal::NotCaptured { stream, subject } => (
+            Obstacle::NotCaptured,
+            edit(stream, &format!("--subjects=…,{}", quoted(subject))),
+        ),
+        Refusal::Sealed { .. } => (Obstacle::Sealed, None),
+        Refusal::Unconfirmed { stream } => (Obstacle::Unconfirmed, edit(stream, "--ack")),
+        Refusal::Full { stream } => (Obstacle::Full, edit(stream, "--max-bytes=…")),
+        Refusal::TooLarge { .. } => (
+            Obstacle::TooLarge,
+            Some("raise max_payload of the server and --max-msg-size of the stream".to_owned()),
+        ),
+        _ => (Obstacle::Unsendable, Some(format!("outbox show {}", message.id))),
+    };
+    Refused {
+        obstacle,
+        what: refusal.to_string(),
+        next,
+    }
+}
+
+/// How the consumers of these dead letters stand, or why that cannot be known.
+pub(super) async fn consumers(place: &Place, letters: &[LetterRow]) -> Result<Vec<ConsumerRow>, String> {
+    let mut names: Vec<String> = letters.iter().map(|letter| letter.consumer.clone()).collect();
+    names.sort();
+    names.dedup();
+    let client = place.client().await.map_err(|error| error.to_string())?;
+    let consumers = stream::consumers_of(place, client).map_err(|error| match error {
+        CommandError::Configuration(failure) | CommandError::Failed(failure) => failure.to_string(),
+    })?;
+    let rows = tokio::time::timeout(place.timeout, outbox_admin::consumers(&consumers, names)).await;
+    match rows {
+        Ok(rows) => rows.map_err(|error| describe(&error)),
+        Err(_) => Err(format!("no answer within {:?}", place.timeout)),
+    }
+}
+
+/// A line for a cause in a preview.
+pub(super) fn line(cause: &CauseNow) -> String {
+    let mut line = format!(
+        "  {:>8}  cause {}: {}\n",
+        cause.messages,
+        cause.holds.as_str(),
+        plain(&cause.what)
+    );
+    if let Some(next) = cause.next.as_ref().filter(|_| cause.holds != Holds::Gone) {
+        line.push_str(&format!("            next: {}\n", plain(next)));
+    }
+    line
+}

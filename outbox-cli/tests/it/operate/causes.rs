@@ -1,0 +1,233 @@
+//! Previews say whether the cause of a failure still holds: causes that are planted on real servers, and mended.
+
+use outbox::core::{Fitness, MessageId, Verdict};
+use outbox::nats::async_nats::jetstream;
+use outbox::nats::async_nats::jetstream::stream::{Config, DiscardPolicy};
+use outbox::prelude::*;
+use serde_json::Value;
+
+use super::answer::{Answer, ask, at};
+use super::plant::{LONG, OrderPlaced, Planted};
+use crate::place::{Kind, Place};
+
+/// The stream of a place, with these settings changed.
+async fn stream(place: &Place, change: impl FnOnce(&mut Config)) {
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let mut config = Config {
+        name: place.name.clone(),
+        subjects: vec![format!("{}.>", place.name)],
+        discard: DiscardPolicy::New,
+        ..Config::default()
+    };
+    change(&mut config);
+    let context = jetstream::new(client);
+    context.create_or_update_stream(config).await.unwrap();
+}
+
+fn dead(error: &str) -> Verdict {
+    Verdict::Dead {
+        error: error.to_owned(),
+        halt: false,
+    }
+}
+
+/// The causes that a preview names: whether each holds, what it is, and of how many messages.
+fn causes(answer: &Answer) -> Vec<(String, String, u64)> {
+    let preview = answer.json();
+    let causes = preview["causes"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    causes
+        .iter()
+        .map(|cause| {
+            let messages = cause["messages"].as_u64().unwrap();
+            (text(&cause["holds"]), text(&cause["obstacle"]), messages)
+        })
+        .collect()
+}
+
+#[track_caller]
+fn expect(answer: &Answer, expected: &[(&str, &str, u64)]) {
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(holds, obstacle, messages)| ((*holds).to_owned(), (*obstacle).to_owned(), *messages))
+        .collect();
+    assert_eq!(causes(answer), expected, "{answer:?}");
+}
+
+fn retry(place: &Place) -> Answer {
+    ask(place, &["retry", "--all", "-o", "json"]).expect(0)
+}
+
+/// A message that the server really refuses: its error has the words by which the cause is known again.
+async fn refused(planted: &Planted, order_id: &str, email: String) -> MessageId {
+    let order_id = order_id.to_owned();
+    let id = planted.record([OrderPlaced { order_id, email }]).await;
+    planted.publish_as_it_is().await;
+    id
+}
+
+#[tokio::test]
+async fn a_retry_says_whether_its_cause_still_holds() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    // The server refuses a message that is too large for the stream, and the relay makes it a dead letter.
+    stream(place, |config| config.max_message_size = 2_000).await;
+    let large = refused(&planted, "1", "a".repeat(5_000)).await;
+    let shown = ask(place, &["show", &large.to_string(), "-o", "json"])
+        .expect(0)
+        .json();
+    assert_eq!(shown["status"], "dead", "{shown}");
+    planted.relay(Fitness::Fit).await;
+    expect(&retry(place), &[("still", "too-large", 1)]);
+    let said = ask(place, &["retry", "--all"]).expect(0).out;
+    assert!(
+        said.contains("1  cause still: it has ") && said.contains("at most 2000 are taken"),
+        "{said}"
+    );
+
+    stream(place, |config| config.max_message_size = 1_000_000).await;
+    expect(&retry(place), &[("gone", "too-large", 1)]);
+    stream(place, |config| {
+        config.subjects = vec![format!("{}.other", place.name)]
+    })
+    .await;
+    expect(&retry(place), &[("still", "not-captured", 1)]);
+    stream(place, |config| config.max_messages = 1).await;
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let filler = format!("{}.filler", place.name);
+    let context = jetstream::new(client);
+    let filled = context.publish(filler, "".into()).await.unwrap();
+    filled.await.unwrap();
+    expect(&retry(place), &[("still", "full", 1)]);
+    stream(place, |config| config.sealed = true).await;
+    expect(&retry(place), &[("still", "sealed", 1)]);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_known_is_said_to_be_unknown() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let place = &planted.place;
+    stream(place, |_| {}).await;
+    let (odd, damaged) = (planted.placed("1").await, planted.placed("2").await);
+    let relay = planted.relay(Fitness::Fit).await;
+    planted.settle(&relay.1, odd, dead("the moon was full")).await;
+    planted.settle(&relay.1, damaged, dead("unreadable")).await;
+    planted.corrupt("2").await;
+    expect(&retry(place), &[("still", "unreadable", 1), ("unknown", "-", 1)]);
+    let away = at(
+        place,
+        "nats://127.0.0.1:1",
+        &["retry", &odd.to_string(), "-o", "json"],
+    )
+    .expect(0);
+    expect(&away, &[("unknown", "-", 1)]);
+    let what = away.json()["causes"][0]["what"].as_str().unwrap().to_owned();
+    assert!(what.contains("the stream could not be asked"), "{what}");
+
+    // What would only make it wait holds before what it has failed of.
+    ask(place, &["pause", "--aggregate-type", "order", "--yes"]).expect(0);
+    let one = ["retry", &odd.to_string(), "-o", "json"].map(str::to_owned);
+    let one: Vec<&str> = one.iter().map(String::as_str).collect();
+    expect(&ask(place, &one).expect(0), &[("still", "paused", 1)]);
+    ask(place, &["unpause", "--aggregate-type", "order", "--yes"]).expect(0);
+    outbox::core::OutboxStore::announce(&planted.store, relay.0, LONG, Fitness::Ailing)
+        .await
+        .unwrap();
+    expect(&ask(place, &one).expect(0), &[("still", "relay-ailing", 1)]);
+    outbox::core::OutboxStore::leave(&planted.store, relay.0)
+        .await
+        .unwrap();
+    expect(&ask(place, &one).expect(0), &[("still", "no-relay", 1)]);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_resume_and_a_replay_say_whether_they_would_be_in_vain() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    stream(place, |_| {}).await;
+    planted.placed("1").await;
+    planted.publish_as_it_is().await;
+    let waits = planted.placed("2").await;
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    let full = Verdict::Blocked {
+        delay: LONG,
+        error: Some("stream `S` is full or throttles, message 1 waits (backpressure)".to_owned()),
+        attempt: false,
+    };
+    planted.settle(&leases, waits, full).await;
+    let resume = || ask(place, &["resume", "order/2", "-o", "json"]).expect(0);
+    let replay = || ask(place, &["replay", "--all", "-o", "json"]).expect(0);
+    expect(&resume(), &[("gone", "full", 1)]);
+    expect(&replay(), &[]);
+    stream(place, |config| {
+        config.subjects = vec![format!("{}.other", place.name)]
+    })
+    .await;
+    expect(&resume(), &[("still", "not-captured", 1)]);
+    expect(&replay(), &[("still", "not-captured", 1)]);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_retry_of_dead_letters_says_whether_their_consumer_can_try_them() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    for order in ["1", "2", "3"] {
+        planted.placed(order).await;
+    }
+    planted.publish().await;
+    planted.handle().await;
+    let preview = |words: &[&str]| {
+        let words = [&["dead-letters", "retry", "-o", "json"], words].concat();
+        ask(place, &words).expect(0).json()["causes"][0].clone()
+    };
+    // The inbox has stopped.
+    let cause = preview(&["--all"]);
+    assert_eq!(
+        (&cause["holds"], &cause["obstacle"], &cause["dead_letters"]),
+        (&"still".into(), &"consumer-idle".into(), &3.into()),
+        "{cause}"
+    );
+    let first = ask(place, &["dead-letters", "list", "--limit", "1", "-o", "name"]).out;
+    let cause = preview(&[first.trim_end()]);
+    assert_eq!(
+        (&cause["dead_letters"], &cause["failed_since"]),
+        (&1.into(), &2.into()),
+        "{cause}"
+    );
+    let pause = [
+        "consumers",
+        "pause",
+        "billing",
+        "--reason",
+        "stocktaking",
+        "--yes",
+    ];
+    ask(place, &pause).expect(0);
+    let cause = preview(&["--all"]);
+    assert_eq!(cause["obstacle"], "consumer-paused", "{cause}");
+    assert_eq!(cause["next"], "outbox consumers resume billing", "{cause}");
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
+    stream.delete_consumer("billing").await.unwrap();
+    let cause = preview(&["--all"]);
+    assert_eq!(cause["obstacle"], "consumer-absent", "{cause}");
+    let words = ["dead-letters", "retry", "--all", "-o", "json"];
+    let away = at(place, "nats://127.0.0.1:1", &words).expect(0).json()["causes"][0].clone();
+    assert_eq!(
+        (&away["holds"], &away["obstacle"]),
+        (&"unknown".into(), &"handler".into()),
+        "{away}"
+    );
+    planted.close().await;
+}

@@ -1,0 +1,281 @@
+//! What the stream would answer to messages, found out without publishing.
+//!
+//! Invariant: one request, which reads the stream. A refusal is named only if the settings or the contents of the stream prove it; that none is named proves nothing:
+//! rights and the disks of the servers show only when something is published.
+
+use std::fmt;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::{DiscardPolicy, Info};
+use outbox_core::{FailureClass, Message, PublishError};
+
+use crate::headers;
+use crate::publisher::JetStreamPublisher;
+use crate::subject::captures;
+
+/// What a server stores beside subject, headers and payload of a message, in bytes.
+const STORED_BESIDE: u64 = 30;
+
+/// How the stream stands at a moment, as far as it decides what would be refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamOutlook {
+    /// Its name.
+    pub name: String,
+    /// The subjects that it captures; `None` if there is no such stream.
+    pub subjects: Option<Vec<String>>,
+    /// Whether it is sealed.
+    pub is_sealed: bool,
+    /// Whether it confirms what it stores.
+    pub confirms: bool,
+    /// Bytes that it takes until it refuses; `None` if there is no limit, or if a full stream drops its oldest messages.
+    pub bytes_left: Option<u64>,
+    /// Messages that it takes until it refuses; `None` as above.
+    pub messages_left: Option<u64>,
+    /// The largest message that server and stream take, with its headers.
+    pub message_bytes: usize,
+}
+
+/// Why a message would be refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is no such stream.
+    NoStream {
+        /// Its name.
+        stream: String,
+    },
+    /// The stream does not capture the subject.
+    NotCaptured {
+        /// The stream.
+        stream: String,
+        /// The subject.
+        subject: String,
+    },
+    /// The stream is sealed.
+    Sealed {
+        /// The stream.
+        stream: String,
+    },
+    /// The stream confirms nothing.
+    Unconfirmed {
+        /// The stream.
+        stream: String,
+    },
+    /// The stream is full, and refuses.
+    Full {
+        /// The stream.
+        stream: String,
+    },
+    /// The message is too large.
+    TooLarge {
+        /// Its size with headers, in bytes.
+        bytes: usize,
+        /// What is taken.
+        limit: usize,
+    },
+    /// It has a subject or a header that cannot be sent: somebody has changed the stored row.
+    Unsendable {
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStream { stream } => write!(f, "there is no stream `{stream}`"),
+            Self::NotCaptured { stream, subject } => {
+                write!(f, "stream `{stream}` does not capture subject `{subject}`")
+            }
+            Self::Sealed { stream } => write!(f, "stream `{stream}` is sealed and takes no messages"),
+            Self::Unconfirmed { stream } => {
+                write!(f, "stream `{stream}` has no_ack, so nothing is ever confirmed")
+            }
+            Self::Full { stream } => write!(f, "stream `{stream}` is full and refuses messages"),
+            Self::TooLarge { bytes, limit } => {
+                write!(
+                    f,
+                    "it has {bytes} bytes with headers, and at most {limit} are taken"
+                )
+            }
+            Self::Unsendable { what } => f.write_str(what),
+        }
+    }
+}
+
+impl JetStreamPublisher {
+    /// Reads how the stream stands. Ends within 2 s for the connection and [`PublisherConfig::ack_timeout`](crate::PublisherConfig) for the request.
+    ///
+    /// # Errors
+    ///
+    /// If the stream cannot be read. That there is none is no error: [`Self::foresee`] tells it.
+    pub async fn outlook(&self) -> Result<StreamOutlook, PublishError> {
+        self.connected(async |live| {
+            let name = &self.stream().name;
+            let max_payload = live.client.server_info().max_payload;
+            match live.context.get_stream(name).await {
+                Ok(stream) => Ok(outlook_of(stream.cached_info(), max_payload)),
+                Err(error) => match error.kind() {
+                    GetStreamErrorKind::JetStream(refused)
+                        if refused.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                    {
+                        Ok(missing(name, max_payload))
+                    }
+                    _ => {
+                        let context = format!("stream `{name}` cannot be read");
+                        Err(PublishError::new(FailureClass::Unknown, context).with_source(error))
+                    }
+                },
+            }
+        })
+        .await
+    }
+
+    /// Why the stream would refuse a message, if that can be known. Sends nothing.
+    #[must_use]
+    pub fn foresee(&self, outlook: &StreamOutlook, message: &Message) -> Option<Refusal> {
+        let unsendable = |what: String| Refusal::Unsendable { what };
+        let subject = match self.subject_of(message) {
+            Ok(subject) => subject,
+            Err(error) => return Some(unsendable(outbox_core::describe(&error))),
+        };
+        let encoded = headers::encode(message, &self.config().source, &outlook.name);
+        let bytes = match encoded {
+            Ok((headers, payload)) => size_of(&headers) + payload.len(),
+            Err(error) => return Some(unsendable(outbox_core::describe(&error))),
+        };
+        outlook.refuses(&subject, bytes)
+    }
+}
+
+impl StreamOutlook {
+    fn refuses(&self, subject: &str, bytes: usize) -> Option<Refusal> {
+        let stream = self.name.clone();
+        let Some(subjects) = &self.subjects else {
+            return Some(Refusal::NoStream { stream });
+        };
+        if !captures(subjects, subject) {
+            let subject = subject.to_owned();
+            return Some(Refusal::NotCaptured { stream, subject });
+        }
+        if self.is_sealed {
+            return Some(Refusal::Sealed { stream });
+        }
+        if !self.confirms {
+            return Some(Refusal::Unconfirmed { stream });
+        }
+        if bytes > self.message_bytes {
+            let limit = self.message_bytes;
+            return Some(Refusal::TooLarge { bytes, limit });
+        }
+        let stored = bytes as u64 + subject.len() as u64 + STORED_BESIDE;
+        let is_full = self.bytes_left.is_some_and(|left| left < stored) || self.messages_left == Some(0);
+        is_full.then_some(Refusal::Full { stream })
+    }
+}
+
+fn missing(name: &str, max_payload: usize) -> StreamOutlook {
+    StreamOutlook {
+        name: name.to_owned(),
+        subjects: None,
+        is_sealed: false,
+        confirms: true,
+        bytes_left: None,
+        messages_left: None,
+        message_bytes: max_payload,
+    }
+}
+
+fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
+    let config = &info.config;
+    // A limit of zero or less is none.
+    let left = |limit: i64, used: u64| {
+        let limit = u64::try_from(limit).ok().filter(|limit| *limit > 0);
+        let refuses = config.discard == DiscardPolicy::New;
+        limit.filter(|_| refuses).map(|limit| limit.saturating_sub(used))
+    };
+    let message_bytes = usize::try_from(config.max_message_size)
+        .ok()
+        .filter(|limit| *limit > 0)
+        .map_or(max_payload, |limit| limit.min(max_payload));
+    StreamOutlook {
+        name: config.name.clone(),
+        subjects: Some(config.subjects.clone()),
+        is_sealed: config.sealed,
+        confirms: !config.no_ack,
+        bytes_left: left(config.max_bytes, info.state.bytes),
+        messages_left: left(config.max_messages, info.state.messages),
+        message_bytes,
+    }
+}
+
+/// The size of headers on the wire: a line of version, a line for each value, and an empty line.
+fn size_of(headers: &HeaderMap) -> usize {
+    let lines: usize = headers
+        .iter()
+        .flat_map(|(name, values)| values.iter().map(move |value| (name, value)))
+        .map(|(name, value)| name.to_string().len() + value.as_str().len() + 4)
+        .sum();
+    "NATS/1.0\r\n\r\n".len() + lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outlook() -> StreamOutlook {
+        StreamOutlook {
+            subjects: Some(vec!["events.>".to_owned()]),
+            ..missing("EVENTS", 1_000)
+        }
+    }
+
+    #[test]
+    fn a_message_is_refused_by_what_the_stream_says() {
+        let subject = "events.order.1.placed";
+        let check = |change: fn(&mut StreamOutlook), subject: &str, bytes, expected: Option<&str>| {
+            let mut outlook = outlook();
+            change(&mut outlook);
+            let refusal = outlook.refuses(subject, bytes).map(|refusal| refusal.to_string());
+            assert_eq!(refusal.as_deref(), expected);
+        };
+        check(|_| {}, subject, 1_000, None);
+        check(
+            |_| {},
+            subject,
+            1_001,
+            Some("it has 1001 bytes with headers, and at most 1000 are taken"),
+        );
+        check(
+            |_| {},
+            "orders.placed",
+            1,
+            Some("stream `EVENTS` does not capture subject `orders.placed`"),
+        );
+        check(
+            |outlook| outlook.subjects = None,
+            subject,
+            1,
+            Some("there is no stream `EVENTS`"),
+        );
+        check(
+            |outlook| outlook.is_sealed = true,
+            subject,
+            1,
+            Some("stream `EVENTS` is sealed and takes no messages"),
+        );
+        check(
+            |outlook| outlook.confirms = false,
+            subject,
+            1,
+            Some("stream `EVENTS` has no_ack, so nothing is ever confirmed"),
+        );
+        let full = Some("stream `EVENTS` is full and refuses messages");
+        check(|outlook| outlook.messages_left = Some(0), subject, 1, full);
+        check(|outlook| outlook.bytes_left = Some(51), subject, 1, full);
+        check(|outlook| outlook.bytes_left = Some(52), subject, 1, None);
+    }
+}
