@@ -22,6 +22,7 @@ mod purge;
 mod purge_operation;
 mod reader;
 mod refusal;
+mod search;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
     path = "driverless.rs"

@@ -16,6 +16,7 @@ use crate::names::TableNames;
 
 mod beside_others;
 mod pauses;
+mod of_aggregate;
 
 const PUBLISHED: i64 = 20_000;
 const PENDING: i64 = 200;
