@@ -139,14 +139,12 @@ pub(crate) enum Publication {
     Wrong,
 }
 
-/// All inserts of our table, with all columns. The filter on the status that earlier versions have made leaves out nothing of the log's.
 pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Result<Publication, LogError> {
     let sql = format!(
-        "SELECT p.pubinsert AND p.pubviaroot AND EXISTS (SELECT FROM pg_publication_rel r \
-         WHERE r.prpubid = p.oid AND r.prrelid = to_regclass('{}') AND r.prattrs IS NULL \
-         AND (r.prqual IS NULL OR pg_get_expr(r.prqual, r.prrelid) = '(status = {LOGGED})')) AS is_right \
+        "SELECT EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = to_regclass('{}') AND {}) AS is_right \
          FROM pg_publication p WHERE p.pubname = $1",
-        names.messages.replace('\'', "''")
+        names.messages.replace('\'', "''"),
+        is_right()
     );
     let row = db
         .query_one_raw(statement(sql, [names.slot.clone().into()]))
@@ -161,16 +159,26 @@ pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Resul
     }
 }
 
-/// An expression: another text after each change of what is published, also if it was taken back, and null while the table is not published. Reads the server's
-/// catalogue by its indexes, and locks nothing.
+/// What makes a publication `p` and its table `r` right: all inserts, with all columns. The filter on the status that earlier versions have made leaves out nothing
+/// of the log's.
+fn is_right() -> String {
+    format!(
+        "p.pubinsert AND p.pubviaroot AND r.prattrs IS NULL \
+         AND (r.prqual IS NULL OR pg_get_expr(r.prqual, r.prrelid) = '(status = {LOGGED})')"
+    )
+}
+
+/// An expression: another text after each change of what is published, also if it was taken back, and null while the publication is missing or wrong. Reads the
+/// server's catalogue by its indexes, and locks nothing.
 ///
 /// A reading passes what was not published when it was written, and does not hear of it. If the text is the same before and after, it was the same in between.
 pub(crate) fn version_of_publication(names: &Names) -> String {
     format!(
         "(SELECT format('%s.%s.%s', p.oid, p.xmin, r.oid) FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid \
-         WHERE p.pubname = '{}' AND r.prrelid = to_regclass('{}'))",
+         WHERE p.pubname = '{}' AND r.prrelid = to_regclass('{}') AND {})",
         names.slot,
-        names.messages.replace('\'', "''")
+        names.messages.replace('\'', "''"),
+        is_right()
     )
 }
 

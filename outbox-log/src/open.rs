@@ -8,7 +8,7 @@
 use outbox_core::StoreError;
 use outbox_core::log::Position;
 use pgwire_replication::{Lsn, PgWireError, ReplicationClient};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult, TransactionTrait};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 
 use crate::check::{Publication, publication, version_of_publication, wrong_publication};
 use crate::failure::{sqlstate, trouble};
@@ -46,7 +46,7 @@ pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>,
             false => Err(refused(error)),
         };
     }
-    // From here on the slot is ours, until the client is dropped. An adoption of an earlier reading that is under way holds the row, so it is waited for.
+    // From here on the slot is ours, until the client is dropped.
     let sql = format!(
         "UPDATE {} SET reading = reading + 1 WHERE name = $1 AND is_on RETURNING reading, adopted_to",
         names.log
@@ -192,7 +192,7 @@ async fn adopt_missed(
 ) -> Result<Option<u64>, DbErr> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
     let is_passed = table::is_passed(names, "m");
-    let tx = db.begin().await?;
+    let tx = table::begin(db).await?;
     tx.execute_unprepared("SET LOCAL lock_timeout = '10s'").await?;
     tx.execute_unprepared(&format!("LOCK TABLE {messages} IN SHARE MODE"))
         .await?;

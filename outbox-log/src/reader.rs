@@ -4,12 +4,14 @@
 //! the publication is the one that the log was opened with. Positions are ends of commits, or those of keep-alives between transactions.
 
 use std::fmt;
+use std::mem;
+use std::pin::Pin;
 use std::time::Duration;
 
 use outbox_core::StoreError;
 use outbox_core::log::{LogEvent, LogReader, Position, Retained};
 use pgwire_replication::{Lsn, ReplicationClient, ReplicationEvent};
-use sea_orm::{ConnectionTrait, DatabaseConnection};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, ExecResult};
 use tokio::time::{Instant, timeout_at};
 
 use crate::check::version_of_publication;
@@ -30,6 +32,8 @@ pub struct PostgresLogReader {
     number: i64,
     adopted_to: Position,
     decoder: Decoder,
+    /// The look at the publication that is under way.
+    checking: Option<Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>>,
     /// The transaction that has begun and not ended.
     within: Option<u32>,
     /// When something last came.
@@ -63,6 +67,7 @@ impl PostgresLogReader {
             number,
             adopted_to,
             decoder: Decoder::default(),
+            checking: None,
             within: None,
             heard_at: Instant::now(),
             is_marked: false,
@@ -102,23 +107,6 @@ impl PostgresLogReader {
         self.horizons.drain(..passed).next_back().map(|(_, xid)| xid)
     }
 
-    /// The server describes the table before the first row that it gives, and again after each change of the publication. What it left out in between comes from the
-    /// table, and must not be overtaken.
-    async fn check_published(&self) -> Result<(), StoreError> {
-        let sql = format!(
-            "SELECT EXISTS (SELECT FROM {} WHERE name = $1 AND publication = {}) AS is_published",
-            self.names.log,
-            version_of_publication(&self.names)
-        );
-        let name = self.names.slot.clone().into();
-        let row = self.db.query_one_raw(statement(sql, [name])).await;
-        let read = row.and_then(|row| table::found(row)?.try_get("", "is_published"));
-        match read.map_err(trouble("the publication could not be looked up"))? {
-            true => Ok(()),
-            false => Err(ended("the publication was changed".into())),
-        }
-    }
-
     /// Notes which transactions have ended at the present end of the log.
     async fn look_ahead(&mut self) -> Result<(), StoreError> {
         // The snapshot is taken before the position is read, so what has ended by then stands before the position.
@@ -138,9 +126,15 @@ impl PostgresLogReader {
 impl LogReader for PostgresLogReader {
     async fn next(&mut self) -> Result<LogEvent, StoreError> {
         loop {
-            if self.decoder.has_described {
-                self.check_published().await?;
-                self.decoder.has_described = false;
+            if mem::take(&mut self.decoder.has_described) {
+                let check = check_published(self.db.clone(), self.names.clone());
+                self.checking = Some(Box::pin(check));
+            }
+            if let Some(check) = &mut self.checking {
+                // Kept if the caller drops this call, however often it does.
+                let checked = check.await;
+                self.checking = None;
+                checked?;
             }
             // Not from this call on: the caller drops it again and again.
             let quiet = QUIET_MAX * (1 + u32::from(self.is_marked));
@@ -182,7 +176,13 @@ impl LogReader for PostgresLogReader {
             self.names.slot.clone().into(),
             self.number.into(),
         ];
-        let stored = self.db.execute_raw(statement(sql, values)).await;
+        let storing = async {
+            let tx = table::begin(&self.db).await?;
+            let stored = tx.execute_raw(statement(sql, values)).await?;
+            tx.commit().await?;
+            Ok(stored)
+        };
+        let stored: Result<ExecResult, DbErr> = storing.await;
         let stored = stored.map_err(trouble("the position in the log could not be stored"))?;
         if stored.rows_affected() == 0 {
             return Err(ended(
@@ -198,7 +198,7 @@ impl LogReader for PostgresLogReader {
 
     async fn retained(&mut self) -> Result<Retained, StoreError> {
         // While nothing is published, neither a description nor a position shows that the publication was changed.
-        self.check_published().await?;
+        check_published(self.db.clone(), self.names.clone()).await?;
         let sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS bytes, safe_wal_size AS safe \
                    FROM pg_replication_slots WHERE slot_name = $1";
         let row = self
@@ -225,6 +225,22 @@ impl LogReader for PostgresLogReader {
         if let Err(error) = self.client.shutdown().await {
             tracing::debug!(%error, "the replication connection did not end well");
         }
+    }
+}
+
+/// The server describes the table before the first row that it gives, and again after each change of the publication. What it left out in between comes from the
+/// table, and must not be overtaken.
+async fn check_published(db: DatabaseConnection, names: Names) -> Result<(), StoreError> {
+    let sql = format!(
+        "SELECT EXISTS (SELECT FROM {} WHERE name = $1 AND publication = {}) AS is_published",
+        names.log,
+        version_of_publication(&names)
+    );
+    let row = db.query_one_raw(statement(sql, [names.slot.into()])).await;
+    let read = row.and_then(|row| table::found(row)?.try_get("", "is_published"));
+    match read.map_err(trouble("the publication could not be looked up"))? {
+        true => Ok(()),
+        false => Err(ended("the publication was changed".into())),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outbox_core::StoreError;
 use outbox_core::log::Position;
-use sea_orm::{ConnectionTrait, DatabaseConnection, TransactionTrait};
+use sea_orm::{ConnectionTrait, DatabaseConnection};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -218,15 +218,20 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
     );
     let context = "the table outbox_log could not be made";
     db.execute_unprepared(&sql).await.map_err(failed(context))?;
-    // A table of an earlier version lacks two columns. Its log has no version of the publication then, so the next opening makes it anew and fills both.
-    let sql = format!(
+    // A table of an earlier version lacks two columns. Its log has no version of the publication then, so the next opening makes it anew and fills both. Looked up
+    // first, because the change locks out who reads the log.
+    let sql = "SELECT count(*) < 2 AS is_old FROM pg_attribute WHERE attrelid = to_regclass($1) AND NOT attisdropped \
+               AND attname IN ('publication', 'adopted_to')";
+    let row = db.query_one_raw(statement(sql, [names.log.clone().into()])).await;
+    let is_old = row.and_then(|row| table::found(row)?.try_get("", "is_old"));
+    if !is_old.map_err(failed(context))? {
+        return Ok(());
+    }
+    change_table(db, &[format!(
         "ALTER TABLE {} ADD COLUMN IF NOT EXISTS publication text, ADD COLUMN IF NOT EXISTS adopted_to bigint NOT NULL DEFAULT 0",
         names.log
-    );
-    db.execute_unprepared(&sql)
-        .await
-        .map(drop)
-        .map_err(failed(context))
+    )])
+    .await
 }
 
 async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
@@ -387,7 +392,7 @@ async fn change_table(db: &DatabaseConnection, changes: &[String]) -> Result<(),
     statements.extend_from_slice(changes);
     let context = "the default of the column status could not be changed";
     for attempt in 1.. {
-        let tx = db.begin().await.map_err(failed(context))?;
+        let tx = table::begin(db).await.map_err(failed(context))?;
         let mut outcome = Ok(());
         for statement in &statements {
             outcome = tx.execute_unprepared(statement).await.map(drop);

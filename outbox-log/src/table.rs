@@ -1,6 +1,6 @@
 //! What the relay of the log asks of the table, and what it writes there.
 //!
-//! Nothing here locks a row but `adopt` and `purge`, which lock the rows that they change, and only those; `adopt` also the log's row in `outbox_log`. Rows are found by the primary key, pending ones by
+//! Nothing here locks a row but `adopt` and `purge`, which lock the rows that they change, and only those. Rows are found by the primary key, pending ones by
 //! the index `outbox_messages_pending`.
 
 use std::collections::HashSet;
@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use outbox_core::log::{Logged, Look, LookRequest, PENDING_MAX, Position};
 use outbox_core::{Aggregate, MessageId, PurgeRequest, Purged, StoreError};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
+use sea_orm::{
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbErr, IsolationLevel, QueryResult,
+    TransactionTrait,
+};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -95,24 +98,47 @@ fn read_look(rows: &[QueryResult], asked: &[Logged]) -> Result<Look, DbErr> {
     Ok(look)
 }
 
+/// A transaction in which each statement sees what was committed before it, locks that it waited for included, whatever the default of the role or database is.
+pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
+    db.begin_with_config(Some(IsolationLevel::ReadCommitted), None)
+        .await
+}
+
 /// The end of the log, behind every commit that the statement sees.
 pub(crate) const END: &str = "(pg_current_wal_insert_lsn() - '0/0')::bigint";
 
-/// Locks the log's row, notes up to where messages are adopted, and then locks the rows that are still logged: always in this order, so two adoptions wait for each
-/// other and do not deadlock. Repeating it changes nothing. All parts see the table of one moment.
+/// Notes up to where messages are adopted, and then locks the rows that are still logged. Repeating it changes nothing. Both halves of the second statement see the
+/// table of one moment.
+///
+/// What is adopted was read from the log before, so it is before the end that is noted. The note is a transaction of its own: an adoption that waits for a row must
+/// not keep the reading from storing its position. A crash in between leaves a note that only makes a reading ask for more.
 pub(crate) async fn adopt(
     db: &DatabaseConnection,
     names: &Names,
     messages: &[Logged],
 ) -> Result<Vec<MessageId>, StoreError> {
+    let failed = || trouble("messages could not be adopted by the table");
+    let sql = format!("UPDATE {} SET adopted_to = {END} WHERE name = $1", names.log);
+    let note = statement(sql, [names.slot.clone().into()]);
+    let noted = async {
+        let tx = begin(db).await?;
+        tx.execute_raw(note).await?;
+        tx.commit().await
+    };
+    noted.await.map_err(failed())?;
     let sql = format!(
-        "WITH noted AS (UPDATE {1} SET adopted_to = {END} WHERE name = '{2}' RETURNING name), \
-         adopted AS (UPDATE {0} SET status = 0 WHERE id = ANY($1::text::uuid[]) AND status = {LOGGED} AND EXISTS (SELECT FROM noted)) \
+        "WITH adopted AS (UPDATE {0} SET status = 0 WHERE id = ANY($1::text::uuid[]) AND status = {LOGGED}) \
          SELECT id, NULL::text AS ended FROM {0} WHERE id = ANY($1::text::uuid[]) \
          UNION ALL SELECT NULL, pg_snapshot_xmin(pg_current_snapshot())::text",
-        names.messages, names.log, names.slot
+        names.messages
     );
-    let rows = db.query_all_raw(statement(sql, [array(messages).into()])).await;
+    let adopting = async {
+        let tx = begin(db).await?;
+        let rows = tx.query_all_raw(statement(sql, [array(messages).into()])).await?;
+        tx.commit().await?;
+        Ok(rows)
+    };
+    let rows: Result<Vec<QueryResult>, DbErr> = adopting.await;
     let read = |rows: Vec<QueryResult>| {
         let (mut held, mut ended) = (HashSet::new(), 0);
         for row in rows {
@@ -126,8 +152,7 @@ pub(crate) async fn adopt(
             .filter(|asked| held.contains(&asked.id) || has_ended(asked.transaction, ended));
         Ok(seen.map(|asked| asked.id).collect())
     };
-    rows.and_then(read)
-        .map_err(trouble("messages could not be adopted by the table"))
+    rows.and_then(read).map_err(failed())
 }
 
 fn transaction(text: &str) -> u64 {

@@ -397,6 +397,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let others = settlements.iter().filter(|settlement| !is_published(settlement));
         let row_ids: Vec<i64> = others.map(|settlement| settlement.row_id).collect();
         if !row_ids.is_empty() {
+            // A reading that was replaced must not let the table adopt what its successor has published.
+            self.readings.check()?;
             self.shared.adopt(&*self.log, &row_ids).await?;
         }
         Ok(settlements.len())

@@ -324,8 +324,8 @@ impl Upkeep {
         self = within(bound, "leases could not be renewed", self.keep(store)).await?;
         let share = share(self.shares, self.fitness, self.relays);
         if let Ok(wanted @ 1..) = u16::try_from(share.takes.saturating_sub(self.owned)) {
-            // Whoever owns nothing begins to send with what it takes, and may have read them long ago.
-            if self.owned == 0 && self.pauses.is_none() {
+            // Whoever owns nothing by now begins to send with what it takes, and may have read them long ago.
+            if self.pauses.is_none() {
                 self.pauses = Some(within(bound, "pauses could not be read", store.pauses()).await?);
             }
             let acquired = store.acquire(self.owner, self.ttl, wanted);

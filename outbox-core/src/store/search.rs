@@ -30,7 +30,7 @@ pub struct PublishedSearch {
 pub struct PublishedFound {
     /// The messages that match, the last id first.
     pub messages: Vec<FoundPublished>,
-    /// The time of the ids before which nothing was read, because `looked_at_max` was reached; `None` if all was read.
+    /// Messages whose ids were made in this millisecond or before may not have been read, because `looked_at_max` was reached; `None` if all was read.
     pub looked_from: Option<OffsetDateTime>,
 }
 

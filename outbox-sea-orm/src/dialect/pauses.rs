@@ -227,14 +227,14 @@ impl Dialect {
         ));
     }
 
-    /// Whether there is an aggregate of a type, as a row (primary key), or a message of it among the last `recent` ones (primary key, from its end).
+    /// Whether there is an aggregate of a type, as a row (primary key), or a message of it among the last `recent` ones (index of ids, from its end).
     pub(crate) fn knows_type(&self, aggregate_type: &str, recent: i64) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM {} a WHERE a.aggregate_type = ",
             self.aggregates
         ));
         sql.bind(self.key(aggregate_type)).push(&format!(
-            ") OR EXISTS (SELECT 1 FROM (SELECT m.aggregate_type FROM {} m ORDER BY m.row_id DESC LIMIT ",
+            ") OR EXISTS (SELECT 1 FROM (SELECT m.aggregate_type FROM {} m ORDER BY m.id DESC LIMIT ",
             self.messages
         ));
         sql.bind(recent).push(") r WHERE r.aggregate_type = ");

@@ -15,8 +15,8 @@ use crate::dialect::key::Key;
 use crate::names::TableNames;
 
 mod beside_others;
-mod pauses;
 mod of_aggregate;
+mod pauses;
 
 const PUBLISHED: i64 = 20_000;
 const PENDING: i64 = 200;
