@@ -24,6 +24,7 @@ mod quiet;
 mod redis;
 mod server;
 
+mod systemd;
 use std::path::{Path, PathBuf};
 use std::{env, thread};
 
@@ -68,13 +69,17 @@ pub(crate) enum Backend {
     /// The program that runs the service in `examples/polyglot/node`.
     Node,
     /// The modules of that service.
+    /// systemd's program that judges units, for the unit of the relay.
+    SystemdAnalyze,
+    /// The program that notes system calls, for the same.
+    Strace,
     NodeModules,
     /// Any nats-server at all, for the demo.
     NatsForDemo,
 }
 
 /// The back ends of the tests.
-pub(crate) const FOR_TESTS: [Backend; 16] = [
+pub(crate) const FOR_TESTS: [Backend; 18] = [
     Backend::Postgres,
     Backend::PostgresLogical,
     Backend::PostgresProgram,
@@ -94,6 +99,8 @@ pub(crate) const FOR_TESTS: [Backend; 16] = [
 ];
 
 impl Backend {
+    Backend::SystemdAnalyze,
+    Backend::Strace,
     /// The environment variable that names a running instance, a program or a folder of modules, for us and for the tests.
     pub(crate) fn variable(self) -> &'static str {
         match self {
@@ -118,6 +125,8 @@ impl Backend {
     }
 
     pub(crate) fn name(self) -> &'static str {
+            Self::SystemdAnalyze => "OUTBOX_TEST_SYSTEMD_ANALYZE_BIN",
+            Self::Strace => "OUTBOX_TEST_STRACE_BIN",
         match self {
             Self::Postgres => "PostgreSQL",
             Self::PostgresLogical => "PostgreSQL with wal_level=logical",
@@ -142,6 +151,8 @@ impl Backend {
     fn install(self, tools: &Path) -> Result<()> {
         match self {
             Self::Postgres | Self::PostgresLogical | Self::PostgresProgram => postgres::programs().map(drop),
+            Self::SystemdAnalyze => "systemd-analyze",
+            Self::Strace => "strace",
             Self::MariaDb | Self::MariaDbProgram => mariadb::programs().map(drop),
             Self::Nats | Self::NatsProgram => nats::program(tools).map(drop),
             Self::NatsOld | Self::NatsOldProgram => nats::old_program().map(drop),
@@ -161,6 +172,8 @@ impl Backend {
             Self::Postgres => postgres::launch(folder, "postgres", &[]),
             Self::PostgresLogical => postgres::launch(
                 folder,
+            Self::SystemdAnalyze => systemd::analyze().map(drop),
+            Self::Strace => systemd::strace().map(drop),
                 "postgres_logical",
                 &[
                     "wal_level=logical",
@@ -195,6 +208,8 @@ enum Found {
     Server(Server),
     /// A program that tests run themselves, or the folder of its modules.
     Path(PathBuf),
+            Self::SystemdAnalyze => return systemd::analyze().map(Found::Path),
+            Self::Strace => return systemd::strace().map(Found::Path),
 }
 
 /// Whether a back end can be used, and why not.
