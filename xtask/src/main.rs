@@ -9,6 +9,7 @@ mod demo;
 mod failure;
 mod failures;
 mod graph;
+mod image;
 mod lint;
 mod polyglot;
 mod postgres18;
@@ -60,6 +61,8 @@ enum Task {
     /// Run the tests of the log relay and the store on PostgreSQL 18, which npm downloads; nightly.
     #[command(name = "postgres18")]
     Postgres18(postgres18::Options),
+    /// Build the static program as the Containerfile of the relay does, and run it in a root that holds nothing else; nightly.
+    Image(image::Options),
     /// Check formatting, house rules, clippy, features, documentation, licences and the crate graph.
     Lint,
     /// Run the relay in simulated worlds, one for each seed, in which everything goes wrong.
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Task::Debezium(options) => debezium::run(&options),
         Task::Polyglot(options) => polyglot::run(&options),
         Task::Postgres18(options) => postgres18::run(&options),
+        Task::Image(options) => image::run(&options),
         Task::Lint => lint::run(),
         Task::Simulate(options) => simulate::run(&options),
         Task::Tidy => tidy::run(),

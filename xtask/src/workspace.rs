@@ -103,6 +103,12 @@ fn cargo() -> OsString {
 /// call of cargo by hand follows a task, or a task follows one.
 pub(crate) fn cargo_command() -> Command {
     let mut command = tied(cargo());
+    forget_task(&mut command);
+    command
+}
+
+/// Takes the variables that cargo has set for this task from a command that calls cargo.
+pub(crate) fn forget_task(command: &mut Command) {
     for (name, _) in env::vars_os() {
         let is_of_task = name
             .to_str()
@@ -111,7 +117,6 @@ pub(crate) fn cargo_command() -> Command {
             command.env_remove(name);
         }
     }
-    command
 }
 
 /// The folder of the workspace, wherever below it the task was called.

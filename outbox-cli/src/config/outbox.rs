@@ -63,7 +63,7 @@ pub struct OutboxSection {
     pub nats_url: Option<Secret>,
     /// A credentials file of NATS.
     pub nats_credentials: Option<PathBuf>,
-    /// Certificates that NATS servers are checked against, beside those of the system.
+    /// Certificates that NATS servers are checked against. Default: those of the system, which count only then.
     pub nats_ca: Option<PathBuf>,
     /// Whether connections without TLS are refused. Default: no.
     pub nats_require_tls: bool,

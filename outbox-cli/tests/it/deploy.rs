@@ -76,11 +76,14 @@ fn the_image_starts_the_program_with_options_that_it_has() {
     assert_eq!(line_with(CONTAINERFILE, "EXPOSE"), format!("EXPOSE {}", port()));
     let built = line_with(CONTAINERFILE, "RUN cargo build");
     assert!(built.ends_with("-p outbox-cli --bin outbox"), "{built}");
-    let copied = line_with(CONTAINERFILE, "COPY --from=build");
-    assert!(
-        copied.ends_with("target/release/outbox /usr/local/bin/outbox"),
-        "{copied}"
+    assert_eq!(
+        line_with(CONTAINERFILE, "COPY --from=build /src/"),
+        "COPY --from=build /src/target/*-unknown-linux-musl/release/outbox /usr/local/bin/outbox"
     );
+    // The user has no name in an image without a list of users, and must be the one that the manifest asks for.
+    let (_, user) = line_with(CONTAINERFILE, "USER ").split_once(' ').unwrap();
+    let user = user.split_once(':').unwrap().0;
+    assert_eq!(line_with(MANIFEST, "runAsUser:"), format!("runAsUser: {user}"));
 }
 
 #[test]

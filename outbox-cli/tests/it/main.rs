@@ -15,4 +15,5 @@ mod operate;
 mod place;
 mod program;
 mod rights_page;
+mod systemd;
 mod to_production;

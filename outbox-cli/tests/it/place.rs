@@ -182,10 +182,15 @@ impl Drop for Program {
 impl Program {
     /// Starts `outbox relay run`, on a free port, with these variables and no others.
     pub(crate) fn start(config: &str, variables: &[(&str, &str)]) -> Self {
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_outbox")), config, variables)
+    }
+
+    /// The same by another command, which runs the program with the words that are added to it.
+    pub(crate) fn start_by(mut command: Command, config: &str, variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file: PathBuf = folder.path().join("outbox.toml");
         std::fs::write(&file, format!("[http]\naddress = \"127.0.0.1:0\"\n{config}")).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_outbox"))
+        let mut child = command
             .args(["relay", "run", "--config"])
             .arg(&file)
             .env_clear()

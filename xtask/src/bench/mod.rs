@@ -1,4 +1,4 @@
-//! `cargo xtask bench relay` and `cargo xtask bench inbox`: starts a database and a broker, builds the program `bench` in release mode, and runs it.
+//! `cargo xtask bench relay`, `inbox`, `prove` and `programs`: starts a database and a broker, builds the program `bench` in release mode, and runs it.
 //! `cargo xtask bench draw` draws the figures that the documents show.
 //!
 //! With `--json` nothing but the list of figures reaches the standard output. The program `bench` in `stress` decides what is measured, and against
@@ -8,12 +8,14 @@ pub(crate) mod draw;
 mod svg;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
 use clap::{Args, Subcommand};
 
 use crate::failure::{Context as _, Result};
+use crate::image;
 use crate::process::{Manners, Process, tied};
 use crate::program;
 use crate::services::{Availability, Backend, Debezium, Services};
@@ -25,21 +27,18 @@ pub(crate) enum What {
     Relay(Options),
     /// Consumers, their latency and memory, and what failures and several processes cost: groups consume, strategies, latency, memory, failing, across, trimmed, trimmed-across.
     Inbox(Options),
+    /// The ledger of `outbox prove` over a million messages: its time, and the memory of the program.
+    Prove(ProveOptions),
+    /// The relay of the program `outbox` with the system's allocator, with mimalloc, and as the static program.
+    Programs(ProgramsOptions),
     /// Draw the pictures of docs/performance from the figures beside them, which `--json` prints.
     Draw,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Print the figures as JSON and nothing else.
-    #[arg(long)]
-    json: bool,
-    /// How often each figure is measured.
-    #[arg(long, value_name = "N", default_value_t = 3)]
-    runs: u32,
-    /// Measure a tenth of the messages for a quarter of the time.
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    common: Common,
     /// Measure only some groups of figures.
     #[arg(long, value_name = "GROUP,…")]
     only: Option<String>,
@@ -51,12 +50,107 @@ pub(crate) struct Options {
     preload: Option<PathBuf>,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct ProveOptions {
+    #[command(flatten)]
+    common: Common,
+    /// Messages of the ledger.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    messages: u64,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ProgramsOptions {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// How each figure is measured.
+#[derive(Args, Debug)]
+struct Common {
+    /// Print the figures as JSON and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// How often each figure is measured.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    runs: u32,
+    /// Measure a tenth of the messages, for a quarter of the time where a figure is measured for a time.
+    #[arg(long)]
+    quick: bool,
+}
+
 pub(crate) fn run(what: &What) -> Result<ExitCode> {
     match what {
         What::Relay(options) => measure("relay", options),
         What::Inbox(options) => measure("inbox", options),
+        What::Prove(options) => prove(options),
+        What::Programs(options) => programs(options),
         What::Draw => draw::run(),
     }
+}
+
+/// The name of our program, and of its package.
+const OUTBOX: &str = "outbox";
+const OUTBOX_PACKAGE: &str = "outbox-cli";
+
+fn prove(options: &ProveOptions) -> Result<ExitCode> {
+    let workspace = Workspace::load()?;
+    let bench = program::build(&workspace, program::STRESS, "bench", &["--release"])?;
+    let outbox = program::build(&workspace, OUTBOX_PACKAGE, OUTBOX, &["--release"])?;
+    let services = start(&[Backend::Postgres, Backend::Nats], &workspace)?;
+    let mut command = command("prove", bench, &services)?;
+    command.args(options.common.passed_on());
+    command.args(["--messages", &options.messages.to_string()]);
+    command.arg("--program").arg(outbox);
+    finish(command)
+}
+
+fn programs(options: &ProgramsOptions) -> Result<ExitCode> {
+    let workspace = Workspace::load()?;
+    let bench = program::build(&workspace, program::STRESS, "bench", &["--release"])?;
+    let services = start(&[Backend::Postgres, Backend::Nats], &workspace)?;
+    let mut command = command("programs", bench, &services)?;
+    command.args(options.common.passed_on());
+    // Each build takes the place of the one before, so it is copied.
+    let mimalloc = ["--release", "--features", "mimalloc"];
+    for (name, arguments) in [("plain", &mimalloc[..1]), ("mimalloc", &mimalloc[..])] {
+        let built = program::build(&workspace, OUTBOX_PACKAGE, OUTBOX, arguments)?;
+        let copy = services.folder().join(name);
+        fs::copy(&built, &copy).context(|| format!("cannot copy {}", built.display()))?;
+        command.arg("--program").arg(named(name, &copy));
+    }
+    command
+        .arg("--program")
+        .arg(named("static", &image::build(&workspace)?));
+    finish(command)
+}
+
+fn named(name: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(format!("{name}="));
+    argument.push(path);
+    argument
+}
+
+fn start(wanted: &[Backend], workspace: &Workspace) -> Result<Services> {
+    let services = Services::start(wanted, workspace)?;
+    for (backend, availability) in services.backends() {
+        if let Availability::Ready { origin, .. } = availability {
+            eprintln!("{}: {origin}", backend.name());
+        }
+    }
+    Ok(services)
+}
+
+fn command(subcommand: &str, program: PathBuf, services: &Services) -> Result<Command> {
+    let mut command = tied(program);
+    command.args([subcommand, "--postgres-url", services.url(Backend::Postgres)?]);
+    command.args(["--nats-url", services.url(Backend::Nats)?]);
+    Ok(command)
+}
+
+fn finish(command: Command) -> Result<ExitCode> {
+    let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
+    Ok(program::forward(status))
 }
 
 fn measure(subcommand: &str, options: &Options) -> Result<ExitCode> {
@@ -70,15 +164,8 @@ fn measure(subcommand: &str, options: &Options) -> Result<ExitCode> {
         .into_iter()
         .chain(logical)
         .collect();
-    let services = Services::start(&wanted, &workspace)?;
-    for (backend, availability) in services.backends() {
-        if let Availability::Ready { origin, .. } = availability {
-            eprintln!("{}: {origin}", backend.name());
-        }
-    }
-    let mut command = tied(program);
-    command.args([subcommand, "--postgres-url", services.url(Backend::Postgres)?]);
-    command.args(["--nats-url", services.url(Backend::Nats)?]);
+    let services = start(&wanted, &workspace)?;
+    let mut command = command(subcommand, program, &services)?;
     command.args(passed_on(options));
     if reads_log {
         command.args(["--logical-url", services.url(Backend::PostgresLogical)?]);
@@ -99,14 +186,20 @@ fn measure(subcommand: &str, options: &Options) -> Result<ExitCode> {
             .context(|| format!("cannot preload {}", library.display()))?;
         command.env("LD_PRELOAD", library);
     }
-    let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
-    Ok(program::forward(status))
+    finish(command)
+}
+
+impl Common {
+    fn passed_on(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["--runs".into(), self.runs.to_string().into()];
+        arguments.extend(self.json.then(|| "--json".into()));
+        arguments.extend(self.quick.then(|| "--quick".into()));
+        arguments
+    }
 }
 
 fn passed_on(options: &Options) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = vec!["--runs".into(), options.runs.to_string().into()];
-    arguments.extend(options.json.then(|| "--json".into()));
-    arguments.extend(options.quick.then(|| "--quick".into()));
+    let mut arguments = options.common.passed_on();
     if let Some(groups) = &options.only {
         arguments.extend(["--only".into(), groups.into()]);
     }
@@ -135,7 +228,7 @@ mod tests {
         let (subcommand, options) = match &what {
             What::Relay(options) => ("relay", options),
             What::Inbox(options) => ("inbox", options),
-            What::Draw => panic!("measures nothing"),
+            _ => panic!("has options of its own"),
         };
         let passed_on = [vec![subcommand.into()], passed_on(options)].concat();
         assert_eq!(passed_on.join(&OsString::from(" ")), OsString::from(expected));

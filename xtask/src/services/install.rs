@@ -16,7 +16,7 @@ use crate::services::programs::{answers, find, is_executable, is_root, version_o
 use crate::services::quiet;
 
 /// Downloads may be slow; an installation that hangs must still end.
-const INSTALL_LIMIT: Duration = Duration::from_secs(900);
+pub(super) const INSTALL_LIMIT: Duration = Duration::from_secs(900);
 
 /// The folder in which the files of a wheel are.
 const UNPACKED: &str = "unpacked";

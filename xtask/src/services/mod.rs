@@ -14,6 +14,7 @@ mod folder;
 mod install;
 mod java;
 mod mariadb;
+mod musl;
 mod nats;
 mod polyglot;
 mod postgres;
@@ -23,6 +24,7 @@ mod prometheus;
 mod quiet;
 mod redis;
 mod server;
+mod systemd;
 
 use std::path::{Path, PathBuf};
 use std::{env, thread};
@@ -31,10 +33,12 @@ use crate::failure::{Context, Failure, Result};
 use crate::services::folder::Folder;
 use crate::services::programs::label;
 use crate::services::server::Server;
-use crate::workspace::Workspace;
+use crate::workspace::{self, Workspace};
 
 pub(crate) use crate::services::debezium::Debezium;
+pub(crate) use crate::services::musl::tools as musl_tools;
 pub(crate) use crate::services::polyglot::Stack;
+pub(crate) use crate::services::postgres::psql;
 pub(crate) use crate::services::postgres18::programs as postgres18_programs;
 
 /// What tests or the demo need: a server, with a URL that they connect to, or a program or a folder, with its path.
@@ -43,6 +47,8 @@ pub(crate) enum Backend {
     Postgres,
     /// One whose log can be read: for log relays, and for `cargo xtask debezium`.
     PostgresLogical,
+    /// One with TLS, for `cargo xtask image`.
+    PostgresTls,
     /// The program of that server, with `initdb` beside it, for tests that start and kill a server of their own.
     PostgresProgram,
     MariaDb,
@@ -50,6 +56,8 @@ pub(crate) enum Backend {
     MariaDbProgram,
     /// The nats-server version the tests are written against.
     Nats,
+    /// The same with TLS, for `cargo xtask image`.
+    NatsTls,
     /// The program of that version, for tests that start a cluster of their own.
     NatsProgram,
     /// The oldest nats-server version supported.
@@ -61,6 +69,10 @@ pub(crate) enum Backend {
     Promtool,
     /// The program that drives a browser, for the dashboard.
     Chromedriver,
+    /// systemd's program that judges units, for the unit of the relay.
+    SystemdAnalyze,
+    /// The program that notes system calls, for the same.
+    Strace,
     /// The script that looks for what keeps people from using a page, for the dashboard.
     Axe,
     /// The modules of the programs in `examples/polyglot/python`.
@@ -74,7 +86,7 @@ pub(crate) enum Backend {
 }
 
 /// The back ends of the tests.
-pub(crate) const FOR_TESTS: [Backend; 16] = [
+pub(crate) const FOR_TESTS: [Backend; 18] = [
     Backend::Postgres,
     Backend::PostgresLogical,
     Backend::PostgresProgram,
@@ -87,6 +99,8 @@ pub(crate) const FOR_TESTS: [Backend; 16] = [
     Backend::Redis,
     Backend::Promtool,
     Backend::Chromedriver,
+    Backend::SystemdAnalyze,
+    Backend::Strace,
     Backend::Axe,
     Backend::PythonModules,
     Backend::Node,
@@ -99,6 +113,8 @@ impl Backend {
         match self {
             Self::Postgres => "OUTBOX_TEST_POSTGRES_URL",
             Self::PostgresLogical => "OUTBOX_TEST_POSTGRES_LOGICAL_URL",
+            Self::PostgresTls => "OUTBOX_TEST_POSTGRES_TLS_URL",
+            Self::NatsTls => "OUTBOX_TEST_NATS_TLS_URL",
             Self::PostgresProgram => "OUTBOX_TEST_POSTGRES_BIN",
             Self::MariaDb => "OUTBOX_TEST_MARIADB_URL",
             Self::MariaDbProgram => "OUTBOX_TEST_MARIADB_BIN",
@@ -109,6 +125,8 @@ impl Backend {
             Self::Redis => "OUTBOX_TEST_REDIS_URL",
             Self::Promtool => "OUTBOX_TEST_PROMTOOL_BIN",
             Self::Chromedriver => "OUTBOX_TEST_CHROMEDRIVER_BIN",
+            Self::SystemdAnalyze => "OUTBOX_TEST_SYSTEMD_ANALYZE_BIN",
+            Self::Strace => "OUTBOX_TEST_STRACE_BIN",
             Self::Axe => "OUTBOX_TEST_AXE_SCRIPT",
             Self::PythonModules => "OUTBOX_TEST_PYTHON_MODULES",
             Self::Node => "OUTBOX_TEST_NODE_BIN",
@@ -121,6 +139,8 @@ impl Backend {
         match self {
             Self::Postgres => "PostgreSQL",
             Self::PostgresLogical => "PostgreSQL with wal_level=logical",
+            Self::PostgresTls => "PostgreSQL with TLS",
+            Self::NatsTls => "nats-server with TLS",
             Self::PostgresProgram => "PostgreSQL for private servers",
             Self::MariaDb => "MariaDB",
             Self::MariaDbProgram => "MariaDB for private servers",
@@ -131,6 +151,8 @@ impl Backend {
             Self::Redis => "Redis",
             Self::Promtool => "promtool",
             Self::Chromedriver => "chromedriver",
+            Self::SystemdAnalyze => "systemd-analyze",
+            Self::Strace => "strace",
             Self::Axe => "axe-core",
             Self::PythonModules => "modules for Python",
             Self::Node => "Node",
@@ -141,13 +163,17 @@ impl Backend {
     /// Finds its program, or installs it. An error says why this machine has none.
     fn install(self, tools: &Path) -> Result<()> {
         match self {
-            Self::Postgres | Self::PostgresLogical | Self::PostgresProgram => postgres::programs().map(drop),
+            Self::Postgres | Self::PostgresLogical | Self::PostgresTls | Self::PostgresProgram => {
+                postgres::programs().map(drop)
+            }
             Self::MariaDb | Self::MariaDbProgram => mariadb::programs().map(drop),
-            Self::Nats | Self::NatsProgram => nats::program(tools).map(drop),
+            Self::Nats | Self::NatsTls | Self::NatsProgram => nats::program(tools).map(drop),
             Self::NatsOld | Self::NatsOldProgram => nats::old_program().map(drop),
             Self::Redis => redis::program().map(drop),
             Self::Promtool => prometheus::program().map(drop),
             Self::Chromedriver => browser::driver().map(drop),
+            Self::SystemdAnalyze => systemd::analyze().map(drop),
+            Self::Strace => systemd::strace().map(drop),
             Self::Axe => axe::script(tools).map(drop),
             Self::PythonModules => polyglot::python_modules(tools).map(drop),
             Self::Node => polyglot::node(tools).map(drop),
@@ -168,18 +194,22 @@ impl Backend {
                     "max_wal_senders=100",
                 ],
             ),
+            Self::PostgresTls => postgres::launch_with_tls(folder, &certificates()),
             Self::PostgresProgram => {
                 return postgres::programs().map(|folder| Found::Path(folder.join("postgres")));
             }
             Self::MariaDb => mariadb::launch(folder),
             Self::MariaDbProgram => return mariadb::programs().map(|found| Found::Path(found.server)),
             Self::Nats => nats::current(folder, tools),
+            Self::NatsTls => nats::current_with_tls(folder, tools, &certificates()),
             Self::NatsProgram => return nats::program(tools).map(Found::Path),
             Self::NatsOld => nats::old(folder),
             Self::NatsOldProgram => return nats::old_program().map(Found::Path),
             Self::Redis => redis::launch(folder),
             Self::Promtool => return prometheus::program().map(Found::Path),
             Self::Chromedriver => return browser::driver().map(Found::Path),
+            Self::SystemdAnalyze => return systemd::analyze().map(Found::Path),
+            Self::Strace => return systemd::strace().map(Found::Path),
             Self::Axe => return axe::script(tools).map(Found::Path),
             Self::PythonModules => return polyglot::python_modules(tools).map(Found::Path),
             Self::Node => return polyglot::node(tools).map(Found::Path),
@@ -188,6 +218,11 @@ impl Backend {
         }
         .map(Found::Server)
     }
+}
+
+/// The folder with the certificates of servers with TLS, whose name is `localhost`.
+pub(crate) fn certificates() -> PathBuf {
+    workspace::root().join("outbox-nats/tests/tls")
 }
 
 /// A back end that is available.

@@ -1,5 +1,6 @@
 //! A private nats-server with JetStream, in the current version, in the oldest supported one, or in any version that is installed, for the demo.
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -31,7 +32,20 @@ const MANNERS: Manners = Manners {
 
 /// Starts the current version.
 pub(super) fn current(folder: &Folder, tools: &Path) -> Result<Server> {
-    launch(&program(tools)?, folder, "nats")
+    launch(&program(tools)?, folder, "nats", &[])
+}
+
+/// Starts the current version with TLS, without which nobody gets in. `certificates` has `server.pem` and `server.key`.
+pub(super) fn current_with_tls(folder: &Folder, tools: &Path, certificates: &Path) -> Result<Server> {
+    let file = |name: &str| certificates.join(name).into_os_string();
+    let further = [
+        "--tls".into(),
+        "--tlscert".into(),
+        file("server.pem"),
+        "--tlskey".into(),
+        file("server.key"),
+    ];
+    launch(&program(tools)?, folder, "nats-tls", &further)
 }
 
 /// Finds or downloads the current version.
@@ -47,7 +61,7 @@ pub(super) fn program(tools: &Path) -> Result<PathBuf> {
 
 /// Starts the oldest supported version.
 pub(super) fn old(folder: &Folder) -> Result<Server> {
-    launch(&old_program()?, folder, "nats-old")
+    launch(&old_program()?, folder, "nats-old", &[])
 }
 
 /// Finds the oldest supported version, or installs Debian's package of it.
@@ -72,7 +86,7 @@ pub(super) fn old_program() -> Result<PathBuf> {
 
 /// Starts any version that is installed, and installs one only if there is none.
 pub(super) fn for_demo(folder: &Folder, tools: &Path) -> Result<Server> {
-    launch(&any(tools)?, folder, "nats")
+    launch(&any(tools)?, folder, "nats", &[])
 }
 
 pub(super) fn any(tools: &Path) -> Result<PathBuf> {
@@ -96,7 +110,8 @@ pub(super) fn any(tools: &Path) -> Result<PathBuf> {
     })
 }
 
-fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Server> {
+/// `further` are arguments besides those that each server has.
+fn launch(program: &Path, folder: &Folder, name: &str, further: &[OsString]) -> Result<Server> {
     let home = folder.subfolder(name, None)?;
     // The name comes back in the greeting, and tells our server from a stranger on the same port.
     let unique = folder.path().file_name().unwrap_or_default().to_string_lossy();
@@ -115,7 +130,8 @@ fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Server> {
                 "-js",
                 "-sd",
             ])
-            .arg(&home);
+            .arg(&home)
+            .args(further);
         command
     };
     let log = folder.path().join(format!("{name}.log"));

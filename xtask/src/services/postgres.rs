@@ -3,6 +3,8 @@
 //! Its data need not survive anything, so nothing is synced to disk. It listens on TCP only: a socket would need a
 //! path shorter than some temporary folders are.
 
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
@@ -76,6 +78,39 @@ pub(super) fn launch(folder: &Folder, name: &str, further: &[&str]) -> Result<Se
         process,
         url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
         label,
+    })
+}
+
+/// The same with TLS, for whoever asks for it. `certificates` has `server.pem` and `server.key`.
+pub(super) fn launch_with_tls(folder: &Folder, certificates: &Path) -> Result<Server> {
+    let name = "postgres_tls";
+    let user = unprivileged("postgres")?;
+    let own = folder.subfolder("postgres_certificates", user)?;
+    let mut files = Vec::new();
+    for file in ["server.pem", "server.key"] {
+        let copy = own.join(file);
+        let why = || format!("cannot make {}", copy.display());
+        fs::copy(certificates.join(file), &copy).context(why)?;
+        // The server refuses a key that others could read, or that is somebody else's.
+        fs::set_permissions(&copy, Permissions::from_mode(0o600)).context(why)?;
+        if let Some(user) = user {
+            chown(&copy, Some(user.uid), Some(user.gid)).context(why)?;
+        }
+        files.push(copy.display().to_string());
+    }
+    let settings = [
+        "ssl=on".to_owned(),
+        format!("ssl_cert_file={}", files[0]),
+        format!("ssl_key_file={}", files[1]),
+    ];
+    launch(folder, name, &settings.each_ref().map(String::as_str))
+}
+
+/// The program that sends statements, of the same version or on the PATH.
+pub(crate) fn psql() -> Result<PathBuf> {
+    let beside = programs().ok().and_then(|folder| find_in("psql", [folder]));
+    beside.or_else(|| find("psql")).ok_or_else(|| {
+        Failure::new("there is no psql; install it (Debian: apt-get install postgresql-client)")
     })
 }
 
@@ -159,8 +194,6 @@ fn is_ready(data: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
@@ -177,7 +210,7 @@ mod tests {
             let folder = versions.path().join(version).join("bin");
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join(program), "").unwrap();
-            fs::set_permissions(folder.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+            fs::set_permissions(folder.join(program), Permissions::from_mode(0o755)).unwrap();
         }
         let found = newest(versions.path()).unwrap().unwrap();
         assert_eq!(found, versions.path().join("15").join("bin"));

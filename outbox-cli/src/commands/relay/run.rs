@@ -45,10 +45,12 @@ pub(super) async fn run(config: Config, environment: &Environment) -> Result<(),
         running.push(one::start(index, outbox, shared.clone()).map_err(CommandError::failed)?);
     }
     let outcome = tokio::select! {
+        // In this order, so that systemd is told of a stop before the last relay has ended.
+        biased;
+        never = beside(&shared, &systemd) => match never {},
         outcome = all(running) => outcome,
         // The probes answer until the last relay has stopped.
         served = async { axum::serve(listener, router).await } => served.map_err(Failure::from),
-        never = beside(&shared, &systemd) => match never {},
     };
     outcome.map_err(CommandError::Failed)
 }
@@ -72,10 +74,16 @@ async fn all(running: Vec<oneshot::Receiver<Result<(), Failure>>>) -> Result<(),
 /// What is done beside the relays: systemd is told, and histograms are summed up.
 async fn beside(shared: &Shared, systemd: &Systemd) -> std::convert::Infallible {
     let told = async {
-        while !shared.probes.all_run() {
-            tokio::time::sleep(LOOK).await;
+        let all_run = async {
+            while !shared.probes.all_run() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = all_run => systemd.tell("READY=1"),
+            // It is also told of a stop that comes while servers are waited for.
+            () = shared.shutdown.cancelled() => {}
         }
-        systemd.tell("READY=1");
         shared.shutdown.cancelled().await;
         systemd.tell("STOPPING=1");
     };

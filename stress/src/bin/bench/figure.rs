@@ -34,7 +34,7 @@ impl Serialize for Target {
 /// One line of the result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
-    name: &'static str,
+    name: String,
     /// Median.
     value: f64,
     unit: &'static str,
@@ -49,14 +49,19 @@ pub(crate) struct Figure {
 
 impl Figure {
     /// A figure with a baseline; the two were measured alternately.
-    pub(crate) fn against(name: &'static str, unit: &'static str, values: &[f64], baselines: &[f64]) -> Self {
+    pub(crate) fn against(
+        name: impl Into<String>,
+        unit: &'static str,
+        values: &[f64],
+        baselines: &[f64],
+    ) -> Self {
         let ratios: Vec<f64> = values
             .iter()
             .zip(baselines)
             .map(|(value, baseline)| value / baseline)
             .collect();
         Self {
-            name,
+            name: name.into(),
             value: median(values),
             unit,
             baseline: Some(median(baselines)),
@@ -67,9 +72,9 @@ impl Figure {
     }
 
     /// A figure without a baseline.
-    pub(crate) fn alone(name: &'static str, unit: &'static str, values: &[f64]) -> Self {
+    pub(crate) fn alone(name: impl Into<String>, unit: &'static str, values: &[f64]) -> Self {
         Self {
-            name,
+            name: name.into(),
             value: median(values),
             unit,
             baseline: None,
@@ -112,7 +117,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
     let header = ["figure", "value", "unit", "baseline", "ratio", "spread", "target"].map(str::to_owned);
     let lines = figures.iter().map(|figure| {
         [
-            figure.name.to_owned(),
+            figure.name.clone(),
             number(figure.value),
             figure.unit.to_owned(),
             figure.baseline.map(number).unwrap_or_default(),

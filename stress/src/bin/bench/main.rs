@@ -11,6 +11,7 @@ mod floor;
 mod load;
 mod many;
 mod processor;
+mod program;
 mod raw;
 mod relay;
 mod servers;
@@ -24,6 +25,8 @@ mod inbox;
 mod latency;
 mod log;
 mod overview;
+mod programs;
+mod prove;
 mod write;
 
 use std::path::PathBuf;
@@ -62,6 +65,10 @@ enum What {
     Relay(Asked<Group>),
     /// Consumers, latency, memory.
     Inbox(Asked<inbox::Group>),
+    /// The relay of the program `outbox`, built in several ways.
+    Programs(programs::Asked),
+    /// The program `outbox` that draws up a ledger.
+    Prove(prove::Asked),
     /// One relay, as a child process.
     #[command(hide = true)]
     RelayChild(relay::ChildOptions),
@@ -169,6 +176,18 @@ fn main() -> ExitCode {
                 let is_wanted = |group| asked.is_wanted(group);
                 measure(&asked.options, async |servers| {
                     inbox::figures(servers, &asked.options, is_wanted).await
+                })
+                .await
+            }
+            What::Programs(asked) => {
+                measure(&asked.options, async |servers| {
+                    programs::figures(servers, &asked).await
+                })
+                .await
+            }
+            What::Prove(asked) => {
+                measure(&asked.options, async |servers| {
+                    prove::figures(servers, &asked).await
                 })
                 .await
             }

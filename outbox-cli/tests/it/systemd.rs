@@ -1,0 +1,283 @@
+//! The unit that `outbox print systemd` prints, judged by systemd's own program, and what the relay tells systemd.
+#![cfg(unix)]
+
+use std::collections::HashSet;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use outbox::core::testing::{backend_url, eventually};
+
+use crate::place::{Kind, Place, Program};
+
+/// Above this, `systemd-analyze security` says that a service is more exposed than it need be. In tenths: 1.5, where 10 is a service without any protection.
+const EXPOSURE_MAX: &str = "--threshold=15";
+
+/// The unit as it is printed.
+fn printed() -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_outbox"))
+        .args(["print", "systemd"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// systemd's verdict on a unit.
+fn analyze(program: &str, arguments: &[&str], unit: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("outbox-relay.service");
+    // It is checked that the program is there.
+    let unit = unit.replace("/usr/local/bin/outbox", env!("CARGO_BIN_EXE_outbox"));
+    std::fs::write(&file, unit).unwrap();
+    Command::new(program).args(arguments).arg(&file).output().unwrap()
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_in_the_unit() {
+    let Some(program) = backend_url("OUTBOX_TEST_SYSTEMD_ANALYZE_BIN") else {
+        return;
+    };
+    let verify = ["verify", "--man=no"];
+    let output = analyze(&program, &verify, &printed());
+    assert!(output.status.success(), "{output:?}");
+    // About a key that it does not know it only warns.
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let misspelt = analyze(
+        &program,
+        &verify,
+        &printed().replace("WatchdogSec=", "WatchdogSecs="),
+    );
+    let warnings = String::from_utf8_lossy(&misspelt.stderr).into_owned();
+    assert!(warnings.contains("WatchdogSecs"), "{misspelt:?}");
+}
+
+#[test]
+fn the_unit_is_hardly_exposed() {
+    let Some(program) = backend_url("OUTBOX_TEST_SYSTEMD_ANALYZE_BIN") else {
+        return;
+    };
+    let security = ["security", "--no-pager", "--offline=true", EXPOSURE_MAX];
+    let output = analyze(&program, &security, &printed());
+    let judgement = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{judgement}");
+    let protects = |line: &&str| !line.starts_with("PrivateUsers=") && !line.starts_with("SystemCallFilter=");
+    let unit = printed();
+    let exposed: Vec<&str> = unit.lines().filter(protects).collect();
+    let output = analyze(&program, &security, &exposed.join("\n"));
+    assert!(
+        !output.status.success(),
+        "a unit without two of its protections passes as well"
+    );
+}
+
+/// The calls that `SystemCallFilter=` lets through, by systemd's own lists: those of the groups that are named, and of `@default`, without those of the groups
+/// behind a `~`.
+fn allowed(program: &str, unit: &str) -> HashSet<String> {
+    let output = Command::new(program)
+        .args(["syscall-filter", "--no-pager"])
+        .output()
+        .unwrap();
+    let lists = String::from_utf8(output.stdout).unwrap();
+    let mut allowed = members(&lists, "@default");
+    for filter in unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="))
+    {
+        let (is_denied, groups) = match filter.strip_prefix('~') {
+            Some(groups) => (true, groups),
+            None => (false, filter),
+        };
+        for call in groups.split(' ').flat_map(|group| members(&lists, group)) {
+            match is_denied {
+                true => allowed.remove(&call),
+                false => allowed.insert(call),
+            };
+        }
+    }
+    allowed
+}
+
+/// The calls of a group, and of the groups in it.
+fn members(lists: &str, group: &str) -> HashSet<String> {
+    let from_group = lists.lines().skip_while(|line| *line != group).skip(1);
+    let names = from_group
+        .take_while(|line| line.starts_with(' ') || line.is_empty())
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let names: Vec<&str> = names.collect();
+    assert!(!names.is_empty(), "systemd knows no group {group}");
+    names
+        .into_iter()
+        .flat_map(|name| match name.starts_with('@') {
+            true => members(lists, name),
+            false => HashSet::from([name.to_owned()]),
+        })
+        .collect()
+}
+
+/// The names in the last column of the table that `strace -c` writes.
+fn calls(table: &str) -> Vec<&str> {
+    let rows = table.lines().skip(2).take_while(|line| !line.starts_with("---"));
+    rows.filter_map(|row| row.split_whitespace().last()).collect()
+}
+
+/// A call that the filter denies fails, so that the relay would work in every test and not as a service. strace notes those of a relay from its start, over some
+/// messages, to its end.
+#[tokio::test]
+async fn the_unit_lets_through_each_system_call_of_the_relay() {
+    let (Some(analyze), Some(strace)) = (
+        backend_url("OUTBOX_TEST_SYSTEMD_ANALYZE_BIN"),
+        backend_url("OUTBOX_TEST_STRACE_BIN"),
+    ) else {
+        return;
+    };
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    let table = place.folder.path().join("calls");
+    let socket = place.folder.path().join("notify");
+    let _systemd = UnixDatagram::bind(&socket).unwrap();
+    // A name has to be looked up, as in production.
+    let by_name = |url: &str| url.replace("127.0.0.1", "localhost");
+    let (url, nats) = (by_name(&place.url), by_name(&place.nats));
+    let variables = [
+        ("DATABASE_URL", url.as_str()),
+        ("NATS_URL", nats.as_str()),
+        ("NOTIFY_SOCKET", socket.to_str().unwrap()),
+    ];
+    // It traces from a process of its own, so that the child of this test is the relay.
+    let mut traced = Command::new(strace);
+    traced.args(["-D", "-f", "-c", "-o"]).arg(&table);
+    traced.arg(env!("CARGO_BIN_EXE_outbox"));
+    let mut program = Program::start_by(traced, &place.outbox("shop"), &variables);
+    program.until_ready().await;
+    place.record(3).await;
+    eventually("the last event on the stream", async || {
+        place.on_stream().await.len() == 3
+    })
+    .await;
+    program.get("/metrics").await;
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+    let mut written = String::new();
+    eventually("the table of calls", async || {
+        written = std::fs::read_to_string(&table).unwrap_or_default();
+        written.trim_end().ends_with("total")
+    })
+    .await;
+    let made = calls(&written);
+    assert!(made.contains(&"connect") && made.contains(&"execve"), "{written}");
+    let allowed = allowed(&analyze, &printed());
+    let denied: Vec<&&str> = made.iter().filter(|call| !allowed.contains(**call)).collect();
+    assert!(denied.is_empty(), "{denied:?}");
+    // The filter does deny something.
+    assert!(!allowed.contains("mount") && !allowed.contains("setuid"));
+    place.close().await;
+}
+
+/// The socket of systemd, and what was heard on it.
+struct Systemd {
+    socket: UnixDatagram,
+    told: Vec<String>,
+}
+
+impl Systemd {
+    fn at(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Self {
+            socket,
+            told: Vec::new(),
+        }
+    }
+
+    fn hear(&mut self, wanted: &str) -> usize {
+        let mut buffer = [0; 64];
+        while let Ok(length) = self.socket.recv(&mut buffer) {
+            let told = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            self.told.push(told);
+        }
+        self.told.iter().filter(|told| *told == wanted).count()
+    }
+
+    fn forget(&mut self) {
+        self.hear("");
+        self.told.clear();
+    }
+}
+
+#[tokio::test]
+async fn systemd_is_not_told_of_life_while_the_relay_is_stuck() {
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    let path = place.folder.path().join("notify");
+    let mut systemd = Systemd::at(&path);
+    let variables = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+        ("NOTIFY_SOCKET", path.to_str().unwrap()),
+        ("WATCHDOG_USEC", "300000"),
+    ];
+    let config = format!("{}[outbox.relay]\nstuck_after = \"1s\"\n", place.outbox("shop"));
+    let mut program = Program::start(&config, &variables);
+    eventually("a relay that is ready and alive", async || {
+        systemd.hear("READY=1") == 1 && systemd.hear("WATCHDOG=1") > 0
+    })
+    .await;
+    let schema = &place.name;
+    let rename = |from: &str, to: &str| format!("ALTER TABLE {schema}.{from} RENAME TO {to}");
+    place.execute(&rename("outbox_messages", "hidden")).await;
+    eventually("a relay that is stuck", async || {
+        program.get("/livez").await.0 == 503
+    })
+    .await;
+    // Ten times as long as the program waits from one sign of life to the next.
+    systemd.forget();
+    let begun = Instant::now();
+    eventually("a second without a sign of life", async || {
+        assert_eq!(program.get("/livez").await.0, 503);
+        assert_eq!(systemd.hear("WATCHDOG=1"), 0);
+        begun.elapsed() > Duration::from_secs(1)
+    })
+    .await;
+    place.execute(&rename("hidden", "outbox_messages")).await;
+    eventually("a sign of life", async || systemd.hear("WATCHDOG=1") > 0).await;
+    assert_eq!(program.get("/livez").await.0, 200);
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+    assert_eq!(systemd.hear("STOPPING=1"), 1);
+    place.close().await;
+}
+
+/// A relay that waits for its servers is alive, so that nothing starts it again, and is not ready. A watchdog of another process is none of its affairs.
+#[tokio::test]
+async fn systemd_is_not_told_that_a_relay_is_ready_which_waits_for_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let mut systemd = Systemd::at(&path);
+    let mut variables = vec![
+        ("DATABASE_URL", "sqlite::memory:"),
+        ("NATS_URL", "nats://127.0.0.1:1"),
+        ("NOTIFY_SOCKET", path.to_str().unwrap()),
+        ("WATCHDOG_USEC", "300000"),
+    ];
+    let mut program = Program::start("", &variables);
+    eventually("signs of life", async || systemd.hear("WATCHDOG=1") >= 3).await;
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+    assert_eq!((systemd.hear("READY=1"), systemd.hear("STOPPING=1")), (0, 1));
+
+    systemd.forget();
+    variables.push(("WATCHDOG_PID", "1"));
+    let mut program = Program::start("", &variables);
+    eventually("the wait for nats", async || {
+        program.log().contains("waiting for nats")
+    })
+    .await;
+    program.terminate();
+    assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
+    assert_eq!(systemd.hear("WATCHDOG=1"), 0);
+}
