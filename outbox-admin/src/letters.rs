@@ -1,6 +1,6 @@
 //! The dead letters of consumers, and what operators may do about them.
 //!
-//! Invariants: a preview counts and changes nothing. No value holds a payload, or a header of the application, that was not masked.
+//! Invariant: no value holds a payload, or a header of the application, that was not masked. Not here: what a change would do, see `letter_preview`.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::LetterCause;
 use crate::serial;
 
 /// Most keys of dead letters that an operation names as what it was to take.
@@ -175,7 +174,7 @@ impl LetterChange {
     }
 
     /// The dead letters that the change takes.
-    fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
+    pub(crate) fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
         let mut selection = selection.clone();
         selection.status = match self {
             Self::Retry => Some(DeadLetterStatus::Open),
@@ -185,7 +184,8 @@ impl LetterChange {
         selection
     }
 
-    fn effects(self) -> Vec<String> {
+    /// What it does: one sentence each.
+    pub(crate) fn effects(self) -> Vec<String> {
         let effects: &[&str] = match self {
             Self::Retry => &[
                 "a running inbox of the consumer tries them soon, another one at its start; those of an aggregate in the order of the stream",
@@ -204,27 +204,6 @@ impl LetterChange {
     }
 }
 
-/// What a change to dead letters would do.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct LetterPreview {
-    /// The change.
-    pub change: LetterChange,
-    /// Dead letters that it would change.
-    pub dead_letters: u64,
-    /// What it would do: one sentence each.
-    pub effects: Vec<String>,
-    /// For a retry: whether the causes still hold, if [`Self::recheck`] was told.
-    pub causes: Vec<LetterCause>,
-}
-
-impl LetterPreview {
-    /// Adds whether the causes still hold of which they have failed: what [`letter_causes`](crate::letter_causes) says.
-    pub fn recheck(&mut self, causes: Vec<LetterCause>) {
-        self.causes = causes;
-    }
-}
-
 /// What a change to dead letters has done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -236,29 +215,6 @@ pub struct LettersChanged {
     /// The operation; `None` if nothing was changed, so nothing was written down.
     #[serde(serialize_with = "serial::text_if_any")]
     pub operation: Option<OperationId>,
-}
-
-/// Says what a change would do. Reads all dead letters that are selected, without their payloads.
-///
-/// # Errors
-///
-/// The database's error.
-pub async fn preview_letters(
-    letters: &DeadLetters,
-    change: LetterChange,
-    selection: &DeadLetterSelection,
-) -> Result<LetterPreview, DbErr> {
-    let dead_letters = letters.count(&change.narrow(selection)).await?;
-    Ok(LetterPreview {
-        change,
-        dead_letters,
-        effects: if dead_letters == 0 {
-            Vec::new()
-        } else {
-            change.effects()
-        },
-        causes: Vec::new(),
-    })
 }
 
 /// Makes a change, in transactions of at most 1,000 dead letters, each together with the operation that says who, what and why. A crash or an error leaves those that

@@ -43,6 +43,7 @@ mod follow_ups;
 mod forecast;
 mod forget;
 mod letter_groups;
+mod letter_preview;
 mod letter_recheck;
 mod letters;
 mod messages;
@@ -74,10 +75,11 @@ pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use letter_groups::{LetterGroup, group_letters};
+pub use letter_preview::{LetterPreview, preview_letters};
 pub use letter_recheck::{LetterCause, letter_causes};
 pub use letters::{
-    LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged, apply_letters, carry_out_letters,
-    list_letters, preview_letters, show_letter,
+    LetterChange, LetterDetail, LetterRow, LettersChanged, apply_letters, carry_out_letters, list_letters,
+    show_letter,
 };
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
 pub use pause::{

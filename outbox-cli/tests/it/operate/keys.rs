@@ -83,7 +83,6 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ),
     ("pause --list", &["pause --list"]),
     ("status while something is paused", &["status"]),
-    ("replay while something is paused", &["replay --all"]),
     ("purge", &["purge", "purge --yes"]),
     ("purge --inbox", &["purge --inbox", "purge --inbox --yes"]),
     ("forget without --yes", &["forget order/0"]),
