@@ -119,10 +119,10 @@ pub use relay::{
 pub use sensitive::{MaskedPayload, SensitiveFields};
 pub use store::{
     AggregateHead, Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Forgotten,
-    FoundMessage, Intent, Lease, LiveRelay, MessageStatus, Operation, OperationFilter, OperationId,
-    OperationKind, OperationMessages, OperationScope, OutboxAdmin, OutboxAudit, OutboxReader, OutboxStore,
-    OwnerId, PartitionOwner, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
-    StoreError, StoredMessage, Verdict, WaitingRequest,
+    FoundMessage, FoundPublished, Intent, Lease, LiveRelay, MessageStatus, Operation, OperationFilter,
+    OperationId, OperationKind, OperationMessages, OperationScope, OutboxAdmin, OutboxAudit, OutboxReader,
+    OutboxStore, OwnerId, PartitionOwner, Pause, PauseRequest, PublishedFound, PublishedSearch, PurgeRequest,
+    Purged, Relays, Selection, Settlement, StoreError, StoredMessage, Verdict, WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,

@@ -1,8 +1,7 @@
 //! The seam to the database: the outbox as the relay sees it.
 //!
-//! Implementations: PostgreSQL, MySQL/MariaDB and SQLite (`outbox-sea-orm`), and memory (feature `testing`). Each runs
-//! `testing::conformance::store`. Not here: recording, because each integration writes messages in the application's
-//! own transaction in its own way.
+//! Implementations: PostgreSQL, MySQL/MariaDB and SQLite (`outbox-sea-orm`), and memory (feature `testing`). Each runs `testing::conformance::store`. Not here:
+//! recording, because each integration writes messages in the application's own transaction in its own way.
 //!
 //! # The states of a message
 //!
@@ -34,6 +33,7 @@ mod audit;
 mod backlog;
 mod pause;
 mod reader;
+mod search;
 
 use std::error::Error;
 use std::fmt;
@@ -55,6 +55,7 @@ pub use audit::{
 pub use backlog::{BACKLOG_COUNT_MAX, Backlog};
 pub use pause::{Pause, PauseRequest, UNPAUSED_WAIT};
 pub use reader::{AggregateHead, FoundMessage, LiveRelay, OutboxReader, PartitionOwner};
+pub use search::{FoundPublished, PublishedFound, PublishedSearch};
 
 /// Leases partitions, returns due messages, and records verdicts on them.
 ///
@@ -89,9 +90,8 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// a failover, is [`StoreError::Database`], as one that is away.
     fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Announces that this relay is alive for `ttl` from now, and how fit it is. Returns the number of live relays by
-    /// the fitness that each announced last, this one included. The relay's share of the partitions follows from these
-    /// numbers.
+    /// Announces that this relay is alive for `ttl` from now, and how fit it is. Returns the number of live relays by the fitness that each announced last, this one
+    /// included. The relay's share of the partitions follows from these numbers.
     fn announce(
         &self,
         owner: OwnerId,

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use super::{BlockedAggregate, Fitness, OutboxAdmin, OwnerId, StoreError, StoredMessage};
+use super::{
+    BlockedAggregate, Fitness, OutboxAdmin, OwnerId, PublishedFound, PublishedSearch, StoreError,
+    StoredMessage,
+};
 use crate::message::{Aggregate, Message, MessageId};
 
 /// Reads single facts of an outbox. Each call reads a snapshot of its own, so two facts may be of different moments.
@@ -27,6 +30,12 @@ pub trait OutboxReader: OutboxAdmin {
         after: Option<MessageId>,
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
+
+    /// Looks for published messages, logged ones included, among the last ones before a time, of which it reads a bounded number. Says from when on it has looked.
+    fn search_published(
+        &self,
+        search: &PublishedSearch,
+    ) -> impl Future<Output = Result<PublishedFound, StoreError>> + Send;
 
     /// Reads the head row of an aggregate; `None` if it has recorded nothing that asks for order, or was forgotten.
     fn head(

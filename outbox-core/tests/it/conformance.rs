@@ -219,6 +219,7 @@ mod wrong_stores {
         forgets_busy_aggregates: ForgetsBusyAggregates => only_idle_aggregates_are_forgotten,
         finds_no_payload: FindsNoPayload => a_message_is_found_with_its_payload,
         leaves_out_unpublished: LeavesOutUnpublished => recorded_messages_are_read_in_pages,
+        searches_without_bound: SearchesWithoutBound => a_search_among_published_messages_is_bounded,
         finds_no_delay: FindsNoDelay => a_delayed_message_says_for_how_long,
         counts_heads_short: CountsHeadsShort => the_head_of_an_aggregate_is_found,
         finds_other_blocks: FindsOtherBlocks => the_block_of_an_aggregate_is_found,

@@ -66,9 +66,18 @@ impl Dialect {
     /// Rows as operators see them, without a condition.
     fn stored(&self) -> Sql {
         self.sql(format!(
-            "SELECT m.row_id, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
+            "SELECT {} FROM {} m",
+            self.stored_columns(),
+            self.messages
+        ))
+    }
+
+    /// The columns of rows `m` as operators see them.
+    pub(super) fn stored_columns(&self) -> String {
+        format!(
+            "m.row_id, m.id, m.event_id, {} AS aggregate_type, {} AS aggregate_id, m.sequence, m.event_type, \
              {} AS status, {} AS attempts, {} AS failures, m.last_error, {} AS halts, {} AS created_micros, \
-             {} AS published_micros FROM {} m",
+             {} AS published_micros",
             self.bytes("m.aggregate_type"),
             self.bytes("m.aggregate_id"),
             self.int("m.status"),
@@ -80,8 +89,7 @@ impl Dialect {
             )),
             self.micros_of_any("m.created_at"),
             self.micros_of_any("m.published_at"),
-            self.messages,
-        ))
+        )
     }
 
     /// Row ids, ids and aggregates of selected dead letters, in the order of their row ids (index of dead rows).
@@ -131,6 +139,7 @@ impl Dialect {
         if let Some(status) = selection.status {
             // A literal, so that the planner can use a partial index.
             sql.push(&format!(" AND m.status = {}", status_code(status)));
+            self.push_narrower(sql, selection, status);
         }
         if let Some(id) = selection.id {
             sql.push(" AND m.id = ").bind(id.as_uuid());
@@ -156,6 +165,21 @@ impl Dialect {
         }
         if let Some(after) = selection.after {
             sql.push(" AND m.row_id > ").bind(after);
+        }
+    }
+
+    /// Says again what an aggregate and a status imply, in the words of the narrowest index: of 5,000,000 pending rows, PostgreSQL then reads those of one
+    /// partition out of 64.
+    fn push_narrower(&self, sql: &mut Sql, selection: &Selection, status: MessageStatus) {
+        let (Some(aggregate_type), Some(id)) = (&selection.aggregate_type, &selection.aggregate_id) else {
+            return;
+        };
+        if status == MessageStatus::Pending {
+            if self.backend == DbBackend::Postgres {
+                sql.push(" AND m.status::int4 = 0");
+            }
+            let partition = Aggregate::new(aggregate_type.as_str(), id.as_str()).partition();
+            sql.push(" AND m.partition_no = ").bind(i64::from(partition));
         }
     }
 

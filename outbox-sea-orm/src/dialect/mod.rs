@@ -21,6 +21,7 @@ pub(crate) mod operations;
 pub(crate) mod own;
 pub(crate) mod pauses;
 pub(crate) mod reader;
+mod search;
 pub(crate) mod settle;
 pub(crate) mod sqlite;
 mod values;

@@ -20,6 +20,7 @@ mod preflight;
 mod purge;
 mod reader;
 mod refusal;
+mod search;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
     path = "driverless.rs"

@@ -15,6 +15,7 @@ use crate::dialect::key::Key;
 use crate::names::TableNames;
 
 mod beside_others;
+mod of_aggregate;
 
 const PUBLISHED: i64 = 20_000;
 const PENDING: i64 = 200;

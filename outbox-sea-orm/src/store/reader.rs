@@ -6,14 +6,14 @@ use std::num::NonZeroU32;
 
 use outbox_core::{
     Aggregate, AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, MessageId, OutboxReader,
-    OwnerId, PartitionOwner, Selection, StoreError, StoredMessage,
+    OwnerId, PartitionOwner, PublishedFound, PublishedSearch, Selection, StoreError, StoredMessage,
 };
 use sea_orm::{DbErr, QueryResult};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::session::Session;
-use super::{SqlStore, admin, failed, fetch};
+use super::{SqlStore, admin, failed, fetch, search};
 use crate::dialect::Dialect;
 
 impl OutboxReader for SqlStore {
@@ -35,6 +35,15 @@ impl OutboxReader for SqlStore {
             let statement = dialect.recorded_between(recorded, after, i64::from(limit.get()));
             let rows = db.query_all_raw(statement).await?;
             rows.iter().map(admin::read_stored).collect()
+        })
+        .await
+    }
+
+    async fn search_published(&self, search: &PublishedSearch) -> Result<PublishedFound, StoreError> {
+        let search = search.clone();
+        let context = "published messages could not be looked through";
+        self.run(context, move |db, dialect| async move {
+            search::search_published(&db, &dialect, &search).await
         })
         .await
     }

@@ -1,9 +1,8 @@
 //! An outbox in memory.
 //!
-//! It keeps every promise that a database keeps, so that tests of services and of the relay are meaningful. As identity
-//! columns and head rows do, it gives row ids at recording and sequences at commit, so a late commit looks like one in
-//! a database. Invariant: all state is behind one lock, and every method is one step under that lock. Not here:
-//! durability, and writers of one aggregate that wait for each other; here they simply commit in some order.
+//! It keeps every promise that a database keeps, so that tests of services and of the relay are meaningful. As identity columns and head rows do, it gives row ids at
+//! recording and sequences at commit, so a late commit looks like one in a database. Invariant: all state is behind one lock, and every method is one step under
+//! that lock. Not here: durability, and writers of one aggregate that wait for each other; here they simply commit in some order.
 
 mod audit;
 mod row;
@@ -27,7 +26,8 @@ use crate::payload::{Decode, EventCodec};
 use crate::store::{
     AggregateHead, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, FoundMessage, Lease,
     LiveRelay, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PartitionOwner, Pause, PauseRequest,
-    PurgeRequest, Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
+    PublishedFound, PublishedSearch, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
+    StoredMessage, WaitingRequest,
 };
 
 pub use row::StoredRow;
@@ -48,8 +48,7 @@ pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Its clock starts at 2026-01-01 00:00 UTC, or at the time given to [`Self::starting_at`], and runs with Tokio's
-/// clock.
+/// Its clock starts at 2026-01-01 00:00 UTC, or at the time given to [`Self::starting_at`], and runs with Tokio's clock.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -266,8 +265,7 @@ impl MemoryStore {
         self.lock().corrupt(id)
     }
 
-    /// The id of the message with this row id, readable or not. For the simulation in `stress`. Not public API: it may
-    /// change in any release.
+    /// The id of the message with this row id, readable or not. For the simulation in `stress`. Not public API: it may change in any release.
     #[doc(hidden)]
     #[must_use]
     pub fn id_of(&self, row_id: i64) -> Option<MessageId> {
@@ -475,6 +473,12 @@ impl OutboxReader for MemoryStore {
     ) -> Result<Vec<StoredMessage>, StoreError> {
         self.call("read recorded messages", |state| {
             state.recorded_between((recorded_from, recorded_until), after, limit)
+        })
+    }
+
+    async fn search_published(&self, search: &PublishedSearch) -> Result<PublishedFound, StoreError> {
+        self.call("search published messages", |state| {
+            state.search_published(search)
         })
     }
 

@@ -88,7 +88,8 @@ pub use pause::{
     what_is_paused_waits_until_the_pause_is_finished,
 };
 pub use reader::{
-    a_delayed_message_says_for_how_long, a_message_is_found_with_its_payload, live_relays_are_listed,
+    a_delayed_message_says_for_how_long, a_message_is_found_with_its_payload,
+    a_search_among_published_messages_is_bounded, live_relays_are_listed,
     partitions_are_listed_with_their_owners, recorded_messages_are_read_in_pages,
     the_block_of_an_aggregate_is_found, the_head_of_an_aggregate_is_found,
 };
@@ -289,6 +290,7 @@ macro_rules! store_conformance {
             unpublished_messages_are_not_forgotten,
             only_idle_aggregates_are_forgotten,
             recorded_messages_are_read_in_pages,
+            a_search_among_published_messages_is_bounded,
             a_message_is_found_with_its_payload,
             a_delayed_message_says_for_how_long,
             the_head_of_an_aggregate_is_found,

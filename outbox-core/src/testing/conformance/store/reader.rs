@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, TTL, block_each, commit_delayed, commit_each, dead, fetch, id_of, lease_all, only, published,
-    settled, shown,
+    ALL, LONG, TTL, block_each, commit_delayed, commit_each, dead, fetch, id_of, lease_all, of, only,
+    published, settled, shown,
 };
 use crate::message::{Aggregate, MessageId, PARTITIONS};
 use crate::store::{
     AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, OutboxReader, OutboxStore, OwnerId,
-    PartitionOwner,
+    PartitionOwner, PublishedSearch,
 };
 use crate::testing::conformance::probe::{Probe, aggregate};
 
@@ -97,6 +97,71 @@ pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
         let within: Vec<_> = within.take(3).cloned().collect();
         assert_eq!(page(from, until, None).await, within);
     }
+}
+
+/// A search finds the published messages of an aggregate, the last one first, and looks at no more messages than it may: then it says from when on it has looked.
+pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "a", "b", "a", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let all_of = |id: &str| -> Vec<_> { of(&rows, id).into_iter().cloned().collect() };
+    // The last message of b stays pending.
+    settled(fixture, &leases, &all_of("a"), published()).await;
+    settled(fixture, &leases, &all_of("b")[..2], published()).await;
+    let mut ids: Vec<MessageId> = all_of("a").iter().map(id_of).collect();
+    ids.sort_unstable_by(|one, other| other.cmp(one));
+    let now = fixture.now().await;
+    let most = |count| NonZeroU32::new(count).expect("a count");
+    let search = async |search: PublishedSearch| {
+        let found = fixture.store().search_published(&search).await;
+        let found = found.expect("search_published answers");
+        let ids: Vec<MessageId> = found.messages.iter().map(|found| found.stored.id).collect();
+        (ids, found.looked_from)
+    };
+    let of_a = PublishedSearch {
+        aggregate: Some(aggregate("a")),
+        from: Some(now - LONG),
+        until: Some(now + LONG),
+        looked_at_max: most(6),
+        limit: most(100),
+    };
+    assert_eq!(search(of_a.clone()).await, (ids.clone(), None));
+    let of_all = PublishedSearch {
+        aggregate: None,
+        from: None,
+        until: None,
+        ..of_a.clone()
+    };
+    assert_eq!(
+        search(of_all).await.0.len(),
+        5,
+        "what is not published is left out"
+    );
+    let one = PublishedSearch {
+        limit: most(1),
+        ..of_a.clone()
+    };
+    assert_eq!(search(one).await, (ids[..1].to_vec(), None));
+    let (found, looked_from) = search(PublishedSearch {
+        looked_at_max: most(2),
+        ..of_a.clone()
+    })
+    .await;
+    assert!(found.len() <= 2 && ids.starts_with(&found), "{found:?}");
+    let looked_from = looked_from.expect("four messages were not looked at");
+    assert!((looked_from - now).abs() < LONG, "{looked_from}");
+    let later = PublishedSearch {
+        from: Some(now + LONG),
+        until: None,
+        ..of_a.clone()
+    };
+    assert_eq!(search(later).await, (Vec::new(), None));
+    let earlier = PublishedSearch {
+        from: None,
+        until: Some(now - LONG),
+        ..of_a
+    };
+    assert_eq!(search(earlier).await, (Vec::new(), None));
 }
 
 /// A delayed message says for how long, before and after a relay has set it aside.

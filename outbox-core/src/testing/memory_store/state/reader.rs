@@ -2,8 +2,12 @@
 
 use super::admin::since;
 use super::{Row, State};
+use crate::headers::CAUSATION_ID;
 use crate::message::{Aggregate, MessageId};
-use crate::store::{AggregateHead, BlockedAggregate, FoundMessage, MessageStatus};
+use crate::store::{
+    AggregateHead, BlockedAggregate, FoundMessage, FoundPublished, MessageStatus, PublishedFound,
+    PublishedSearch,
+};
 
 impl State {
     pub(in super::super) fn find(&self, id: MessageId) -> Option<FoundMessage> {
@@ -20,6 +24,43 @@ impl State {
             delayed_for: due.map(|due| since(now, due)),
             message: row.fetched(now).message,
         })
+    }
+
+    /// Ids of messages in memory are made by this machine's clock, so the span is that of recording.
+    pub(in super::super) fn search_published(&self, search: &PublishedSearch) -> PublishedFound {
+        let is_within = |row: &&Row| {
+            let at = row.message.created_at;
+            search.from.is_none_or(|from| at >= from) && search.until.is_none_or(|until| at < until)
+        };
+        let mut last_first = self
+            .ids
+            .values()
+            .rev()
+            .filter_map(|row_id| self.rows.get(row_id))
+            .filter(is_within);
+        let most = search.looked_at_max.get() as usize;
+        let looked_at: Vec<&Row> = last_first.by_ref().take(most).collect();
+        let is_it = |row: &&&Row| {
+            let is_published = matches!(row.status, MessageStatus::Published | MessageStatus::Logged);
+            is_published
+                && search
+                    .aggregate
+                    .as_ref()
+                    .is_none_or(|of| *of == row.message.aggregate)
+        };
+        let found = |row: &&Row| FoundPublished {
+            stored: Row::stored(row),
+            causation_id: row.message.headers.get(CAUSATION_ID).map(str::to_owned),
+        };
+        PublishedFound {
+            messages: looked_at
+                .iter()
+                .filter(is_it)
+                .take(search.limit.get() as usize)
+                .map(found)
+                .collect(),
+            looked_from: last_first.next().map(|row| row.message.created_at),
+        }
     }
 
     pub(in super::super) fn head(&self, aggregate: &Aggregate) -> Option<AggregateHead> {

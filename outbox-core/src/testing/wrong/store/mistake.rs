@@ -159,6 +159,8 @@ pub enum StoreMistake {
     RepeatsPages,
     /// Reads only published messages of a span.
     LeavesOutUnpublished,
+    /// Looks through all published messages, however many it may look at.
+    SearchesWithoutBound,
     /// Copies all messages that can be copied, not only the selected ones.
     ReplaysEverything,
     /// Gives a replayed copy the id of the message it copies.

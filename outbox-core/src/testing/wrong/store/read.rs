@@ -8,7 +8,7 @@ use super::{M, WrongStore};
 use crate::message::{Aggregate, MessageId};
 use crate::store::{
     AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, MessageStatus, OutboxAdmin,
-    OutboxReader, OwnerId, PartitionOwner, StoreError, StoredMessage,
+    OutboxReader, OwnerId, PartitionOwner, PublishedFound, PublishedSearch, StoreError, StoredMessage,
 };
 
 impl OutboxReader for WrongStore {
@@ -43,6 +43,14 @@ impl OutboxReader for WrongStore {
             recorded.retain(|message| message.status == MessageStatus::Published);
         }
         Ok(recorded)
+    }
+
+    async fn search_published(&self, search: &PublishedSearch) -> Result<PublishedFound, StoreError> {
+        let mut search = search.clone();
+        if self.mistake == M::SearchesWithoutBound {
+            search.looked_at_max = NonZeroU32::MAX;
+        }
+        self.inner.search_published(&search).await
     }
 
     async fn head(&self, aggregate: &Aggregate) -> Result<Option<AggregateHead>, StoreError> {
