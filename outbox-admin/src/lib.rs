@@ -42,6 +42,7 @@ mod forget;
 mod letter_groups;
 mod letters;
 mod messages;
+mod of_aggregate;
 mod pause;
 pub mod prove;
 mod relays;

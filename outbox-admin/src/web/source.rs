@@ -11,6 +11,7 @@ use outbox_core::{
 };
 
 use crate::doctor::Diagnosis;
+use crate::of_aggregate::of_aggregate;
 use crate::{
     Applied, BlockedRow, BrokerCheck, Change, ConsumerRow, EffectRow, Explanation, MessageDetail, MessageRow,
     OperationDetail, OperationRow, PartitionRow, Preview, RelayRow, ResumePreview, Resumed, Status,
@@ -90,6 +91,13 @@ pub(super) enum Subject {
 pub(super) trait Outbox: Send + Sync {
     async fn status(&self, broker: &BrokerCheck) -> Result<Status, StoreError>;
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<MessageRow>, StoreError>;
+    /// As `list`, the messages of one aggregate, in a bounded number of rows; with what was not looked through.
+    async fn of_aggregate(
+        &self,
+        aggregate: &Aggregate,
+        selection: &Selection,
+        limit: NonZeroU32,
+    ) -> Result<(Vec<MessageRow>, Vec<String>), StoreError>;
     async fn show(
         &self,
         id: MessageId,
@@ -135,6 +143,18 @@ impl<S: OutboxAudit> Outbox for Over<S> {
 
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<MessageRow>, StoreError> {
         crate::list(&self.0, selection, limit).await
+    }
+
+    async fn of_aggregate(
+        &self,
+        aggregate: &Aggregate,
+        selection: &Selection,
+        limit: NonZeroU32,
+    ) -> Result<(Vec<MessageRow>, Vec<String>), StoreError> {
+        let head = self.0.head(aggregate).await?;
+        let found = of_aggregate(&self.0, aggregate, head.as_ref(), selection, limit).await?;
+        let rows = found.messages.into_iter().map(MessageRow::from).collect();
+        Ok((rows, found.unseen))
     }
 
     async fn show(
