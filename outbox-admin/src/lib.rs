@@ -6,6 +6,7 @@
 //! | question | see |
 //! |---|---|
 //! | is it well? | [`status`](fn@status) |
+//! | what fails to be published, again and again? | [`failing`](fn@failing), which [`status`](fn@status) asks, too |
 //! | which messages are there, and what is in one? | [`list`], [`show`] |
 //! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
@@ -36,6 +37,7 @@ mod audit;
 mod change;
 mod consumers;
 pub mod doctor;
+mod failing;
 mod follow_ups;
 mod forecast;
 mod forget;
@@ -65,6 +67,7 @@ pub use change::{
     preview_resume,
 };
 pub use consumers::{ConsumerRow, consumer, consumers};
+pub use failing::{Failing, failing};
 pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};

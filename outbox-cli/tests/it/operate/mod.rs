@@ -12,6 +12,7 @@ mod inbox;
 mod keys;
 mod lists;
 mod migrate;
+mod no_stream;
 mod pause;
 mod permissions;
 pub(crate) mod plant;
