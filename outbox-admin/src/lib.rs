@@ -43,6 +43,7 @@ mod forecast;
 mod forget;
 mod letter_groups;
 mod letters;
+mod log_view;
 mod messages;
 mod of_aggregate;
 mod pause;
@@ -76,6 +77,7 @@ pub use letters::{
     LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged, apply_letters, list_letters,
     preview_letters, show_letter,
 };
+pub use log_view::LogView;
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
 pub use pause::{PausePreview, PauseRow, apply_pause, apply_unpause, pauses, preview_pause, preview_unpause};
 pub use prove::{
