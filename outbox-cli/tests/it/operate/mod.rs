@@ -21,6 +21,7 @@ mod reconcile;
 pub(crate) mod rights;
 mod rules;
 mod serve;
+mod statements;
 mod tail;
 mod timeline;
 mod why;
