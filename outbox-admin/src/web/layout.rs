@@ -117,6 +117,7 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
     let words: Vec<&str> = command.split(' ').collect();
     let link = match words.as_slice() {
         ["outbox", "blocked", ..] => Some(visit.link("/blocked", &[])),
+        ["outbox", "status"] => Some(visit.link("/", &[])),
         ["outbox", "doctor"] => Some(visit.link("/doctor", &[])),
         ["outbox", "consumers", "lag", _] => Some(visit.link("/consumers", &[])),
         ["outbox", "relays" | "partitions"] => Some(visit.link("/relays", &[])),

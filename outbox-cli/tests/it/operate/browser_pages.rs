@@ -213,6 +213,8 @@ async fn whole_picture(browser: &Client, name: &str, width: u32) {
         return;
     }
     if width > 400 {
+        // A page is never lower than its window, which is as high as the page before it.
+        browser.set_window_size(width, 500).await.unwrap();
         let height = evaluate(browser, "return document.documentElement.scrollHeight").await;
         let height = u32::try_from(height.as_u64().unwrap()).unwrap();
         browser
