@@ -6,8 +6,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use outbox_core::headers::CAUSATION_ID;
-use outbox_core::{EventId, Message, OutboxReader, StoreError};
+use outbox_core::{EventId, FoundPublished, OutboxReader, PublishedSearch, StoreError, StoredMessage};
 use time::OffsetDateTime;
 
 use crate::timeline::{EffectOutcome, FollowUp, Timeline};
@@ -18,10 +17,16 @@ const AROUND: Duration = Duration::from_secs(10);
 /// Most spans of time that are looked through.
 const SPANS_MAX: usize = 20;
 
-/// Most messages that are read for each of them.
-const READ_MAX: NonZeroU32 = NonZeroU32::new(500).unwrap();
+/// Most published messages that are read for each of them.
+const READ_MAX: NonZeroU32 = NonZeroU32::new(5_000).unwrap();
 
-fn follow_up(message: Message) -> FollowUp {
+/// Most messages of any status that are looked at for that.
+const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(50_000).unwrap();
+
+/// How far the clock of a handler, which makes the ids, and that of its database may differ.
+const CLOCKS_APART: Duration = Duration::from_secs(5);
+
+fn follow_up(message: StoredMessage) -> FollowUp {
     FollowUp {
         id: message.id,
         aggregate_type: message.aggregate.aggregate_type,
@@ -33,8 +38,8 @@ fn follow_up(message: Message) -> FollowUp {
 }
 
 /// Adds the follow-ups of the events to a timeline into which the effects were [joined](Timeline::join). They are known by their causation id, and found if they
-/// are published, still kept by the outbox, and were recorded within 10 seconds of an effect. At most 20 spans of time are looked through, of each at most 500
-/// messages; what was not looked through is noted in [`Timeline::unseen`].
+/// are published, still kept by the outbox, and were recorded within 10 seconds of an effect. At most 20 spans of time are looked through, of each at most 5,000
+/// published messages and 50,000 of any status; what was not looked through is noted in [`Timeline::unseen`].
 ///
 /// # Errors
 ///
@@ -49,24 +54,31 @@ pub async fn follow_ups(store: &impl OutboxReader, timeline: &mut Timeline) -> R
     }
     let mut is_cut = false;
     for (from, until) in spans {
-        let messages = store.published(from, until, None, READ_MAX).await?;
-        is_cut |= messages.len() == READ_MAX.get() as usize;
-        for message in messages {
-            let cause = message.headers.get(CAUSATION_ID).map(str::to_owned);
-            if let Some(cause) = cause {
-                add(timeline, &cause, message);
+        let search = PublishedSearch {
+            aggregate: None,
+            from: from.checked_sub(CLOCKS_APART.try_into().unwrap_or_default()),
+            until: until.checked_add(CLOCKS_APART.try_into().unwrap_or_default()),
+            looked_at_max: LOOKED_AT_MAX,
+            limit: READ_MAX,
+        };
+        let found = store.search_published(&search).await?;
+        is_cut |= found.looked_from.is_some() || found.messages.len() == READ_MAX.get() as usize;
+        let around = |stored: &StoredMessage| (from..until).contains(&stored.created_at);
+        for FoundPublished { stored, causation_id } in found.messages {
+            if let (Some(cause), true) = (causation_id, around(&stored)) {
+                add(timeline, &cause, stored);
             }
         }
     }
     if is_cut {
         timeline.unseen.push(format!(
-            "some follow-ups: more than {READ_MAX} messages were recorded around an effect"
+            "some follow-ups: {READ_MAX} published messages or more, or more than {LOOKED_AT_MAX} of any status, were recorded around an effect"
         ));
     }
     Ok(())
 }
 
-fn add(timeline: &mut Timeline, cause: &str, message: Message) {
+fn add(timeline: &mut Timeline, cause: &str, message: StoredMessage) {
     let is_cause = |event: EventId| event.to_string() == cause;
     if let Some(event) = timeline.events.iter_mut().find(|event| is_cause(event.event_id))
         && event.follow_ups.iter().all(|known| known.id != message.id)
@@ -103,8 +115,8 @@ mod tests {
     use outbox_core::testing::MemoryStore;
     use outbox_core::testing::conformance::probe::Probe;
     use outbox_core::{
-        Aggregate, FetchRequest, Fitness, MessageContext, MessageId, OutboxStore, OwnerId, Selection,
-        Settlement, Verdict,
+        Aggregate, FetchRequest, Fitness, Message, MessageContext, MessageId, OutboxStore, OwnerId,
+        Selection, Settlement, Verdict,
     };
 
     use super::*;

@@ -6,6 +6,7 @@
 //! | question | see |
 //! |---|---|
 //! | is it well? | [`status`](fn@status) |
+//! | what fails to be published, again and again? | [`failing`](fn@failing), which [`status`](fn@status) asks, too |
 //! | which messages are there, and what is in one? | [`list`], [`show`] |
 //! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
 //! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
@@ -39,6 +40,7 @@ mod audit;
 mod change;
 mod consumers;
 pub mod doctor;
+mod failing;
 mod follow_ups;
 mod forecast;
 mod forget;
@@ -46,7 +48,9 @@ mod letter_groups;
 mod letter_preview;
 mod letter_recheck;
 mod letters;
+mod log_view;
 mod messages;
+mod of_aggregate;
 mod pause;
 pub mod prove;
 mod purge;
@@ -71,6 +75,7 @@ pub use change::{
     preview_resume,
 };
 pub use consumers::{ConsumerRow, consumer, consumers};
+pub use failing::{Failing, failing};
 pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
@@ -81,6 +86,7 @@ pub use letters::{
     LetterChange, LetterDetail, LetterRow, LettersChanged, apply_letters, carry_out_letters, list_letters,
     show_letter,
 };
+pub use log_view::LogView;
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
 pub use pause::{
     PauseChanged, PausePreview, PauseRow, apply_pause, apply_unpause, pause_operation, pauses, preview_pause,

@@ -52,7 +52,9 @@ pub struct Reason {
 }
 
 impl Reason {
-    pub(crate) fn new(state: State, what: impl Into<String>, next: impl Into<String>) -> Self {
+    /// What is wrong, how bad it is, and the command that shows more or mends it.
+    #[must_use]
+    pub fn new(state: State, what: impl Into<String>, next: impl Into<String>) -> Self {
         Self {
             state,
             what: what.into(),
@@ -174,7 +176,7 @@ pub enum BrokerCheck {
     Failed(String),
 }
 
-/// Reads how an outbox stands: four reads of the database, and what the caller has found out about the stream.
+/// Reads how an outbox stands: four reads of the database, a fifth one if messages wait, and what the caller has found out about the stream.
 ///
 /// # Errors
 ///
@@ -193,6 +195,10 @@ pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<S
     let mut reasons = of_pauses(&pauses);
     reasons.extend(of_relays(&backlog, relays, partitions));
     reasons.extend(of_messages(&backlog));
+    if backlog.waiting > 0 {
+        let failing = crate::failing(store).await?;
+        reasons.extend(failing.map(|failing| failing.reason()));
+    }
     reasons.extend(of_broker(broker));
     reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
     Ok(Status {

@@ -12,7 +12,11 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::of_aggregate::of_aggregate;
 use crate::serial;
+
+/// How a note begins that the stream does not answer.
+const THE_STREAM: &str = "the stream: ";
 
 /// The events of an aggregate, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,7 +30,7 @@ pub struct Timeline {
     pub last_sequence: Option<u64>,
     /// Those that the outbox holds. It deletes published ones after their retention.
     pub events: Vec<TimelineEvent>,
-    /// Whether these are all that it holds.
+    /// Whether these are all that were found.
     pub is_complete: bool,
     /// What could not be looked at.
     pub unseen: Vec<String>,
@@ -175,19 +179,14 @@ pub(crate) async fn list_events(
     limit: NonZeroU32,
 ) -> Result<Timeline, StoreError> {
     let head = store.head(aggregate).await?;
-    let mut listed = store
-        .list(&selection.aggregate(aggregate), limit.saturating_add(1))
-        .await?;
-    let most = usize::try_from(limit.get()).unwrap_or(usize::MAX);
-    let is_complete = listed.len() <= most;
-    listed.truncate(most);
+    let listed = of_aggregate(store, aggregate, head.as_ref(), &selection, limit).await?;
     Ok(Timeline {
         aggregate_type: aggregate.aggregate_type.clone(),
         aggregate_id: aggregate.id.clone(),
         last_sequence: head.map(|head| head.last_sequence),
-        events: listed.into_iter().map(TimelineEvent::new).collect(),
-        is_complete,
-        unseen: Vec::new(),
+        events: listed.messages.into_iter().map(TimelineEvent::new).collect(),
+        is_complete: !listed.has_more,
+        unseen: listed.unseen,
     })
 }
 
@@ -201,7 +200,12 @@ pub(crate) async fn to_locate(
         return Ok(None);
     };
     let was_published = matches!(event.status, MessageStatus::Published | MessageStatus::Logged);
-    if !was_published || !timeline.unseen.is_empty() {
+    if !was_published
+        || timeline
+            .unseen
+            .iter()
+            .any(|unseen| unseen.starts_with(THE_STREAM))
+    {
         return Ok(None);
     }
     let found = store.find(event.id).await?;
@@ -233,7 +237,7 @@ impl Timeline {
         match (found, self.events.get_mut(place)) {
             (Ok(found), Some(event)) => event.stream_sequence = found,
             (Ok(_), None) => {}
-            (Err(error), _) => self.unseen.push(format!("the stream: {error}")),
+            (Err(error), _) => self.unseen.push(format!("{THE_STREAM}{error}")),
         }
     }
 

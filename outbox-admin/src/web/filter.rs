@@ -1,5 +1,7 @@
 //! Which messages: the query of a list, and the fields of a form that changes what the list shows.
 
+use std::time::Duration;
+
 use outbox_core::{Aggregate, MessageId, MessageStatus, Selection};
 use serde::Deserialize;
 use time::format_description::well_known::Rfc3339;
@@ -8,6 +10,9 @@ use time::{Date, OffsetDateTime};
 use uuid::Uuid;
 
 use super::visit::Problem;
+
+/// A century, in seconds.
+const LASTS_MAX: u64 = 36_525 * 86_400;
 
 /// A filter as an address has it. An empty field narrows nothing.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -147,17 +152,32 @@ pub(super) fn time(text: &str) -> Result<OffsetDateTime, Problem> {
     if let Ok(time) = OffsetDateTime::parse(text, &Rfc3339) {
         return Ok(time);
     }
-    let seconds = match text.chars().last() {
-        Some('s') => 1,
-        Some('m') => 60,
-        Some('h') => 3_600,
-        Some('d') => 86_400,
-        _ => return Err(malformed()),
-    };
-    let count: i64 = text[..text.len() - 1].parse().map_err(|_| malformed())?;
-    let ago = count.checked_mul(seconds).filter(|ago| *ago >= 0);
-    let ago = time::Duration::seconds(ago.ok_or_else(malformed)?);
+    let ago = time::Duration::seconds(seconds(text).ok_or_else(malformed)?);
     OffsetDateTime::now_utc().checked_sub(ago).ok_or_else(malformed)
+}
+
+/// The seconds of `90s`, `5m`, `2h` or `7d`.
+fn seconds(text: &str) -> Option<i64> {
+    let unit = match text.chars().last()? {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return None,
+    };
+    let count: i64 = text[..text.len() - 1].parse().ok()?;
+    count.checked_mul(unit).filter(|seconds| *seconds >= 0)
+}
+
+/// How long something lasts: `2h`; more than nothing, and at most a century.
+pub(super) fn lasts(text: &str) -> Result<Duration, Problem> {
+    let lasts = seconds(text).and_then(|seconds| u64::try_from(seconds).ok());
+    let lasts = lasts.filter(|seconds| (1..=LASTS_MAX).contains(seconds));
+    lasts.map(Duration::from_secs).ok_or_else(|| {
+        Problem::Malformed(
+            "this is no duration; write `90s`, `30m`, `2h` or `7d`, at most a century".to_owned(),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -204,6 +224,14 @@ mod tests {
         ] {
             let refused = filter.selection();
             assert!(matches!(refused, Err(Problem::Malformed(_))), "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn a_duration_has_a_unit_and_bounds() {
+        assert_eq!(lasts("2h").unwrap(), Duration::from_secs(7_200));
+        for wrong in ["", "2", "h", "0s", "-1h", "é", "36526d", "9223372036854775807d"] {
+            assert!(matches!(lasts(wrong), Err(Problem::Malformed(_))), "{wrong}");
         }
     }
 

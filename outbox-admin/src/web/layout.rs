@@ -4,6 +4,7 @@ use maud::{DOCTYPE, Markup, html};
 use outbox_core::MessageStatus;
 use time::macros::format_description;
 use time::{OffsetDateTime, UtcOffset};
+use uuid::Uuid;
 
 use super::visit::{Page, Visit};
 pub(super) use crate::words::in_words as duration;
@@ -17,6 +18,8 @@ const MENU: &[(&str, &str)] = &[
     ("/dead-letters", "Dead letters"),
     ("/consumers", "Consumers"),
     ("/relays", "Relays"),
+    ("/pauses", "Pauses"),
+    ("/proof", "Proof"),
     ("/doctor", "Doctor"),
     ("/audit", "Audit"),
 ];
@@ -66,12 +69,12 @@ pub(super) fn page(visit: &Visit, page: &Page) -> Markup {
                 title { (page.title) " · " (name) }
                 link rel="icon" type="image/svg+xml" href=(visit.link("/assets/icon.svg", &[]));
                 link rel="stylesheet" href=(visit.link("/assets/style.css", &[]));
-                @if page.is_live {
+                @if page.is_live || page.is_running {
                     script src=(visit.link("/assets/live.js", &[])) defer {}
                     noscript { meta http-equiv="refresh" content="10"; }
                 }
             }
-            body class={ "colour-" (visit.app.colour.as_str()) } data-live=[page.is_live.then(|| visit.link("/live", &[]))] {
+            body class={ "colour-" (visit.app.colour.as_str()) } data-live=[page.is_live.then(|| visit.link("/live", &[]))] data-running[page.is_running] {
                 a.skip href="#content" { "Skip to the content" }
                 header {
                     a.name href=(visit.link("/", &[])) { span.mark aria-hidden="true" {} (name) }
@@ -114,6 +117,7 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
     let words: Vec<&str> = command.split(' ').collect();
     let link = match words.as_slice() {
         ["outbox", "blocked", ..] => Some(visit.link("/blocked", &[])),
+        ["outbox", "status"] => Some(visit.link("/", &[])),
         ["outbox", "doctor"] => Some(visit.link("/doctor", &[])),
         ["outbox", "consumers", "lag", _] => Some(visit.link("/consumers", &[])),
         ["outbox", "relays" | "partitions"] => Some(visit.link("/relays", &[])),
@@ -124,6 +128,18 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
         }
         ["outbox", change @ ("retry" | "skip"), id] => {
             Some(visit.link("/change", &[("change", change), ("id", id)]))
+        }
+        ["outbox", "unpause"] => Some(visit.link("/change", &[("change", "unpause")])),
+        ["outbox", "unpause", "--aggregate-type", name] if is_bare(name) => {
+            let query = [("change", "unpause"), ("aggregate_type", *name)];
+            Some(visit.link("/change", &query))
+        }
+        ["outbox", "pause", "--list"] => Some(visit.link("/pauses", &[])),
+        ["outbox", "why", id] if Uuid::parse_str(id).is_ok() => {
+            Some(visit.link(&format!("/messages/{id}"), &[]))
+        }
+        ["outbox", "why", of] if of.contains('/') && is_bare(of) => {
+            Some(visit.link("/aggregate", &[("of", of)]))
         }
         ["outbox", "resume", ..] => {
             let aggregate = command.trim_start_matches("outbox resume ");
@@ -137,6 +153,11 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
             None => code.next { (command) },
         }
     }
+}
+
+/// Whether a word of a command is as it was before it was quoted for a shell.
+fn is_bare(word: &str) -> bool {
+    crate::quoted(word) == word
 }
 
 /// A link to an aggregate, and one to its timeline.

@@ -19,7 +19,8 @@
 //! **Promised**: a request whose extensions hold no [`Access`] is refused, whatever it asks for. Nothing is changed but by a `POST` of somebody with the role
 //! operator, from a page of this router that said before what the change would do, and only if the application has called [`Dashboard::with_changes`]. A
 //! payload is only shown to those who may see payloads, and never with a sensitive field. A browser loads nothing from elsewhere, and runs no script of a
-//! message. Open pages share their reads: a thousand of them ask the database no more than one.
+//! message. Open pages share their reads: a thousand of them ask the database no more than one. A proof, which reads each row of a span, is begun by a `POST` of
+//! an operator, one at a time, and changes nothing.
 //!
 //! **Not promised**: that a change took what its preview had counted. It takes what its selection finds then.
 //!
@@ -35,6 +36,7 @@ mod guard;
 mod history;
 mod layout;
 mod pages;
+mod prover;
 mod sampler;
 mod source;
 mod token;
@@ -48,13 +50,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 use outbox_core::{OutboxAudit, SensitiveFields};
-use outbox_inbox::DeadLetters;
+use outbox_inbox::{DeadLetters, InboxOperations};
 
 pub use access::{Access, Role};
-pub use source::{Examination, InboxView, StreamView};
+pub use source::{Examination, InboxView, ProofSpan, StreamView};
 
 use examiner::Examiner;
 pub use layout::Colour;
+use prover::Prover;
 use sampler::Sampler;
 use source::{NoStream, Outbox, Over};
 use token::Tokens;
@@ -76,10 +79,12 @@ pub(crate) struct App {
     changes: Option<Arc<dyn Outbox>>,
     stream: Arc<dyn StreamView>,
     letters: Option<DeadLetters>,
+    inbox_operations: Option<InboxOperations>,
     shown: SensitiveFields,
     traces: Option<TraceLink>,
     colour: Colour,
     examiner: Examiner,
+    prover: Prover,
     timeout: Duration,
     tokens: Tokens,
     sampler: Sampler,
@@ -102,17 +107,19 @@ impl Dashboard {
             changes: None,
             stream: Arc::new(NoStream),
             letters: None,
+            inbox_operations: None,
             shown: SensitiveFields::linked(),
             traces: None,
             colour: Colour::default(),
             examiner: Examiner::default(),
+            prover: Prover::default(),
             timeout: TIMEOUT,
             tokens: Tokens::new(),
             sampler: Sampler::default(),
         })
     }
 
-    /// Lets those with the role operator retry, skip and resume, through this store.
+    /// Lets those with the role operator retry, skip, resume, pause and unpause, through this store.
     pub fn with_changes(mut self, store: impl OutboxAudit) -> Self {
         self.0.changes = Some(Arc::new(Over(store)));
         self
@@ -127,6 +134,12 @@ impl Dashboard {
     /// Shows the dead letters of consumers.
     pub fn with_dead_letters(mut self, letters: DeadLetters) -> Self {
         self.0.letters = Some(letters);
+        self
+    }
+
+    /// Lists the operations on consumers and their dead letters beside those on the outbox.
+    pub fn with_inbox_operations(mut self, operations: InboxOperations) -> Self {
+        self.0.inbox_operations = Some(operations);
         self
     }
 
@@ -177,6 +190,13 @@ impl Dashboard {
             .route("/aggregate.json", get(pages::aggregate::get))
             .route("/timeline", get(pages::timeline::get))
             .route("/timeline.json", get(pages::timeline::get))
+            .route("/pauses", get(pages::pauses::get))
+            .route("/pauses.json", get(pages::pauses::get))
+            .route("/proof", get(pages::proof::get).merge(post(pages::proof::post)))
+            .route(
+                "/proof.json",
+                get(pages::proof::get).merge(post(pages::proof::post)),
+            )
             .route("/doctor", get(pages::doctor::get))
             .route("/doctor.json", get(pages::doctor::get))
             .route("/blocked", get(pages::relays::blocked))

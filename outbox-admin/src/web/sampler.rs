@@ -16,7 +16,7 @@ use super::App;
 use super::history::{History, Point, STEP};
 use super::visit::Problem;
 use crate::serial;
-use crate::{BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, Seen, Status, StreamUse};
+use crate::{BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, LogView, Seen, Status, StreamUse};
 
 /// How long a sample of the outbox is shown. Each costs four statements.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(2);
@@ -35,6 +35,10 @@ pub(super) struct Sample {
     pub(super) consumers_error: Option<String>,
     /// How the stream is filled, if it is known.
     pub(super) stream: Option<StreamUse>,
+    /// How the log of a log relay stands, if there is one.
+    pub(super) log: Option<LogView>,
+    /// Why that is not known.
+    pub(super) log_error: Option<String>,
     /// What is to come, if it goes on like this.
     pub(super) forecast: Forecast,
     /// The last hour, oldest first, as far as this process has seen it.
@@ -61,6 +65,7 @@ struct Look {
     broker: BrokerCheck,
     consumers: Result<Vec<ConsumerRow>, String>,
     stream: Option<StreamUse>,
+    log: Result<Option<LogView>, String>,
     /// Whether it was made just now.
     is_new: bool,
 }
@@ -116,7 +121,13 @@ async fn sample(app: &App) -> Result<Arc<Sample>, Problem> {
     let status = app.ask(app.outbox.status(&look.broker)).await;
     let sampled_at = OffsetDateTime::now_utc();
     let sample = match status {
-        Ok(status) => {
+        Ok(mut status) => {
+            if let Ok(Some(LogView {
+                reason: Some(reason), ..
+            })) = &look.log
+            {
+                status.add(reason.state, reason.what.as_str(), reason.next.as_str());
+            }
             let mut history = app.sampler.history.lock().await;
             if look.is_new {
                 history.add(sampled_at, seen(&status, &look));
@@ -125,8 +136,14 @@ async fn sample(app: &App) -> Result<Arc<Sample>, Problem> {
                 Ok(consumers) => (consumers, None),
                 Err(error) => (Vec::new(), Some(error)),
             };
+            let (log, log_error) = match look.log {
+                Ok(log) => (log, None),
+                Err(error) => (None, Some(error)),
+            };
             Ok(Arc::new(Sample {
                 status,
+                log,
+                log_error,
                 consumers,
                 consumers_error,
                 stream: look.stream,
@@ -164,16 +181,18 @@ async fn look(app: &App) -> Look {
         };
     }
     let silent = || format!("no answer within {:?}", app.timeout);
-    let (broker, consumers, filled) = tokio::join!(
+    let (broker, consumers, filled, log) = tokio::join!(
         tokio::time::timeout(app.timeout, app.stream.broker()),
         tokio::time::timeout(app.timeout, app.stream.consumers()),
         tokio::time::timeout(app.timeout, app.stream.filled()),
+        tokio::time::timeout(app.timeout, app.stream.log()),
     );
     let look = Look {
         broker: broker.unwrap_or_else(|_| BrokerCheck::Failed(silent())),
         consumers: consumers.unwrap_or_else(|_| Err(silent())),
         // What is wrong with the stream, the check of the broker says.
         stream: filled.ok().and_then(Result::ok).flatten(),
+        log: log.unwrap_or_else(|_| Err(silent())),
         is_new: true,
     };
     *kept = Some((Instant::now(), look.clone()));

@@ -3,18 +3,23 @@
 //! Invariant: pages have the outbox that reads; only a change has the other one.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{
-    Aggregate, EventId, Intent, Message, MessageId, OperationFilter, OperationId, OutboxAudit, Selection,
-    SensitiveFields, StoreError,
+    Aggregate, EventId, Intent, Message, MessageId, OperationFilter, OperationId, OutboxAudit, PauseRequest,
+    Selection, SensitiveFields, StoreError,
 };
+use serde::Serialize;
+use time::OffsetDateTime;
 
 use crate::doctor::Diagnosis;
+use crate::of_aggregate::of_aggregate;
+use crate::serial;
 use crate::{
-    Applied, BlockedRow, BrokerCheck, Change, ConsumerRow, EffectRow, Explanation, MessageDetail, MessageRow,
-    OperationDetail, OperationRow, PartitionRow, Preview, RelayRow, ResumePreview, Resumed, Status,
-    StreamUse, Timeline,
+    Applied, BlockedRow, BrokerCheck, Change, ConsumerRow, EffectRow, Explanation, LogView, MessageDetail,
+    MessageRow, OperationDetail, OperationRow, PartitionRow, PausePreview, PauseRow, Preview, Proof,
+    ProofStage, RelayRow, ResumePreview, Resumed, Status, StreamUse, Timeline,
 };
 use crate::{timeline, why};
 
@@ -36,6 +41,17 @@ pub struct Examination {
     pub findings: Vec<Diagnosis>,
     /// What could not be looked at, for people.
     pub unseen: Vec<String>,
+}
+
+/// The span of a proof: messages that were recorded at `since` or later, and before `until`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ProofSpan {
+    /// Its beginning.
+    #[serde(serialize_with = "serial::time")]
+    pub since: OffsetDateTime,
+    /// Its end.
+    #[serde(serialize_with = "serial::time")]
+    pub until: OffsetDateTime,
 }
 
 /// What a dashboard can find out about the stream of its outbox. Each answer is bounded in time by the implementation, and by the dashboard once more.
@@ -66,6 +82,21 @@ pub trait StreamView: Send + Sync + 'static {
         Err("this dashboard does not know the inboxes".to_owned())
     }
 
+    /// How the log of a log relay stands, asked each ten seconds; `None` if there is none. The error is for people.
+    async fn log(&self) -> Result<Option<LogView>, String> {
+        Ok(None)
+    }
+
+    /// Draws up the ledger of a span with [`prove`](fn@crate::prove), and changes nothing. The dashboard runs one at a time, and drops it after ten minutes, or when
+    /// somebody ends it. `progress` may be told what is done, and how much was read for it. The error is for people.
+    async fn prove(
+        &self,
+        _span: ProofSpan,
+        _progress: &(dyn Fn(ProofStage, u64) + Send + Sync),
+    ) -> Result<Proof, String> {
+        Err("this dashboard was not told how to read its stream; `outbox prove` does it".to_owned())
+    }
+
     /// Examines database, stream, consumers and settings together, at most twice a minute. The error is for people.
     async fn examine(&self) -> Result<Examination, String> {
         Err("this dashboard was not told how to examine its servers; `outbox doctor` does it".to_owned())
@@ -90,6 +121,13 @@ pub(super) enum Subject {
 pub(super) trait Outbox: Send + Sync {
     async fn status(&self, broker: &BrokerCheck) -> Result<Status, StoreError>;
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<MessageRow>, StoreError>;
+    /// As `list`, the messages of one aggregate, in a bounded number of rows; with what was not looked through.
+    async fn of_aggregate(
+        &self,
+        aggregate: &Aggregate,
+        selection: &Selection,
+        limit: NonZeroU32,
+    ) -> Result<(Vec<MessageRow>, Vec<String>), StoreError>;
     async fn show(
         &self,
         id: MessageId,
@@ -121,6 +159,15 @@ pub(super) trait Outbox: Send + Sync {
         intent: Intent,
     ) -> Result<Applied, StoreError>;
     async fn apply_resume(&self, aggregate: &Aggregate, intent: Intent) -> Result<Resumed, StoreError>;
+    async fn pauses(&self) -> Result<Vec<PauseRow>, StoreError>;
+    async fn preview_pause(
+        &self,
+        aggregate_type: Option<&str>,
+        lasts: Option<Duration>,
+    ) -> Result<PausePreview, StoreError>;
+    async fn preview_unpause(&self, aggregate_type: Option<&str>) -> Result<PausePreview, StoreError>;
+    async fn apply_pause(&self, request: &PauseRequest) -> Result<(), StoreError>;
+    async fn apply_unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError>;
 }
 
 /// An outbox over a store.
@@ -135,6 +182,18 @@ impl<S: OutboxAudit> Outbox for Over<S> {
 
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<MessageRow>, StoreError> {
         crate::list(&self.0, selection, limit).await
+    }
+
+    async fn of_aggregate(
+        &self,
+        aggregate: &Aggregate,
+        selection: &Selection,
+        limit: NonZeroU32,
+    ) -> Result<(Vec<MessageRow>, Vec<String>), StoreError> {
+        let head = self.0.head(aggregate).await?;
+        let found = of_aggregate(&self.0, aggregate, head.as_ref(), selection, limit).await?;
+        let rows = found.messages.into_iter().map(MessageRow::from).collect();
+        Ok((rows, found.unseen))
     }
 
     async fn show(
@@ -231,5 +290,29 @@ impl<S: OutboxAudit> Outbox for Over<S> {
 
     async fn apply_resume(&self, aggregate: &Aggregate, intent: Intent) -> Result<Resumed, StoreError> {
         crate::apply_resume(&self.0, aggregate, intent).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<PauseRow>, StoreError> {
+        crate::pauses(&self.0).await
+    }
+
+    async fn preview_pause(
+        &self,
+        aggregate_type: Option<&str>,
+        lasts: Option<Duration>,
+    ) -> Result<PausePreview, StoreError> {
+        crate::preview_pause(&self.0, aggregate_type, lasts).await
+    }
+
+    async fn preview_unpause(&self, aggregate_type: Option<&str>) -> Result<PausePreview, StoreError> {
+        crate::preview_unpause(&self.0, aggregate_type).await
+    }
+
+    async fn apply_pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
+        crate::apply_pause(&self.0, request).await
+    }
+
+    async fn apply_unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
+        crate::apply_unpause(&self.0, aggregate_type).await
     }
 }

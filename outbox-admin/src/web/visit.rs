@@ -6,7 +6,7 @@ use axum::extract::{FromRequestParts, OriginalUri};
 use axum::http::header::ACCEPT;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
-use maud::Markup;
+use maud::{Markup, html};
 use outbox_core::{StoreError, describe};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sea_orm::DbErr;
@@ -43,6 +43,8 @@ pub(super) struct Page {
     pub(super) data: Value,
     /// Whether the page shows values that change: without JavaScript it is loaded again after a while.
     pub(super) is_live: bool,
+    /// Whether the page shows work that goes on: it is loaded again until the work has ended.
+    pub(super) is_running: bool,
 }
 
 impl Page {
@@ -53,6 +55,7 @@ impl Page {
             // Serialising into memory fails for maps whose keys are no texts; there are none.
             data: serde_json::to_value(data).unwrap_or(Value::Null),
             is_live: false,
+            is_running: false,
         }
     }
 }
@@ -70,6 +73,8 @@ pub(super) enum Problem {
     Failed(String),
     /// No answer came in time.
     Silent(String),
+    /// Something else has to end first.
+    Busy(String),
 }
 
 impl Problem {
@@ -80,6 +85,7 @@ impl Problem {
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Failed(_) => StatusCode::BAD_GATEWAY,
             Self::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
+            Self::Busy(_) => StatusCode::CONFLICT,
         }
     }
 
@@ -88,7 +94,8 @@ impl Problem {
         | Self::Malformed(text)
         | Self::Forbidden(text)
         | Self::Failed(text)
-        | Self::Silent(text)) = self;
+        | Self::Silent(text)
+        | Self::Busy(text)) = self;
         text
     }
 
@@ -99,6 +106,7 @@ impl Problem {
             Self::Forbidden(_) => "Not allowed",
             Self::Failed(_) => "The database did not do it",
             Self::Silent(_) => "No answer in time",
+            Self::Busy(_) => "Not now",
         }
     }
 }
@@ -116,6 +124,27 @@ impl From<DbErr> for Problem {
 }
 
 impl Visit {
+    /// The token of whoever asks, for a form that this page sends.
+    pub(super) fn token_field(&self) -> Markup {
+        let token = self.app.tokens.of(self.access.user());
+        html! { input type="hidden" name="token" value=(token); }
+    }
+
+    /// Whether a page of this program has made the form, for somebody who may send it.
+    pub(super) fn check_token(&self, token: &str) -> Result<(), Problem> {
+        // The guard has asked the same of each request that is no read.
+        if !self.access.may_change() {
+            return Err(Problem::Forbidden("your role may not make changes".to_owned()));
+        }
+        if !self.app.tokens.is_of(self.access.user(), token) {
+            return Err(Problem::Forbidden(
+                "the form is older than this program, or of another user; load the page with the form again"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     /// The address of a page of the dashboard.
     pub(super) fn link(&self, path: &str, query: &[(&str, &str)]) -> String {
         let mut link = format!("{}{path}", self.base);

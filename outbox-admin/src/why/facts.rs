@@ -9,6 +9,7 @@ use outbox_core::{
     MessageStatus, OutboxReader, OwnerId, Selection, StoreError, StoredMessage,
 };
 
+use crate::of_aggregate::of_aggregate;
 use crate::pause::{PauseRow, pauses};
 use crate::relays::dead_letter;
 
@@ -186,7 +187,8 @@ pub(crate) async fn unpublished(
     Ok(messages)
 }
 
-/// The last message of an aggregate of which nothing is pending or waiting. The head row says since when to look; without one, all rows are read.
+/// The last message of an aggregate of which nothing is pending or waiting. The head row says since when to look; without one, the last rows of everybody are looked
+/// through.
 async fn last_settled(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
@@ -198,5 +200,6 @@ async fn last_settled(
     if let Some(head) = head {
         selection = selection.recorded_from(head.recorded_at - APART);
     }
-    Ok(store.list(&selection, UNPUBLISHED_MAX).await?.pop())
+    let mut found = of_aggregate(store, aggregate, head.as_ref(), &selection, UNPUBLISHED_MAX).await?;
+    Ok(found.messages.pop())
 }

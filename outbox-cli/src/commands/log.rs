@@ -339,7 +339,7 @@ impl Next {
     }
 
     /// What is wrong with a log, if anything is. The worst comes first.
-    fn of(status: &SlotStatus) -> Option<Self> {
+    pub(super) fn of(status: &SlotStatus) -> Option<Self> {
         const RUN: &str = "outbox relay run, with `log.read = true`";
         let (degraded, undecided) = (State::Degraded, status.undecided);
         let oldest = status.oldest_undecided.unwrap_or_default();
@@ -405,7 +405,7 @@ impl Next {
 }
 
 impl LogRow {
-    fn of(status: SlotStatus) -> Self {
+    pub(super) fn of(status: SlotStatus) -> Self {
         let seconds = |span: Duration| (span.as_secs_f64() * 1000.0).round() / 1000.0;
         Self {
             next: Next::of(&status),

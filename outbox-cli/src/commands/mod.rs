@@ -12,6 +12,7 @@ pub mod forget;
 pub mod intent;
 pub mod letters;
 pub mod log;
+mod log_looks;
 pub mod messages;
 pub mod migrate;
 pub mod pause;

@@ -86,6 +86,9 @@ impl PauseCommand {
             let place = Place::open(&self.place).await?;
             let pauses = place.ask(outbox_admin::pauses(&place.store)).await?;
             output::many(self.place.output, &pauses)?;
+            if pauses.is_empty() {
+                say("publishing is not paused");
+            }
             return Ok(match pauses.is_empty() {
                 true => Outcome::NothingMatched,
                 false => Outcome::Well,

@@ -97,7 +97,7 @@ impl ProveCommand {
         })
     }
 
-    fn rows_kept(&self, place: &Place) -> RowsKept {
+    pub(super) fn rows_kept(&self, place: &Place) -> RowsKept {
         let kept = match (self.rows_kept, place.outbox.section.relay.retention) {
             (Some(kept), _) | (None, Retention::KeepFor(kept)) => kept,
             (None, Retention::Delete) => Duration::ZERO,
@@ -135,7 +135,7 @@ impl ProveCommand {
     }
 
     /// The durable consumers, each with the stream sequence up to which it has acknowledged everything that it wants.
-    async fn floors(&self, place: &Place) -> Result<Vec<ConsumerFloor>, String> {
+    pub(super) async fn floors(&self, place: &Place) -> Result<Vec<ConsumerFloor>, String> {
         let client = place.client().await.map_err(|error| error.to_string())?;
         let stream = jetstream::new(client)
             .get_stream(&place.outbox.section.stream.name)

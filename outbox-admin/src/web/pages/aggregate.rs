@@ -28,11 +28,13 @@ pub(in crate::web) async fn get(visit: Visit, Query(of): Query<Of>) -> Response 
 async fn make(visit: &Visit, of: &Of) -> Result<Page, Problem> {
     let app = &visit.app;
     let aggregate = filter::aggregate(&of.of)?;
-    let selection = filter::after(Selection::all().aggregate(&aggregate), &of.after)?;
+    let selection = filter::after(Selection::all(), &of.after)?;
     let subject = Subject::Aggregate(aggregate.clone());
     let why = app.ask(app.outbox.why(&*app.stream, &subject)).await?;
     let block = app.ask(app.outbox.preview_resume(&aggregate)).await?;
-    let rows = app.ask(app.outbox.list(&selection, ROWS_MAX)).await?;
+    let (rows, unseen) = app
+        .ask(app.outbox.of_aggregate(&aggregate, &selection, ROWS_MAX))
+        .await?;
     let last = rows.last().filter(|_| is_full(rows.len()));
     let next = last.map(|row| {
         let after = row.row_id.to_string();
@@ -51,7 +53,8 @@ async fn make(visit: &Visit, of: &Of) -> Result<Page, Problem> {
         h2 { "Messages" }
         @if rows.is_empty() { p { "The outbox holds no message of it." } } @else { (messages::table(visit, &rows)) }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
+        @for unseen in &unseen { p.note { "Not seen: " (unseen) } }
     };
-    let data = json!({ "why": why, "block": block, "messages": rows, "next": next });
+    let data = json!({ "why": why, "block": block, "messages": rows, "next": next, "unseen": unseen });
     Ok(Page::new(aggregate.to_string(), &data, body))
 }

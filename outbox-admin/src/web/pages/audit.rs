@@ -15,7 +15,7 @@ use crate::web::filter::{given, storable, time};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::counted;
-use crate::{OperationDetail, OperationRow};
+use crate::{OperationDetail, OperationRow, list_inbox_operations, show_inbox_operation};
 
 /// Which operations.
 #[derive(Debug, Default, Deserialize)]
@@ -56,7 +56,20 @@ pub(in crate::web) async fn list(visit: Visit, Query(of): Query<Of>) -> Response
 async fn make_list(visit: &Visit, of: &Of) -> Result<Page, Problem> {
     let app = &visit.app;
     let filter = of.filter()?;
-    let rows = app.ask(app.outbox.operations(&filter, ROWS_MAX)).await?;
+    let mut rows = app.ask(app.outbox.operations(&filter, ROWS_MAX)).await?;
+    let mut unseen = None;
+    if let Some(operations) = &app.inbox_operations {
+        match app
+            .ask(list_inbox_operations(operations, &filter, ROWS_MAX))
+            .await
+        {
+            Ok(of_inbox) => rows.extend(of_inbox),
+            Err(problem) => unseen = unseen_inbox(&problem),
+        }
+        // Both lists by the same order, so the first ones of both together are among those that were read.
+        rows.sort_by_key(|row| std::cmp::Reverse(row.id));
+        rows.truncate(ROWS_MAX.get() as usize);
+    }
     let last = rows.last().filter(|_| is_full(rows.len()));
     let next = last.map(|row| {
         let before = row.id.to_string();
@@ -72,9 +85,18 @@ async fn make_list(visit: &Visit, of: &Of) -> Result<Page, Problem> {
         (form(visit, of))
         @if rows.is_empty() { p { "No operation matches." } } @else { (table(visit, &rows)) }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
+        @if let Some(unseen) = &unseen { p.note { "Not seen: " (unseen) } }
     };
-    let data = json!({ "operations": rows, "next": next });
+    let data = json!({ "operations": rows, "next": next, "unseen": unseen });
     Ok(Page::new("Audit", &data, body))
+}
+
+/// What to say of operations on consumers that cannot be listed. A database without an inbox has none.
+fn unseen_inbox(problem: &Problem) -> Option<String> {
+    let text = problem.text();
+    let words = ["does not exist", "doesn't exist", "no such table"];
+    let is_missing = words.iter().any(|words| text.contains(words)) && text.contains("inbox_");
+    (!is_missing).then(|| format!("operations on consumers: {text}"))
 }
 
 fn form(visit: &Visit, of: &Of) -> Markup {
@@ -138,7 +160,14 @@ pub(in crate::web) async fn one(visit: Visit, Path(id): Path<String>) -> Respons
 async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
     let app = &visit.app;
     let id = operation_id(id)?;
-    let detail = app.ask(app.outbox.operation(id)).await?;
+    let mut detail = app.ask(app.outbox.operation(id)).await?;
+    if let (None, Some(operations), Some(letters)) = (&detail, &app.inbox_operations, &app.letters) {
+        let of_inbox = app.ask(show_inbox_operation(operations, letters, id)).await;
+        detail = match of_inbox {
+            Err(problem) if unseen_inbox(&problem).is_some() => return Err(problem),
+            of_inbox => of_inbox.ok().flatten(),
+        };
+    }
     let missing = || {
         Problem::NotFound("there is no such operation; one that changed nothing leaves no trace".to_owned())
     };
@@ -169,6 +198,24 @@ fn did(row: &OperationRow) -> String {
         "replay" => counted(changed, "copy was recorded.", "copies were recorded."),
         "resume" => "Its back-off was ended.".to_owned(),
         "forget" => counted(changed, "message was deleted.", "messages were deleted."),
+        "retry-letters" => counted(
+            changed,
+            "dead letter of a consumer is tried again.",
+            "dead letters of consumers are tried again.",
+        ),
+        "cancel-retry" => counted(
+            changed,
+            "dead letter of a consumer is not tried again.",
+            "dead letters of consumers are not tried again.",
+        ),
+        "discard-letters" | "erase-letters" => counted(
+            changed,
+            "dead letter of a consumer was deleted.",
+            "dead letters of consumers were deleted.",
+        ),
+        "pause-consumer" => "A consumer was paused.".to_owned(),
+        "resume-consumer" => "The pause of a consumer was ended.".to_owned(),
+        // The kinds of the outbox's pauses, and those of a later version.
         kind => format!("{kind}: {changed} changed."),
     }
 }

@@ -1,15 +1,16 @@
-//! Changes: what one would do, and then the change itself.
+//! Changes: what one would do, and then the change itself: of dead letters, of back-offs, and of pauses.
 //!
 //! Invariants: an address alone changes nothing. The form of a preview holds the selection and the token; what is sent is what the preview was of. A change goes
 //! on if its browser goes away. The operation of a change names who has logged in.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Form;
 use axum::extract::Query;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use maud::{Markup, html};
-use outbox_core::{Aggregate, Intent, MessageStatus, OperationId, Selection};
+use outbox_core::{Aggregate, Intent, MessageStatus, OperationId, PauseRequest, Selection};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -18,7 +19,7 @@ use crate::web::layout;
 use crate::web::source::Outbox;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::counted;
-use crate::{Change, PREVIEW_MAX, Preview};
+use crate::{Change, PREVIEW_MAX, PausePreview, Preview};
 
 /// What is to be done, as an address or a form says it.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -34,6 +35,10 @@ pub(in crate::web) struct Asked {
     event_type: String,
     since: String,
     until: String,
+    /// Of a pause; empty for all messages.
+    aggregate_type: String,
+    /// How long a pause lasts; empty: until somebody ends it.
+    lasts: String,
     /// Only in a form, as the token.
     reason: String,
     token: String,
@@ -44,6 +49,8 @@ pub(in crate::web) struct Asked {
 enum Task {
     Change(Change, Box<Selection>),
     Resume(Aggregate),
+    Pause(Option<String>, Option<Duration>),
+    Unpause(Option<String>),
 }
 
 impl Asked {
@@ -59,13 +66,23 @@ impl Asked {
         }
     }
 
+    fn paused_type(&self) -> Result<Option<String>, Problem> {
+        filter::storable(&self.aggregate_type)?;
+        Ok(filter::given(&self.aggregate_type).map(str::to_owned))
+    }
+
     fn task(&self) -> Result<Task, Problem> {
         let change = match self.change.as_str() {
             "retry" => Change::Retry,
             "skip" => Change::Skip,
             "resume" => return Ok(Task::Resume(filter::aggregate(&self.aggregate)?)),
+            "pause" => {
+                let lasts = filter::given(&self.lasts).map(filter::lasts).transpose()?;
+                return Ok(Task::Pause(self.paused_type()?, lasts));
+            }
+            "unpause" => return Ok(Task::Unpause(self.paused_type()?)),
             _ => {
-                let text = "there is no such change here; it is retry, skip or resume";
+                let text = "there is no such change here; it is retry, skip, resume, pause or unpause";
                 return Err(Problem::Malformed(text.to_owned()));
             }
         };
@@ -108,7 +125,31 @@ async fn make_preview(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
             };
             Ok(Page::new("What would resume do?", &preview, body))
         }
+        Task::Pause(aggregate_type, lasts) => {
+            let preview = app.outbox.preview_pause(aggregate_type.as_deref(), lasts);
+            let preview = app.ask(preview).await?;
+            Ok(of_pause(&preview, form(visit, asked)))
+        }
+        Task::Unpause(aggregate_type) => {
+            let preview = app.outbox.preview_unpause(aggregate_type.as_deref());
+            let preview = app.ask(preview).await?;
+            let form = preview.present.as_ref().map(|_| form(visit, asked));
+            Ok(of_pause(&preview, form.unwrap_or_default()))
+        }
     }
+}
+
+fn of_pause(preview: &PausePreview, form: Markup) -> Page {
+    let scope = match &preview.aggregate_type {
+        Some(aggregate_type) => format!("aggregates of type {aggregate_type}"),
+        None => "all messages".to_owned(),
+    };
+    let body = html! {
+        p.sentence { "It would " (preview.change) " publishing of " (scope) "." }
+        ul { @for effect in &preview.effects { li { (effect) } } }
+        (form)
+    };
+    Page::new(format!("What would {} do?", preview.change), preview, body)
 }
 
 fn describe(preview: &Preview) -> Markup {
@@ -141,12 +182,13 @@ fn form(visit: &Visit, asked: &Asked) -> Markup {
         return html! { p { "Your role (" (visit.access.role().as_str()) ") may not make changes." } };
     }
     let filter = asked.filter();
-    let token = visit.app.tokens.of(visit.access.user());
     html! {
         form method="post" action=(visit.link("/change", &[])) {
-            input type="hidden" name="token" value=(token);
+            (visit.token_field())
             input type="hidden" name="change" value=(asked.change);
             input type="hidden" name="all" value=(asked.all);
+            input type="hidden" name="aggregate_type" value=(asked.aggregate_type);
+            input type="hidden" name="lasts" value=(asked.lasts);
             @for (name, value) in filter.fields() { input type="hidden" name=(name) value=(value); }
             p {
                 label for="reason" { "Why (for the audit)" } " "
@@ -160,25 +202,22 @@ fn form(visit: &Visit, asked: &Asked) -> Markup {
 pub(in crate::web) async fn apply(visit: Visit, Form(asked): Form<Asked>) -> Response {
     match make_change(&visit, &asked).await {
         // So that loading the page again does not send the form again.
-        Ok((_, Some(operation))) if !visit.wants_json => {
-            Redirect::to(&visit.link(&format!("/operations/{operation}"), &[])).into_response()
-        }
+        Ok((_, Some(path))) if !visit.wants_json => Redirect::to(&visit.link(&path, &[])).into_response(),
         made => visit.respond(made.map(|(page, _)| page)),
     }
 }
 
-async fn make_change(visit: &Visit, asked: &Asked) -> Result<(Page, Option<OperationId>), Problem> {
-    // The guard has asked the same of each request that is no read.
-    if !visit.access.may_change() {
-        return Err(Problem::Forbidden("your role may not make changes".to_owned()));
-    }
+/// What a change has done.
+struct Done {
+    /// How many messages, aggregates or pauses it has changed.
+    changed: u64,
+    operation: Option<OperationId>,
+}
+
+/// Makes a change. Also returns the path of the page that shows what became of it, if one does.
+async fn make_change(visit: &Visit, asked: &Asked) -> Result<(Page, Option<String>), Problem> {
+    visit.check_token(&asked.token)?;
     let user = visit.access.user();
-    if !visit.app.tokens.is_of(user, &asked.token) {
-        return Err(Problem::Forbidden(
-            "the form is older than this program, or of another user; load the page with the preview again"
-                .to_owned(),
-        ));
-    }
     let changes = visit.app.changes.clone();
     let changes = changes.ok_or_else(|| Problem::Forbidden("this dashboard only reads".to_owned()))?;
     let task = asked.task()?;
@@ -187,7 +226,7 @@ async fn make_change(visit: &Visit, asked: &Asked) -> Result<(Page, Option<Opera
     let intent = Intent::of(user).because(&asked.reason);
     let done = tokio::spawn(carry_out(changes, task.clone(), intent)).await;
     let done = done.map_err(|error| Problem::Failed(error.to_string()))?;
-    let (changed, operation) = done.inspect_err(|problem| {
+    let Done { changed, operation } = done.inspect_err(|problem| {
         tracing::warn!(
             user,
             change = asked.change,
@@ -203,12 +242,24 @@ async fn make_change(visit: &Visit, asked: &Asked) -> Result<(Page, Option<Opera
         operation = id,
         "a change ended"
     );
-    let aggregate = match &task {
+    let data = json!({ "change": asked.change, "changed": changed, "operation": id });
+    let page = Page::new("Done", &data, done_body(visit, asked, &task, changed));
+    let path = match &task {
+        // Where nothing was changed there is no operation, and the page says so.
+        Task::Change(..) | Task::Resume(_) => id.map(|id| format!("/operations/{id}")),
+        Task::Pause(..) | Task::Unpause(_) => (changed > 0).then(|| "/pauses".to_owned()),
+    };
+    Ok((page, path))
+}
+
+fn done_body(visit: &Visit, asked: &Asked, task: &Task, changed: u64) -> Markup {
+    let aggregate = match task {
         Task::Resume(aggregate) => Some(aggregate.clone()),
         Task::Change(..) => filter::aggregate(&asked.aggregate).ok(),
+        Task::Pause(..) | Task::Unpause(_) => None,
     };
-    let body = html! {
-        p.sentence role="status" { (outcome(&task, changed)) }
+    html! {
+        p.sentence role="status" { (outcome(task, changed)) }
         @if let Some(aggregate) = &aggregate {
             p { a href=(visit.link("/aggregate", &[("of", &aggregate.to_string())])) { (aggregate) } }
         }
@@ -216,34 +267,52 @@ async fn make_change(visit: &Visit, asked: &Asked) -> Result<(Page, Option<Opera
             p { a href=(visit.link(&format!("/messages/{}", asked.id.trim()), &[])) { "The message" } }
         }
         p { a href=(visit.link("/", &[])) { "Overview" } }
-    };
-    let data = json!({ "change": asked.change, "changed": changed, "operation": id });
-    Ok((Page::new("Done", &data, body), operation))
-}
-
-/// Makes the change; returns how many messages or aggregates it has changed, and the operation.
-async fn carry_out(
-    changes: Arc<dyn Outbox>,
-    task: Task,
-    intent: Intent,
-) -> Result<(u64, Option<OperationId>), Problem> {
-    match task {
-        Task::Change(change, selection) => {
-            let applied = changes.apply(change, &selection, intent).await?;
-            Ok((applied.messages, applied.operation))
-        }
-        Task::Resume(aggregate) => {
-            let resumed = changes.apply_resume(&aggregate, intent).await?;
-            Ok((resumed.resumed.into(), resumed.operation))
-        }
     }
 }
 
-/// Where something was changed, the page of the operation says so.
+async fn carry_out(changes: Arc<dyn Outbox>, task: Task, intent: Intent) -> Result<Done, Problem> {
+    let of_pause = |changed: bool| Done {
+        changed: changed.into(),
+        operation: None,
+    };
+    Ok(match task {
+        Task::Change(change, selection) => {
+            let applied = changes.apply(change, &selection, intent).await?;
+            Done {
+                changed: applied.messages,
+                operation: applied.operation,
+            }
+        }
+        Task::Resume(aggregate) => {
+            let resumed = changes.apply_resume(&aggregate, intent).await?;
+            Done {
+                changed: resumed.resumed.into(),
+                operation: resumed.operation,
+            }
+        }
+        Task::Pause(aggregate_type, lasts) => {
+            let request = PauseRequest {
+                aggregate_type,
+                reason: intent.reason.unwrap_or_else(|| NO_REASON.to_owned()),
+                by: intent.actor,
+                lasts,
+            };
+            changes.apply_pause(&request).await?;
+            of_pause(true)
+        }
+        Task::Unpause(aggregate_type) => of_pause(changes.apply_unpause(aggregate_type.as_deref()).await?),
+    })
+}
+
+/// What a pause says that was begun without a reason.
+const NO_REASON: &str = "no reason was given";
+
+/// Where something was changed, the page of the operation or of the pauses says so.
 fn outcome(task: &Task, changed: u64) -> String {
     match (task, changed) {
         (Task::Resume(_), 0) => "It is not blocked any more, or halted; nothing was changed.".to_owned(),
         (Task::Change(..), 0) => "No dead letter matched; nothing was changed.".to_owned(),
+        (Task::Unpause(_), 0) => "It is not paused any more; nothing was changed.".to_owned(),
         _ => counted(changed, "thing was changed.", "things were changed."),
     }
 }

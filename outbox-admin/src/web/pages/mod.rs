@@ -9,6 +9,8 @@ pub(super) mod letters;
 pub(super) mod live;
 pub(super) mod messages;
 pub(super) mod overview;
+pub(super) mod pauses;
+pub(super) mod proof;
 pub(super) mod relays;
 pub(super) mod timeline;
 

@@ -105,7 +105,9 @@ fn body(visit: &Visit, sample: &Sample) -> Markup {
         ("partitions", "Partitions owned", &values.partitions),
     ];
     let relays = sample.status.relays;
+    let pauses = &sample.status.pauses;
     html! {
+        @if !pauses.is_empty() { div.paused { (pages::pauses::table(visit, pauses)) } }
         p.sentence role="status" data-reasons=(values.reasons) {
             span class={ "state " (values.state) } data-state data-value="state" { (values.state) }
             " " span data-value="sentence" { (values.sentence) }
@@ -127,10 +129,42 @@ fn body(visit: &Visit, sample: &Sample) -> Markup {
                 (relays.fit) " fit, " (relays.unproven) " unproven, " (relays.trying) " trying, " (relays.ailing) " ailing. "
                 a href=(visit.link("/relays", &[])) { "Relays and partitions" }
             }
+            (log(sample))
             p.quiet {
                 "Read at " (layout::time(sample.sampled_at)) " UTC."
                 @if let Some(first) = sample.history.first() {
                     " This process has sampled since " (layout::time(first.at)) " UTC; it keeps an hour."
+                }
+            }
+        }
+    }
+}
+
+/// The log of a log relay, if there is one.
+fn log(sample: &Sample) -> Markup {
+    let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes} bytes"));
+    html! {
+        @if let Some(error) = &sample.log_error { p.note { "Not seen: the log: " (error) } }
+        @if let Some(log) = &sample.log {
+            h2 { "The log" }
+            dl.facts {
+                dt { "New messages" } dd { @if log.is_on { "are the log's" } @else { "are the table's: the log is off" } }
+                dt { "Slot" } dd {
+                    code { (log.name) }
+                    @match (log.exists, log.is_read) {
+                        (false, _) => " is missing",
+                        (true, true) => " is read by a relay",
+                        (true, false) => " is read by nobody",
+                    }
+                }
+                dt { "May not be published" } dd {
+                    (counted(log.undecided, "message", "messages"))
+                    @if let Some(oldest) = log.oldest_undecided { ", the oldest recorded " (layout::duration(oldest)) " ago" }
+                }
+                dt { "Behind what is decided" } dd { (bytes(log.behind_bytes)) }
+                dt { "Kept of the database's disk" } dd {
+                    (bytes(log.retained_bytes))
+                    @if let Some(safe) = log.safe_bytes { "; given up after " (safe) " more" }
                 }
             }
         }

@@ -33,7 +33,7 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
     Ok(Page::new("Relays and partitions", &data, body))
 }
 
-fn relay_table(relays: &[RelayRow]) -> Markup {
+pub(super) fn relay_table(relays: &[RelayRow]) -> Markup {
     let row = |row: &RelayRow| {
         html! {
             td.id { (row.owner) }

@@ -4,6 +4,8 @@ mod access;
 mod changes;
 mod live;
 mod pages;
+mod pauses;
+mod proof;
 mod stream;
 
 use axum::body::Body;

@@ -149,6 +149,15 @@ async fn look_at_database(
         Ok(Err(error)) => found.findings.push(away(describe(&error))),
         Err(_) => found.findings.push(unanswered()),
     }
+    let stream = &place.outbox.section.stream.name;
+    match tokio::time::timeout(place.timeout, outbox_admin::failing(&place.store)).await {
+        Ok(Ok(failing)) => {
+            let finding = failing.and_then(|failing| failing.diagnosis(stream));
+            found.findings.extend(finding);
+        }
+        Ok(Err(error)) => found.findings.push(away(describe(&error))),
+        Err(_) => found.findings.push(unanswered()),
+    }
     match log::findings(place, closely.as_relay).await {
         Ok(findings) => found.findings.extend(findings),
         Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => found.unseen.push(

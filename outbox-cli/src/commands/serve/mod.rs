@@ -15,7 +15,7 @@ use std::time::Duration;
 use axum::Router;
 use clap::{Args, ValueEnum};
 use outbox::core::shutdown;
-use outbox::inbox::DeadLetters;
+use outbox::inbox::{DeadLetters, InboxOperations};
 use outbox_admin::web::{Colour, Dashboard, Role, TraceLink, TraceLinkError};
 use tokio::net::TcpListener;
 
@@ -204,9 +204,12 @@ impl ServeCommand {
 
     fn router(&self, place: &Place, reading: Place, others: Vec<Place>) -> Result<Router, CommandError> {
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
-        let letters = DeadLetters::new(reading.store.connection().clone()).with_names(names);
+        let connection = reading.store.connection().clone();
+        let letters = DeadLetters::new(connection.clone()).with_names(names.clone());
+        let operations = InboxOperations::new(connection).with_names(names);
         let mut dashboard = Dashboard::new(place.outbox.name(), reading.store.clone())
             .with_dead_letters(letters)
+            .with_inbox_operations(operations)
             .with_shown(place.shown())
             .with_timeout(self.timeout)
             .with_base(&self.base)

@@ -5,17 +5,23 @@
 use async_trait::async_trait;
 use outbox::Failure;
 use outbox::core::{EventId, Message, StreamSearch as _, describe};
+use outbox::inbox::EventOutcomes;
 use outbox::nats::JetStreamPublisher;
 use outbox::nats::async_nats::Client;
 use outbox_admin::doctor::Limits;
-use outbox_admin::web::{Examination, InboxView, StreamView};
-use outbox_admin::{BrokerCheck, ConsumerRow, StreamUse};
-use tokio::sync::OnceCell;
+use outbox_admin::web::{Examination, InboxView, ProofSpan, StreamView};
+use outbox_admin::{BrokerCheck, ConsumerRow, LogView, Proof, ProofRequest, ProofStage, Reason, StreamUse};
+use tokio::sync::{Mutex, OnceCell};
 
+use crate::commands::arguments::PlaceArguments;
 use crate::commands::doctor::{self, Closely};
+use crate::commands::log::Next;
+use crate::commands::log_looks::LogLooks;
 use crate::commands::place::Place;
+use crate::commands::prove::ProveCommand;
 use crate::commands::{stream, timeline};
 use crate::failure::CommandError;
+use crate::output::Format;
 
 /// The stream of a place.
 pub(super) struct Stream {
@@ -23,6 +29,7 @@ pub(super) struct Stream {
     /// The outboxes of the file, whose databases may hold inboxes. Their sessions only read, as those of the place do.
     places: Vec<Place>,
     client: OnceCell<Client>,
+    log: Mutex<LogLooks>,
 }
 
 impl Stream {
@@ -31,12 +38,31 @@ impl Stream {
             place: reading,
             places,
             client: OnceCell::new(),
+            log: Mutex::default(),
         }
     }
 
     async fn client(&self) -> Result<Client, Failure> {
         let client = self.client.get_or_try_init(async || self.place.client().await);
         client.await.cloned()
+    }
+
+    /// What `outbox prove` would be told.
+    fn proving(&self, span: ProofSpan) -> ProveCommand {
+        ProveCommand {
+            place: PlaceArguments {
+                config: None,
+                context: None,
+                outbox: None,
+                timeout: self.place.timeout,
+                output: Format::default(),
+            },
+            since: span.since,
+            until: span.until,
+            consumers: Vec::new(),
+            rows_kept: None,
+            findings: 20,
+        }
     }
 
     async fn publisher(&self) -> Result<JetStreamPublisher, Failure> {
@@ -76,6 +102,54 @@ impl StreamView for Stream {
     async fn inboxes(&self, events: &[EventId]) -> Result<InboxView, String> {
         let client = self.client().await.map_err(|error| error.to_string())?;
         Ok(timeline::inboxes(&self.place, &self.places, client, events).await)
+    }
+
+    async fn log(&self) -> Result<Option<LogView>, String> {
+        let looked = self.log.lock().await.look(&self.place).await;
+        let Some(status) = looked? else {
+            return Ok(None);
+        };
+        let reason = Next::of(&status).map(|next| Reason::new(next.state, next.what, next.next));
+        Ok(Some(LogView {
+            is_on: status.is_on,
+            exists: status.exists,
+            is_read: status.is_read,
+            undecided: status.undecided,
+            oldest_undecided: status.oldest_undecided,
+            behind_bytes: status.behind_bytes,
+            retained_bytes: status.retained_bytes,
+            safe_bytes: status.safe_bytes,
+            reason,
+            name: status.name,
+        }))
+    }
+
+    async fn prove(
+        &self,
+        span: ProofSpan,
+        progress: &(dyn Fn(ProofStage, u64) + Send + Sync),
+    ) -> Result<Proof, String> {
+        let command = self.proving(span);
+        let mut inboxes = Vec::new();
+        for place in self
+            .places
+            .iter()
+            .filter(|place| place.has_stream_of(&self.place))
+        {
+            let names = place.outbox.table_names().map_err(|error| error.to_string())?;
+            inboxes.push(EventOutcomes::new(place.store.connection().clone()).with_names(names));
+        }
+        let publisher = self.publisher().await.map_err(|error| error.to_string())?;
+        let request = ProofRequest::new(span.since, span.until).rows_kept(command.rows_kept(&self.place));
+        let floors =
+            async || match tokio::time::timeout(self.place.timeout, command.floors(&self.place)).await {
+                Ok(floors) => floors,
+                Err(_) => Err(format!("no answer within {:?}", self.place.timeout)),
+            };
+        let mut tell = |stage: ProofStage, read: u64| progress(stage, read);
+        let store = &self.place.store;
+        let proof = outbox_admin::prove(store, &publisher, &inboxes, floors, &request, &mut tell).await;
+        proof.map_err(|error| describe(&error))
     }
 
     async fn examine(&self) -> Result<Examination, String> {

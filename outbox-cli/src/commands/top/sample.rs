@@ -2,20 +2,29 @@
 //!
 //! Invariant: what cannot be looked at is named, and does not keep the rest from being seen.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use outbox::core::store::BACKLOG_COUNT_MAX;
 use outbox::core::{MessageStatus, Publisher as _, Selection, describe};
-use outbox::nats::async_nats::{Client, jetstream};
-use outbox_admin::{BlockedRow, BrokerCheck, ConsumerRow, MessageRow, RelayRow, Status};
+use outbox::nats::async_nats::Client;
+use outbox_admin::{
+    BlockedRow, BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, MessageRow, RelayRow, Seen, Status,
+    StreamUse, forecast,
+};
 use tokio::time::Instant;
 
+use super::super::log::LogRow;
+use super::super::log_looks::LogLooks;
 use super::super::place::Place;
 use super::super::stream;
 use crate::failure::CommandError;
 
 /// Rows of a list.
 const ROWS: std::num::NonZeroU32 = std::num::NonZeroU32::new(200).unwrap();
+
+/// Looks that are kept: a forecast goes on as between the first of them and the last.
+const LOOKS_MAX: usize = 30;
 
 /// What was seen.
 #[derive(Debug, Default)]
@@ -25,27 +34,24 @@ pub(super) struct Sample {
     pub(super) blocked: Vec<BlockedRow>,
     pub(super) dead: Vec<MessageRow>,
     pub(super) consumers: Vec<ConsumerRow>,
-    /// What each consumer has handled per second since the look before.
-    pub(super) handled: BTreeMap<String, f64>,
+    /// How the stream is filled.
+    pub(super) stream: Option<StreamUse>,
     /// What the stream has stored per second since the look before, of whomever.
     pub(super) stored: Option<f64>,
+    /// How the log stands, if there is one.
+    pub(super) log: Option<LogRow>,
+    /// What is to come, after two looks.
+    pub(super) forecast: Option<Forecast>,
     /// What could not be looked at.
     pub(super) unseen: Vec<String>,
-}
-
-/// Where the stream and its consumers were.
-#[derive(Debug)]
-struct Positions {
-    at: Instant,
-    last: u64,
-    floors: BTreeMap<String, u64>,
 }
 
 /// Looks again and again, over the same connections.
 pub(super) struct Sampler {
     place: Place,
     client: Option<Client>,
-    before: Option<Positions>,
+    log: LogLooks,
+    looks: VecDeque<(Instant, Seen)>,
 }
 
 fn text(error: CommandError) -> String {
@@ -58,7 +64,8 @@ impl Sampler {
         Self {
             place,
             client: None,
-            before: None,
+            log: LogLooks::default(),
+            looks: VecDeque::new(),
         }
     }
 
@@ -68,6 +75,17 @@ impl Sampler {
         if let Err(error) = self.database(&broker, &mut sample).await {
             sample.unseen.push(text(error));
         }
+        match self.log.look(&self.place).await {
+            Ok(log) => sample.log = log.map(LogRow::of),
+            Err(error) => sample.unseen.push(format!("the log: {error}")),
+        }
+        if let (Some(status), Some(next)) = (
+            &mut sample.status,
+            sample.log.as_ref().and_then(|log| log.next.as_ref()),
+        ) {
+            status.add(next.state, next.what.as_str(), next.next);
+        }
+        self.compare(&mut sample);
         sample
     }
 
@@ -108,36 +126,35 @@ impl Sampler {
             Ok(rows) => sample.consumers = rows,
             Err(error) => sample.unseen.push(text(error)),
         }
-        let context = jetstream::new(client.clone());
-        let found = context.get_stream(&section.name).await;
-        if let Ok(found) = found {
-            self.compare(found.cached_info().state.last_sequence, sample);
-        }
+        sample.stream = stream::filled(&self.place, client.clone()).await.ok();
         match stream.publisher(client).preflight().await {
             Ok(warnings) => BrokerCheck::Checked(warnings),
             Err(error) => BrokerCheck::Failed(describe(&error)),
         }
     }
 
-    /// Says what has moved since the look before.
-    fn compare(&mut self, last: u64, sample: &mut Sample) {
-        let floor = |row: &ConsumerRow| Some((row.consumer.clone(), row.floor?));
-        let now = Positions {
-            at: Instant::now(),
-            last,
-            floors: sample.consumers.iter().filter_map(floor).collect(),
+    /// Says what has moved, and what is to come if it goes on like that.
+    fn compare(&mut self, sample: &mut Sample) {
+        let pending = sample.status.as_ref().map(|status| status.backlog.pending);
+        let now = Instant::now();
+        let seen = Seen {
+            pending: pending.map(|pending| (pending, pending < BACKLOG_COUNT_MAX)),
+            stream: sample.stream.clone(),
+            consumers: sample.consumers.iter().filter_map(ConsumerSeen::of).collect(),
         };
-        if let Some(before) = &self.before {
-            let elapsed = now.at.saturating_duration_since(before.at);
-            sample.stored = rate(before.last, now.last, elapsed);
-            for (consumer, floor) in &now.floors {
-                let earlier = before.floors.get(consumer);
-                if let Some(rate) = earlier.and_then(|earlier| rate(*earlier, *floor, elapsed)) {
-                    sample.handled.insert(consumer.clone(), rate);
-                }
-            }
+        if let Some((before, earlier)) = self.looks.back() {
+            let sequences = earlier.stream.as_ref().zip(seen.stream.as_ref());
+            let passed = now.saturating_duration_since(*before);
+            sample.stored =
+                sequences.and_then(|(earlier, now)| rate(earlier.last_sequence, now.last_sequence, passed));
         }
-        self.before = Some(now);
+        if let Some((first, earlier)) = self.looks.front() {
+            sample.forecast = Some(forecast(earlier, &seen, now.saturating_duration_since(*first)));
+        }
+        if self.looks.len() == LOOKS_MAX {
+            self.looks.pop_front();
+        }
+        self.looks.push_back((now, seen));
     }
 }
 
@@ -146,15 +163,6 @@ impl Sampler {
 fn rate(before: u64, now: u64, elapsed: Duration) -> Option<f64> {
     let steps = now.checked_sub(before)?;
     (!elapsed.is_zero()).then(|| steps as f64 / elapsed.as_secs_f64())
-}
-
-/// How long a consumer needs until nothing is left, if both go on like this; `None` if it never gets there.
-#[expect(clippy::cast_precision_loss, reason = "it is a forecast")]
-pub(super) fn caught_up_in(left: u64, handled: f64, stored: f64) -> Option<Duration> {
-    let gained = handled - stored;
-    // Longer than anybody waits, and than a duration may be, is never.
-    let seconds = left as f64 / gained;
-    (gained > 0.0 && seconds < 1e9).then(|| Duration::from_secs_f64(seconds))
 }
 
 #[cfg(test)]
@@ -166,12 +174,5 @@ mod tests {
         assert_eq!(rate(10, 30, Duration::from_secs(2)), Some(10.0));
         assert_eq!(rate(30, 10, Duration::from_secs(2)), None);
         assert_eq!(rate(10, 30, Duration::ZERO), None);
-    }
-
-    #[test]
-    fn a_consumer_catches_up_if_it_is_faster_than_the_stream() {
-        assert_eq!(caught_up_in(100, 15.0, 5.0), Some(Duration::from_secs(10)));
-        assert_eq!(caught_up_in(100, 5.0, 5.0), None);
-        assert_eq!(caught_up_in(u64::MAX, 5.000_001, 5.0), None);
     }
 }

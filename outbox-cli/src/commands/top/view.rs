@@ -8,11 +8,11 @@ use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Table, TableState, Tabs, Wrap};
 
-use outbox_admin::{ConsumerRow, State, Status};
+use outbox_admin::{ConsumerRow, PauseRow, State, Status};
 
-use super::super::{status, text};
+use super::super::{foresee, status, text};
 use super::model::{Model, Page};
-use super::sample::{Sample, caught_up_in};
+use super::sample::Sample;
 use crate::output::{Print, plain};
 
 /// Widest column but the last.
@@ -99,21 +99,33 @@ fn overview(sample: &Sample) -> Vec<Line<'static>> {
             lines.push(Line::raw(format!("          next: {}", plain(&reason.next))));
         }
         lines.extend(counts(status).map(Line::raw));
+        for pause in &status.pauses {
+            lines.push(Line::raw(paused(pause)).fg(Color::Yellow));
+        }
     }
     let stored = sample.stored.map(|rate| format!("{rate:.0}/s"));
     lines.push(Line::raw(format!(
         "stream      stores {}",
         stored.as_deref().unwrap_or("-")
     )));
+    if let Some(log) = &sample.log {
+        lines.push(Line::raw(log.line()));
+    }
     for row in &sample.consumers {
         lines.push(Line::raw(format!(
-            "consumer    {}: {}, undelivered {}, {}",
+            "consumer    {}: {}, undelivered {}",
             plain(&row.consumer),
             row.state.as_str(),
             row.undelivered
-                .map_or_else(|| "-".to_owned(), |count| count.to_string()),
-            forecast(row, sample)
+                .map_or_else(|| "-".to_owned(), |count| count.to_string())
         )));
+    }
+    if let Some(forecast) = &sample.forecast {
+        lines.extend(
+            foresee::lines(forecast)
+                .lines()
+                .map(|line| Line::raw(line.to_owned())),
+        );
     }
     for unseen in &sample.unseen {
         lines.push(Line::raw(format!("not seen    {}", plain(unseen))).fg(Color::Yellow));
@@ -143,19 +155,29 @@ fn counts(status: &Status) -> [String; 3] {
     ]
 }
 
-/// Whether a consumer catches up, if everything goes on as between the last two looks.
+/// A pause that stands: who, since when, until when, and why.
+fn paused(pause: &PauseRow) -> String {
+    let ends = match pause.ends_in {
+        Some(left) => format!("for {} more", text::duration(left)),
+        None => "until `outbox unpause`".to_owned(),
+    };
+    format!(
+        "paused      {} by {} since {}, {ends}: {}",
+        plain(&pause.scope()),
+        plain(&pause.by),
+        text::time(pause.since),
+        plain(&pause.reason)
+    )
+}
+
+/// What is to come for a consumer, as `status --forecast` says it.
 fn forecast(row: &ConsumerRow, sample: &Sample) -> String {
-    let left = row.undelivered.unwrap_or_default() + row.unacknowledged.unwrap_or_default();
-    if left == 0 {
-        return "nothing left".to_owned();
-    }
-    let rates = sample.handled.get(&row.consumer).copied().zip(sample.stored);
-    match rates {
-        None => "-".to_owned(),
-        Some((handled, stored)) => match caught_up_in(left, handled, stored) {
-            Some(time) => format!("handles {handled:.0}/s, caught up in {}", text::duration(time)),
-            None => format!("handles {handled:.0}/s, does not catch up"),
-        },
+    let prospects = sample.forecast.iter().flat_map(|forecast| &forecast.prospects);
+    let of_it = prospects.filter(|prospect| prospect.name == row.consumer);
+    let words: Vec<String> = of_it.map(|prospect| plain(&prospect.what)).collect();
+    match words.is_empty() {
+        true => "-".to_owned(),
+        false => words.join("; "),
     }
 }
 
@@ -196,7 +218,10 @@ mod tests {
 
     use outbox::core::testing::MemoryStore;
     use outbox::core::testing::conformance::probe::Probe;
-    use outbox::core::{FetchRequest, Fitness, Lease, OutboxStore as _, OwnerId, Settlement, Verdict};
+    use outbox::core::{
+        FetchRequest, Fitness, Lease, OutboxAdmin as _, OutboxStore as _, OwnerId, PauseRequest, Settlement,
+        Verdict,
+    };
     use outbox_admin::BrokerCheck;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -257,6 +282,14 @@ mod tests {
         store
     }
 
+    /// A look at a backlog.
+    fn look(pending: u64) -> outbox_admin::Seen {
+        outbox_admin::Seen {
+            pending: Some((pending, true)),
+            ..outbox_admin::Seen::default()
+        }
+    }
+
     async fn model() -> Model {
         let (store, all) = (halted().await, ALL);
         let mut model = Model::new("shop", "SHOP");
@@ -268,6 +301,11 @@ mod tests {
             blocked: outbox_admin::blocked(&store, all).await.unwrap(),
             dead: outbox_admin::list(&store, &dead, all).await.unwrap(),
             stored: Some(1204.0),
+            forecast: Some(outbox_admin::forecast(
+                &look(0),
+                &look(120),
+                Duration::from_secs(60),
+            )),
             unseen: vec!["consumers\u{1b}[2J".to_owned()],
             ..Sample::default()
         });
@@ -283,6 +321,7 @@ mod tests {
             "next: outbox blocked --halted",
             "pending 1, of these waiting 1",
             "stores 1204/s",
+            "if it goes on as in the last 60s:",
             "not seen    consumers\\u{1b}[2J",
             "it changes nothing",
         ] {
@@ -321,6 +360,40 @@ mod tests {
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         assert_eq!(model.press(interrupt), Ask::End);
         assert_eq!(press(&mut model, KeyCode::Char('q')), Ask::End);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_is_said_first_with_who_since_when_and_why() {
+        let store = MemoryStore::new();
+        let owner = OwnerId::fresh();
+        let ttl = Duration::from_secs(600);
+        store.announce(owner, ttl, Fitness::Fit).await.unwrap();
+        store.acquire(owner, ttl, 64).await.unwrap();
+        let request = PauseRequest {
+            aggregate_type: Some("order".to_owned()),
+            reason: "overrun".to_owned(),
+            by: "alice".to_owned(),
+            lasts: Some(Duration::from_secs(7_200)),
+        };
+        store.pause(&request).await.unwrap();
+        let mut model = Model::new("shop", "SHOP");
+        model.show(Sample {
+            status: Some(
+                outbox_admin::status(&store, &BrokerCheck::NotAsked)
+                    .await
+                    .unwrap(),
+            ),
+            ..Sample::default()
+        });
+        let screen = screen(&model);
+        for text in [
+            "shop -> SHOP: degraded",
+            "next: outbox unpause --aggregate-type order",
+            "paused      aggregates of type order by alice since 2",
+            "for 2h more: overrun",
+        ] {
+            assert!(screen.contains(text), "{text}: {screen}");
+        }
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Every page of the dashboard in a real browser: axe-core finds nothing that keeps somebody from using it, in light and dark, wide and narrow; and its
 //! pictures for the documents, which `OUTBOX_BLESS=1` keeps.
 
-use fantoccini::Client;
 use fantoccini::key::Key;
+use fantoccini::{Client, Locator};
 use outbox::core::testing::{backend_url, eventually};
-use outbox::core::{Fitness, MessageId};
+use outbox::core::{Fitness, MessageId, OutboxAdmin as _, PauseRequest};
 use serde_json::{Value, json};
 
+use super::answer::ask;
 use super::browser::{Driver, keeps_pictures, picture};
-use super::plant::{Planted, dead, failed};
-use super::serve::{PASSWORD, Served, users};
+use super::plant::{LONG, Planted, dead, failed};
+use super::serve::{PASSWORD, Served, basic, users};
 use crate::place::Kind;
 
 /// A window: its name, its width, and whether the system is dark.
@@ -20,21 +21,43 @@ const WINDOWS: [(&str, u32, bool); 4] = [
     ("-narrow-dark", 400, true),
 ];
 
-/// Something of everything: handled, refused by a consumer, in back-off, halted, waiting.
-async fn fill(planted: &Planted) -> (MessageId, MessageId) {
+/// What addresses name.
+struct Filled {
+    handled: MessageId,
+    halting: MessageId,
+    operation: String,
+}
+
+/// Something of everything: handled, refused by a consumer, in back-off, halted, waiting, skipped by an operator.
+async fn fill(planted: &Planted) -> Filled {
     let handled = planted.placed("4710").await;
     planted.publish().await;
     planted.handle().await;
     let (in_back_off, halting) = (planted.placed("4711").await, planted.placed("4712").await);
     planted.placed("4712").await;
+    let skipped = planted.placed("4713").await;
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, in_back_off, failed()).await;
     planted.settle(&leases, halting, dead(true)).await;
-    (handled, halting)
+    planted.settle(&leases, skipped, dead(true)).await;
+    let id = skipped.to_string();
+    let why = ["--reason", "INC-2231", "--actor", "olga", "--yes"];
+    ask(&planted.place, &[&["skip", id.as_str()][..], &why].concat()).expect(0);
+    let operation = ask(&planted.place, &["audit", "-o", "name"]).expect(0).out;
+    Filled {
+        handled,
+        halting,
+        operation: operation.trim().to_owned(),
+    }
 }
 
 /// The pages with the names of their pictures.
-fn pages(handled: MessageId, halting: MessageId) -> Vec<(&'static str, String)> {
+fn pages(filled: &Filled) -> Vec<(&'static str, String)> {
+    let Filled {
+        handled,
+        halting,
+        operation,
+    } = filled;
     vec![
         ("overview", "/".to_owned()),
         ("messages", "/messages".to_owned()),
@@ -45,6 +68,14 @@ fn pages(handled: MessageId, halting: MessageId) -> Vec<(&'static str, String)> 
         ("dead-letters", "/dead-letters".to_owned()),
         ("consumers", "/consumers".to_owned()),
         ("relays", "/relays".to_owned()),
+        ("pauses-none", "/pauses".to_owned()),
+        (
+            "pause",
+            "/change?change=pause&aggregate_type=order&lasts=2h".to_owned(),
+        ),
+        ("proof", "/proof".to_owned()),
+        ("audit", "/audit".to_owned()),
+        ("operation", format!("/operations/{operation}")),
         ("doctor", "/doctor".to_owned()),
         ("preview", format!("/change?change=retry&id={halting}")),
         ("nothing", "/nothing".to_owned()),
@@ -76,7 +107,7 @@ async fn nothing_keeps_anybody_from_using_a_page() {
         return;
     };
     let axe = std::fs::read_to_string(axe).unwrap();
-    let (handled, halting) = fill(&planted).await;
+    let filled = fill(&planted).await;
     let file = users(&planted.place, &["olga:operator"]);
     let served = Served::start(&planted.place, &["--users", &file]);
     let password = PASSWORD.replace(' ', "%20");
@@ -91,7 +122,10 @@ async fn nothing_keeps_anybody_from_using_a_page() {
         if keeps_pictures() {
             wait_for_lines(&browser).await;
         }
-        for (name, path) in pages(handled, halting) {
+        if suffix.is_empty() {
+            draw_up(&browser, &served).await;
+        }
+        let mut visit = async |name: &str, path: &str| {
             let url = format!("http://{}{path}", served.address);
             browser.goto(&url).await.unwrap();
             for violation in violations(&browser, &axe).await {
@@ -106,12 +140,61 @@ async fn nothing_keeps_anybody_from_using_a_page() {
             if name != "nothing" {
                 whole_picture(&browser, &format!("dashboard-{name}{suffix}"), width).await;
             }
+        };
+        for (name, path) in pages(&filled) {
+            visit(name, &path).await;
         }
+        planted.store.pause(&overrun()).await.unwrap();
+        eventually("an overview that says it", async || {
+            served
+                .get("/", &[&basic("olga", PASSWORD)])
+                .await
+                .1
+                .contains("Publishing is paused")
+        })
+        .await;
+        visit("overview-paused", "/").await;
+        visit("pauses", "/pauses").await;
+        visit("unpause", "/change?change=unpause&aggregate_type=order").await;
+        planted.store.unpause(Some("order")).await.unwrap();
         browser.close().await.unwrap();
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
     drop(served);
     planted.close().await;
+}
+
+/// A pause that stands.
+fn overrun() -> PauseRequest {
+    PauseRequest {
+        aggregate_type: Some("order".to_owned()),
+        reason: "billing is overrun".to_owned(),
+        by: "olga".to_owned(),
+        lasts: Some(LONG * 12),
+    }
+}
+
+/// Lets an operator draw up a proof of all that is recorded by now.
+async fn draw_up(browser: &Client, served: &Served) {
+    browser
+        .goto(&format!("http://{}/proof", served.address))
+        .await
+        .unwrap();
+    let until = browser.find(Locator::Id("until")).await.unwrap();
+    until.clear().await.unwrap();
+    until.send_keys("0s").await.unwrap();
+    let button = browser.find(Locator::Css("form button")).await.unwrap();
+    button.click().await.unwrap();
+    // The script takes the place of loading the page again.
+    eventually("a proof", async || {
+        let Ok(main) = browser.find(Locator::Css("main")).await else {
+            return false;
+        };
+        main.text()
+            .await
+            .is_ok_and(|text| text.contains("The last proof") && text.contains("billing"))
+    })
+    .await;
 }
 
 /// Waits until the charts have lines: only for their pictures.
@@ -130,6 +213,8 @@ async fn whole_picture(browser: &Client, name: &str, width: u32) {
         return;
     }
     if width > 400 {
+        // A page is never lower than its window, which is as high as the page before it.
+        browser.set_window_size(width, 500).await.unwrap();
         let height = evaluate(browser, "return document.documentElement.scrollHeight").await;
         let height = u32::try_from(height.as_u64().unwrap()).unwrap();
         browser

@@ -201,9 +201,18 @@ impl Planted {
 
     /// Makes the headers of a row unreadable.
     pub(crate) async fn corrupt(&self, order_id: &str) {
+        self.set("headers = '[1]'", order_id).await;
+    }
+
+    /// Gives an event a subject of its own, as `#[domain_event(subject = "…")]` does.
+    pub(crate) async fn set_subject(&self, order_id: &str, subject: &str) {
+        self.set(&format!("subject = '{subject}'"), order_id).await;
+    }
+
+    async fn set(&self, what: &str, order_id: &str) {
         let schema = self.place.schema.as_ref().map(|schema| format!("{schema}."));
         let sql = format!(
-            "UPDATE {}outbox_messages SET headers = '[1]' WHERE aggregate_id = '{order_id}'",
+            "UPDATE {}outbox_messages SET {what} WHERE aggregate_id = '{order_id}'",
             schema.unwrap_or_default()
         );
         self.place.db.execute_unprepared(&sql).await.unwrap();

@@ -5,7 +5,7 @@ use outbox::core::Fitness;
 use outbox_cli::Program;
 use serde_json::Value;
 
-use super::answer::{Answer, ask, at};
+use super::answer::{Answer, ask, at, run};
 use super::plant::{Planted, dead, failed};
 use crate::place::{Kind, Place};
 
@@ -46,6 +46,7 @@ const COMMANDS: &[(&str, Prints, i32)] = &[
     ("dead-letters groups --consumer none", List, 5),
     ("dead-letters retry --all", One, 0),
     ("dead-letters discard --consumer none", One, 5),
+    ("dead-letters cancel-retry --consumer none", One, 5),
     ("retry --all", One, 0),
     ("retry --aggregate order/none", One, 5),
     ("skip --all", One, 0),
@@ -58,7 +59,18 @@ const COMMANDS: &[(&str, Prints, i32)] = &[
     ("purge --inbox", One, 5),
     ("consumers pause billing --reason trouble", One, 0),
     ("consumers resume billing", One, 5),
+    ("prove --since 1h --until 0s", One, 3),
+    ("prove --since 48h --until 47h", One, 5),
+    ("audit", List, 5),
+    ("pause", One, 0),
+    ("pause --aggregate-type order --for 2h", One, 0),
+    ("pause --list", List, 5),
+    ("unpause", One, 5),
+    ("contexts", List, 0),
 ];
+
+/// Commands that are no part of the tables above: they run until they are stopped, print a text that is not about an outbox, or need a log.
+const OTHERS: &[&str] = &["completions", "log", "man", "print", "relay", "serve"];
 
 const FORMATS: [&str; 6] = ["table", "wide", "json", "jsonl", "csv", "name"];
 
@@ -76,16 +88,39 @@ const REFUSED: &[(&str, i32)] = &[
     ("tail -o json", 2),
     ("top", 2),
     ("show 00000000-0000-7000-8000-000000000000", 5),
+    ("audit show 00000000-0000-7000-8000-000000000000", 5),
+    ("audit show not-an-id", 2),
+    ("prove", 2),
+    ("prove --since 1h --until 2h", 2),
+    ("unpause --aggregate-type", 2),
+    ("dead-letters show 00000000-0000-7000-8000-000000000000", 5),
 ];
 
 fn lines(answer: &Answer) -> usize {
     answer.out.lines().count()
 }
 
+/// A file with two contexts.
+fn contexts(place: &Place) -> String {
+    let file = place.folder.path().join("contexts.toml");
+    let text = "[context.rehearsal]\nconfig = \"outbox.toml\"\n[context.live]\nconfig = \"outbox.toml\"\nproduction = true\n";
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
 /// The answers in all forms hold the same things.
 fn check(place: &Place, command: &str, prints: Prints, code: i32) {
     let words: Vec<&str> = command.split(' ').collect();
-    let answers = FORMATS.map(|format| ask(place, &[&words[..], &["-o", format]].concat()).expect(code));
+    let file = contexts(place);
+    let answer = |format: &str| {
+        let words = [&words[..], &["-o", format]].concat();
+        match command {
+            // It is about no outbox.
+            "contexts" => run(&words, &[("OUTBOX_CONTEXTS", file.as_str())]),
+            _ => ask(place, &words),
+        }
+    };
+    let answers = FORMATS.map(|format| answer(format).expect(code));
     let [table, wide, json, jsonl, csv, name] = &answers;
     let value = json.json();
     let count = match (&value, prints) {
@@ -171,4 +206,31 @@ fn the_help_of_each_command_has_the_exit_codes() {
         counts.sum()
     }
     assert!(check(&Program::command(), "outbox") > 30);
+}
+
+#[test]
+fn the_tables_have_each_command() {
+    fn collect(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+        let subcommands: Vec<_> = command.get_subcommands().collect();
+        let is_complete = !command.is_subcommand_required_set() || subcommands.is_empty();
+        if is_complete && !path.is_empty() {
+            found.push(path.to_owned());
+        }
+        for command in subcommands {
+            let path = format!("{path} {}", command.get_name());
+            collect(command, path.trim_start(), found);
+        }
+    }
+    let mut all = Vec::new();
+    collect(&Program::command(), "", &mut all);
+    let commands = COMMANDS.iter().map(|(command, ..)| *command);
+    let tables: Vec<&str> = commands
+        .chain(REFUSED.iter().map(|(command, _)| *command))
+        .collect();
+    let starts = |line: &str, command: &str| line == command || line.starts_with(&format!("{command} "));
+    all.retain(|command| {
+        let is_other = OTHERS.iter().any(|other| starts(command, other));
+        !is_other && !tables.iter().any(|line| starts(line, command))
+    });
+    assert!(all.is_empty(), "no table has {all:?}");
 }

@@ -8,7 +8,7 @@ use outbox::core::{Fitness, OutboxAdmin as _, Selection};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::answer::run;
+use super::answer::{ask, run};
 use super::plant::{Planted, dead};
 use crate::place::{Kind, Place};
 
@@ -32,6 +32,11 @@ impl Drop for Served {
 impl Served {
     /// Serves the outbox of a place on a free port.
     pub(super) fn start(place: &Place, words: &[&str]) -> Self {
+        Self::start_over(place, &place.url, words)
+    }
+
+    /// The same over another way to the database.
+    pub(super) fn start_over(place: &Place, database: &str, words: &[&str]) -> Self {
         let file = place.folder.path().join("outbox.toml");
         let events =
             "events = [{ type = \"order.placed\", version = 1, sensitive = [\"email\"] }]\n[outbox.stream]";
@@ -41,7 +46,7 @@ impl Served {
             .arg(&file)
             .args(words)
             .env_clear()
-            .envs([("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)])
+            .envs([("DATABASE_URL", database), ("NATS_URL", place.nats.as_str())])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -115,7 +120,7 @@ pub(super) fn users(place: &Place, users: &[&str]) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-fn basic(user: &str, password: &str) -> String {
+pub(super) fn basic(user: &str, password: &str) -> String {
     let encoded = data_encoding::BASE64.encode(format!("{user}:{password}").as_bytes());
     format!("authorization: Basic {encoded}")
 }
@@ -262,6 +267,43 @@ async fn without_users_it_answers_on_this_machine_only_and_to_its_own_names() {
         ("host: evil.example", 421),
     ] {
         assert_eq!(served.get("/", &[host]).await.0, expected, "{host}");
+    }
+    drop(served);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn the_audit_lists_operations_on_consumers_beside_those_on_the_outbox() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    planted.placed("1").await;
+    planted.publish().await;
+    planted.handle().await;
+    let halting = planted.placed("2").await;
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, halting, dead(true)).await;
+    let place = &planted.place;
+    ask(
+        place,
+        &["dead-letters", "retry", "--all", "--actor", "olga", "--yes"],
+    )
+    .expect(0);
+    ask(place, &["retry", "--all", "--actor", "olga", "--yes"]).expect(0);
+    let served = Served::start(place, &[]);
+    let listed = ask(place, &["audit", "-o", "name"]).expect(0).out;
+    let operations: Vec<&str> = listed.lines().collect();
+    assert_eq!(operations.len(), 2, "{listed}");
+    let (status, page) = served.get("/audit", &[]).await;
+    assert_eq!(status, 200, "{page}");
+    let places: Vec<_> = operations
+        .iter()
+        .map(|operation| page.find(&format!("/operations/{operation}")))
+        .collect();
+    assert!(places[0].is_some() && places[0] < places[1], "{places:?}: {page}");
+    for operation in operations {
+        let (status, page) = served.get(&format!("/operations/{operation}"), &[]).await;
+        assert!(status == 200 && page.contains("olga"), "{status} {page}");
     }
     drop(served);
     planted.close().await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, TTL, block_each, commit_delayed, commit_each, dead, fetch, id_of, lease_all, only, published,
-    settled, shown,
+    ALL, LONG, TTL, block_each, commit_delayed, commit_each, dead, fetch, id_of, lease_all, of, only,
+    published, settled, shown,
 };
 use crate::message::{Aggregate, MessageId, PARTITIONS};
 use crate::store::{
@@ -104,10 +104,11 @@ pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixtu
     commit_each(fixture, &["a", "b", "a", "b", "a", "b"]).await;
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
+    let all_of = |id: &str| -> Vec<_> { of(&rows, id).into_iter().cloned().collect() };
     // The last message of b stays pending.
-    settled(fixture, &leases, &only(&rows, "a"), published()).await;
-    settled(fixture, &leases, &only(&rows, "b")[..2], published()).await;
-    let mut ids: Vec<MessageId> = only(&rows, "a").iter().map(id_of).collect();
+    settled(fixture, &leases, &all_of("a"), published()).await;
+    settled(fixture, &leases, &all_of("b")[..2], published()).await;
+    let mut ids: Vec<MessageId> = all_of("a").iter().map(id_of).collect();
     ids.sort_unstable_by(|one, other| other.cmp(one));
     let now = fixture.now().await;
     let most = |count| NonZeroU32::new(count).expect("a count");

@@ -1,0 +1,132 @@
+//! The messages of one aggregate, read in a bounded number of rows, whatever the outbox holds.
+//!
+//! What is not published is found by indexes that are as large as the backlog. Of published messages there is only the index of ids, which rise with time: so they are
+//! looked for among a bounded number of messages of everybody, recorded last before the aggregate's last one, and among the last of all, where copies are.
+//! Invariant: what was not looked through is said.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use outbox_core::{
+    Aggregate, AggregateHead, MessageStatus, OutboxReader, PublishedSearch, Selection, StoreError,
+    StoredMessage,
+};
+use time::{Duration, OffsetDateTime};
+
+use crate::serial::rfc3339;
+
+/// Messages of everybody that are read for each search: about 0.2 s of a processor of the database.
+const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(200_000).unwrap();
+
+/// Published messages of the aggregate that a search returns.
+const FOUND_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+
+/// How far the clocks of writers, who make ids, and of the database may differ.
+const CLOCKS_APART: Duration = Duration::minutes(5);
+
+/// Messages that are not published, each found by an index of its own.
+const UNPUBLISHED: [MessageStatus; 3] = [
+    MessageStatus::Pending,
+    MessageStatus::Waiting,
+    MessageStatus::Dead,
+];
+
+/// Messages of an aggregate.
+pub(crate) struct OfAggregate {
+    /// The oldest first.
+    pub(crate) messages: Vec<StoredMessage>,
+    /// Whether there are more of those that were found.
+    pub(crate) has_more: bool,
+    /// What was not looked through.
+    pub(crate) unseen: Vec<String>,
+}
+
+/// At most `limit` messages of an aggregate that match a selection, the oldest first.
+pub(crate) async fn of_aggregate(
+    store: &impl OutboxReader,
+    aggregate: &Aggregate,
+    head: Option<&AggregateHead>,
+    selection: &Selection,
+    limit: NonZeroU32,
+) -> Result<OfAggregate, StoreError> {
+    let selection = selection.clone().aggregate(aggregate);
+    let is_asked = |status: MessageStatus| selection.status.is_none_or(|asked| asked == status);
+    let mut found = BTreeMap::new();
+    for status in UNPUBLISHED.into_iter().filter(|status| is_asked(*status)) {
+        let of_status = selection.clone().status(status);
+        let listed = store.list(&of_status, limit.saturating_add(1)).await?;
+        found.extend(listed.into_iter().map(|message| (message.row_id, message)));
+    }
+    let mut unseen = Vec::new();
+    // Read last, so that what is published meanwhile is seen once, as published.
+    if is_asked(MessageStatus::Published) || is_asked(MessageStatus::Logged) {
+        let mut searched = Vec::new();
+        for (from, until) in spans(head, selection.recorded_from) {
+            let search = PublishedSearch {
+                aggregate: Some(aggregate.clone()),
+                from,
+                until,
+                looked_at_max: LOOKED_AT_MAX,
+                limit: FOUND_MAX,
+            };
+            let answer = store.search_published(&search).await?;
+            if answer.messages.len() == FOUND_MAX.get() as usize {
+                unseen.push(format!(
+                    "published events before the last {FOUND_MAX}; `outbox list --aggregate` reads all"
+                ));
+            }
+            searched.extend(answer.messages);
+            if let Some(looked_from) = answer.looked_from {
+                unseen.push(not_looked_through(looked_from, from));
+            }
+        }
+        let searched = searched.into_iter().map(|found| found.stored);
+        let matching = searched.filter(|stored| matches(&selection, stored));
+        found.extend(matching.map(|stored| (stored.row_id, stored)));
+    }
+    let most = usize::try_from(limit.get()).unwrap_or(usize::MAX);
+    let has_more = found.len() > most;
+    Ok(OfAggregate {
+        messages: found.into_values().take(most).collect(),
+        has_more,
+        unseen,
+    })
+}
+
+/// The spans of ids to look through: up to the aggregate's last recording, and from then on.
+fn spans(
+    head: Option<&AggregateHead>,
+    recorded_from: Option<OffsetDateTime>,
+) -> Vec<(Option<OffsetDateTime>, Option<OffsetDateTime>)> {
+    // A time at the end of the calendar only comes from a damaged row.
+    let from = recorded_from.and_then(|from| from.checked_sub(CLOCKS_APART));
+    let last = head.and_then(|head| head.recorded_at.checked_add(CLOCKS_APART));
+    match last {
+        Some(last) => vec![(from, Some(last)), (from.max(Some(last)), None)],
+        None => vec![(from, None)],
+    }
+}
+
+fn not_looked_through(looked_from: OffsetDateTime, from: Option<OffsetDateTime>) -> String {
+    let since = from.map(|from| format!(" since {}", rfc3339(from)));
+    format!(
+        "published events that were recorded{} before {}: the outbox holds more than {LOOKED_AT_MAX} later messages; `outbox list --aggregate` reads all",
+        since.unwrap_or_default(),
+        rfc3339(looked_from)
+    )
+}
+
+/// Whether a message that a search has found matches the rest of a selection.
+fn matches(selection: &Selection, stored: &StoredMessage) -> bool {
+    let is = |asked: &Option<String>, value: &str| asked.as_deref().is_none_or(|asked| asked == value);
+    selection.id.is_none_or(|id| id == stored.id)
+        && selection.status.is_none_or(|status| status == stored.status)
+        && is(&selection.event_type, &stored.event_type)
+        && selection
+            .recorded_from
+            .is_none_or(|from| stored.created_at >= from)
+        && selection
+            .recorded_until
+            .is_none_or(|until| stored.created_at < until)
+        && selection.after.is_none_or(|after| stored.row_id > after)
+}

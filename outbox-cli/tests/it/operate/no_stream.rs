@@ -1,0 +1,117 @@
+//! An event with a subject of its own that no stream takes: a relay tries it for ever, and status, doctor and dashboard say so and what mends it.
+
+use std::time::Duration;
+
+use outbox::core::retry::Backoff;
+use outbox::core::shutdown::CancellationToken;
+use outbox::core::testing::eventually;
+use outbox::core::{EventPolicy, MessageId, MessageStatus, OutboxReader as _, Relay, RelayConfig};
+use outbox::nats::async_nats::jetstream;
+use outbox::prelude::*;
+
+use super::answer::ask;
+use super::plant::Planted;
+use super::serve::Served;
+use crate::place::Kind;
+
+async fn failures(planted: &Planted, id: MessageId) -> u32 {
+    planted.store.find(id).await.unwrap().unwrap().stored.failures
+}
+
+async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    // The stream is there, and takes all other messages.
+    planted.placed("1").await;
+    planted.publish().await;
+    let id = planted.placed("2").await;
+    // Streams of one server may not take the same subject, so each test has its own.
+    let subject = format!("nobodys.{}", place.name);
+    planted.set_subject("2", &subject).await;
+    let stream = EventStream::new(&place.name).with_prefix(&place.name).unwrap();
+    let client = stream.connect(&place.nats).await.unwrap();
+    let short = Backoff {
+        min: Duration::from_millis(10),
+        max: Duration::from_millis(100),
+    };
+    let mut config = RelayConfig::default();
+    config.policy = EventPolicy::default().backoff(short);
+    let relay = Relay::new(planted.store.clone(), stream.publisher(client.clone())).with_config(config);
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let running = tokio::spawn(async move { relay.run(stopped).await });
+    eventually("eight failures", async || failures(&planted, id).await >= 8).await;
+
+    let status = ask(place, &["status", "-o", "json"]).expect(4).json();
+    let reason = &status[0]["reasons"][0];
+    assert_eq!(
+        (&reason["state"], &reason["next"]),
+        (&"stuck".into(), &"outbox doctor".into())
+    );
+    let what = reason["what"].as_str().unwrap();
+    let nobodys = format!("no stream takes subject `{subject}`");
+    for text in ["1 message fails again and again", &nobodys, &place.name] {
+        assert!(what.contains(text), "{text}: {what}");
+    }
+    let doctor = ask(place, &["doctor", "-o", "json"]).expect(4).json();
+    let findings = doctor[0]["findings"].as_array().unwrap();
+    let finding = findings
+        .iter()
+        .find(|finding| finding["subject"] == subject)
+        .unwrap();
+    assert_eq!(
+        (&finding["check"], &finding["state"]),
+        (&"stream".into(), &"stuck".into())
+    );
+    let next = finding["next"].as_str().unwrap();
+    assert!(
+        next.contains(&format!("nats stream edit {}", place.name)),
+        "{next}"
+    );
+    let served = Served::start(place, &[]);
+    let (_, page) = served.get("/", &[]).await;
+    assert!(page.contains(&nobodys), "{page}");
+    let (_, page) = served.get("/doctor", &[]).await;
+    assert!(page.contains(&format!("--subjects={subject}")), "{page}");
+    drop(served);
+
+    // What the doctor says mends it.
+    let context = jetstream::new(client);
+    let mut edited = context
+        .get_stream(&place.name)
+        .await
+        .unwrap()
+        .cached_info()
+        .config
+        .clone();
+    edited.subjects.push(subject);
+    context.update_stream(edited).await.unwrap();
+    eventually("its publishing", async || {
+        let found = planted.store.find(id).await.unwrap().unwrap();
+        found.stored.status == MessageStatus::Published
+    })
+    .await;
+    let status = ask(place, &["status", "-o", "json"]).json();
+    let reasons = status[0]["reasons"].to_string();
+    assert!(!reasons.contains("no stream takes"), "{reasons}");
+    stop.cancel();
+    running.await.unwrap().unwrap();
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_subject_that_no_stream_takes_is_said_over_postgres() {
+    a_subject_that_no_stream_takes_is_said(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_subject_that_no_stream_takes_is_said_over_mariadb() {
+    a_subject_that_no_stream_takes_is_said(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn a_subject_that_no_stream_takes_is_said_over_sqlite() {
+    a_subject_that_no_stream_takes_is_said(Kind::Sqlite).await;
+}

@@ -1,0 +1,140 @@
+//! How many statements the overview costs a PostgreSQL server, however many people look: counted between the program and the server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use outbox::core::Fitness;
+use outbox::core::testing::eventually;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::plant::{Planted, failed};
+use super::serve::Served;
+use crate::place::Kind;
+
+/// The bound of a sample while nobody looks at the stream: the pauses, the backlog, the relays, the partitions, and the messages that wait.
+const SAMPLE_MAX: u64 = 5;
+/// What a look at the stream adds, every ten seconds: the consumers and their tables, and once a minute whether there is a log.
+const LOOK_MAX: u64 = 2 + 4;
+
+/// Passes on what a program and a server of PostgreSQL say, and counts the statements.
+struct Counter {
+    address: String,
+    statements: Arc<AtomicU64>,
+}
+
+impl Counter {
+    async fn before(server: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let statements = Arc::new(AtomicU64::new(0));
+        let counted = statements.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(&server).await.unwrap();
+                let ((client, to_client), (mut answers, to_server)) =
+                    (client.into_split(), server.into_split());
+                let counted = counted.clone();
+                tokio::spawn(async move { count(client, to_server, &counted).await });
+                tokio::spawn(async move {
+                    let mut to_client = to_client;
+                    tokio::io::copy(&mut answers, &mut to_client).await
+                });
+            }
+        });
+        Self { address, statements }
+    }
+
+    fn count(&self) -> u64 {
+        self.statements.load(Ordering::SeqCst)
+    }
+}
+
+/// Passes on the messages of a program. Before the start of a session they have no type; `E` and `Q` let the server execute a statement.
+async fn count(
+    mut client: OwnedReadHalf,
+    mut server: OwnedWriteHalf,
+    statements: &AtomicU64,
+) -> std::io::Result<()> {
+    const SSL_REQUEST: u32 = 80_877_103;
+    let mut has_begun = false;
+    loop {
+        let mut head = Vec::new();
+        if has_begun {
+            head.push(client.read_u8().await?);
+        }
+        let length = client.read_u32().await?;
+        head.extend(length.to_be_bytes());
+        let mut body = vec![0; length as usize - 4];
+        client.read_exact(&mut body).await?;
+        // The driver asks with an empty statement whether a session is still there.
+        let is_ping = body.starts_with(b"/* SQLx ping */");
+        if matches!(head.first(), Some(b'E' | b'Q')) && has_begun && !is_ping {
+            statements.fetch_add(1, Ordering::SeqCst);
+        }
+        // The server answers a question for TLS with a byte, and the session begins with the next message.
+        has_begun |= !body.starts_with(&SSL_REQUEST.to_be_bytes());
+        server.write_all(&head).await?;
+        server.write_all(&body).await?;
+    }
+}
+
+async fn overview(served: &Served) -> Value {
+    let (status, answer) = served.get("/overview.json", &[]).await;
+    assert_eq!(status, 200, "{answer}");
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+#[tokio::test]
+async fn the_overview_costs_five_statements_however_many_people_look() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    planted.placed("1").await;
+    planted.publish().await;
+    planted.handle().await;
+    let waiting = planted.placed("2").await;
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, waiting, failed()).await;
+    let url = url::Url::parse(&planted.place.url).unwrap();
+    let server = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap_or(5432));
+    let counter = Counter::before(server.clone()).await;
+    let database = planted.place.url.replacen(&server, &counter.address, 1);
+    assert_ne!(database, planted.place.url, "the address names host and port");
+    let served = Served::start_over(&planted.place, &database, &[]);
+    let mut before = (overview(&served).await, counter.count());
+    assert!(before.1 > 0, "statements are seen");
+    let mut samples = Vec::new();
+    while samples.len() < 4 {
+        let mut now = (Value::Null, 0);
+        eventually("the next sample", async || {
+            // Twenty people look at a time.
+            let looks = (0..20).map(|_| overview(&served));
+            let seen = futures_util::future::join_all(looks).await;
+            now = (seen.into_iter().next_back().unwrap(), counter.count());
+            now.0["sampled_at"] != before.0["sampled_at"]
+        })
+        .await;
+        let points = |sample: &Value| sample["history"].as_array().unwrap().len();
+        let has_looked = points(&now.0) > points(&before.0);
+        samples.push((now.1 - before.1, has_looked));
+        before = now;
+    }
+    assert_eq!(
+        before.0["status"]["backlog"]["waiting"], 1,
+        "the fifth statement is needed"
+    );
+    for (statements, has_looked) in &samples {
+        let most = if *has_looked {
+            SAMPLE_MAX + LOOK_MAX
+        } else {
+            SAMPLE_MAX
+        };
+        assert!(*statements <= most, "{samples:?}");
+    }
+    assert!(samples.iter().any(|(_, has_looked)| !has_looked), "{samples:?}");
+    drop(served);
+    planted.close().await;
+}
