@@ -18,8 +18,8 @@ use crate::of_aggregate::of_aggregate;
 use crate::serial;
 use crate::{
     Applied, BlockedRow, BrokerCheck, Change, ConsumerRow, EffectRow, Explanation, LogView, MessageDetail,
-    MessageRow, OperationDetail, OperationRow, PartitionRow, PausePreview, PauseRow, Preview, Proof,
-    ProofStage, RelayRow, ResumePreview, Resumed, Status, StreamUse, Timeline,
+    MessageRow, OperationDetail, OperationRow, PartitionRow, PauseChanged, PausePreview, PauseRow, Preview,
+    Proof, ProofStage, RelayRow, ResumePreview, Resumed, Status, StreamUse, Timeline,
 };
 use crate::{timeline, why};
 
@@ -166,8 +166,12 @@ pub(super) trait Outbox: Send + Sync {
         lasts: Option<Duration>,
     ) -> Result<PausePreview, StoreError>;
     async fn preview_unpause(&self, aggregate_type: Option<&str>) -> Result<PausePreview, StoreError>;
-    async fn apply_pause(&self, request: &PauseRequest) -> Result<(), StoreError>;
-    async fn apply_unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError>;
+    async fn apply_pause(&self, request: &PauseRequest, intent: Intent) -> Result<PauseChanged, StoreError>;
+    async fn apply_unpause(
+        &self,
+        aggregate_type: Option<&str>,
+        intent: Intent,
+    ) -> Result<PauseChanged, StoreError>;
 }
 
 /// An outbox over a store.
@@ -308,11 +312,17 @@ impl<S: OutboxAudit> Outbox for Over<S> {
         crate::preview_unpause(&self.0, aggregate_type).await
     }
 
-    async fn apply_pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
-        crate::apply_pause(&self.0, request).await
+    async fn apply_pause(&self, request: &PauseRequest, intent: Intent) -> Result<PauseChanged, StoreError> {
+        let operation = crate::pause_operation(request.aggregate_type.as_deref(), intent);
+        crate::apply_pause(&self.0, request, &operation).await
     }
 
-    async fn apply_unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
-        crate::apply_unpause(&self.0, aggregate_type).await
+    async fn apply_unpause(
+        &self,
+        aggregate_type: Option<&str>,
+        intent: Intent,
+    ) -> Result<PauseChanged, StoreError> {
+        let operation = crate::unpause_operation(aggregate_type, intent);
+        crate::apply_unpause(&self.0, aggregate_type, &operation).await
     }
 }

@@ -19,7 +19,7 @@ use crate::web::layout;
 use crate::web::source::Outbox;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::counted;
-use crate::{Change, PREVIEW_MAX, PausePreview, Preview};
+use crate::{Change, PREVIEW_MAX, PauseChanged, PausePreview, Preview};
 
 /// What is to be done, as an address or a form says it.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -271,9 +271,9 @@ fn done_body(visit: &Visit, asked: &Asked, task: &Task, changed: u64) -> Markup 
 }
 
 async fn carry_out(changes: Arc<dyn Outbox>, task: Task, intent: Intent) -> Result<Done, Problem> {
-    let of_pause = |changed: bool| Done {
-        changed: changed.into(),
-        operation: None,
+    let of_pause = |paused: PauseChanged| Done {
+        changed: paused.changed.into(),
+        operation: paused.operation,
     };
     Ok(match task {
         Task::Change(change, selection) => {
@@ -293,14 +293,15 @@ async fn carry_out(changes: Arc<dyn Outbox>, task: Task, intent: Intent) -> Resu
         Task::Pause(aggregate_type, lasts) => {
             let request = PauseRequest {
                 aggregate_type,
-                reason: intent.reason.unwrap_or_else(|| NO_REASON.to_owned()),
-                by: intent.actor,
+                reason: intent.reason.clone().unwrap_or_else(|| NO_REASON.to_owned()),
+                by: intent.actor.clone(),
                 lasts,
             };
-            changes.apply_pause(&request).await?;
-            of_pause(true)
+            of_pause(changes.apply_pause(&request, intent).await?)
         }
-        Task::Unpause(aggregate_type) => of_pause(changes.apply_unpause(aggregate_type.as_deref()).await?),
+        Task::Unpause(aggregate_type) => {
+            of_pause(changes.apply_unpause(aggregate_type.as_deref(), intent).await?)
+        }
     })
 }
 

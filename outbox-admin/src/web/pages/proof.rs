@@ -99,7 +99,7 @@ fn make(visit: &Visit, asked: &Asked) -> Page {
             @if let Some(ended) = &last { (result(visit, ended)) }
         }
     };
-    let data = json!({ "running": running, "last": last });
+    let data = json!({ "running": running, "last": last.as_deref() });
     let mut page = Page::new("Proof", &data, body);
     page.is_running = running.is_some();
     page
