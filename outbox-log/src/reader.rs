@@ -23,6 +23,9 @@ use crate::table;
 /// After this long without a word, a mark is written, which the server has to send.
 const QUIET_MAX: Duration = Duration::from_secs(20);
 
+/// A look at the publication.
+type Check = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+
 /// Reads the slot of a [`PostgresLog`](crate::PostgresLog).
 pub struct PostgresLogReader {
     client: ReplicationClient,
@@ -33,7 +36,7 @@ pub struct PostgresLogReader {
     adopted_to: Position,
     decoder: Decoder,
     /// The look at the publication that is under way.
-    checking: Option<Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>>,
+    checking: Option<Check>,
     /// The transaction that has begun and not ended.
     within: Option<u32>,
     /// When something last came.

@@ -13,7 +13,7 @@ use crate::relay::{
     DeadMessage, LogFitness, Relay, RelayConfig, RelayError, RelayReport, Retention, health_check,
 };
 use crate::shutdown::CancellationToken;
-use crate::store::OutboxStore;
+use crate::store::{OutboxStore, StoreError};
 
 /// Publishes the messages of an outbox from the database's log, and from its table what the log cannot be used for. See [`crate::log`].
 ///
@@ -130,10 +130,16 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     pub async fn drain(&self) -> Result<RelayReport, RelayError> {
         self.log_config.check()?;
         // What is pending comes first; then the log; then what the table has adopted.
-        let first = self.table.drain().await?;
-        let log = self.of_log(false).drain().await?;
-        let rest = self.table.drain().await?;
-        Ok(first.and(log).and(rest))
+        let first = self.table.drain().await;
+        if has_ended_early(&first) {
+            return first;
+        }
+        let log = self.of_log(false).drain().await;
+        if has_ended_early(&log) {
+            return first.and(log);
+        }
+        let rest = self.table.drain().await;
+        Ok(first?.and(log?).and(rest?))
     }
 
     fn of_log(&self, follows: bool) -> Relay<Undecided<L>, Arc<P>> {
@@ -156,6 +162,14 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         }
         relay
     }
+}
+
+/// Whether a drain has failed before everything was out. A verdict that the store refuses for its own sake does not end one, though it is an error.
+fn has_ended_early(drained: &Result<RelayReport, RelayError>) -> bool {
+    !matches!(
+        drained,
+        Ok(_) | Err(RelayError::Store(StoreError::Refused { .. }))
+    )
 }
 
 impl<S, L: MessageLog, P> fmt::Debug for LogRelay<S, L, P> {

@@ -346,7 +346,13 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
             news.as_mut().enable();
             let read_to = self.shared.window().read_to();
             let Some((fetched, is_empty)) = self.hand_out(&request).await? else {
-                // The table holds too many messages to know them all. They are published first.
+                // The table holds too many messages to know them all. They are published first, and not by a drain of the log.
+                if !self.follows {
+                    return Err(StoreError::Database {
+                        context: "the log cannot be drained",
+                        source: "more than 10,000 messages are pending in the table; drain it first".into(),
+                    });
+                }
                 sleep(LINGER).await;
                 return Ok(nothing_yet());
             };

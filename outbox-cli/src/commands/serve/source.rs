@@ -56,6 +56,7 @@ impl Stream {
                 outbox: None,
                 timeout: self.place.timeout,
                 output: Format::default(),
+                quiet: true,
             },
             since: span.since,
             until: span.until,

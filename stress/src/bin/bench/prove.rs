@@ -2,7 +2,7 @@
 //!
 //! The ledger must balance, with as many messages at each place as were made; otherwise the run fails.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// The time, and the memory in MiB.
-    async fn prove(&self, program: &PathBuf) -> Result<(Duration, f64)> {
+    async fn prove(&self, program: &Path) -> Result<(Duration, f64)> {
         let program = Program::over(program, &self.outbox, &self.stream)?;
         let ended = program
             .run(&["prove", "--since", "1d", "--until", "0s", "-o", "json"])

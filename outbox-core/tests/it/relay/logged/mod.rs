@@ -304,6 +304,24 @@ async fn a_delayed_message_behind_one_that_is_under_way_is_waited_for() {
     logged.assert_balanced();
 }
 
+/// A job that drains now and then used to end at the refused verdict each time, and never came to the log.
+#[tokio::test(start_paused = true)]
+async fn a_verdict_that_the_table_refuses_keeps_no_drain_from_the_log() {
+    let logged = Logged::new();
+    logged.store.end_log();
+    credit(&logged.store, 1, 1);
+    let refused = logged.store.rows()[0].message.id;
+    let _log = logged.store.log();
+    credit(&logged.store, 5, 3);
+    logged.store.refuse_verdicts(&[refused]);
+    let relay = logged.relay();
+    relay.drain().await.expect_err("a verdict was refused");
+    assert_eq!(logged.broker.messages().len(), 16, "the log was not drained");
+    logged.store.refuse_verdicts(&[]);
+    relay.drain().await.unwrap();
+    logged.assert_balanced();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_drain_ends_when_everything_is_out() {
     let logged = Logged::new();
