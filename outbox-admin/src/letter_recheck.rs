@@ -102,8 +102,10 @@ fn judge(
             format!("they would wait: consumer {name} is paused: {reason}"),
             Some(format!("outbox consumers resume {}", quoted(&name))),
         ),
+        // One that is busy does not ask at each moment.
         Ok(Some(ConsumerRow {
             is_receiving: Some(false),
+            unacknowledged: None | Some(0),
             ..
         })) => (
             Holds::Still,

@@ -73,7 +73,7 @@ pub async fn preview_inbox_purge(
     let mut effects = Vec::new();
     if all > 0 {
         effects.push(
-            "a copy of such a message that is delivered later takes effect once more: their time is over, and the stream does not hold them any more"
+            "a copy of such a message that is delivered later takes effect once more: their time is over. A stream that keeps messages for ever delivers them to a consumer that is set back or made anew"
                 .to_owned(),
         );
     }
@@ -92,7 +92,7 @@ pub async fn preview_inbox_purge(
 }
 
 /// Why an inbox must not forget: the stream keeps messages for longer than a consumer remembers them, so that what is forgotten could be delivered again. A running inbox
-/// asks the same before each purge.
+/// asks the same before each purge. Of a stream that keeps messages for ever it only warns, and nothing is refused here.
 #[must_use]
 pub fn inbox_refusals(stream: &StreamFacts, consumers: &[ConsumerFacts]) -> Vec<String> {
     if stream.max_age.is_none() {

@@ -250,7 +250,7 @@ fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
         let what = "no error was kept, and nothing stands in the way now".to_owned();
         return cause(Holds::Unknown, None, what, None);
     };
-    let is = |words: &&(&str, Obstacle)| error.contains(words.0);
+    let is = |words: &&(&str, Obstacle)| words.0.split('…').all(|part| error.contains(part));
     match WORDS.iter().find(is) {
         // Only a relay that publishes now shows that it was an outage which is over.
         Some((_, Obstacle::RelayAiling)) if !is_fit => {
@@ -258,6 +258,13 @@ fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
                 "the broker did not answer, and the relay of its partition has published nothing since to tell: {error}"
             );
             cause(Holds::Unknown, Some(Obstacle::RelayAiling), what, None)
+        }
+        // The stream has room now. Limits of the account and the servers' disks show only when something is published.
+        Some((_, Obstacle::Full)) => {
+            let what = format!(
+                "the stream itself would take it now, and whether account and servers would shows only when it is tried: {error}"
+            );
+            cause(Holds::Unknown, Some(Obstacle::Full), what, None)
         }
         Some((_, obstacle)) => {
             let what = format!("it does not hold any more: {error}");
@@ -277,7 +284,8 @@ const WORDS: &[(&str, Obstacle)] = &[
     ("is larger than the server or stream", Obstacle::TooLarge),
     ("is full or throttles", Obstacle::Full),
     ("that cannot be sent", Obstacle::Unsendable),
-    ("was not confirmed by stream", Obstacle::RelayAiling),
+    // A time-out; other answers that confirm nothing have no bound.
+    ("was not confirmed by stream… within ", Obstacle::RelayAiling),
     ("was not sent", Obstacle::RelayAiling),
 ];
 
@@ -298,7 +306,7 @@ mod tests {
         check(
             Some("stream `EVENTS` is full or throttles, message 1 waits (backpressure)"),
             false,
-            Holds::Gone,
+            Holds::Unknown,
             Some(Obstacle::Full),
         );
         check(

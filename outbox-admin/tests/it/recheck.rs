@@ -61,7 +61,7 @@ async fn what_still_holds_comes_first_and_each_message_is_counted_once() {
         told,
         [
             (Holds::Still, Some(Obstacle::Full), 1),
-            (Holds::Gone, Some(Obstacle::Full), 2)
+            (Holds::Unknown, Some(Obstacle::Full), 2)
         ]
     );
     let said = preview(&store, Change::Retry, &Selection::all(), None)
@@ -85,7 +85,7 @@ async fn what_would_only_wait_is_told() {
         let found = causes(&store, &letters, Ok(takes_all)).await.expect("read");
         (found[0].holds, found[0].obstacle)
     };
-    assert_eq!(ask().await, (Holds::Gone, Some(Obstacle::Full)));
+    assert_eq!(ask().await, (Holds::Unknown, Some(Obstacle::Full)));
     let pause = PauseRequest {
         aggregate_type: Some("probe".to_owned()),
         reason: "moving".to_owned(),

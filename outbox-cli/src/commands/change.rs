@@ -144,8 +144,10 @@ impl ChangeCommand {
             true => {
                 let left = place
                     .ask(outbox_admin::preview_rest(&place.store, operation))
-                    .await?;
-                left.filter(|left| left.is_complete).map(|left| left.messages)
+                    .await;
+                // Without a count, progress has no end to show.
+                let left = left.ok().flatten().filter(|left| left.is_complete);
+                left.map(|left| left.messages)
             }
             false => None,
         };
@@ -182,8 +184,10 @@ async fn add_causes(place: &Place, preview: &mut Preview) -> Result<(), CommandE
     }
     let broker = Broker::ask(place).await;
     let causes = outbox_admin::causes(&place.store, &preview.first, broker.refuses());
-    let causes = place.ask(causes).await?;
-    preview.recheck(causes);
+    match place.ask(causes).await {
+        Ok(causes) => preview.recheck(causes),
+        Err(error) => say(&format!("whether the causes still hold is not known: {error}")),
+    }
     Ok(())
 }
 

@@ -296,7 +296,7 @@ impl ChangeLettersCommand {
         let total = match progress.is_shown() {
             true => {
                 let preview = outbox_admin::preview_letters(letters, change, selection);
-                Some(place.ask(preview).await?.dead_letters)
+                place.ask(preview).await.ok().map(|preview| preview.dead_letters)
             }
             false => None,
         };

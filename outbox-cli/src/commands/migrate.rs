@@ -210,6 +210,10 @@ impl MigrateCommand {
         let can_begin = place.ask(exists(db, &table)).await?;
         if can_begin {
             record.begin(place, &operation).await?;
+        } else if matches!(part, PartArgument::Writers) {
+            return Err(CommandError::failed(
+                "the table of operations is missing, so nothing would be written down; run `outbox migrate --tables outbox --yes` first",
+            ));
         }
         // Under a lock, so that several programs may do this at once. A crash leaves nothing half made, but on MySQL and MariaDB, where calling again
         // continues.

@@ -70,7 +70,11 @@ impl PurgeCommand {
         let operation = match self.operation {
             Some(id) => {
                 let begun = place.ask(place.store.operation(id)).await?;
-                begun.filter(|begun| begun.kind == OperationKind::Purge)
+                let begun = begun.filter(|begun| begun.kind == OperationKind::Purge);
+                if let Some(begun) = &begun {
+                    self.check_retention(place, begun).await?;
+                }
+                begun
             }
             None => Some(self.outbox_operation(place).await?),
         };
@@ -140,6 +144,17 @@ impl PurgeCommand {
         let before = now.checked_sub(age).unwrap_or(OffsetDateTime::UNIX_EPOCH);
         let scope = OperationScope::published_before(before);
         Ok(Change::Purge.operation(&scope.selection, self.first, self.intent.intent()))
+    }
+
+    /// The retention may have been raised since the operation began.
+    async fn check_retention(&self, place: &Place, begun: &Operation) -> Result<(), CommandError> {
+        let allowed = self.outbox_operation(place).await?;
+        match begun.scope.purges_before() > allowed.scope.purges_before() {
+            true => Err(CommandError::configuration(
+                "the outbox keeps published messages for longer now than when the purge began (`retention`), so it must not go on; begin another one",
+            )),
+            false => Ok(()),
+        }
     }
 
     fn no_such(&self, kind: &str) -> CommandError {
@@ -213,10 +228,12 @@ impl PurgeCommand {
                 "nothing is deleted from the inbox: {refusal}"
             )));
         }
-        let total = preview.records;
-        self.confirm.check(place, async { Ok(total) }).await?;
+        // Records of dead messages are among them if their dead letters are gone.
+        let most = preview.records.saturating_add(preview.dead);
+        self.confirm.check(place, async { Ok(most) }).await?;
         let progress = Progress::of(&self.place);
-        let mut show = |done| progress.show("purge", done, Some(total));
+        let total = preview.is_complete.then_some(preview.records);
+        let mut show = |done| progress.show("purge", done, total);
         // A crash or an error here leaves the transactions that were completed, and the operation says how many records they have deleted.
         let purging = outbox_admin::apply_inbox_purge(&records, &operation, operation.changed, &mut show);
         let purging = place.carry_out(purging).await;

@@ -146,8 +146,11 @@ async fn look_at_database(
             let now = OffsetDateTime::now_utc();
             found.findings.extend(of_pauses(&facts, &closely.limits, now));
         }
-        Ok(Err(error)) => found.findings.push(away(describe(&error))),
-        Err(_) => found.findings.push(unanswered()),
+        // The database answered before: a right or a table is missing.
+        Ok(Err(error)) => found.unseen.push(format!("pauses: {}", describe(&error))),
+        Err(_) => found
+            .unseen
+            .push("pauses: no answer within `--timeout`".to_owned()),
     }
     let stream = &place.outbox.section.stream.name;
     match tokio::time::timeout(place.timeout, outbox_admin::failing(&place.store)).await {
@@ -155,8 +158,12 @@ async fn look_at_database(
             let finding = failing.and_then(|failing| failing.diagnosis(stream));
             found.findings.extend(finding);
         }
-        Ok(Err(error)) => found.findings.push(away(describe(&error))),
-        Err(_) => found.findings.push(unanswered()),
+        Ok(Err(error)) => found
+            .unseen
+            .push(format!("messages that fail: {}", describe(&error))),
+        Err(_) => found
+            .unseen
+            .push("messages that fail: no answer within `--timeout`".to_owned()),
     }
     match log::findings(place, closely.as_relay).await {
         Ok(findings) => found.findings.extend(findings),

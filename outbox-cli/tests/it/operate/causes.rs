@@ -165,7 +165,7 @@ async fn a_resume_and_a_replay_say_whether_they_would_be_in_vain() {
     planted.settle(&leases, waits, full).await;
     let resume = || ask(place, &["resume", "order/2", "-o", "json"]).expect(0);
     let replay = || ask(place, &["replay", "--all", "-o", "json"]).expect(0);
-    expect(&resume(), &[("gone", "full", 1)]);
+    expect(&resume(), &[("unknown", "full", 1)]);
     expect(&replay(), &[]);
     stream(place, |config| {
         config.subjects = vec![format!("{}.other", place.name)]
