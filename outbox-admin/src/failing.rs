@@ -7,10 +7,6 @@ use std::num::NonZeroU32;
 
 use outbox_core::{MessageId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage};
 
-use crate::doctor::{Check, Diagnosis};
-use crate::status::{Reason, State};
-use crate::words::counted;
-
 /// The messages that are looked at: the first of those that wait, by their row ids.
 const LOOKED_AT: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
@@ -68,45 +64,6 @@ impl Failing {
             error,
         })
     }
-
-    /// What `status` says of it. It does not go on until somebody acts if the subject is wrong; anything else may pass.
-    pub(crate) fn reason(&self) -> Reason {
-        let messages = counted(
-            self.messages,
-            "message fails again and again",
-            "messages fail again and again",
-        );
-        let what = format!(
-            "{messages}, one of them {} times by now: {}",
-            self.failures, self.error
-        );
-        match self.subject {
-            Some(_) => Reason::new(State::Stuck, what, "outbox doctor"),
-            None => Reason::new(State::Degraded, what, format!("outbox why {}", self.id)),
-        }
-    }
-
-    /// What `doctor` says of it, if it is the stream that does not fit.
-    #[must_use]
-    pub fn diagnosis(&self, stream: &str) -> Option<Diagnosis> {
-        let subject = self.subject.as_deref()?;
-        Some(Diagnosis::new(
-            Check::Stream,
-            State::Stuck,
-            (
-                subject,
-                format!(
-                    "message {} has failed {} times: {}",
-                    self.id, self.failures, self.error
-                ),
-            ),
-            "a stream that takes the subject of each event, also of one with a subject of its own",
-            format!(
-                "nats stream info {stream}, and then nats stream edit {stream} with one --subjects for each that it names, and --subjects={}",
-                crate::quoted(subject)
-            ),
-        ))
-    }
 }
 
 /// The subject that an error names.
@@ -122,6 +79,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::status::State;
 
     fn row(number: u128, failures: u32, error: &str) -> StoredMessage {
         StoredMessage {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use outbox_core::{Backlog, Fitness, LiveRelay, OutboxReader, StoreError};
 use serde::Serialize;
 
+use crate::failing::{self, Failing};
 use crate::pause::PauseRow;
 use crate::serial;
 use crate::words::counted;
@@ -196,7 +197,7 @@ pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<S
     reasons.extend(of_relays(&backlog, relays, partitions));
     reasons.extend(of_messages(&backlog));
     if backlog.waiting > 0 {
-        let failing = crate::failing(store).await?;
+        let failing = failing::failing(store).await?;
         reasons.extend(failing.map(|failing| failing.reason()));
     }
     reasons.extend(of_broker(broker));
@@ -281,6 +282,25 @@ fn of_broker(broker: &BrokerCheck) -> Vec<Reason> {
             .map(|warning| Reason::new(State::Degraded, warning, NEXT))
             .collect(),
         BrokerCheck::Failed(error) => vec![Reason::new(State::Degraded, error, NEXT)],
+    }
+}
+
+impl Failing {
+    /// What `status` says of it. It does not go on until somebody acts if the subject is wrong; anything else may pass.
+    pub(crate) fn reason(&self) -> Reason {
+        let messages = counted(
+            self.messages,
+            "message fails again and again",
+            "messages fail again and again",
+        );
+        let what = format!(
+            "{messages}, one of them {} times by now: {}",
+            self.failures, self.error
+        );
+        match self.subject {
+            Some(_) => Reason::new(State::Stuck, what, "outbox doctor"),
+            None => Reason::new(State::Degraded, what, format!("outbox why {}", self.id)),
+        }
     }
 }
 

@@ -236,9 +236,9 @@ pub async fn inbox_memory(
         ),
         _ => ("CAST(expires_at - processed_at AS REAL) / 1000000", "?"),
     };
-    // Reads the index of `expires_at` from its end. Not dead messages (2), whose end is put off while their dead letters wait.
+    // Reads the index of `expires_at` from its end.
     let sql = format!(
-        "SELECT {seconds} AS seconds FROM {table} WHERE consumer = {name} AND status <> 2 ORDER BY expires_at DESC LIMIT 1"
+        "SELECT {seconds} AS seconds FROM {table} WHERE consumer = {name} ORDER BY expires_at DESC LIMIT 1"
     );
     let consumer: sea_orm::Value = match backend {
         DbBackend::MySql => consumer.as_bytes().to_vec().into(),

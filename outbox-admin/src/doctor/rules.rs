@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 
 use super::database::SERVER;
 use super::{Check, DatabaseFacts, Diagnosis, Limits, OldTransaction, ReplicationSlot};
+use crate::failing::Failing;
 use crate::pause::unpause_command;
 use crate::status::State;
 use crate::words::quoted;
@@ -282,6 +283,30 @@ pub(super) fn span(duration: Duration) -> String {
         (seconds, _) if seconds % 3600 == 0 => format!("{}h", seconds / 3600),
         (seconds, _) if seconds % 60 == 0 => format!("{}m", seconds / 60),
         (seconds, _) => format!("{seconds}s"),
+    }
+}
+
+impl Failing {
+    /// What `doctor` says of it, if it is the stream that does not fit.
+    #[must_use]
+    pub fn diagnosis(&self, stream: &str) -> Option<Diagnosis> {
+        let subject = self.subject.as_deref()?;
+        Some(Diagnosis::new(
+            Check::Stream,
+            State::Stuck,
+            (
+                subject,
+                format!(
+                    "message {} has failed {} times: {}",
+                    self.id, self.failures, self.error
+                ),
+            ),
+            "a stream that takes the subject of each event, also of one with a subject of its own",
+            format!(
+                "nats stream info {stream}, and then nats stream edit {stream} with one --subjects for each that it names, and --subjects={}",
+                quoted(subject)
+            ),
+        ))
     }
 }
 

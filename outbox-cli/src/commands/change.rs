@@ -186,7 +186,9 @@ async fn add_causes(place: &Place, preview: &mut Preview) -> Result<(), CommandE
     let causes = outbox_admin::causes(&place.store, &preview.first, broker.refuses());
     match place.ask(causes).await {
         Ok(causes) => preview.recheck(causes),
-        Err(error) => say(&format!("whether the causes still hold is not known: {error}")),
+        Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => {
+            say(&format!("whether the causes still hold is not known: {failure}"));
+        }
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! The in-memory implementations keep every promise, and the suites notice every planted mistake.
 //!
-//! For each mistake, its promise fails on the wrong implementation and holds on the right one. So the suite notices the
-//! mistake and nothing else.
+//! For each mistake, its promise fails on the wrong implementation and holds on the right one. So the suite notices the mistake and nothing else.
 
 use std::collections::BTreeSet;
 

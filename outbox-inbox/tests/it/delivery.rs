@@ -495,7 +495,8 @@ impl Subscription for SilentSubscription {
 /// On one thread, so that the clock can be paused while nothing happens.
 #[tokio::test]
 async fn a_silent_subscription_is_opened_anew() {
-    let test = TestDb::open(Backend::SqliteMemory, "silent").await.unwrap();
+    // A file: a clock that jumps may end the connection that a database in memory lives by.
+    let test = TestDb::open(Backend::Sqlite, "silent").await.unwrap();
     let (broker, script) = (MemoryBroker::new(), Script::ok());
     publish(&broker, &placed(1)).await;
     let subscriptions = Arc::new(AtomicU32::new(0));
@@ -533,7 +534,8 @@ async fn a_silent_subscription_is_opened_anew() {
 /// Messages that the silent subscription had fetched used to return only after `ack_wait`, behind later messages of their aggregate.
 #[tokio::test]
 async fn a_stop_while_a_silent_subscription_ends_strands_nothing() {
-    let test = TestDb::open(Backend::SqliteMemory, "silent_stop").await.unwrap();
+    // A file: a clock that jumps may end the connection that a database in memory lives by.
+    let test = TestDb::open(Backend::Sqlite, "silent_stop").await.unwrap();
     let (broker, script) = (MemoryBroker::new(), Script::ok());
     publish(&broker, &placed(1)).await;
     let (subscriptions, stopping) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));

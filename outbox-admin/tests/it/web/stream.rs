@@ -143,7 +143,7 @@ async fn an_examination_is_made_once_however_many_people_ask() {
         (&json["state"], &json["findings"][0]["check"]),
         (&"stuck".into(), &"nats".into())
     );
-    assert_eq!(json["checks"].as_array().map(Vec::len), Some(27));
+    assert_eq!(json["checks"].as_array().map(Vec::len), Some(28));
 }
 
 #[tokio::test(start_paused = true)]

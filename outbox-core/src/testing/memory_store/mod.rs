@@ -104,8 +104,7 @@ impl MemoryStore {
         result
     }
 
-    /// Begins a reading, unless there is one. Returns its number, and where it begins.
-    /// The number of the reading, where it begins, and up to where messages may have been adopted.
+    /// Begins a reading, unless there is one. Returns its number, where it begins, and up to where messages may have been adopted.
     pub(super) fn open_log(&self) -> Result<Option<(u64, Position, Position)>, StoreError> {
         let opened = self.call("open the log", |state| {
             if state.log.reader.is_some() {
