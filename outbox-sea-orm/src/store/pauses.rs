@@ -18,9 +18,9 @@ use crate::dialect::Dialect;
 use crate::dialect::key::Key;
 
 /// Aggregates, and unsequenced messages, per transaction. A power of two below 1,000: see [`Sql::any`](crate::sql::Sql::any).
-const RELEASED_MAX: usize = 512;
+const RELEASED_MAX: usize = 128;
 /// Transactions per call, and the time after which a call begins no other. Relays wait for 2 s, or less if they are configured so, and a drain fails when that is over.
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 80;
 const BEGINS_WITHIN: Duration = Duration::from_millis(200);
 
 pub(super) async fn read(db: &Session, dialect: &Dialect) -> Result<Vec<Pause>, DbErr> {
