@@ -136,35 +136,7 @@ async fn look_at_database(
         Ok(Err(error)) => found.findings.push(away(describe(&error))),
         Err(_) => found.findings.push(unanswered()),
     }
-    match tokio::time::timeout(place.timeout, place.store.held()).await {
-        Ok(Ok(held)) => {
-            let facts = PauseFacts {
-                pauses: held.pauses,
-                unknown_types: held.unknown_types,
-                without_pause: held.without_pause,
-            };
-            let now = OffsetDateTime::now_utc();
-            found.findings.extend(of_pauses(&facts, &closely.limits, now));
-        }
-        // The database answered before: a right or a table is missing.
-        Ok(Err(error)) => found.unseen.push(format!("pauses: {}", describe(&error))),
-        Err(_) => found
-            .unseen
-            .push("pauses: no answer within `--timeout`".to_owned()),
-    }
-    let stream = &place.outbox.section.stream.name;
-    match tokio::time::timeout(place.timeout, outbox_admin::failing(&place.store)).await {
-        Ok(Ok(failing)) => {
-            let finding = failing.and_then(|failing| failing.diagnosis(stream));
-            found.findings.extend(finding);
-        }
-        Ok(Err(error)) => found
-            .unseen
-            .push(format!("messages that fail: {}", describe(&error))),
-        Err(_) => found
-            .unseen
-            .push("messages that fail: no answer within `--timeout`".to_owned()),
-    }
+    look_at_messages(place, &closely, found).await;
     match log::findings(place, closely.as_relay).await {
         Ok(findings) => found.findings.extend(findings),
         Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => found.unseen.push(
@@ -188,6 +160,38 @@ async fn look_at_database(
         Err(_) => found.findings.push(unanswered()),
     }
     Ok(())
+}
+
+/// What is held, and what fails again and again. The database answered before, so an error is a right or a table that is missing.
+async fn look_at_messages(place: &Place, closely: &Closely, found: &mut Examination) {
+    match tokio::time::timeout(place.timeout, place.store.held()).await {
+        Ok(Ok(held)) => {
+            let facts = PauseFacts {
+                pauses: held.pauses,
+                unknown_types: held.unknown_types,
+                without_pause: held.without_pause,
+            };
+            let now = OffsetDateTime::now_utc();
+            found.findings.extend(of_pauses(&facts, &closely.limits, now));
+        }
+        Ok(Err(error)) => found.unseen.push(format!("pauses: {}", describe(&error))),
+        Err(_) => found
+            .unseen
+            .push("pauses: no answer within `--timeout`".to_owned()),
+    }
+    let stream = &place.outbox.section.stream.name;
+    match tokio::time::timeout(place.timeout, outbox_admin::failing(&place.store)).await {
+        Ok(Ok(failing)) => {
+            let finding = failing.and_then(|failing| failing.diagnosis(stream));
+            found.findings.extend(finding);
+        }
+        Ok(Err(error)) => found
+            .unseen
+            .push(format!("messages that fail: {}", describe(&error))),
+        Err(_) => found
+            .unseen
+            .push("messages that fail: no answer within `--timeout`".to_owned()),
+    }
 }
 
 #[derive(Debug, Serialize)]
