@@ -88,6 +88,7 @@ pub mod telemetry;
 pub mod wake;
 
 mod metrics_table;
+mod quick_map;
 mod setters;
 mod unbroken;
 

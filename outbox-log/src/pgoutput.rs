@@ -5,6 +5,7 @@
 //! be published.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -203,7 +204,9 @@ impl Row {
                 failures: 0,
                 waited: false,
                 age: Duration::ZERO,
-                message: created_at.and_then(|created_at| self.envelope(id, &aggregate, created_at)),
+                message: created_at
+                    .and_then(|created_at| self.envelope(id, &aggregate, created_at))
+                    .map(Arc::new),
                 aggregate,
             },
         })

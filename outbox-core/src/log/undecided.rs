@@ -5,7 +5,7 @@
 //! The reading ends only when the relay has given back all partitions, so when nothing is on its way.
 //! A crash at any await leaves messages that are logged, which come again, or pending, which the relay of the table publishes.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::reading::{Exceptions, Readings, Shared, lock};
 use super::window::Held;
 use super::{Logged, Look, LookRequest, MessageLog};
 use crate::message::{Aggregate, PARTITIONS};
+use crate::quick_map::{QuickMap, QuickSet};
 use crate::relay::LogFitness;
 use crate::store::{
     Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, OutboxStore, OwnerId, Pause, PurgeRequest,
@@ -71,8 +72,8 @@ impl<L: MessageLog> Undecided<L> {
     /// The first undecided messages that are not in flight, within the bounds.
     fn candidates(&self, request: &FetchRequest<'_>) -> Candidates {
         let (mut found, mut bytes) = (Candidates::default(), 0_usize);
-        let mut handed_out = HashMap::<&Aggregate, usize>::new();
-        let partitions: HashSet<u16> = request.leases.iter().map(|lease| lease.partition).collect();
+        let mut handed_out = QuickMap::<&Aggregate, usize>::default();
+        let partitions: QuickSet<u16> = request.leases.iter().map(|lease| lease.partition).collect();
         let window = self.shared.window();
         for held in window.undecided() {
             let row = &held.message.row;

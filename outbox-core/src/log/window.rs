@@ -3,24 +3,26 @@
 //! Invariant: [`Window::decided`] never passes a transaction of which a message is undecided, nor one whose end was not read. It is pure: it reads no
 //! clock, and does no I/O.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
 
 use super::{Logged, LoggedMessage, Position};
 use crate::message::{Aggregate, MessageId};
+use crate::quick_map::{QuickMap, QuickSet};
 
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// In the order of the log, by a number that counts messages. In boxes, because the map moves its elements.
-    messages: BTreeMap<u64, Box<Held>>,
+    /// In the order of the log. `None`: decided, behind one that is not; eight bytes each.
+    messages: VecDeque<Option<Box<Held>>>,
+    /// Number of the first of them; each message has one, counted from 0.
+    first_message: u64,
     /// Their numbers, by row id.
-    numbers: HashMap<i64, u64>,
-    read: u64,
+    numbers: QuickMap<i64, u64>,
     bytes: usize,
     /// Transactions that are not passed, in the order of the log. The last one may have no end yet.
     transactions: VecDeque<Transaction>,
     /// The number of the first of them.
-    first: u64,
+    first_transaction: u64,
     /// Up to where the log was read, and up to where everything is decided.
     read_to: Position,
     decided: Position,
@@ -30,7 +32,11 @@ pub(super) struct Window {
     doubted_to: Position,
     /// Messages that were published since the last checkpoint, and since the one before. They come again if the reading is interrupted. By their ids: after a
     /// failover of the database, row ids may be given once more. Not those that were adopted: after it, the database may have forgotten that.
-    known: [HashSet<MessageId>; 2],
+    published: [Vec<MessageId>; 2],
+    /// Those of earlier readings, until this one has come further.
+    known: QuickSet<MessageId>,
+    /// Up to where earlier readings have read whole transactions.
+    known_to: Position,
 }
 
 /// A message that is not decided.
@@ -59,15 +65,20 @@ struct Transaction {
 impl Window {
     /// Forgets what was read. A new reading begins behind the stored position; before `adopted_to` it may meet what was adopted.
     pub(super) fn begin(&mut self, adopted_to: Position) {
+        let published = mem::take(&mut self.published);
+        let mut known = mem::take(&mut self.known);
+        known.extend(published.iter().flatten());
         *self = Self {
             doubted_to: adopted_to,
-            known: mem::take(&mut self.known),
+            published,
+            known,
+            known_to: self.known_to.max(self.read_to),
             ..Self::default()
         };
     }
 
     pub(super) fn len(&self) -> usize {
-        self.messages.len()
+        self.numbers.len()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -90,22 +101,22 @@ impl Window {
         if let Some(last) = self.transactions.back_mut() {
             last.has_messages = true;
         }
-        if self.known.iter().any(|known| known.contains(&message.id)) {
+        if self.known.contains(&message.id) {
             return;
         }
-        let transaction = self.first + self.transactions.len() as u64 - 1;
+        let transaction = self.first_transaction + self.transactions.len() as u64 - 1;
         if let Some(last) = self.transactions.back_mut() {
             last.undecided += 1;
         }
-        self.read += 1;
         self.bytes = self.bytes.saturating_add(payload(&message));
-        self.numbers.insert(message.row.row_id, self.read);
+        let number = self.first_message + self.messages.len() as u64;
+        self.numbers.insert(message.row.row_id, number);
         let held = Held {
             is_doubtful: self.read_to < self.doubted_to,
             message,
             transaction,
         };
-        self.messages.insert(self.read, Box::new(held));
+        self.messages.push_back(Some(Box::new(held)));
     }
 
     /// The end of the transaction whose messages came last.
@@ -117,6 +128,10 @@ impl Window {
         }
         if let Some(last) = self.transactions.back_mut() {
             last.end = Some(end);
+        }
+        // An earlier reading may have published messages of one transaction whose end it had not read.
+        if is_open && end > self.known_to {
+            self.known = QuickSet::default();
         }
         self.pass();
     }
@@ -131,17 +146,23 @@ impl Window {
 
     /// The undecided messages in the order of the log.
     pub(super) fn undecided(&self) -> impl Iterator<Item = &Held> {
-        self.messages.values().map(|held| &**held)
+        self.messages.iter().flatten().map(|held| &**held)
     }
 
     pub(super) fn get(&self, row_id: i64) -> Option<&Held> {
-        self.messages.get(self.numbers.get(&row_id)?).map(|held| &**held)
+        let index = self.index(*self.numbers.get(&row_id)?);
+        self.messages.get(index)?.as_deref()
+    }
+
+    /// The place of a message among the messages.
+    fn index(&self, number: u64) -> usize {
+        usize::try_from(number - self.first_message).unwrap_or(usize::MAX)
     }
 
     /// The broker has confirmed a message. Does nothing if it is not held.
     pub(super) fn published(&mut self, row_id: i64) {
         if let Some(id) = self.decide(row_id) {
-            self.known[0].insert(id);
+            self.published[0].push(id);
         }
     }
 
@@ -152,9 +173,14 @@ impl Window {
 
     fn decide(&mut self, row_id: i64) -> Option<MessageId> {
         let number = self.numbers.remove(&row_id)?;
-        let held = self.messages.remove(&number)?;
+        let index = self.index(number);
+        let held = self.messages.get_mut(index)?.take()?;
+        while let Some(None) = self.messages.front() {
+            self.messages.pop_front();
+            self.first_message += 1;
+        }
         self.bytes = self.bytes.saturating_sub(payload(&held.message));
-        let index = usize::try_from(held.transaction - self.first).unwrap_or(usize::MAX);
+        let index = usize::try_from(held.transaction - self.first_transaction).unwrap_or(usize::MAX);
         if let Some(transaction) = self.transactions.get_mut(index) {
             transaction.undecided -= 1;
         }
@@ -165,39 +191,32 @@ impl Window {
     /// An adoption begins of these messages, and of those before them in their aggregates: it is not known any more whether they are the log's. Returns them, in
     /// the order of the log.
     pub(super) fn doubt_with_earlier(&mut self, row_ids: &[i64]) -> Vec<Adopted> {
-        let mut numbers = HashSet::new();
+        let asked: HashSet<i64> = row_ids.iter().copied().collect();
         // The last of them of each aggregate.
-        let mut last: HashMap<&Aggregate, u64> = HashMap::new();
-        for number in row_ids.iter().filter_map(|row_id| self.numbers.get(row_id)) {
-            numbers.insert(*number);
-            if let Some(held) = self.messages.get(number)
+        let mut last: HashMap<Aggregate, u64> = HashMap::new();
+        let numbered = asked
+            .iter()
+            .filter_map(|row_id| self.numbers.get_key_value(row_id));
+        for (row_id, number) in numbered {
+            if let Some(held) = self.get(*row_id)
                 && held.message.row.sequenced
             {
-                let of_aggregate = last.entry(&held.message.row.aggregate).or_default();
+                let of_aggregate = last.entry(held.message.row.aggregate.clone()).or_default();
                 *of_aggregate = (*of_aggregate).max(*number);
             }
         }
-        let Some(end) = numbers.iter().max().copied() else {
-            return Vec::new();
-        };
-        for (number, held) in self.messages.range(..=end) {
+        let mut adopted = Vec::with_capacity(asked.len());
+        for (number, held) in (self.first_message..).zip(&mut self.messages) {
+            let Some(held) = held else { continue };
             let row = &held.message.row;
-            if row.sequenced && last.get(&row.aggregate).is_some_and(|last| number <= last) {
-                numbers.insert(*number);
+            let is_before = row.sequenced && last.get(&row.aggregate).is_some_and(|last| number <= *last);
+            if is_before || asked.contains(&row.row_id) {
+                held.is_doubtful = true;
+                adopted.push(Adopted {
+                    row_id: row.row_id,
+                    logged: held.message.logged(),
+                });
             }
-        }
-        let mut adopted = Vec::with_capacity(numbers.len());
-        for (_, held) in self
-            .messages
-            .range_mut(..=end)
-            .filter(|(number, _)| numbers.contains(number))
-        {
-            held.is_doubtful = true;
-            let row = &held.message.row;
-            adopted.push(Adopted {
-                row_id: row.row_id,
-                logged: held.message.logged(),
-            });
         }
         adopted
     }
@@ -220,10 +239,11 @@ impl Window {
             }
             if !logged.contains(id) {
                 self.adopted(*row_id);
-            } else if let Some(number) = self.numbers.get(row_id)
-                && let Some(held) = self.messages.get_mut(number)
-            {
-                held.is_doubtful = false;
+            } else if let Some(number) = self.numbers.get(row_id) {
+                let index = self.index(*number);
+                if let Some(Some(held)) = self.messages.get_mut(index) {
+                    held.is_doubtful = false;
+                }
             }
         }
     }
@@ -235,7 +255,7 @@ impl Window {
 
     /// The position was stored.
     pub(super) fn stored(&mut self) {
-        self.known[1] = mem::take(&mut self.known[0]);
+        self.published[1] = mem::take(&mut self.published[0]);
     }
 
     fn pass(&mut self) {
@@ -250,7 +270,7 @@ impl Window {
                 self.decided_messages = self.decided;
             }
             self.transactions.pop_front();
-            self.first += 1;
+            self.first_transaction += 1;
         }
     }
 }
@@ -437,6 +457,28 @@ mod tests {
         assert_eq!(held(&window), [1]);
         window.published(1);
         assert_eq!(window.decided(), Position(30));
+    }
+
+    /// Without an end: a reading that comes further has read what was published of it, and needs not know it any longer.
+    #[test]
+    fn what_was_published_of_a_transaction_without_an_end_is_known_when_it_comes_again() {
+        let mut window = window(&[&[1]]);
+        window.published(1);
+        window.push(message(2));
+        window.published(2);
+        for reading in 0..3 {
+            window.begin(Position(0));
+            (reading..3).for_each(|_| window.stored());
+            window.idle(Position(5));
+            window.push(message(1));
+            window.commit(Position(10));
+            window.idle(Position(15));
+            window.push(message(2));
+            assert_eq!(held(&window), [0_i64; 0], "reading {reading}");
+        }
+        window.commit(Position(20));
+        assert!(window.known.is_empty());
+        assert_eq!(window.decided(), Position(20));
     }
 
     /// A replica that takes over may lack the adoption, and then the message is the log's again. The table is asked.

@@ -39,6 +39,7 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -107,8 +108,7 @@ pub trait OutboxStore: Send + Sync + 'static {
         max: u16,
     ) -> impl Future<Output = Result<Vec<Lease>, StoreError>> + Send;
 
-    /// Extends the given leases by `ttl` from now. Returns those that were still owned; a lease that ran out is not
-    /// revived.
+    /// Extends the given leases by `ttl` from now. Returns those that were still owned; a lease that ran out is not revived.
     fn renew(
         &self,
         owner: OwnerId,
@@ -337,8 +337,8 @@ pub struct FetchedRow {
     pub waited: bool,
     /// Time since the recording, by the store's clock; never negative.
     pub age: Duration,
-    /// The message, or the reason why the row cannot be read.
-    pub message: Result<Message, String>,
+    /// The message, which a reader of the log keeps as well; or the reason why the row cannot be read.
+    pub message: Result<Arc<Message>, String>,
 }
 
 /// A verdict on a fetched message.

@@ -1,5 +1,6 @@
 //! The in-memory store beyond the suites: its clock, its faults, and the helpers for users' tests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::testing::conformance::probe::{self, NOTED, Probe};
@@ -195,7 +196,9 @@ async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> 
         })
         .collect();
     store.settle(leases, &settlements).await.unwrap();
-    due.into_iter().map(|row| row.message.unwrap()).collect()
+    due.into_iter()
+        .map(|row| Arc::unwrap_or_clone(row.message.unwrap()))
+        .collect()
 }
 
 /// An outbox with waiting messages is not drained, so a test that waits for that must not go on.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{
@@ -296,7 +297,7 @@ pub(super) async fn published(
                 .try_get::<Uuid>("", "id")
                 .map_err(failed("messages could not be read"))?;
             after = Some(MessageId::from(id));
-            messages.extend(scanned.row.message);
+            messages.extend(scanned.row.message.map(Arc::unwrap_or_clone));
         }
         if is_last {
             break;

@@ -5,6 +5,7 @@
 //! settlements what is done.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{
@@ -215,6 +216,7 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
                         created,
                         payload.unwrap_or_default(),
                     )
+                    .map(Arc::new)
                 }
             },
             aggregate,

@@ -143,6 +143,7 @@ impl SqlStore {
                 scanned
                     .row
                     .message
+                    .map(Arc::unwrap_or_clone)
                     .map_err(|context| StoreError::Corrupt { context })
             })
             .collect()

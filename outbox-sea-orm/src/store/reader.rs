@@ -3,6 +3,7 @@
 //! Invariant: each fact is one statement, or two that read by key. Nothing is locked or written.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use outbox_core::{
     Aggregate, AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, MessageId, OutboxReader,
@@ -108,7 +109,7 @@ async fn find(db: &Session, dialect: &Dialect, id: MessageId) -> Result<Option<F
         delayed_for: available
             .filter(|available| *available > now)
             .map(|available| admin::since(now, available)),
-        message: fetch::read(&row, false)?.row.message,
+        message: fetch::read(&row, false)?.row.message.map(Arc::unwrap_or_clone),
     }))
 }
 

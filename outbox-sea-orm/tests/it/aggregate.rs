@@ -43,7 +43,7 @@ async fn events_that_need_the_generated_key_are_made_from_the_saved_model(db: Te
         .map(|row| row.message.unwrap())
         .map(|message| {
             (
-                message.aggregate.id,
+                message.aggregate.id.clone(),
                 serde_json::from_slice(&message.payload).unwrap(),
             )
         })

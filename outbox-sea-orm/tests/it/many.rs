@@ -41,7 +41,7 @@ fn placed(order: &order::Model) -> [OrderPlaced; 1] {
 async fn aggregates(shop: &Shop) -> Vec<String> {
     let rows = shop.test.fetch_all().await;
     rows.into_iter()
-        .map(|row| row.message.unwrap().aggregate.id)
+        .map(|row| row.message.unwrap().aggregate.id.clone())
         .collect()
 }
 

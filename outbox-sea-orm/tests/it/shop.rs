@@ -190,7 +190,7 @@ impl Shop {
         let rows = self.test.fetch_all().await;
         rows.into_iter()
             .map(|row| row.message.unwrap())
-            .map(|m| (m.event_type, m.sequence))
+            .map(|m| (m.event_type.clone(), m.sequence))
             .collect()
     }
 }

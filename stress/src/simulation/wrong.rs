@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -333,6 +334,7 @@ impl Backend {
             Wrong::MixesPayloads => {
                 let mut messages = fetched.due.iter_mut().filter_map(|row| row.message.as_mut().ok());
                 if let (Some(first), Some(second)) = (messages.next(), messages.next()) {
+                    let (first, second) = (Arc::make_mut(first), Arc::make_mut(second));
                     std::mem::swap(&mut first.payload, &mut second.payload);
                 }
             }
@@ -352,7 +354,7 @@ impl Backend {
                         failures: row.failures,
                         waited: false,
                         age: Duration::ZERO,
-                        message: Ok(row.message),
+                        message: Ok(Arc::new(row.message)),
                     });
                 let overtaking: Vec<_> = overtaking.collect();
                 fetched

@@ -3,13 +3,15 @@
 //! Invariant: at most one message of a lane is out. The next one follows only after that one was published, or became a dead letter that does not halt its
 //! aggregate. A lane is an aggregate, or a single unsequenced message.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 
+use foldhash::quality::FixedState;
 use tokio::time::Instant;
 
 use crate::message::Aggregate;
+use crate::quick_map::QuickMap;
 use crate::store::FetchedRow;
 
 /// Names a lane. An aggregate is known by its hash, which saves two strings per message. If two aggregates ever share a hash, they share a lane,
@@ -30,7 +32,7 @@ impl Key {
     }
 
     pub(super) fn aggregate(aggregate: &Aggregate) -> Self {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = FixedState::default().build_hasher();
         aggregate.hash(&mut hasher);
         Self::Ordered(hasher.finish())
     }
@@ -38,7 +40,7 @@ impl Key {
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    lanes: HashMap<Key, Lane>,
+    lanes: QuickMap<Key, Lane>,
     /// Keys with a message that may go out, in the order in which they became ready. Keys of closed lanes may linger.
     ready: VecDeque<Key>,
     queued: usize,

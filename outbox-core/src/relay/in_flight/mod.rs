@@ -17,13 +17,13 @@ mod refused;
 mod tests;
 mod verdicts;
 
-use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::DeadMessage;
 use crate::message::Aggregate;
+use crate::quick_map::{QuickMap, QuickSet};
 use crate::store::{FetchedRow, Lease, Settlement, Verdict};
 
 use lanes::{Key, Lanes};
@@ -36,12 +36,12 @@ pub(super) use verdicts::Settling;
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     /// Row ids of the rows in flight.
-    rows: HashSet<i64>,
+    rows: QuickSet<i64>,
     lanes: Lanes,
     verdicts: Verdicts,
     refused: Refused,
     /// Lanes that verdicts closed.
-    closed: HashMap<Key, Closed>,
+    closed: QuickMap<Key, Closed>,
     /// Number of the last fetch that was started.
     fetches: u64,
 }

@@ -4,21 +4,22 @@
 //! closed. A message that the store refuses to set aside stays pending in the store, and is not set aside again before the next try. Not here: how the refused
 //! verdict is found among others, see [`verdicts`](super::verdicts).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::mem;
 
 use tokio::time::Instant;
 
 use super::lanes::Key;
 use super::verdicts::Given;
+use crate::quick_map::QuickSet;
 
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     verdicts: VecDeque<Given>,
     /// Messages that the store refuses to set aside.
-    left: HashSet<i64>,
+    left: QuickSet<i64>,
     /// Messages that it refused to set aside before, and that may be set aside again.
-    left_before: HashSet<i64>,
+    left_before: QuickSet<i64>,
     /// When the verdict that was refused first is tried again.
     retry_at: Option<Instant>,
     /// Number of tries since the store took one of them.

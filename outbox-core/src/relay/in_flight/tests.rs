@@ -346,7 +346,7 @@ impl Anything {
 
     fn check(&self) {
         let in_lanes: Vec<i64> = self.in_flight.lanes.row_ids().collect();
-        let distinct: HashSet<i64> = in_lanes.iter().copied().collect();
+        let distinct: QuickSet<i64> = in_lanes.iter().copied().collect();
         assert_eq!(distinct.len(), in_lanes.len(), "twice in a lane: {in_lanes:?}");
         assert!(distinct.is_subset(&self.in_flight.rows), "{in_lanes:?}");
     }

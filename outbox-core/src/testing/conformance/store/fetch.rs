@@ -45,7 +45,7 @@ pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
     );
     assert_eq!(message.created_at.offset(), time::UtcOffset::UTC);
     let expected = recorded.into_message(Some(1), message.created_at);
-    assert_eq!(message, expected);
+    assert_eq!(*message, expected);
     assert_eq!(row.aggregate, expected.aggregate);
     assert_eq!(row.partition, expected.aggregate.partition());
     assert_eq!((row.attempts, row.failures), (0, 0));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -184,7 +185,7 @@ pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) 
         .into_iter()
         .enumerate()
         .filter(|(n, _)| *n != 3)
-        .filter_map(|(_, row)| row.message.ok())
+        .filter_map(|(_, row)| row.message.ok().map(Arc::unwrap_or_clone))
         .collect();
     expected.sort_by_key(|message| message.id);
     assert_eq!(read, expected);

@@ -15,6 +15,7 @@ mod reader;
 mod settle;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -240,7 +241,7 @@ impl Row {
         let message = if self.unreadable {
             Err("headers are not JSON: injected fault".to_owned())
         } else {
-            Ok(self.message.clone())
+            Ok(Arc::new(self.message.clone()))
         };
         FetchedRow {
             row_id: self.row_id,

@@ -1,5 +1,7 @@
 //! Single facts, for whoever asks why something does not arrive.
 
+use std::sync::Arc;
+
 use super::admin::since;
 use super::{Row, State};
 use crate::headers::CAUSATION_ID;
@@ -22,7 +24,7 @@ impl State {
         Some(FoundMessage {
             stored: Row::stored(row),
             delayed_for: due.map(|due| since(now, due)),
-            message: row.fetched(now).message,
+            message: row.fetched(now).message.map(Arc::unwrap_or_clone),
         })
     }
 

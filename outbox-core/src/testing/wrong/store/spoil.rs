@@ -1,6 +1,7 @@
 //! Mistakes in fetches and settlements.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{M, WrongStore};
@@ -64,6 +65,7 @@ impl WrongStore {
 
     fn spoil_messages(&self, rows: &mut [FetchedRow]) {
         for message in rows.iter_mut().filter_map(|row| row.message.as_mut().ok()) {
+            let message = Arc::make_mut(message);
             match self.mistake {
                 M::DropsHeaders => message.headers = Headers::default(),
                 M::ReplayKeepsMessageId => message.id = message.event_id.as_uuid().into(),
@@ -247,7 +249,7 @@ fn as_fetched(row: StoredRow) -> FetchedRow {
         failures: row.failures,
         waited: row.status == MessageStatus::Waiting,
         age: Duration::ZERO,
-        message: Ok(row.message),
+        message: Ok(Arc::new(row.message)),
     }
 }
 
