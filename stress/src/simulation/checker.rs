@@ -397,7 +397,9 @@ impl Checker {
             verdict: name,
             accepted,
         });
-        let was_confirmed = self.lives[life as usize].confirmed.remove(&no);
+        // A refusal that arrives late is that of an earlier sending, and says nothing of the confirmation.
+        let is_published = matches!(verdict, Verdict::Published { .. });
+        let was_confirmed = is_published && self.lives[life as usize].confirmed.remove(&no);
         let attempts_max = self.attempts_max;
         let account = self.account_mut(no);
         if !accepted {

@@ -81,6 +81,7 @@ fn no_promise_breaks_in_worlds_that_once_broke_one() {
         3_000_003_248,
         5_000_048_324,
         70_000_053_396,
+        110_000_078_083,
     ] {
         all_hold(seed..seed + 1);
     }
