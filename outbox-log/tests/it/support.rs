@@ -37,19 +37,24 @@ impl Place {
     }
 
     pub(crate) async fn without_log() -> Option<Self> {
-        let place = Self::empty().await?;
+        Self::at_isolation("read committed").await
+    }
+
+    /// As [`Self::without_log`], in sessions whose transactions have this level of isolation by default.
+    pub(crate) async fn at_isolation(level: &'static str) -> Option<Self> {
+        let place = Self::empty(level).await?;
         migration::migrate(&place.db).await.unwrap();
         Some(place)
     }
 
     pub(crate) async fn by_day() -> Option<Self> {
-        let place = Self::empty().await?;
+        let place = Self::empty("read committed").await?;
         partitioned::migrate(&place.db).await.unwrap();
         place.log().init().await.unwrap();
         Some(place)
     }
 
-    async fn empty() -> Option<Self> {
+    async fn empty(isolation: &'static str) -> Option<Self> {
         let url = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")?;
         let name = format!("t{}", &Uuid::now_v7().simple().to_string()[14..]);
         let admin = Database::connect(&url).await.unwrap();
@@ -62,6 +67,9 @@ impl Place {
             .max_connections(12)
             .sqlx_logging(false)
             .set_schema_search_path(&name);
+        options.map_sqlx_postgres_opts(move |options| {
+            options.options([("default_transaction_isolation", isolation)])
+        });
         Some(Self {
             db: Database::connect(options).await.unwrap(),
             name,
