@@ -62,6 +62,9 @@ CREATE INDEX inbox_dead_letters_consumer ON inbox_dead_letters (consumer, create
 -- Dead letters to be tried again, in the order of the stream.
 CREATE INDEX inbox_dead_letters_retry ON inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
+-- Those of an aggregate.
+CREATE INDEX inbox_dead_letters_of_aggregate ON inbox_dead_letters (consumer, aggregate_type, aggregate_id) WHERE status = 1;
+
 -- For people: dead letters, with payloads as text. Bytes that are not UTF-8 are shown escaped.
 CREATE FUNCTION inbox_readable(bytes bytea) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$

@@ -7,6 +7,7 @@
 
 use outbox_core::store::storable_error;
 use outbox_core::{Aggregate, Incoming, Message};
+use outbox_sea_orm::Sql;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
 use uuid::Uuid;
 
@@ -21,12 +22,17 @@ pub(crate) struct StoredDeadLetter {
     /// As it was delivered, to be decoded again, which may give another answer than the last time. The delivery count is 1: the attempts are counted in
     /// the dead letter.
     pub(crate) incoming: Incoming,
+    /// The message's number within its aggregate, if it has one.
+    pub(crate) sequence: Option<i64>,
     /// Failed attempts so far.
     pub(crate) attempts: u32,
 }
 
 /// The dead letters of a consumer that are to be tried again, in the order of the stream: at most `limit`, and no more after their payloads have reached
 /// `bytes`. The first is always among them. Index `inbox_dead_letters_retry`; no lock.
+///
+/// A stream that was made anew counts from 1 again, so messages of the new one would come before those of the old one. Within an aggregate the message's
+/// number tells: one is left out while an earlier one with a later place is to be tried as well (index `inbox_dead_letters_of_aggregate`).
 pub(crate) async fn due<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -35,16 +41,13 @@ pub(crate) async fn due<C: ConnectionTrait>(
     bytes: usize,
 ) -> Result<Vec<StoredDeadLetter>, DbErr> {
     let mut sql = inbox.sql(format!(
-        "SELECT CAST(LENGTH(payload) AS {}) AS bytes FROM {} WHERE consumer = ",
+        "SELECT CAST(LENGTH(payload) AS {}) AS bytes",
         match inbox.backend() {
             DbBackend::MySql => "SIGNED",
             _ => "BIGINT",
         },
-        inbox.dead_letters()
     ));
-    sql.bind(inbox.key(consumer))
-        .push(&format!(" AND status = {RETRY} ORDER BY stream_sequence LIMIT "))
-        .bind(i64::from(limit));
+    push_due(&mut sql, inbox, consumer, limit.into());
     let (mut before, mut fit) = (0, 0_i64);
     for row in db.query_all_raw(sql.statement()).await? {
         if fit > 0 && before >= bytes {
@@ -57,13 +60,10 @@ pub(crate) async fn due<C: ConnectionTrait>(
         return Ok(Vec::new());
     }
     let mut sql = inbox.sql(format!(
-        "SELECT id, subject, stream_sequence, {}, payload, attempts FROM {} WHERE consumer = ",
+        "SELECT id, subject, stream_sequence, sequence, {}, payload, attempts",
         headers_column(inbox.backend()),
-        inbox.dead_letters()
     ));
-    sql.bind(inbox.key(consumer))
-        .push(&format!(" AND status = {RETRY} ORDER BY stream_sequence LIMIT "))
-        .bind(fit);
+    push_due(&mut sql, inbox, consumer, fit);
     let rows = db.query_all_raw(sql.statement()).await?;
     rows.iter()
         .map(|row| {
@@ -76,10 +76,23 @@ pub(crate) async fn due<C: ConnectionTrait>(
                     delivery_count: 1,
                     stream_sequence: stream_sequence(row)?,
                 },
+                sequence: row.try_get("", "sequence")?,
                 attempts: u32::try_from(row.try_get::<i32>("", "attempts")?).unwrap_or_default(),
             })
         })
         .collect()
+}
+
+fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, limit: i64) {
+    let letters = inbox.dead_letters();
+    sql.push(&format!(" FROM {letters} l WHERE l.consumer = "))
+        .bind(inbox.key(consumer));
+    sql.push(&format!(
+        " AND l.status = {RETRY} AND NOT EXISTS (SELECT 1 FROM {letters} e WHERE e.consumer = l.consumer AND e.status = {RETRY} \
+         AND e.aggregate_type = l.aggregate_type AND e.aggregate_id = l.aggregate_id \
+         AND e.sequence < l.sequence AND e.stream_sequence > l.stream_sequence) ORDER BY l.stream_sequence LIMIT "
+    ))
+    .bind(limit);
 }
 
 /// Takes a dead letter for this process: it is open again, with one more attempt, before its handler runs. So a handler that ends the process is not
@@ -190,14 +203,25 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     let Some((consumer, aggregate)) = behind else {
         return Ok(is_there);
     };
-    // Index inbox_dead_letters_retry.
+    // Index inbox_dead_letters_of_aggregate.
     let mut sql = inbox.sql(format!(
         "UPDATE {} SET status = {OPEN} WHERE consumer = ",
         inbox.dead_letters()
     ));
     sql.bind(inbox.key(consumer));
-    sql.push(&format!(" AND status = {RETRY} AND stream_sequence > "))
-        .bind(letter.incoming.stream_sequence.cast_signed());
+    sql.push(&format!(" AND status = {RETRY} AND "));
+    let place = letter.incoming.stream_sequence.cast_signed();
+    match letter.sequence {
+        // Where the other one has no number, its place has to tell.
+        Some(sequence) => {
+            sql.push("CASE WHEN sequence IS NOT NULL THEN sequence > ")
+                .bind(sequence);
+            sql.push(" ELSE stream_sequence > ").bind(place).push(" END");
+        }
+        None => {
+            sql.push("stream_sequence > ").bind(place);
+        }
+    }
     sql.push(" AND aggregate_type = ")
         .bind(inbox.name(Some(&aggregate.aggregate_type)));
     sql.push(" AND aggregate_id = ")

@@ -8,6 +8,7 @@ use super::*;
 use crate::dedup::sql::{Key, Status};
 use crate::test_db::TestDb;
 
+mod anew;
 mod erase;
 mod plain;
 mod written_down;

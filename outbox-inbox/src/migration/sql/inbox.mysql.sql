@@ -59,7 +59,9 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_dead_letters (
     -- The order of lists.
     KEY inbox_dead_letters_consumer (consumer, created_at),
     -- Dead letters to be tried again, in the order of the stream.
-    KEY inbox_dead_letters_retry (consumer, status, stream_sequence)
+    KEY inbox_dead_letters_retry (consumer, status, stream_sequence),
+    -- Those of an aggregate.
+    KEY inbox_dead_letters_of_aggregate (consumer, status, aggregate_type, aggregate_id)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- For people: dead letters, with payloads as text. A payload that is not UTF-8 is shown in hexadecimal.

@@ -64,6 +64,9 @@ CREATE INDEX IF NOT EXISTS {prefix}inbox_dead_letters_consumer ON {prefix}inbox_
 -- Dead letters to be tried again, in the order of the stream.
 CREATE INDEX IF NOT EXISTS {prefix}inbox_dead_letters_retry ON {prefix}inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
+-- Those of an aggregate.
+CREATE INDEX IF NOT EXISTS {prefix}inbox_dead_letters_of_aggregate ON {prefix}inbox_dead_letters (consumer, aggregate_type, aggregate_id) WHERE status = 1;
+
 -- For people: dead letters, with payloads as text. A payload that is not JSON is shown in hexadecimal.
 CREATE VIEW IF NOT EXISTS {prefix}inbox_dead_letters_readable AS
 SELECT lower(substr(hex(id), 1, 8) || '-' || substr(hex(id), 9, 4) || '-' || substr(hex(id), 13, 4) || '-' ||

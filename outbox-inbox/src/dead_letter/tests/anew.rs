@@ -1,0 +1,88 @@
+//! Dead letters of a stream that was made anew, whose places begin at 1 again.
+
+use super::*;
+
+/// Writes a dead letter of this number within the aggregate, at this place of the stream.
+async fn make(test: &TestDb, aggregate: &str, sequence: Option<u64>, stream_sequence: u64) {
+    let message = Message {
+        aggregate: Aggregate::new("order", aggregate),
+        sequence,
+        ..message()
+    };
+    let incoming = incoming(stream_sequence, b"{}");
+    let letter = letter(Some(&message), &incoming);
+    assert!(insert(&test.db, &test.sql, &letter).await.unwrap());
+}
+
+/// The places of those that are due, in order.
+async fn due(test: &TestDb) -> Vec<u64> {
+    let due = test.due().await;
+    due.iter().map(|letter| letter.incoming.stream_sequence).collect()
+}
+
+#[tokio::test]
+async fn those_of_a_stream_made_anew_come_behind_those_of_the_old_one() {
+    for test in TestDb::open_all().await {
+        for (aggregate, sequence, place) in [
+            ("1", Some(1), 90),
+            ("1", Some(2), 91),
+            ("1", None, 92),
+            // Of the new stream.
+            ("1", Some(3), 1),
+            ("1", Some(4), 2),
+            ("2", Some(7), 3),
+        ] {
+            make(&test, aggregate, sequence, place).await;
+        }
+        let all = DeadLetterSelection::all();
+        assert_eq!(test.letters().retry(&all).await.unwrap(), 6);
+        assert_eq!(due(&test).await, [3, 90, 91, 92]);
+        for letter in &test.due().await[..3] {
+            assert!(test.begin_retry(letter).await);
+        }
+        assert_eq!(due(&test).await, [1, 2, 92]);
+    }
+}
+
+/// Those of the new stream must not overtake it, and those before it are not behind it.
+#[tokio::test]
+async fn one_of_the_old_stream_that_fails_again_holds_those_of_the_new_one_back() {
+    for test in TestDb::open_all().await {
+        for (sequence, place) in [(Some(1), 90), (Some(3), 1), (Some(4), 2), (None, 95), (None, 3)] {
+            make(&test, "1", sequence, place).await;
+        }
+        let all = DeadLetterSelection::all();
+        test.letters().retry(&all).await.unwrap();
+        let letters = test.due().await;
+        let first = letters.iter().find(|letter| letter.sequence == Some(1)).unwrap();
+        assert!(test.begin_retry(first).await);
+        test.fail(first, "again").await;
+        assert_eq!(
+            due(&test).await,
+            [3],
+            "what has no number is behind what has a later place"
+        );
+
+        test.letters().retry(&all).await.unwrap();
+        let first = test
+            .due()
+            .await
+            .into_iter()
+            .find(|letter| letter.sequence == Some(1));
+        assert!(test.begin_retry(&first.unwrap()).await);
+        let new = test
+            .due()
+            .await
+            .into_iter()
+            .find(|letter| letter.sequence == Some(3));
+        assert!(test.begin_retry(&new.as_ref().unwrap()).await);
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
+        test.fail(&new.unwrap(), "again").await;
+        let places = due(&test).await;
+        assert_eq!(
+            places,
+            [90],
+            "it is before, and unnumbered ones with later places are behind"
+        );
+    }
+}
