@@ -17,6 +17,8 @@ use sea_orm::{
 };
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::dedup::lock_limit::LockLimit;
+
 /// The feature of this crate that a database needs, if it is not enabled. Without the feature, the driver's errors have no type here, and an outage
 /// would look like a failing handler.
 pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
@@ -32,30 +34,32 @@ pub(crate) fn missing_feature(backend: DbBackend) -> Option<&'static str> {
 /// Longest wait for a turn on SQLite. A handler of the default settings has ended by then.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// A connection pool, and the isolation level that its transactions must set.
+/// A connection pool, and what its transactions must set.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     pool: DatabaseConnection,
     isolation_level: Option<IsolationLevel>,
+    lock_limit: LockLimit,
     /// SQLite only: the queue of those that want to write.
     turns: Option<Arc<Mutex<()>>>,
 }
 
 impl Database {
-    /// Asks the server for its default isolation level.
+    /// Asks the server for the defaults of its sessions.
     pub(crate) async fn inspect(pool: DatabaseConnection) -> Result<Self, DbErr> {
+        let mut lock_limit = LockLimit::default();
         let isolation_level = match pool.get_database_backend() {
             // Setting the level that is the default anyway would cost two round trips per transaction. If the default changes while the process runs,
             // a duplicate is reported as a serialization failure and tried again.
             DbBackend::Postgres => {
-                let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok";
+                let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok, \
+                           current_setting('lock_timeout') AS lock_timeout";
                 let row = pool
                     .query_one_raw(Statement::from_string(DbBackend::Postgres, sql))
-                    .await?;
-                let is_default = row
-                    .map(|row| row.try_get::<bool>("", "ok"))
-                    .transpose()?
-                    .unwrap_or(false);
+                    .await?
+                    .ok_or_else(|| DbErr::RecordNotFound("the settings of the session".to_owned()))?;
+                lock_limit = LockLimit::instead_of(row.try_get("", "lock_timeout")?);
+                let is_default: bool = row.try_get("", "ok")?;
                 (!is_default).then_some(IsolationLevel::ReadCommitted)
             }
             // The default is repeatable read.
@@ -66,12 +70,18 @@ impl Database {
         Ok(Self {
             pool,
             isolation_level,
+            lock_limit,
             turns,
         })
     }
 
     pub(crate) fn pool(&self) -> &DatabaseConnection {
         &self.pool
+    }
+
+    /// How long claims wait for locks of others.
+    pub(crate) fn lock_limit(&self) -> LockLimit {
+        self.lock_limit.clone()
     }
 
     /// Waits until the earlier transactions of this process have ended, on SQLite. Keep the result as long as the transaction.
@@ -103,28 +113,6 @@ impl Database {
 const RESPONSE_MAX: Duration = Duration::from_secs(2);
 
 impl Database {
-    /// Limits how long the following statements of a transaction wait for row locks of others. It applies to PostgreSQL only. MySQL and SQLite have
-    /// limits of their own: `innodb_lock_wait_timeout` (50 s by default) and `busy_timeout`.
-    pub(crate) async fn limit_lock_wait(
-        &self,
-        tx: &DatabaseTransaction,
-        limit: Duration,
-    ) -> Result<(), DbErr> {
-        if tx.get_database_backend() == DbBackend::Postgres {
-            let sql = format!("SET LOCAL lock_timeout = '{}ms'", limit.as_millis());
-            tx.execute_unprepared(&sql).await?;
-        }
-        Ok(())
-    }
-
-    /// Restores the default limit, because a handler decides for itself how long its statements wait.
-    pub(crate) async fn reset_lock_wait(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
-        if tx.get_database_backend() == DbBackend::Postgres {
-            tx.execute_unprepared("SET LOCAL lock_timeout TO DEFAULT").await?;
-        }
-        Ok(())
-    }
-
     /// Whether the database answers within [`RESPONSE_MAX`]. If it does not, a handler that timed out is not at fault.
     pub(crate) async fn responds(&self) -> bool {
         let ping = self.pool.execute_unprepared("SELECT 1");

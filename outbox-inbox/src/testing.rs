@@ -244,9 +244,11 @@ impl Harness {
     pub async fn deliver_raw<H: Handler>(&self, incoming: Incoming) -> Result<Outcome, HarnessError> {
         let router = Router::new().handler::<H>();
         router.check(&self.state)?;
+        let database = Database::inspect(self.db.clone()).await?;
+        let sql = InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention);
         let shared = Shared {
-            database: Database::inspect(self.db.clone()).await?,
-            sql: InboxSql::new(self.db.get_database_backend(), &self.names, self.config.retention),
+            sql: sql.limited(database.lock_limit()),
+            database,
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.config.clone(),

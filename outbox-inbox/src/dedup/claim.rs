@@ -224,8 +224,11 @@ pub(crate) async fn claim_all(
     ids.dedup();
     let mut mine = sql.insert_all(tx, consumer, &ids).await?;
     let others: Vec<Uuid> = ids.into_iter().filter(|id| !mine.contains(id)).collect();
-    if !others.is_empty() && sql.any_failed(tx, consumer, &others).await? {
-        return Ok(None);
+    if !others.is_empty() {
+        if sql.any_failed(tx, consumer, &others).await? {
+            return Ok(None);
+        }
+        sql.lock_limit.restore(tx).await?;
     }
     Ok(Some(
         claimants

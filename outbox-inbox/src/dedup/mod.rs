@@ -43,8 +43,10 @@ pub(crate) mod attempts;
 pub(crate) mod claim;
 pub(crate) mod constraint;
 pub(crate) mod key;
+pub(crate) mod lock_limit;
 pub(crate) mod sequence;
 mod sequences;
+mod several;
 pub(crate) mod sql;
 
 #[cfg(test)]

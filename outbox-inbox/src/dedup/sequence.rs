@@ -235,7 +235,8 @@ impl Place<'_> {
                 }
                 // Another transaction created the row meanwhile. Rows are never deleted.
             } else if locked {
-                return self.sql.set_sequence(tx, self.key(), &state).await;
+                self.sql.set_sequence(tx, self.key(), &state).await?;
+                return self.sql.lock_limit.restore(tx).await;
             }
             locked = exists;
         }

@@ -119,7 +119,7 @@ impl Missing {
 
 impl InboxSql {
     /// Inserts the row unless it exists; returns whether it did. Waits for a concurrent open transaction that has inserted the same key (primary
-    /// key).
+    /// key), as long as the [lock limit](super::lock_limit) allows.
     pub(super) async fn insert_sequence<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -139,13 +139,13 @@ impl InboxSql {
         sql.push(", ").bind(state.last_recorded_at);
         sql.push(", ").bind(state.failing.map(u64::cast_signed));
         sql.push(", ").bind(state.missing.to_text()?);
-        sql.push(&format!(", {})", self.now()));
-        self.insert_once(db, sql).await
+        sql.push(&format!(", {})", self.lock_limit.set_in(self.now())));
+        self.insert_limited(db, sql).await
     }
 
     /// Advances to an event's number from its predecessor, or with `tolerant` from any earlier number if no smaller number is failing; returns whether that
-    /// was possible. Waits for a concurrent open transaction that has advanced the row, and then compares the committed number (primary key, read
-    /// committed).
+    /// was possible. Waits for a concurrent open transaction that has advanced the row, as long as the [lock limit](super::lock_limit) allows, and then
+    /// compares the committed number (primary key, read committed).
     pub(super) async fn advance<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -167,7 +167,8 @@ impl InboxSql {
             .bind(event.recorded_at)
             .push(")");
         sql.push(", failing = CASE WHEN failing > ").bind(number);
-        sql.push(&format!(" THEN failing END, updated_at = {}", self.now()));
+        let now = self.lock_limit.set_in(self.now());
+        sql.push(&format!(" THEN failing END, updated_at = {now}"));
         self.push_where_sequence(&mut sql, key);
         if tolerant {
             sql.push(" AND last_sequence < ").bind(number);
@@ -177,6 +178,7 @@ impl InboxSql {
         } else {
             sql.push(" AND last_sequence = ").bind(number - 1);
         }
+        self.lock_limit.push_restored(&mut sql, " RETURNING ");
         changed(db, sql).await
     }
 

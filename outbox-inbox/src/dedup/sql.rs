@@ -4,17 +4,18 @@
 //! `INSERT IGNORE` is not used either, because it also hides truncated and missing values. Invariant: only validated names and literals of this crate
 //! become SQL text; every value is bound. Times come from the database's clock.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use outbox_sea_orm::{Sql, TableNames};
 use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
 use uuid::Uuid;
 
+use super::lock_limit::LockLimit;
+
 /// The message failed and will be tried again.
-const FAILED: i16 = 0;
+pub(super) const FAILED: i16 = 0;
 /// The message took effect.
-const HANDLED: i16 = 1;
+pub(super) const HANDLED: i16 = 1;
 /// The message is dead-lettered.
 pub(crate) const DEAD: i16 = 2;
 
@@ -65,6 +66,7 @@ pub(crate) struct InboxSql {
     pub(super) sequences: String,
     pauses: String,
     keep_secs: i64,
+    pub(super) lock_limit: LockLimit,
 }
 
 impl InboxSql {
@@ -76,7 +78,13 @@ impl InboxSql {
             sequences: names.table(backend, "inbox_sequences"),
             pauses: names.table(backend, "inbox_pauses"),
             keep_secs: i64::try_from(keep.as_secs()).unwrap_or(i64::MAX),
+            lock_limit: LockLimit::default(),
         }
+    }
+
+    /// With a limit to how long claims wait for locks.
+    pub(crate) fn limited(self, lock_limit: LockLimit) -> Self {
+        Self { lock_limit, ..self }
     }
 
     pub(crate) fn backend(&self) -> DbBackend {
@@ -100,7 +108,7 @@ impl InboxSql {
     }
 
     /// Inserts the row unless it exists; returns whether it did. Waits for a concurrent open transaction that has inserted the same key (primary
-    /// key).
+    /// key), as long as the [`LockLimit`] allows.
     pub(crate) async fn insert<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -119,83 +127,10 @@ impl InboxSql {
             .bind(integer(attempts))
             .push(", ")
             .bind(error);
-        sql.push(&format!(", {}, ", self.now()));
+        sql.push(&format!(", {}, ", self.lock_limit.set_in(self.now())));
         self.push_expiry(&mut sql);
         sql.push(")");
-        self.insert_once(db, sql).await
-    }
-
-    /// Inserts rows of messages that take effect, unless they exist; returns the ids of the inserted rows. Waits as [`Self::insert`] does, in the
-    /// order of the ids. One statement; on MySQL, which has no `RETURNING`, one per row.
-    pub(crate) async fn insert_all<C: ConnectionTrait>(
-        &self,
-        db: &C,
-        consumer: &str,
-        ids: &[Uuid],
-    ) -> Result<HashSet<Uuid>, DbErr> {
-        if self.backend == DbBackend::MySql {
-            let mut inserted = HashSet::with_capacity(ids.len());
-            for &id in ids {
-                if self
-                    .insert(db, Key { consumer, id }, Status::Handled, 0, None)
-                    .await?
-                {
-                    inserted.insert(id);
-                }
-            }
-            return Ok(inserted);
-        }
-        let mut sql = self.sql("INSERT INTO ");
-        sql.push(&self.messages)
-            .push(" (consumer, id, status, attempts, processed_at, expires_at) ");
-        if self.backend == DbBackend::Postgres {
-            // One statement text for any number of rows, so that the server plans it once.
-            let texts: Vec<String> = ids.iter().map(Uuid::to_string).collect();
-            sql.push("SELECT ").bind(self.key(consumer));
-            sql.push(&format!(", id::uuid, {HANDLED}, 0, {}, ", self.now()));
-            self.push_expiry(&mut sql);
-            sql.push(" FROM unnest(string_to_array(")
-                .bind(texts.join(","))
-                .push(", ',')) AS id");
-        } else {
-            for (index, id) in ids.iter().enumerate() {
-                sql.push(if index == 0 { "VALUES (" } else { ", (" });
-                sql.bind(self.key(consumer)).push(", ").bind(*id);
-                sql.push(&format!(", {HANDLED}, 0, {}, ", self.now()));
-                self.push_expiry(&mut sql);
-                sql.push(")");
-            }
-        }
-        sql.push(" ON CONFLICT DO NOTHING RETURNING id");
-        db.query_all_raw(sql.statement())
-            .await?
-            .iter()
-            .map(|row| row.try_get("", "id"))
-            .collect()
-    }
-
-    /// Whether one of these rows is failed or missing (primary key).
-    pub(crate) async fn any_failed<C: ConnectionTrait>(
-        &self,
-        db: &C,
-        consumer: &str,
-        ids: &[Uuid],
-    ) -> Result<bool, DbErr> {
-        let mut sql = self.sql("SELECT status FROM ");
-        sql.push(&self.messages)
-            .push(" WHERE consumer = ")
-            .bind(self.key(consumer));
-        sql.push(" AND id IN (");
-        for (index, id) in ids.iter().enumerate() {
-            sql.push(if index == 0 { "" } else { ", " }).bind(*id);
-        }
-        sql.push(")");
-        let rows = db.query_all_raw(sql.statement()).await?;
-        let mut done = 0;
-        for row in &rows {
-            done += usize::from(row.try_get::<i16>("", "status")? != FAILED);
-        }
-        Ok(done < ids.len())
+        self.insert_limited(db, sql).await
     }
 
     /// Stores the handler's result and follow-ups in the row of a handled message (primary key); returns whether there was such a row.
@@ -216,16 +151,17 @@ impl InboxSql {
     }
 
     /// Turns a failed row into a handled one; returns whether there was a failed row. Waits for a concurrent transaction that has locked the row, and
-    /// then compares the committed status (primary key).
+    /// then compares the committed status (primary key). It waits as long as the [`LockLimit`] allows.
     pub(crate) async fn claim<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
-        self.update_failed(db, key, |sql| {
-            sql.push(&format!(
-                "status = {HANDLED}, processed_at = {}, expires_at = ",
-                self.now()
-            ));
-            self.push_expiry(sql);
-        })
-        .await
+        let mut sql = self.sql("UPDATE ");
+        sql.push(&self.messages).push(&format!(
+            " SET status = {HANDLED}, processed_at = {}, expires_at = ",
+            self.lock_limit.set_in(self.now())
+        ));
+        self.push_expiry(&mut sql);
+        self.push_where_failed(&mut sql, key);
+        self.lock_limit.push_restored(&mut sql, " RETURNING ");
+        changed(db, sql).await
     }
 
     /// Adds an attempt to a failed row that has attempts left; returns whether there was such a row (primary key).
@@ -384,6 +320,20 @@ impl InboxSql {
             };
         }
         sql.push(" ON CONFLICT DO NOTHING");
+        changed(db, sql).await
+    }
+
+    /// As [`Self::insert_once`], with a row that sets the [`LockLimit`].
+    pub(super) async fn insert_limited<C: ConnectionTrait>(
+        &self,
+        db: &C,
+        mut sql: Sql,
+    ) -> Result<bool, DbErr> {
+        if self.backend != DbBackend::Postgres {
+            return self.insert_once(db, sql).await;
+        }
+        sql.push(" ON CONFLICT DO NOTHING");
+        self.lock_limit.push_restored(&mut sql, " RETURNING ");
         changed(db, sql).await
     }
 

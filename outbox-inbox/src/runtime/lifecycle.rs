@@ -346,8 +346,8 @@ impl<S: Subscriber> Inbox<S> {
             tracing::warn!("{warning}");
         }
         Ok(Some(Arc::new(Shared {
+            sql: sql.limited(database.lock_limit()),
             database,
-            sql,
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.settings.of_inbox.clone(),
@@ -371,7 +371,7 @@ impl<S: Subscriber> Inbox<S> {
             return shared.clone();
         };
         Arc::new(Shared {
-            sql: self.sql(&config),
+            sql: self.sql(&config).limited(shared.database.lock_limit()),
             config,
             ..Shared::clone(shared)
         })

@@ -20,9 +20,6 @@ use crate::dedup::sequence::Gaps;
 use crate::handler::{Effect, HandlerError, OnDuplicate, Recorded, Registration, Strategy, describe};
 use crate::panics::guard;
 
-/// Longest wait for another process that is handling a copy of the message. A process that stands still must not hold a connection here.
-pub(super) const LOCK_WAIT: Duration = Duration::from_secs(5);
-
 /// The name of a handler's error in the report about a panic of that error.
 pub(super) const ERROR: &str = "error of the handler";
 
@@ -145,18 +142,7 @@ impl Consumer {
             return self.claim_letter(tx, letter, claimant, gaps).await;
         }
         let counted = routed.memory.counted.is_some();
-        let claimed = async {
-            // Only a message that has been delivered before can be running elsewhere.
-            if routed.memory.count_first {
-                self.shared.database.limit_lock_wait(tx, LOCK_WAIT).await?;
-            }
-            let claim = claimant.claim(tx, counted, gaps).await?;
-            if routed.memory.count_first {
-                self.shared.database.reset_lock_wait(tx).await?;
-            }
-            Ok::<_, DbErr>(claim)
-        };
-        unclaimed(claimed.await)
+        unclaimed(claimant.claim(tx, counted, gaps).await)
     }
 
     /// Claims the message of a dead letter. The commit deletes the dead letter.

@@ -13,7 +13,6 @@ use super::attempt::Attempt;
 use super::consumer::Consumer;
 use super::met::{MET_MAX, News};
 use super::routed::Handling;
-use super::run::LOCK_WAIT;
 use crate::config::{UnknownEvent, UnknownVersion};
 use crate::database::roll_back;
 use crate::dedup::Claim;
@@ -36,14 +35,7 @@ impl Attempt<'_> {
         let claimed = async {
             let _turn = consumer.shared.database.turn().await;
             let tx = consumer.shared.database.begin().await?;
-            // As for a handler: a copy that another process holds, or a frozen one, is not waited for without end.
-            let turn = async {
-                if self.routed.memory.count_first {
-                    consumer.shared.database.limit_lock_wait(&tx, LOCK_WAIT).await?;
-                }
-                place.claim(&tx, self.gaps()).await
-            };
-            match turn.await {
+            match place.claim(&tx, self.gaps()).await {
                 Ok(turn) => tx.commit().await.map(|()| turn),
                 Err(error) => {
                     roll_back(tx).await;

@@ -18,6 +18,7 @@ mod effect;
 mod expiring;
 mod failure;
 mod follow_up;
+mod frozen;
 mod health;
 mod hostile;
 mod http;
