@@ -2,6 +2,7 @@
 
 pub(super) mod aggregate;
 pub(super) mod audit;
+mod causes;
 pub(super) mod change;
 pub(super) mod consumers;
 pub(super) mod doctor;

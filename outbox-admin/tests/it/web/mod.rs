@@ -1,6 +1,7 @@
 //! The dashboard over an outbox in memory, asked as a browser asks.
 
 mod access;
+mod causes;
 mod changes;
 mod live;
 mod pages;

@@ -9,7 +9,7 @@ use outbox::inbox::EventOutcomes;
 use outbox::nats::JetStreamPublisher;
 use outbox::nats::async_nats::Client;
 use outbox_admin::doctor::Limits;
-use outbox_admin::web::{Examination, InboxView, ProofSpan, StreamView};
+use outbox_admin::web::{Examination, InboxView, ProofSpan, Refuses, StreamView};
 use outbox_admin::{BrokerCheck, ConsumerRow, LogView, Proof, ProofRequest, ProofStage, Reason, StreamUse};
 use tokio::sync::{Mutex, OnceCell};
 
@@ -19,7 +19,7 @@ use crate::commands::log::Next;
 use crate::commands::log_looks::LogLooks;
 use crate::commands::place::Place;
 use crate::commands::prove::ProveCommand;
-use crate::commands::{stream, timeline};
+use crate::commands::{recheck, stream, timeline};
 use crate::failure::CommandError;
 use crate::output::Format;
 
@@ -88,6 +88,10 @@ impl StreamView for Stream {
     async fn locate(&self, message: &Message) -> Result<Option<u64>, String> {
         let publisher = self.publisher().await.map_err(|error| error.to_string())?;
         publisher.locate(message).await.map_err(|error| describe(&error))
+    }
+
+    async fn refuses(&self) -> Result<Refuses, String> {
+        recheck::refuses_by(self.publisher(), self.place.timeout).await
     }
 
     async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {
