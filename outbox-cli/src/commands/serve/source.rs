@@ -119,6 +119,8 @@ impl StreamView for Stream {
             is_on: status.is_on,
             exists: status.exists,
             is_read: status.is_read,
+            stored: status.stored.map(|position| position.0),
+            stored_ago: status.stored_ago,
             undecided: status.undecided,
             oldest_undecided: status.oldest_undecided,
             behind_bytes: status.behind_bytes,

@@ -246,12 +246,7 @@ async fn a_preview_in_a_browser_names_the_causes_that_the_command_names() {
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, waits, failed()).await;
     let served = Served::start(place, &["--role", "operator"]);
-    let shown = async |query: &str| {
-        let (status, answer) = served.get(&format!("/change.json?{query}"), &[]).await;
-        assert_eq!(status, 200, "{answer}");
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        serde_json::from_str::<Value>(body).unwrap()["causes"].clone()
-    };
+    let shown = async |query: &str| served.json(&format!("/change.json?{query}")).await["causes"].clone();
     let told = retry(place).json()["causes"].clone();
     assert_eq!(told[0]["obstacle"], "too-large", "{told}");
     assert_eq!(shown("change=retry&all=yes").await, told);
