@@ -30,15 +30,18 @@ pub(super) struct Stream {
     places: Vec<Place>,
     client: OnceCell<Client>,
     log: Mutex<LogLooks>,
+    /// Bytes that the temporary files of a proof may take.
+    proof_disk: u64,
 }
 
 impl Stream {
-    pub(super) fn new(reading: Place, places: Vec<Place>) -> Self {
+    pub(super) fn new(reading: Place, places: Vec<Place>, proof_disk: u64) -> Self {
         Self {
             place: reading,
             places,
             client: OnceCell::new(),
             log: Mutex::default(),
+            proof_disk,
         }
     }
 
@@ -147,7 +150,9 @@ impl StreamView for Stream {
             inboxes.push(EventOutcomes::new(place.store.connection().clone()).with_names(names));
         }
         let publisher = self.publisher().await.map_err(|error| error.to_string())?;
-        let request = ProofRequest::new(span.since, span.until).rows_kept(command.rows_kept(&self.place));
+        let request = ProofRequest::new(span.since, span.until)
+            .rows_kept(command.rows_kept(&self.place))
+            .disk(self.proof_disk);
         let floors =
             async || match tokio::time::timeout(self.place.timeout, command.floors(&self.place)).await {
                 Ok(floors) => floors,
