@@ -5,6 +5,7 @@ pub(super) mod audit;
 mod causes;
 pub(super) mod change;
 pub(super) mod consumers;
+mod did;
 pub(super) mod doctor;
 pub(super) mod letters;
 pub(super) mod live;
