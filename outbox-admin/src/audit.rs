@@ -161,6 +161,7 @@ pub async fn show_inbox_operation(
             };
             format!("{state}{}", deleted(&operation, "record", "records"))
         }
+        (0, true) if operation.kind == OperationKind::Migrate => applied(&operation),
         (0, true) => "it has ended".to_owned(),
         (0, false) => "it is running, or broke off".to_owned(),
         (_, true) => format!("{gone} handled or discarded, {left} still dead letters"),
@@ -280,9 +281,17 @@ fn outcome(operation: &Operation, detail: &OperationDetail) -> String {
             published + pending
         ),
         OperationKind::Purge => format!("{state}{}", deleted(operation, "message", "messages")),
+        OperationKind::Migrate if operation.is_finished() => applied(operation),
         _ if operation.is_finished() => "it has ended".to_owned(),
         _ => "it is running, or broke off and its end is unknown".to_owned(),
     }
+}
+
+fn applied(operation: &Operation) -> String {
+    format!(
+        "{} applied",
+        counted(operation.changed, "migration", "migrations")
+    )
 }
 
 fn deleted(operation: &Operation, one: &str, many: &str) -> String {

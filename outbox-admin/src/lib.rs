@@ -93,8 +93,8 @@ pub use pause::{
     preview_unpause, unpause_operation,
 };
 pub use prove::{
-    ConsumerBooks, ConsumerFloor, Findings, Found, MEMORY_MAX, OutboxBooks, Proof, ProofError, ProofRequest,
-    ProofStage, RowsKept, StreamBooks, Verdict, prove,
+    ConsumerBooks, ConsumerFloor, DISK_MAX, Findings, Found, MEMORY_MAX, OutboxBooks, Proof, ProofError,
+    ProofRequest, ProofStage, RowsKept, StreamBooks, Verdict, prove,
 };
 pub use purge::{
     InboxPurgePreview, InboxPurged, apply_inbox_purge, inbox_purge_operation, inbox_refusals,

@@ -20,6 +20,11 @@ pub struct LogView {
     pub exists: bool,
     /// Whether a relay reads it.
     pub is_read: bool,
+    /// The position in the database's log up to which everything is published or the table's.
+    pub stored: Option<u64>,
+    /// How long ago it was stored.
+    #[serde(rename = "stored_seconds_ago", serialize_with = "serial::seconds_if_any")]
+    pub stored_ago: Option<Duration>,
     /// Messages that may not be published. Counting stops at 10,000.
     pub undecided: u64,
     /// How long ago the oldest of them was recorded.

@@ -26,8 +26,9 @@
 //! is not seen. Clocks of writers, database and broker may differ by an hour.
 //!
 //! Invariants: memory is bounded by [`MEMORY_MAX`], whatever the span, the rest goes to temporary files without a name, of about 80 bytes for each row and each
-//! place on the stream; nothing is changed anywhere. Not here: single aggregates, see [`timeline`](fn@crate::timeline).
+//! place on the stream, bounded by [`ProofRequest::disk`]; nothing is changed anywhere. Not here: single aggregates, see [`timeline`](fn@crate::timeline).
 
+mod disk;
 mod fact;
 mod read;
 mod report;
@@ -46,6 +47,10 @@ pub use report::{ConsumerBooks, Findings, Found, OutboxBooks, Proof, StreamBooks
 /// The memory that [`prove`] takes at most, in bytes: 64 MiB. Drivers and allocators come on top.
 pub const MEMORY_MAX: usize = 64 * 1024 * 1024;
 
+/// The room for temporary files that a [`ProofRequest`] has unless it says otherwise, in bytes: 4 GiB. That is enough for about 9 million messages with three
+/// consumers.
+pub const DISK_MAX: u64 = 4 * 1024 * 1024 * 1024;
+
 /// The smallest memory that may be asked for, in bytes: 1 MiB.
 const MEMORY_MIN: usize = 1024 * 1024;
 
@@ -63,6 +68,8 @@ pub struct ProofRequest {
     pub shown: usize,
     /// The memory for sorting, in bytes. Default: [`MEMORY_MAX`]; at least 1 MiB. With less, it takes more temporary files, and no more time worth noting.
     pub memory: usize,
+    /// The room for temporary files, in bytes. Default: [`DISK_MAX`]. A ledger that needs more is not drawn up.
+    pub disk: u64,
 }
 
 impl ProofRequest {
@@ -75,6 +82,7 @@ impl ProofRequest {
             rows_kept: RowsKept::All,
             shown: 20,
             memory: MEMORY_MAX,
+            disk: DISK_MAX,
         }
     }
 
@@ -82,6 +90,13 @@ impl ProofRequest {
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes;
+        self
+    }
+
+    /// Sets the room for temporary files, in bytes. `u64::MAX`: whatever the disk has.
+    #[must_use]
+    pub fn disk(mut self, bytes: u64) -> Self {
+        self.disk = bytes;
         self
     }
 
@@ -179,6 +194,14 @@ pub enum ProofError {
     /// A temporary file could not be written or read.
     #[error("a temporary file failed; set TMPDIR to a folder with more space")]
     File(#[from] io::Error),
+    /// The temporary files would take more room than the request allows. They are gone.
+    #[error(
+        "the ledger needs more than {max} bytes of temporary files, which is their bound; choose a shorter span, or run `outbox prove`, which has no such bound, on a machine with room"
+    )]
+    NoRoom {
+        /// The bound.
+        max: u64,
+    },
     /// There are more names than this program keeps in memory.
     #[error("the span has more than {max} {what}; choose a shorter one")]
     TooMany {
@@ -207,7 +230,8 @@ pub async fn prove(
     request: &ProofRequest,
     progress: &mut (dyn FnMut(ProofStage, u64) + Send),
 ) -> Result<Proof, ProofError> {
-    let mut reading = read::Reading::new(request, request.facts_max(), progress);
+    let disk = disk::Disk::new(request.disk);
+    let mut reading = read::Reading::new(request, &disk, progress);
     reading.outbox(store).await?;
     let extent = reading.stream(stream).await?;
     let floors = floors().await;
@@ -217,7 +241,7 @@ pub async fn prove(
     };
     let has_inbox = reading.inboxes(inboxes, &floors).await?;
     let facts = reading.facts();
-    let mut proof = weigh::weigh(store, facts, extent, &floors, request, progress).await?;
+    let mut proof = weigh::weigh(store, facts, extent, &floors, (request, &disk), progress).await?;
     if let Some(error) = unseen {
         proof.add_unseen(
             format!("the consumers of the stream cannot be listed: {error}"),

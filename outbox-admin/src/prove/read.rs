@@ -15,6 +15,7 @@ use sea_orm::DbErr;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
+use super::disk::Disk;
 use super::fact::{FACT_BYTES, Fact, Kind, hash};
 use super::sorter::Sorter;
 use super::{ConsumerFloor, ProofError, ProofRequest, ProofStage, RowsKept};
@@ -92,13 +93,13 @@ pub(super) const HANDLED: u8 = 1;
 impl<'a> Reading<'a> {
     pub(super) fn new(
         request: &'a ProofRequest,
-        capacity: usize,
+        disk: &Disk,
         progress: &'a mut (dyn FnMut(ProofStage, u64) + Send),
     ) -> Self {
         Self {
             request,
             progress,
-            sorter: Sorter::new(capacity),
+            sorter: Sorter::new(request.facts_max(), disk),
             types: Names::new("event types"),
             senders: Names::new("pairs of a source and an aggregate type"),
             count: 0,

@@ -4,11 +4,11 @@
 //! once more.
 
 use std::collections::{BTreeMap, HashSet};
-use std::io;
 
 use outbox_core::{MessageId, OutboxReader, StreamExtent};
 use uuid::Uuid;
 
+use super::disk::Disk;
 use super::fact::{Fact, Kind, NUMBERED_BYTES, Numbered};
 use super::read::{CLOCKS_APART, DEAD, FAILED, Facts, HANDLED, LOGGED, PENDING, PUBLISHED};
 use super::report::{Findings, Proof};
@@ -117,7 +117,7 @@ pub(super) async fn weigh<S: OutboxReader>(
     facts: Facts,
     extent: StreamExtent,
     floors: &[ConsumerFloor],
-    request: &ProofRequest,
+    (request, disk): (&ProofRequest, &Disk),
     progress: &mut (dyn FnMut(ProofStage, u64) + Send),
 ) -> Result<Proof, ProofError> {
     let consumers: Vec<String> = floors.iter().map(|floor| floor.consumer.clone()).collect();
@@ -140,7 +140,7 @@ pub(super) async fn weigh<S: OutboxReader>(
         proof,
         senders: BTreeMap::new(),
         kept: HashSet::new(),
-        numbered: Sorter::new(request.numbered_max()),
+        numbered: Sorter::new(request.numbered_max(), disk),
     };
     let mut merge = facts.sorter.sorted()?;
     let (mut event, mut seen) = (None::<Event>, 0_u64);
@@ -162,7 +162,7 @@ pub(super) async fn weigh<S: OutboxReader>(
     if let Some(ended) = event {
         weighing.end(ended).await?;
     }
-    weighing.finish().map_err(ProofError::from)
+    weighing.finish()
 }
 
 impl<S: OutboxReader> Weighing<'_, S> {
@@ -241,7 +241,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             position: first.position,
             event,
         };
-        Ok(self.numbered.push(numbered.encode())?)
+        self.numbered.push(numbered.encode())
     }
 
     fn effects(&mut self, event: &Event, row: Fact) {
@@ -271,7 +271,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
         }
     }
 
-    fn finish(mut self) -> io::Result<Proof> {
+    fn finish(mut self) -> Result<Proof, ProofError> {
         let shown = self.request.shown;
         let mut ours = HashSet::new();
         for (label, sender) in self.senders {

@@ -135,7 +135,7 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
             Some(visit.link("/change", &query))
         }
         ["outbox", "pause", "--list"] => Some(visit.link("/pauses", &[])),
-        ["outbox", "why", id] if Uuid::parse_str(id).is_ok() => {
+        ["outbox", "why" | "show", id] if Uuid::parse_str(id).is_ok() => {
             Some(visit.link(&format!("/messages/{id}"), &[]))
         }
         ["outbox", "why", of] if of.contains('/') && is_bare(of) => {

@@ -53,7 +53,7 @@ use outbox_core::{OutboxAudit, SensitiveFields};
 use outbox_inbox::{DeadLetters, InboxOperations};
 
 pub use access::{Access, Role};
-pub use source::{Examination, InboxView, ProofSpan, StreamView};
+pub use source::{Examination, InboxView, ProofSpan, Refuses, StreamView};
 
 use examiner::Examiner;
 pub use layout::Colour;

@@ -17,9 +17,10 @@ use crate::doctor::Diagnosis;
 use crate::of_aggregate::of_aggregate;
 use crate::serial;
 use crate::{
-    Applied, BlockedRow, BrokerCheck, Change, ConsumerRow, EffectRow, Explanation, LogView, MessageDetail,
-    MessageRow, OperationDetail, OperationRow, PartitionRow, PauseChanged, PausePreview, PauseRow, Preview,
-    Proof, ProofStage, RelayRow, ResumePreview, Resumed, Status, StreamUse, Timeline,
+    Applied, BlockedRow, BrokerCheck, CauseNow, Change, ConsumerRow, EffectRow, Explanation, LogView,
+    MessageDetail, MessageRow, OperationDetail, OperationRow, PartitionRow, PauseChanged, PausePreview,
+    PauseRow, Preview, Proof, ProofStage, Refused, RelayRow, ResumePreview, Resumed, Status, StreamUse,
+    Timeline,
 };
 use crate::{timeline, why};
 
@@ -54,6 +55,9 @@ pub struct ProofSpan {
     pub until: OffsetDateTime,
 }
 
+/// Says why the broker would refuse a message now, or `None`.
+pub type Refuses = Box<dyn Fn(&Message) -> Option<Refused> + Send + Sync>;
+
 /// What a dashboard can find out about the stream of its outbox. Each answer is bounded in time by the implementation, and by the dashboard once more.
 #[async_trait]
 pub trait StreamView: Send + Sync + 'static {
@@ -64,6 +68,12 @@ pub trait StreamView: Send + Sync + 'static {
 
     /// The stream sequence of a published message; `None` if it is not on the stream. The error is for people.
     async fn locate(&self, _message: &Message) -> Result<Option<u64>, String> {
+        Err("this dashboard does not know the stream".to_owned())
+    }
+
+    /// How the stream stands, as what says why it would refuse a message now: for the preview of a change that has messages tried again. Nothing is published. The
+    /// error is for people.
+    async fn refuses(&self) -> Result<Refuses, String> {
         Err("this dashboard does not know the stream".to_owned())
     }
 
@@ -146,6 +156,16 @@ pub(super) trait Outbox: Send + Sync {
     async fn partitions(&self) -> Result<Vec<PartitionRow>, StoreError>;
     async fn preview(&self, change: Change, selection: &Selection) -> Result<Preview, StoreError>;
     async fn preview_resume(&self, aggregate: &Aggregate) -> Result<ResumePreview, StoreError>;
+    async fn causes(
+        &self,
+        messages: &[MessageId],
+        broker: Result<Refuses, String>,
+    ) -> Result<Vec<CauseNow>, StoreError>;
+    async fn causes_of_aggregate(
+        &self,
+        aggregate: &Aggregate,
+        broker: Result<Refuses, String>,
+    ) -> Result<Vec<CauseNow>, StoreError>;
     async fn operations(
         &self,
         filter: &OperationFilter,
@@ -269,6 +289,22 @@ impl<S: OutboxAudit> Outbox for Over<S> {
 
     async fn preview_resume(&self, aggregate: &Aggregate) -> Result<ResumePreview, StoreError> {
         crate::preview_resume(&self.0, aggregate).await
+    }
+
+    async fn causes(
+        &self,
+        messages: &[MessageId],
+        broker: Result<Refuses, String>,
+    ) -> Result<Vec<CauseNow>, StoreError> {
+        crate::causes(&self.0, messages, broker).await
+    }
+
+    async fn causes_of_aggregate(
+        &self,
+        aggregate: &Aggregate,
+        broker: Result<Refuses, String>,
+    ) -> Result<Vec<CauseNow>, StoreError> {
+        crate::causes_of_aggregate(&self.0, aggregate, broker).await
     }
 
     async fn operations(

@@ -183,6 +183,28 @@ pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A number of bytes, such as `4GiB`.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit {
+        "" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => 0,
+    };
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor));
+    let bytes = bytes.filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| {
+        "no number of bytes; it is a whole number with KiB, MiB, GiB or TiB, such as `4GiB`".to_owned()
+    })
+}
+
 /// By the clock of this machine, if the time is given as a duration.
 pub(crate) fn parse_time(text: &str) -> Result<OffsetDateTime, String> {
     if let Some(ago) = duration::parse(text) {
@@ -219,6 +241,16 @@ mod tests {
         assert_eq!(parse_timeout("1ms"), Ok(Duration::from_millis(1)));
         let error = parse_timeout("0s").unwrap_err();
         assert!(error.contains("at least `1ms`"), "{error}");
+    }
+
+    #[test]
+    fn bytes_have_a_unit_and_are_not_none() {
+        assert_eq!(parse_bytes("4GiB"), Ok(4 << 30));
+        assert_eq!(parse_bytes("512"), Ok(512));
+        for wrong in ["", "GiB", "0MiB", "4GB", "4 GiB", "-1", "1.5GiB", "99999999TiB"] {
+            let error = parse_bytes(wrong).unwrap_err();
+            assert!(error.contains("such as `4GiB`"), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
 use super::progress::Progress;
-use super::recheck::{self, Broker};
+use super::recheck;
 use super::text;
 use super::timeline::read_inboxes;
 use crate::failure::{CommandError, Outcome};
@@ -182,8 +182,8 @@ async fn add_causes(place: &Place, preview: &mut Preview) -> Result<(), CommandE
     if preview.first.is_empty() {
         return Ok(());
     }
-    let broker = Broker::ask(place).await;
-    let causes = outbox_admin::causes(&place.store, &preview.first, broker.refuses());
+    let broker = recheck::refuses(place).await;
+    let causes = outbox_admin::causes(&place.store, &preview.first, broker);
     match place.ask(causes).await {
         Ok(causes) => preview.recheck(causes),
         Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => {
@@ -236,8 +236,8 @@ impl ResumeCommand {
             .ask(outbox_admin::preview_resume(&place.store, &self.aggregate))
             .await?;
         if !self.yes && preview.can_resume {
-            let broker = Broker::ask(&place).await;
-            let causes = outbox_admin::causes_of_aggregate(&place.store, &self.aggregate, broker.refuses());
+            let broker = recheck::refuses(&place).await;
+            let causes = outbox_admin::causes_of_aggregate(&place.store, &self.aggregate, broker);
             preview.recheck(place.ask(causes).await?);
         }
         if !self.yes || !preview.can_resume {

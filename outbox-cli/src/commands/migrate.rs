@@ -104,12 +104,13 @@ impl PartArgument {
         sql.map_err(CommandError::configuration)
     }
 
-    async fn make(self, db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
+    /// Returns how many migrations it has applied.
+    async fn make(self, db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
         match self {
-            Self::Outbox => of_outbox::migrate_with(db, names).await,
-            Self::OutboxByDay => partitioned::migrate_with(db, names).await,
-            Self::Writers => writers::migrate_with(db, names).await,
-            Self::Inbox => of_inbox::migrate_with(db, names).await,
+            Self::Outbox => of_outbox::migrate_and_count(db, names).await,
+            Self::OutboxByDay => partitioned::migrate_and_count(db, names).await,
+            Self::Writers => writers::migrate_and_count(db, names).await,
+            Self::Inbox => of_inbox::migrate_and_count(db, names).await,
         }
     }
 }
@@ -196,7 +197,6 @@ impl MigrateCommand {
         if missing.is_empty() {
             return Ok(());
         }
-        let count = missing.len().try_into().unwrap_or(u64::MAX);
         let scope = OperationScope::names(missing);
         let operation = Operation::new(OperationKind::Migrate, scope, self.intent.intent());
         let (record, table) = match part {
@@ -215,17 +215,17 @@ impl MigrateCommand {
                 "the table of operations is missing, so nothing would be written down; run `outbox migrate --tables outbox --yes` first",
             ));
         }
-        // Under a lock, so that several programs may do this at once. A crash leaves nothing half made, but on MySQL and MariaDB, where calling again
+        // Under a lock, so that several programs may do this at once; of two, one finds it done and counts none. A crash leaves nothing half made, but on MySQL and MariaDB, where calling again
         // continues.
         let making = place.carry_out(part.make(db, names)).await;
         if making.is_err() && can_begin {
             Record::broke_off(&operation);
         }
-        making?;
+        let applied = making?;
         if !can_begin {
             record.begin(place, &operation).await?;
         }
-        record.end(place, &operation, count).await?;
+        record.end(place, &operation, applied).await?;
         say_operation(Some(operation.id));
         Ok(())
     }

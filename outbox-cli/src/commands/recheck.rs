@@ -1,7 +1,11 @@
 //! What NATS says about messages that are to be tried again, and about the consumers of dead letters. Nothing is published or received.
 
+use std::time::Duration;
+
+use outbox::Failure;
 use outbox::core::{Message, describe};
-use outbox::nats::{JetStreamPublisher, Refusal, StreamOutlook};
+use outbox::nats::{JetStreamPublisher, Refusal};
+use outbox_admin::web::Refuses;
 use outbox_admin::{CauseNow, ConsumerRow, Holds, LetterRow, Obstacle, Refused, quoted};
 
 use super::place::Place;
@@ -9,32 +13,27 @@ use super::stream;
 use crate::failure::CommandError;
 use crate::output::plain;
 
-/// How the stream stands, or why it cannot be asked.
-pub(super) struct Broker {
-    asked: Result<(JetStreamPublisher, StreamOutlook), String>,
+/// Asks how the stream stands. Returns what says why a message would be refused, or why the stream cannot be asked.
+pub(super) async fn refuses(place: &Place) -> Result<Refuses, String> {
+    refuses_by(place.publisher(), place.timeout).await
 }
 
-impl Broker {
-    pub(super) async fn ask(place: &Place) -> Self {
-        let asking = async {
-            let publisher = place.publisher().await.map_err(|error| error.to_string())?;
-            let outlook = publisher.outlook().await.map_err(|error| describe(&error))?;
-            Ok((publisher, outlook))
-        };
-        let asked = tokio::time::timeout(place.timeout, asking).await;
-        Self {
-            asked: asked.unwrap_or_else(|_| Err(format!("no answer within {:?}", place.timeout))),
-        }
-    }
-
-    /// Says why a message would be refused.
-    pub(super) fn refuses(&self) -> Result<impl Fn(&Message) -> Option<Refused>, String> {
-        let (publisher, outlook) = self.asked.as_ref().map_err(Clone::clone)?;
-        Ok(move |message: &Message| {
-            let refusal = publisher.foresee(outlook, message)?;
-            Some(refused(&refusal, message))
-        })
-    }
+/// The same by a publisher that is there, or by the reason why there is none.
+pub(super) async fn refuses_by(
+    publisher: impl Future<Output = Result<JetStreamPublisher, Failure>>,
+    timeout: Duration,
+) -> Result<Refuses, String> {
+    let asking = async {
+        let publisher = publisher.await.map_err(|error| error.to_string())?;
+        let outlook = publisher.outlook().await.map_err(|error| describe(&error))?;
+        Ok::<_, String>((publisher, outlook))
+    };
+    let asked = tokio::time::timeout(timeout, asking).await;
+    let (publisher, outlook) = asked.map_err(|_| format!("no answer within {timeout:?}"))??;
+    Ok(Box::new(move |message| {
+        let refusal = publisher.foresee(&outlook, message)?;
+        Some(refused(&refusal, message))
+    }))
 }
 
 fn refused(refusal: &Refusal, message: &Message) -> Refused {

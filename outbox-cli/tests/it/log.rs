@@ -10,14 +10,14 @@ use crate::operate::rights::Login;
 use crate::place::{Kind, Place, Program};
 
 /// The outbox of a place, whose relay reads the log.
-fn reading(place: &Place, name: &str) -> String {
+pub(crate) fn reading(place: &Place, name: &str) -> String {
     format!(
         "{}[outbox.log]\nread = true\nname = \"{name}\"\n",
         place.outbox("shop")
     )
 }
 
-fn ask(place: &Place, config: &str, words: &[&str], variables: &[(&str, &str)]) -> Answer {
+pub(crate) fn ask(place: &Place, config: &str, words: &[&str], variables: &[(&str, &str)]) -> Answer {
     let file = place.folder.path().join("outbox.toml");
     std::fs::write(&file, config).unwrap();
     let mut all = words.to_vec();
@@ -26,18 +26,18 @@ fn ask(place: &Place, config: &str, words: &[&str], variables: &[(&str, &str)]) 
     run(&all, &[&servers, variables].concat())
 }
 
-fn start(place: &Place, config: &str) -> Program {
+pub(crate) fn start(place: &Place, config: &str) -> Program {
     Program::start(config, &[("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)])
 }
 
-async fn until_on_stream(place: &Place, count: usize) {
+pub(crate) async fn until_on_stream(place: &Place, count: usize) {
     eventually("the messages on the stream", async || {
         place.on_stream().await.len() == count
     })
     .await;
 }
 
-async fn until_it_reads(program: &Program) {
+pub(crate) async fn until_it_reads(program: &Program) {
     eventually("a relay that reads the log", async || {
         let metrics = program.get("/metrics").await.1;
         metrics.contains("outbox_log_reads{outbox=\"shop\"} 1")

@@ -9,6 +9,7 @@ mod config;
 mod deploy;
 mod guide;
 mod log;
+mod log_page;
 mod manual;
 mod night;
 mod operate;

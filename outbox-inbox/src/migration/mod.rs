@@ -98,6 +98,15 @@ pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
 ///
 /// As [`migrate`], and an error of [`TableNames::check`] as [`DbErr::Custom`].
 pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
+    migrate_and_count(db, names).await.map(drop)
+}
+
+/// [`migrate_with`], and returns how many migrations this call has applied: 0 if another process had applied them before it got the lock.
+///
+/// # Errors
+///
+/// As [`migrate_with`].
+pub async fn migrate_and_count(db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
     TABLES.run(db, names).await
 }
 

@@ -22,14 +22,14 @@ const MYSQL_LOCK: &str = "outbox_migrations";
 /// How long MySQL waits for another process's migration, in seconds.
 const MYSQL_LOCK_WAIT_S: i32 = 300;
 
-/// Applies, in order, the migrations that are not in `table` yet. On an error PostgreSQL and SQLite have changed nothing; on MySQL, another
+/// Applies, in order, the migrations that are not in `table` yet, and returns how many those were. On an error PostgreSQL and SQLite have changed nothing; on MySQL, another
 /// call continues.
 pub(super) async fn run(
     db: &DatabaseConnection,
     names: &TableNames,
     table: &'static str,
     migrations: Vec<SqlMigration>,
-) -> Result<(), DbErr> {
+) -> Result<u64, DbErr> {
     let backend = db.get_database_backend();
     names
         .check(backend)
@@ -50,24 +50,27 @@ pub(super) async fn run(
         };
         // On MySQL each DDL statement commits; there, the transaction only keeps the connection that has the lock.
         let tx = db.begin_with_options(options).await?;
-        match backend {
+        let applied = match backend {
             DbBackend::Postgres => {
                 let sql = format!("SELECT pg_advisory_xact_lock({POSTGRES_LOCK})");
                 tx.execute_raw(Statement::from_string(backend, sql)).await?;
-                apply(&tx, exists, &table, &migrations).await?;
+                apply(&tx, exists, &table, &migrations).await?
             }
             DbBackend::MySql => {
                 lock_mysql(&tx).await?;
                 // A crash in here ends the session and its lock; the statements may be repeated.
                 let applied = apply(&tx, exists, &table, &migrations).await;
+                // The last note has to be seen by whoever gets the lock, or they apply that migration once more.
+                tx.execute_unprepared("COMMIT").await?;
                 let sql = format!("DO RELEASE_LOCK('{MYSQL_LOCK}')");
                 tx.execute_unprepared(&sql).await?;
-                applied?;
+                applied?
             }
             // BEGIN IMMEDIATE is the lock. The pool's `busy_timeout` bounds the wait for it.
             _ => apply(&tx, exists, &table, &migrations).await?,
-        }
-        tx.commit().await
+        };
+        tx.commit().await?;
+        Ok(applied)
     })
     .await
 }
@@ -132,7 +135,7 @@ async fn apply(
     exists: Statement,
     table: &str,
     migrations: &[SqlMigration],
-) -> Result<(), DbErr> {
+) -> Result<u64, DbErr> {
     let backend = tx.get_database_backend();
     if tx.query_one_raw(exists).await?.is_none() {
         tx.execute_unprepared(&create_table(table)).await?;
@@ -147,6 +150,7 @@ async fn apply(
         .iter()
         .map(|row| row.try_get("", "version"))
         .collect::<Result<Vec<String>, _>>()?;
+    let mut count = 0;
     for migration in migrations {
         if applied.iter().any(|name| name == migration.name()) {
             continue;
@@ -167,8 +171,9 @@ async fn apply(
         ))
         .await?;
         tracing::info!(migration = migration.name(), "migration applied");
+        count += 1;
     }
-    Ok(())
+    Ok(count)
 }
 
 /// PostgreSQL's codes for a table, a function or a type that exists.

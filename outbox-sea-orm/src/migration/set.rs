@@ -51,8 +51,8 @@ impl Migrations {
         Ok(sql.join("\n"))
     }
 
-    /// Applies under a lock those that were not applied yet.
-    pub async fn run(&self, db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
+    /// Applies under a lock those that were not applied yet, and returns how many those were.
+    pub async fn run(&self, db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
         run(db, names, self.table, (self.all)(names)).await
     }
 }

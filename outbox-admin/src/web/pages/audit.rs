@@ -10,11 +10,11 @@ use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
 
+use super::did::{did, how_many};
 use super::{ROWS_MAX, is_full};
 use crate::web::filter::{given, storable, time};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
-use crate::words::counted;
 use crate::{OperationDetail, OperationRow, list_inbox_operations, show_inbox_operation};
 
 /// Which operations.
@@ -125,7 +125,7 @@ fn table(visit: &Visit, rows: &[OperationRow]) -> Markup {
             td { (began(row)) }
             td { (row.actor) }
             td { (row.kind) }
-            td { (row.changed) }
+            td { (how_many(row)) }
             td { (ended(row)) }
             td { (row.reason.as_deref().unwrap_or_default()) }
             td.id { a href=(visit.link(&format!("/operations/{}", row.id), &[])) { (row.id) } }
@@ -135,7 +135,7 @@ fn table(visit: &Visit, rows: &[OperationRow]) -> Markup {
         "Began (UTC)",
         "Who",
         "What",
-        "Changed",
+        "How many",
         "Ended (UTC)",
         "Why",
         "Operation",
@@ -185,41 +185,6 @@ async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
     Ok(Page::new(format!("Operation {id}"), &detail, body))
 }
 
-/// What it did, in a sentence.
-fn did(row: &OperationRow) -> String {
-    let changed = row.changed;
-    match row.kind.as_str() {
-        "retry" => counted(
-            changed,
-            "dead letter was made pending again.",
-            "dead letters were made pending again.",
-        ),
-        "skip" => counted(changed, "dead letter was skipped.", "dead letters were skipped."),
-        "replay" => counted(changed, "copy was recorded.", "copies were recorded."),
-        "resume" => "Its back-off was ended.".to_owned(),
-        "forget" => counted(changed, "message was deleted.", "messages were deleted."),
-        "retry-letters" => counted(
-            changed,
-            "dead letter of a consumer is tried again.",
-            "dead letters of consumers are tried again.",
-        ),
-        "cancel-retry" => counted(
-            changed,
-            "dead letter of a consumer is not tried again.",
-            "dead letters of consumers are not tried again.",
-        ),
-        "discard-letters" | "erase-letters" => counted(
-            changed,
-            "dead letter of a consumer was deleted.",
-            "dead letters of consumers were deleted.",
-        ),
-        "pause-consumer" => "A consumer was paused.".to_owned(),
-        "resume-consumer" => "The pause of a consumer was ended.".to_owned(),
-        // The kinds of the outbox's pauses, and those of a later version.
-        kind => format!("{kind}: {changed} changed."),
-    }
-}
-
 fn facts(detail: &OperationDetail) -> Markup {
     let row = &detail.row;
     html! {
@@ -228,7 +193,7 @@ fn facts(detail: &OperationDetail) -> Markup {
             dt { "Why" } dd { (layout::any(row.reason.as_ref())) }
             dt { "What" } dd { (row.kind) }
             dt { "To take" } dd { code { (row.scope.to_string()) } }
-            dt { "Changed" } dd { (row.changed) }
+            dt { "How many" } dd { (how_many(row)) }
             dt { "Began (UTC)" } dd { (began(row)) }
             dt { "Ended (UTC)" } dd { (ended(row)) }
             @if detail.named > 0 {

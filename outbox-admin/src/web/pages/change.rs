@@ -16,10 +16,11 @@ use serde_json::json;
 
 use crate::web::filter::{self, Filter};
 use crate::web::layout;
+use crate::web::pages::causes::{self, Seen};
 use crate::web::source::Outbox;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::counted;
-use crate::{Change, PREVIEW_MAX, PauseChanged, PausePreview, Preview};
+use crate::{Change, PREVIEW_MAX, PauseChanged, PausePreview, Preview, ResumePreview};
 
 /// What is to be done, as an address or a form says it.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -105,25 +106,33 @@ async fn make_preview(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
     let app = &visit.app;
     match asked.task()? {
         Task::Change(change, selection) => {
-            let preview = app.ask(app.outbox.preview(change, &selection)).await?;
+            let mut preview = app.ask(app.outbox.preview(change, &selection)).await?;
+            let unseen = match causes::of_messages(app, &preview.first).await {
+                Ok(causes) => {
+                    preview.recheck(causes);
+                    Vec::new()
+                }
+                Err(unseen) => vec![unseen],
+            };
             let has_effect = preview.messages > 0 || !preview.is_complete;
             let body = html! {
-                (describe(&preview))
+                (describe(visit, &preview))
+                (not_seen(&unseen))
                 @if has_effect { (form(visit, asked)) }
             };
+            let title = format!("What would {} do?", change.as_str());
             Ok(Page::new(
-                format!("What would {} do?", change.as_str()),
-                &preview,
+                title,
+                &Seen {
+                    preview: &preview,
+                    unseen: &unseen,
+                },
                 body,
             ))
         }
         Task::Resume(aggregate) => {
             let preview = app.ask(app.outbox.preview_resume(&aggregate)).await?;
-            let body = html! {
-                p.sentence { (layout::aggregate(visit, &aggregate.aggregate_type, &aggregate.id)) ": " (preview.effect) "." }
-                @if preview.can_resume { (form(visit, asked)) }
-            };
-            Ok(Page::new("What would resume do?", &preview, body))
+            Ok(of_resume(visit, asked, &aggregate, preview).await)
         }
         Task::Pause(aggregate_type, lasts) => {
             let preview = app.outbox.preview_pause(aggregate_type.as_deref(), lasts);
@@ -139,6 +148,34 @@ async fn make_preview(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
     }
 }
 
+async fn of_resume(visit: &Visit, asked: &Asked, aggregate: &Aggregate, mut preview: ResumePreview) -> Page {
+    let mut unseen = Vec::new();
+    if preview.can_resume {
+        match causes::of_aggregate(&visit.app, aggregate).await {
+            Ok(causes) => preview.recheck(causes),
+            Err(error) => unseen.push(error),
+        }
+    }
+    let body = html! {
+        p.sentence { (layout::aggregate(visit, &aggregate.aggregate_type, &aggregate.id)) ": " (preview.effect) "." }
+        (causes::list(visit, &preview.causes, 1))
+        (not_seen(&unseen))
+        @if preview.can_resume { (form(visit, asked)) }
+    };
+    Page::new(
+        "What would resume do?",
+        &Seen {
+            preview: &preview,
+            unseen: &unseen,
+        },
+        body,
+    )
+}
+
+fn not_seen(unseen: &[String]) -> Markup {
+    html! { @for unseen in unseen { p.note { "Not seen: " (unseen) } } }
+}
+
 fn of_pause(preview: &PausePreview, form: Markup) -> Page {
     let scope = match &preview.aggregate_type {
         Some(aggregate_type) => format!("aggregates of type {aggregate_type}"),
@@ -152,7 +189,7 @@ fn of_pause(preview: &PausePreview, form: Markup) -> Page {
     Page::new(format!("What would {} do?", preview.change), preview, body)
 }
 
-fn describe(preview: &Preview) -> Markup {
+fn describe(visit: &Visit, preview: &Preview) -> Markup {
     let messages = counted(preview.messages, "message", "messages");
     let aggregates = counted(preview.aggregates, "aggregate", "aggregates");
     html! {
@@ -170,6 +207,7 @@ fn describe(preview: &Preview) -> Markup {
             h2 { "Why they are dead letters" }
             ul { @for error in &preview.errors { li { (error.messages) " × " (error.error) } } }
         }
+        (causes::list(visit, &preview.causes, preview.messages))
     }
 }
 

@@ -2,8 +2,10 @@
 
 pub(super) mod aggregate;
 pub(super) mod audit;
+mod causes;
 pub(super) mod change;
 pub(super) mod consumers;
+mod did;
 pub(super) mod doctor;
 pub(super) mod letters;
 pub(super) mod live;

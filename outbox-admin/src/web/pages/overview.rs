@@ -157,6 +157,12 @@ fn log(sample: &Sample) -> Markup {
                         (true, false) => " is read by nobody",
                     }
                 }
+                @if let Some(stored) = log.stored {
+                    dt { "Decided up to" } dd {
+                        "position " span.number { (stored) }
+                        @if let Some(ago) = log.stored_ago { ", stored " (layout::duration(ago)) " ago" }
+                    }
+                }
                 dt { "May not be published" } dd {
                     (counted(log.undecided, "message", "messages"))
                     @if let Some(oldest) = log.oldest_undecided { ", the oldest recorded " (layout::duration(oldest)) " ago" }

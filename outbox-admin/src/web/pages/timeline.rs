@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 
 use crate::web::visit::{Page, Problem, Visit};
 use crate::web::{filter, layout};
+use crate::words::counted;
 use crate::{Effect, EffectOutcome, FollowUp, Timeline, TimelineEvent};
 
 /// Events of a page. Each that was published is looked up on the stream.
@@ -126,7 +127,7 @@ fn of_effect(visit: &Visit, effect: &Effect, event: &TimelineEvent) -> Markup {
             span {
                 span class={ "state " (class) } { (effect.outcome.as_str()) }
                 @if let Some(at) = effect.at { " " span.number { (since(event, at)) } }
-                @if let Some(error) = &effect.error { " after " (effect.attempts) " failed attempts: " (error) }
+                @if let Some(error) = &effect.error { " after " (counted(effect.attempts, "failed attempt", "failed attempts")) ": " (error) }
                 @if is_dead {
                     " " a href=(visit.link("/dead-letters", &[("consumer", &effect.consumer)])) { "Dead letters of " (effect.consumer) }
                 }

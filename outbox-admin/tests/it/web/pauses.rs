@@ -162,6 +162,8 @@ impl StreamView for Behind {
             is_on: true,
             exists: true,
             is_read: false,
+            stored: Some(26_843_568),
+            stored_ago: Some(Duration::from_secs(95)),
             undecided: 12,
             oldest_undecided: Some(Duration::from_secs(90)),
             behind_bytes: Some(4_096),
@@ -187,6 +189,7 @@ async fn the_overview_shows_the_log_and_what_is_wrong_with_it() {
         "No relay reads the log; 12 messages are not published.",
         "shop_log",
         "is read by nobody",
+        "position <span class=\"number\">26843568</span>, stored 95 s ago",
         "12 messages, the oldest recorded 90 s ago",
         "4096 bytes",
         "8192 bytes",
@@ -196,4 +199,5 @@ async fn the_overview_shows_the_log_and_what_is_wrong_with_it() {
     let json = get(&viewers, "/overview.json").await.expect(200).json();
     assert_eq!(json["status"]["state"], "stuck");
     assert_eq!(json["log"]["undecided"], 12);
+    assert_eq!(json["log"]["stored"], 26_843_568);
 }

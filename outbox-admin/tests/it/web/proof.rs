@@ -6,9 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::{Extension, Router};
 use outbox_admin::web::{Access, Dashboard, ProofSpan, Role, StreamView};
-use outbox_admin::{ConsumerFloor, Proof, ProofRequest, ProofStage, prove};
-use outbox_core::Relay;
+use outbox_admin::{ConsumerFloor, DISK_MAX, Proof, ProofRequest, ProofStage, prove};
+use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::testing::{MemoryBroker, MemoryStore, eventually};
+use outbox_core::{Events, Relay};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -21,6 +22,8 @@ struct Gated {
     store: MemoryStore,
     broker: MemoryBroker,
     gate: Arc<Semaphore>,
+    /// Bytes that temporary files may take.
+    disk: u64,
 }
 
 #[async_trait]
@@ -36,6 +39,7 @@ impl StreamView for Gated {
         let midnight = time::macros::datetime!(2026-01-01 00:00 UTC);
         let day = time::Duration::days(2);
         let request = ProofRequest::new(midnight - day, midnight + day);
+        let request = request.memory(1024 * 1024).disk(self.disk);
         let floors = async || {
             Ok(vec![ConsumerFloor {
                 consumer: "billing".to_owned(),
@@ -58,6 +62,7 @@ async fn published() -> Gated {
         store,
         broker,
         gate: Arc::new(Semaphore::new(0)),
+        disk: DISK_MAX,
     }
 }
 
@@ -197,6 +202,34 @@ async fn a_proof_has_ten_minutes() {
     assert!(
         error.contains("within 10 minutes") && error.contains("`outbox prove`"),
         "{error}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_that_needs_more_room_than_its_bound_says_what_to_do() {
+    let mut stream = published().await;
+    let mut events = Events::new();
+    for number in 0..7_000 {
+        events = events.with(Probe::noted("a", number));
+    }
+    stream.store.record(events).expect("it is recorded");
+    stream.disk = 100_000;
+    stream.gate.add_permits(2);
+    let operators = pages(&stream, Role::Operator);
+    begin(&operators).await.expect(303);
+    let last = ended(&operators).await;
+    let error = last["error"].as_str().expect("an error");
+    for words in [
+        "more than 100000 bytes",
+        "choose a shorter span",
+        "run `outbox prove`",
+    ] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    let page = get(&operators, "/proof").await.expect(200).body;
+    assert!(
+        page.contains("more than 100000 bytes") && page.contains("<form"),
+        "{page}"
     );
 }
 

@@ -19,7 +19,7 @@ use outbox::inbox::{DeadLetters, InboxOperations};
 use outbox_admin::web::{Colour, Dashboard, Role, TraceLink, TraceLinkError};
 use tokio::net::TcpListener;
 
-use super::arguments::{EXIT_CODES, PlaceArguments, parse_timeout};
+use super::arguments::{EXIT_CODES, PlaceArguments, parse_bytes, parse_timeout};
 use super::place::{Place, configured};
 use super::relay::logging;
 use crate::config::Environment;
@@ -79,6 +79,10 @@ pub struct ServeCommand {
     /// The address of traces, with `{trace_id}` where the id of a trace belongs, such as `https://traces.example.org/trace/{trace_id}`. Messages link to it.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_trace_link)]
     pub trace_url: Option<TraceLink>,
+    /// Room for the temporary files (TMPDIR) of a proof, such as `4GiB`: about 80 bytes for each row and each place on the stream, at times twice. A proof that needs
+    /// more ends and says so; `outbox prove` has no such bound.
+    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = parse_bytes)]
+    pub proof_disk: u64,
     /// The colour beside the name of the outbox on each page, so that nobody takes one for another.
     #[arg(long, value_enum, default_value_t)]
     pub colour: ColourArgument,
@@ -214,7 +218,7 @@ impl ServeCommand {
             .with_timeout(self.timeout)
             .with_base(&self.base)
             .with_colour(self.colour.into())
-            .with_stream(Stream::new(reading, others));
+            .with_stream(Stream::new(reading, others, self.proof_disk));
         if let Some(traces) = &self.trace_url {
             dashboard = dashboard.with_traces(traces.clone());
         }

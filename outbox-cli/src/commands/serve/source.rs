@@ -9,7 +9,7 @@ use outbox::inbox::EventOutcomes;
 use outbox::nats::JetStreamPublisher;
 use outbox::nats::async_nats::Client;
 use outbox_admin::doctor::Limits;
-use outbox_admin::web::{Examination, InboxView, ProofSpan, StreamView};
+use outbox_admin::web::{Examination, InboxView, ProofSpan, Refuses, StreamView};
 use outbox_admin::{BrokerCheck, ConsumerRow, LogView, Proof, ProofRequest, ProofStage, Reason, StreamUse};
 use tokio::sync::{Mutex, OnceCell};
 
@@ -19,7 +19,7 @@ use crate::commands::log::Next;
 use crate::commands::log_looks::LogLooks;
 use crate::commands::place::Place;
 use crate::commands::prove::ProveCommand;
-use crate::commands::{stream, timeline};
+use crate::commands::{recheck, stream, timeline};
 use crate::failure::CommandError;
 use crate::output::Format;
 
@@ -30,15 +30,18 @@ pub(super) struct Stream {
     places: Vec<Place>,
     client: OnceCell<Client>,
     log: Mutex<LogLooks>,
+    /// Bytes that the temporary files of a proof may take.
+    proof_disk: u64,
 }
 
 impl Stream {
-    pub(super) fn new(reading: Place, places: Vec<Place>) -> Self {
+    pub(super) fn new(reading: Place, places: Vec<Place>, proof_disk: u64) -> Self {
         Self {
             place: reading,
             places,
             client: OnceCell::new(),
             log: Mutex::default(),
+            proof_disk,
         }
     }
 
@@ -90,6 +93,10 @@ impl StreamView for Stream {
         publisher.locate(message).await.map_err(|error| describe(&error))
     }
 
+    async fn refuses(&self) -> Result<Refuses, String> {
+        recheck::refuses_by(self.publisher(), self.place.timeout).await
+    }
+
     async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {
         let client = self.client().await.map_err(|error| error.to_string())?;
         stream::rows(&self.place, client).await.map_err(text)
@@ -115,6 +122,8 @@ impl StreamView for Stream {
             is_on: status.is_on,
             exists: status.exists,
             is_read: status.is_read,
+            stored: status.stored.map(|position| position.0),
+            stored_ago: status.stored_ago,
             undecided: status.undecided,
             oldest_undecided: status.oldest_undecided,
             behind_bytes: status.behind_bytes,
@@ -141,7 +150,9 @@ impl StreamView for Stream {
             inboxes.push(EventOutcomes::new(place.store.connection().clone()).with_names(names));
         }
         let publisher = self.publisher().await.map_err(|error| error.to_string())?;
-        let request = ProofRequest::new(span.since, span.until).rows_kept(command.rows_kept(&self.place));
+        let request = ProofRequest::new(span.since, span.until)
+            .rows_kept(command.rows_kept(&self.place))
+            .disk(self.proof_disk);
         let floors =
             async || match tokio::time::timeout(self.place.timeout, command.floors(&self.place)).await {
                 Ok(floors) => floors,

@@ -153,6 +153,9 @@ async fn an_operator_finds_a_stuck_aggregate_reads_why_and_retries_it() {
     shows(&browser, "maximum payload exceeded").await;
     follow(&browser, &format!("outbox retry {id}")).await;
     shows(&browser, "It would retry 1 message of 1 aggregate.").await;
+    // Its relay is alive, and the stream was never made.
+    shows(&browser, "Does the cause still hold?").await;
+    shows(&browser, "still 1 message: there is no stream").await;
     assert_eq!(status(&planted, id).await, MessageStatus::Dead);
     let button = browser.find(Locator::Css("button.do")).await.unwrap();
     button.click().await.unwrap();

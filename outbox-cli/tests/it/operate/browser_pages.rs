@@ -215,10 +215,12 @@ async fn whole_picture(browser: &Client, name: &str, width: u32) {
     if width > 400 {
         // A page is never lower than its window, which is as high as the page before it.
         browser.set_window_size(width, 500).await.unwrap();
-        let height = evaluate(browser, "return document.documentElement.scrollHeight").await;
+        // The bars of the browser are part of the window: without them the end of each page, such as the button of a preview, was cut off.
+        let height = "return document.documentElement.scrollHeight + window.outerHeight - window.innerHeight";
+        let height = evaluate(browser, height).await;
         let height = u32::try_from(height.as_u64().unwrap()).unwrap();
         browser
-            .set_window_size(width, height.clamp(500, 2000))
+            .set_window_size(width, height.clamp(500, 2200))
             .await
             .unwrap();
     }

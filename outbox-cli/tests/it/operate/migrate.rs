@@ -1,10 +1,11 @@
 //! `outbox migrate` on real databases: what is missing is said, and made when that was asked for.
 
+use outbox::core::testing::eventually;
 use outbox::sea_orm::TableNames;
 use outbox::sea_orm::migration::{self, partitioned};
-use sea_orm::ConnectionTrait as _;
+use sea_orm::{ConnectionTrait as _, DbBackend, TransactionTrait as _};
 
-use super::answer::{Answer, ask};
+use super::answer::{Answer, ask, run};
 use crate::place::{Kind, Place};
 
 /// Each part with the states of its migrations; the same state is named once.
@@ -153,4 +154,71 @@ async fn a_migration_that_breaks_off_is_written_down() {
         (&"migrate".into(), &false.into(), &"outbox migrate".into())
     );
     place.close().await;
+}
+
+/// Both had seen that it was missing, and both counted it.
+async fn of_two_migrations_at_once_one_counts_what_was_made(kind: Kind) {
+    let Some(place) = Place::open(kind).await else {
+        return;
+    };
+    ask(&place, &["migrate", "--yes"]).expect(0);
+    // Both wait for the lock under which migrations are applied, after they have looked and have written down what they are about to do.
+    let (lock, unlock) = match place.db.get_database_backend() {
+        DbBackend::MySql => (
+            "SELECT GET_LOCK('outbox_migrations', 60)",
+            "DO RELEASE_LOCK('outbox_migrations')",
+        ),
+        // The number is "outbox".
+        _ => ("SELECT pg_advisory_xact_lock(x'6f7574626f78'::int8)", "SELECT 1"),
+    };
+    let holder = place.db.begin().await.unwrap();
+    holder.execute_unprepared(lock).await.unwrap();
+    // The file is there, and must not be written anew while the other program reads it.
+    let file = place.folder.path().join("outbox.toml");
+    let words = [
+        "migrate", "--tables", "writers", "--yes", "-o", "json", "--config",
+    ];
+    let words = [&words[..], &[file.to_str().unwrap()]].concat();
+    let servers = [("DATABASE_URL", &*place.url), ("NATS_URL", &*place.nats)];
+    let answers = std::thread::scope(|scope| {
+        let both = [(); 2].map(|()| scope.spawn(|| run(&words, &servers)));
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                eventually("two operations that have begun", async || {
+                    place.count("outbox_operations", "finished_at IS NULL").await == 2
+                })
+                .await;
+                holder.execute_unprepared(unlock).await.unwrap();
+                holder.commit().await.unwrap();
+            });
+        });
+        both.map(|one| one.join().unwrap())
+    });
+    for answer in answers {
+        assert_eq!(
+            states(&answer.expect(0)),
+            [("writers".to_owned(), "made".to_owned())]
+        );
+    }
+    let operations = ask(&place, &["audit", "--limit", "2", "-o", "json"])
+        .expect(0)
+        .json();
+    let mut changed: Vec<u64> = Vec::new();
+    for row in operations.as_array().unwrap() {
+        assert_eq!(row["is_finished"], true, "{row}");
+        changed.push(row["changed"].as_u64().unwrap());
+    }
+    changed.sort_unstable();
+    assert_eq!(changed, [0, 1], "{operations}");
+    place.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_migrations_of_postgres_at_once_one_counts_what_was_made() {
+    of_two_migrations_at_once_one_counts_what_was_made(Kind::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_migrations_of_mariadb_at_once_one_counts_what_was_made() {
+    of_two_migrations_at_once_one_counts_what_was_made(Kind::MariaDb).await;
 }

@@ -23,7 +23,7 @@ mod purge;
 mod reconcile;
 pub(crate) mod rights;
 mod rules;
-mod serve;
+pub(crate) mod serve;
 mod statements;
 mod tail;
 mod timeline;

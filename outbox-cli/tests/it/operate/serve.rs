@@ -17,7 +17,7 @@ const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 pub(super) const PASSWORD: &str = "correct horse battery";
 
 /// `outbox serve` as a child process. It is killed when the test ends.
-pub(super) struct Served {
+pub(crate) struct Served {
     child: Child,
     pub(super) address: String,
 }
@@ -37,10 +37,16 @@ impl Served {
 
     /// The same over another way to the database.
     pub(super) fn start_over(place: &Place, database: &str, words: &[&str]) -> Self {
-        let file = place.folder.path().join("outbox.toml");
         let events =
             "events = [{ type = \"order.placed\", version = 1, sensitive = [\"email\"] }]\n[outbox.stream]";
-        std::fs::write(&file, place.outbox("shop").replace("[outbox.stream]", events)).unwrap();
+        let config = place.outbox("shop").replace("[outbox.stream]", events);
+        Self::start_with(place, database, &config, words)
+    }
+
+    /// The same with a file of this text.
+    pub(crate) fn start_with(place: &Place, database: &str, config: &str, words: &[&str]) -> Self {
+        let file = place.folder.path().join("outbox.toml");
+        std::fs::write(&file, config).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_outbox"))
             .args(["serve", "--address", "127.0.0.1:0", "--config"])
             .arg(&file)
@@ -92,8 +98,16 @@ impl Served {
         (status, answer)
     }
 
-    pub(super) async fn get(&self, path: &str, headers: &[&str]) -> (u16, String) {
+    pub(crate) async fn get(&self, path: &str, headers: &[&str]) -> (u16, String) {
         self.ask(&format!("GET {path}"), headers, "").await
+    }
+
+    /// What a page says to programs.
+    pub(crate) async fn json(&self, path: &str) -> serde_json::Value {
+        let (status, answer) = self.get(path, &[]).await;
+        assert_eq!(status, 200, "{path}: {answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).unwrap()
     }
 }
 
