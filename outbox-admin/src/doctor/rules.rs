@@ -68,6 +68,13 @@ pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
             "correct DATABASE_URL",
         );
     }
+    if context.starts_with("no TLS connection") {
+        return finding(
+            Check::Database,
+            "a certificate for the host name of the address, from an authority that is well known or that the address names",
+            "name its authority in DATABASE_URL, with sslrootcert=FILE, for MariaDB and MySQL ssl-ca=FILE",
+        );
+    }
     finding(
         Check::DatabaseSetting,
         "a database that a relay can use",
@@ -327,6 +334,8 @@ mod tests {
         let format =
             "binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED";
         assert_eq!(setup(format), [Check::DatabaseSetting]);
+        let untrusted = "no TLS connection to PostgreSQL server db:5432 (user `relay`, database `shop`); check that its certificate is for this host name";
+        assert_eq!(setup(untrusted), [Check::Database]);
     }
 
     #[test]
