@@ -147,7 +147,7 @@ async fn paused(place: &Place, found: &mut Examination) -> BTreeMap<String, Stri
             found.unseen.push(format!(
                 "pauses of consumers, and how long their inboxes remember, because their tables cannot be read here ({}); if they are in another database, give \
                  the file an outbox with it",
-                describe(&error)
+                place.explain(&error)
             ));
             BTreeMap::new()
         }

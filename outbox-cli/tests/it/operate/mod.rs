@@ -7,6 +7,7 @@ mod browser_pages;
 mod causes;
 mod changes;
 mod contexts;
+mod denied;
 mod doctor;
 mod forget;
 mod inbox;
