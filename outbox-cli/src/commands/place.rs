@@ -19,6 +19,7 @@ use super::arguments::PlaceArguments;
 use super::{servers, sessions};
 use crate::config::{Config, ConfigError, Contexts, Environment, Outbox};
 use crate::failure::CommandError;
+use crate::hint;
 use crate::output::say;
 
 /// Longest wait for a connection to NATS.
@@ -257,6 +258,8 @@ fn without_login(address: &str) -> Option<String> {
 
 /// The configuration that the command line or the environment names.
 pub(super) fn configured(arguments: &PlaceArguments) -> Result<(Config, InContext), ConfigError> {
+    let (context, outbox) = (arguments.context.as_deref(), arguments.outbox.as_deref());
+    hint::remember(arguments.config.as_deref(), context, outbox);
     let environment = Environment::of_process();
     if arguments.config.is_some() {
         let config = Config::load(arguments.config.as_deref(), &environment)?;

@@ -10,6 +10,7 @@ mod contexts;
 mod denied;
 mod doctor;
 mod forget;
+mod hints;
 mod inbox;
 mod keys;
 mod lists;
