@@ -1,8 +1,8 @@
 //! Commands that are named to people, with the options by which they have chosen an outbox: what is said can be copied as it stands.
 //!
 //! Invariants: only what the command line gave is added, and only to commands that take it; what the environment gave is there for the next command too.
-//! A command stands at the beginning of a text, or behind a colon or a backtick; other texts are left as they are. Not in JSON: its readers know what they
-//! have asked.
+//! A command stands at the beginning of a text, behind a colon or a backtick, or as the second of two; other texts are left as they are. Not in JSON: its
+//! readers know what they have asked.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -66,7 +66,8 @@ fn with_options(text: &str, given: &[Given], program: &Command) -> String {
     while let Some(at) = rest.find(NAME) {
         done.push_str(&rest[..at]);
         rest = &rest[at..];
-        let begins = done.is_empty() || done.ends_with(['`', '\n']) || done.ends_with(": ");
+        let is_behind = |words: &&str| done.ends_with(*words);
+        let begins = done.is_empty() || ["`", "\n", ": ", "; or ", " then "].iter().any(is_behind);
         let Some((length, command)) = begins.then(|| command_in(rest, program)).flatten() else {
             done.push_str(NAME);
             rest = &rest[NAME.len()..];
@@ -119,8 +120,8 @@ mod tests {
                 "outbox why --config 'my shop.toml' --outbox shop order/1",
             ),
             (
-                "next: outbox relay run, with `log.read = true`; or `outbox log drop`",
-                "next: outbox relay run --config 'my shop.toml', with `log.read = true`; or `outbox log drop --config 'my shop.toml' --outbox shop`",
+                "next: outbox relay run, with `log.read = true`; or outbox log drop",
+                "next: outbox relay run --config 'my shop.toml', with `log.read = true`; or outbox log drop --config 'my shop.toml' --outbox shop",
             ),
             (
                 "run `outbox migrate --yes --outbox other`, \noutbox status\n",
