@@ -47,12 +47,14 @@ pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
         );
     }
     if context.contains("is missing, from an older version") {
-        let next = "outbox migrate";
-        return finding(
+        // What follows is for programs that link the library.
+        let seen = context.split("; run the migration").next().unwrap_or_default();
+        return vec![Diagnosis::failed(
             Check::Tables,
+            seen,
             "the tables of this version, where `schema` and `prefix` say",
-            next,
-        );
+            "outbox migrate --yes",
+        )];
     }
     if context.starts_with("the server is ") {
         return finding(
