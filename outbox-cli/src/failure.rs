@@ -81,7 +81,8 @@ pub fn exit_code(outcome: Result<Outcome, CommandError>) -> ExitCode {
         Ok(outcome) => ExitCode::from(outcome.code()),
         Err(error) => {
             let (CommandError::Configuration(failure) | CommandError::Failed(failure)) = &error;
-            eprintln!("{}", crate::plain::harmless(&format!("error: {failure:?}")));
+            let text = crate::plain::harmless(&format!("error: {failure:?}"));
+            eprintln!("{}", crate::hint::complete(&text));
             ExitCode::from(error.code())
         }
     }

@@ -31,6 +31,7 @@
 pub mod commands;
 pub mod config;
 mod failure;
+mod hint;
 mod output;
 mod plain;
 mod program;

@@ -28,6 +28,25 @@ fn levels(error: &(dyn Error + 'static)) -> Vec<String> {
         cause = error.source();
     }
     levels
+        .iter()
+        .map(|level| without_line_of_server(level).to_owned())
+        .collect()
+}
+
+/// Without the line of PostgreSQL's own source with which sqlx ends its errors. A line of a statement, which MariaDB and MySQL name behind a quote, stays, and so
+/// does that of any other error.
+fn without_line_of_server(text: &str) -> &str {
+    match text.rsplit_once(" at line ") {
+        Some((before, line))
+            if text.contains("error returned from database: ")
+                && !line.is_empty()
+                && line.bytes().all(|byte| byte.is_ascii_digit())
+                && !before.ends_with('\'') =>
+        {
+            before
+        }
+        _ => text,
+    }
 }
 
 /// Any error, printed for people: the error type of a `main`.
@@ -91,6 +110,25 @@ mod tests {
     fn a_cause_is_printed_once() {
         let line = "leases could not be renewed: Query Error: error returned from database: no such table";
         assert_eq!(describe(&error()), line);
+    }
+
+    #[test]
+    fn an_error_of_postgres_does_not_end_with_a_line_of_its_source() {
+        let told = |text: &str| describe(&Ours(Outer(Inner(std::io::Error::other(text.to_owned())))));
+        let prefix = "leases could not be renewed: Query Error: error returned from database: ";
+        assert_eq!(
+            told("permission denied for table outbox_leases at line 2950"),
+            format!("{prefix}permission denied for table outbox_leases")
+        );
+        for whole in [
+            "1064 (42000): You have an error in your SQL syntax near 'x' at line 1",
+            "it fails at line x",
+        ] {
+            assert_eq!(told(whole), format!("{prefix}{whole}"));
+        }
+        // Others mean a line that can be looked up.
+        let file = std::io::Error::other("bad value at line 3");
+        assert_eq!(describe(&file), "bad value at line 3");
     }
 
     #[test]

@@ -47,8 +47,8 @@ pub(crate) async fn check(
             GetStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NOT_FOUND => (
                 FailureClass::Configuration,
                 format!(
-                    "stream `{name}` does not exist; call `EventStream::provision` first, or run: nats stream add {name} --subjects='{}' --defaults",
-                    wanted.prefix.wildcard()
+                    "stream `{name}` does not exist; call `EventStream::provision` first, or run: {}",
+                    wanted.add_command()
                 ),
             ),
             GetStreamErrorKind::Request if denied(&api) => (

@@ -172,6 +172,12 @@ impl EventStream {
         &self.name
     }
 
+    /// The age at which messages are deleted; zero for never.
+    #[must_use]
+    pub fn max_age(&self) -> Duration {
+        self.max_age
+    }
+
     /// The first tokens of the default subjects.
     #[must_use]
     pub fn prefix(&self) -> &SubjectPrefix {

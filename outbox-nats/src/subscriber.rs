@@ -135,21 +135,29 @@ impl JetStreamSubscriber {
 
     /// Reads the stream.
     pub(crate) async fn read_stream(&self) -> Result<Stream, SubscriberError> {
-        let EventStream { name, prefix, .. } = &self.stream;
-        self.context.get_stream(name).await.map_err(|error| match error.kind() {
-            GetStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-                let context = format!(
-                    "stream `{name}` does not exist; call `EventStream::provision` first, or run: nats stream add {name} --subjects='{}' --defaults",
-                    prefix.wildcard()
-                );
-                SubscriberError::Configuration { context, source: None }
-            }
-            GetStreamErrorKind::Request => interrupted(format!("no answer about stream `{name}`"), error),
-            GetStreamErrorKind::JetStream(refused) if is_temporary(&refused) => {
-                interrupted(format!("stream `{name}` cannot be read now"), error)
-            }
-            _ => configuration(format!("stream `{name}` cannot be read"), error),
-        })
+        let name = &self.stream.name;
+        self.context
+            .get_stream(name)
+            .await
+            .map_err(|error| match error.kind() {
+                GetStreamErrorKind::JetStream(refused)
+                    if refused.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
+                    let context = format!(
+                        "stream `{name}` does not exist; call `EventStream::provision` first, or run: {}",
+                        self.stream.add_command()
+                    );
+                    SubscriberError::Configuration {
+                        context,
+                        source: None,
+                    }
+                }
+                GetStreamErrorKind::Request => interrupted(format!("no answer about stream `{name}`"), error),
+                GetStreamErrorKind::JetStream(refused) if is_temporary(&refused) => {
+                    interrupted(format!("stream `{name}` cannot be read now"), error)
+                }
+                _ => configuration(format!("stream `{name}` cannot be read"), error),
+            })
     }
 
     /// Reads the stream and checks that it fits the consumer.

@@ -2,7 +2,7 @@
 //!
 //! A pool of sqlx 0.9 hides both: while a server is away it tries for 30 s without a word, and then reports that the pool has timed out. So the server is
 //! asked beside the pool, over a connection of its own. Invariants: what passes by itself is waited for; a login that the server refuses is an error,
-//! because waiting changes no password. No text holds a password; the address is never shown.
+//! because waiting changes no password, and so is TLS that fails, because it changes no certificate. No text holds a password; the address is never shown.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Opens a connection pool, and waits for its database.
 ///
 /// It is SeaORM's `Database::connect` with three differences. While no server answers, or it still starts, it tries again, without end: after
-/// 100 ms, then after longer pauses of up to 2 s. It says so in the log, once for each reason. A login that the server refuses is reported at once.
-/// And statements are logged at level debug instead of info, because relay and inbox poll; every other level that `options` set is kept.
+/// 100 ms, then after longer pauses of up to 2 s. It says so in the log, once for each reason. A login that the server refuses and TLS that fails are
+/// reported at once. And statements are logged at level debug instead of info, because relay and inbox poll; every other level that `options` set is kept.
 ///
 /// Take `Database::connect` with `connect_lazy(true)` for a service that is to answer before its database does. Relay and inbox then wait in their
 /// `run`.
@@ -101,6 +101,18 @@ pub enum ConnectError {
         /// The server's words.
         source: DbErr,
     },
+    /// There is no TLS connection: the certificate is not trusted or is for another name, its authority's file is missing, or the server has no TLS. It will be
+    /// so until somebody acts.
+    #[error(
+        "no TLS connection to {server}; check that its certificate is for this host name and from an authority that is well known or that the address \
+         names (`sslrootcert=FILE`, for MySQL and MariaDB `ssl-ca=FILE`), and that the server has TLS"
+    )]
+    Tls {
+        /// Kind, host, user and database of the server.
+        server: String,
+        /// What is wrong.
+        source: DbErr,
+    },
     /// No server answers, or it takes no connections now.
     #[error("{server} is out of reach")]
     OutOfReach {
@@ -109,7 +121,7 @@ pub enum ConnectError {
         /// What happened instead of an answer.
         source: DbErr,
     },
-    /// The connection failed for another reason: TLS, a file that cannot be opened, something else than a database at this address.
+    /// The connection failed for another reason: a file that cannot be opened, something else than a database at this address.
     #[error("{server} cannot be used")]
     Failed {
         /// Kind, host, user and database of the server.
@@ -125,6 +137,8 @@ pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
     let server = server_of(pool);
     match why(&source) {
         Some(Why::Login) => ConnectError::Refused { server, source },
+        Some(Why::Tls) => ConnectError::Tls { server, source },
+        Some(Why::Away) if is_file_missing(pool, &source) => ConnectError::Tls { server, source },
         Some(Why::Away) => ConnectError::OutOfReach { server, source },
         None => ConnectError::Failed { server, source },
     }
@@ -139,6 +153,8 @@ pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
 enum Why {
     /// It refuses user, password or database.
     Login,
+    /// One side does not accept the other's TLS.
+    Tls,
     /// It does not answer, or takes no connections now. That passes.
     Away,
 }
@@ -156,6 +172,7 @@ pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     match ask(pool).await {
         Err(
             ConnectError::Refused { source, .. }
+            | ConnectError::Tls { source, .. }
             | ConnectError::OutOfReach { source, .. }
             | ConnectError::Failed { source, .. },
         ) => source,
@@ -164,7 +181,7 @@ pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
 }
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-use driver::{ask, server_of, why};
+use driver::{ask, is_file_missing, server_of, why};
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod driver {
@@ -244,11 +261,41 @@ mod driver {
     pub(super) fn why(error: &DbErr) -> Option<Why> {
         match error {
             DbErr::ConnectionAcquire(_) => Some(Why::Away),
+            // Only while it connects. A connection that breaks later is opened anew, whatever broke it.
+            DbErr::Conn(RuntimeErr::SqlxError(error)) if is_tls(error) => Some(Why::Tls),
             DbErr::Conn(RuntimeErr::SqlxError(error))
             | DbErr::Exec(RuntimeErr::SqlxError(error))
             | DbErr::Query(RuntimeErr::SqlxError(error)) => why_of_driver(error),
             _ => None,
         }
+    }
+
+    /// rustls hands what it refuses to sqlx 0.9 as invalid data. The drivers report what they cannot read themselves as a violated protocol.
+    fn is_tls(error: &sqlx::Error) -> bool {
+        match error {
+            sqlx::Error::Tls(_) => true,
+            sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+            _ => false,
+        }
+    }
+
+    /// Whether a file of certificates is missing: over TCP, no other file is needed. A socket that is missing means that its server is away.
+    pub(super) fn is_file_missing(pool: &DatabaseConnection, error: &DbErr) -> bool {
+        let is_over_tcp = match &pool.inner {
+            #[cfg(feature = "postgres")]
+            DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
+                let options = pool.get_postgres_connection_pool().connect_options();
+                options.get_socket().is_none() && !options.get_host().starts_with('/')
+            }
+            #[cfg(feature = "mysql")]
+            DatabaseConnectionType::SqlxMySqlPoolConnection(_) => {
+                let options = pool.get_mysql_connection_pool().connect_options();
+                options.get_socket().is_none()
+            }
+            _ => false,
+        };
+        let is_missing = |error: &sqlx::Error| matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound);
+        is_over_tcp && matches!(error, DbErr::Conn(RuntimeErr::SqlxError(error)) if is_missing(error))
     }
 
     fn why_of_driver(error: &sqlx::Error) -> Option<Why> {
@@ -300,6 +347,11 @@ async fn ask(_: &DatabaseConnection) -> Result<(), ConnectError> {
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
 fn server_of(_: &DatabaseConnection) -> String {
     "the database".to_owned()
+}
+
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+fn is_file_missing(_: &DatabaseConnection, _: &DbErr) -> bool {
+    false
 }
 
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]

@@ -73,6 +73,9 @@ pub struct ConsumerFacts {
     pub memory: Option<Duration>,
 }
 
+/// The bound of a stream that a command makes, unless its outbox has one.
+pub const MAX_BYTES: u64 = 10_000_000_000;
+
 /// What is wrong with the stream.
 #[must_use]
 pub fn of_stream(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
@@ -144,7 +147,7 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
         Check::MaxBytes,
         "no max_bytes".to_owned(),
         "a bound below the free disk, with discard policy new: a full disk stops the whole server".to_owned(),
-        edit(stream, "--max-bytes=10GB --discard=new"),
+        edit(stream, &format!("--max-bytes={MAX_BYTES} --discard=new")),
     );
     check(
         stream.max_messages_per_subject.is_some(),
@@ -218,7 +221,11 @@ pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagno
             State::Degraded,
             seen.clone(),
             needed.clone(),
-            "start its inbox, which changes what it may; otherwise remove the consumer, and its inbox makes it anew".to_owned(),
+            format!(
+                "start its service, whose inbox changes what it may; otherwise nats consumer rm {} {}, and the inbox makes it anew",
+                quoted(&stream.name),
+                quoted(name)
+            ),
         );
     }
     if let Some(reason) = &consumer.paused {
@@ -291,7 +298,7 @@ fn forgetful(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis
         Some(max_age) => (
             format!("for {}", span(max_age)),
             format!(
-                "set InboxConfig::retention to at least {}",
+                "let its service remember messages for longer, with a `retention` of at least {}",
                 span(max_age + MEMORY_MARGIN)
             ),
         ),

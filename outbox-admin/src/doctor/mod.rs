@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub use broker::{ConsumerFacts, StreamFacts, Wanted, of_consumer, of_stream};
+pub use broker::{ConsumerFacts, MAX_BYTES, StreamFacts, Wanted, of_consumer, of_stream};
 pub use database::{
     DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, database_time, inbox_memory,
 };

@@ -47,12 +47,14 @@ pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
         );
     }
     if context.contains("is missing, from an older version") {
-        let next = "outbox migrate";
-        return finding(
+        // What follows is for programs that link the library.
+        let seen = context.split("; run the migration").next().unwrap_or_default();
+        return vec![Diagnosis::failed(
             Check::Tables,
+            seen,
             "the tables of this version, where `schema` and `prefix` say",
-            next,
-        );
+            "outbox migrate --yes",
+        )];
     }
     if context.starts_with("the server is ") {
         return finding(
@@ -66,6 +68,13 @@ pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
             Check::Database,
             "a login that the server accepts",
             "correct DATABASE_URL",
+        );
+    }
+    if context.starts_with("no TLS connection") {
+        return finding(
+            Check::Database,
+            "a certificate for the host name of the address, from an authority that is well known or that the address names",
+            "name its authority in DATABASE_URL, with sslrootcert=FILE, for MariaDB and MySQL ssl-ca=FILE",
         );
     }
     finding(
@@ -327,6 +336,8 @@ mod tests {
         let format =
             "binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED";
         assert_eq!(setup(format), [Check::DatabaseSetting]);
+        let untrusted = "no TLS connection to PostgreSQL server db:5432 (user `relay`, database `shop`); check that its certificate is for this host name";
+        assert_eq!(setup(untrusted), [Check::Database]);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use outbox::core::describe;
 use outbox_log::SlotStatus;
 use sea_orm::DbBackend;
 use tokio::time::Instant;
@@ -36,7 +35,7 @@ impl LogLooks {
         let log = log::of(&place.outbox, db.clone()).map_err(|error| error.to_string())?;
         let status = tokio::time::timeout(place.timeout, log.status()).await;
         let status = status.map_err(|_| format!("no answer within {:?}", place.timeout))?;
-        let status = status.map_err(|error| describe(&error))?;
+        let status = status.map_err(|error| place.explain(&error))?;
         let is_there = status.is_on || status.exists || status.takes_new;
         self.without = (!is_there).then(Instant::now);
         Ok(is_there.then_some(status))

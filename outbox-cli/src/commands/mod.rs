@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+mod advice;
 pub mod arguments;
 pub mod audit;
 pub mod change;

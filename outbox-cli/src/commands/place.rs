@@ -10,13 +10,16 @@ use outbox::nats::JetStreamPublisher;
 use outbox::nats::async_nats::Client;
 use outbox::sea_orm::{ConnectError, SqlStore};
 use outbox_admin::BrokerCheck;
+use outbox_admin::rights::Role;
 use sea_orm::{ConnectOptions, Database};
 use url::Url;
 
+use super::advice::{Login, with_advice};
 use super::arguments::PlaceArguments;
 use super::{servers, sessions};
 use crate::config::{Config, ConfigError, Contexts, Environment, Outbox};
 use crate::failure::CommandError;
+use crate::hint;
 use crate::output::say;
 
 /// Longest wait for a connection to NATS.
@@ -28,6 +31,8 @@ pub(super) struct Place {
     pub(super) store: SqlStore,
     pub(super) timeout: Duration,
     pub(super) context: InContext,
+    /// Whose rights the command needs.
+    role: Role,
 }
 
 /// Which context a command works in.
@@ -56,7 +61,8 @@ impl Place {
     /// Opens the outbox that the arguments name, or the only one, for a command that may change it, and says which one it is. If there are several contexts
     /// the command line has to name one, or a file: a variable that was set an hour ago is easily forgotten.
     pub(super) async fn open_to_change(arguments: &PlaceArguments) -> Result<Self, CommandError> {
-        let place = Self::open(arguments).await?;
+        let mut place = Self::open(arguments).await?;
+        place.role = Role::Operator;
         if place.context.unnamed.len() > 1 {
             let names = place.context.unnamed.join("`, `");
             return Err(CommandError::configuration(format!(
@@ -121,7 +127,18 @@ impl Place {
             store,
             timeout,
             context,
+            role: Role::Viewer,
         })
+    }
+
+    /// What an error of the database means to people, with what mends it.
+    pub(super) fn explain(&self, error: &(dyn std::error::Error + 'static)) -> String {
+        let login = Login {
+            outbox: &self.outbox,
+            backend: self.store.connection().get_database_backend(),
+            role: self.role,
+        };
+        with_advice(&describe(error), &login)
     }
 
     /// Waits for an answer of the database within the bound, and says which outbox failed.
@@ -132,7 +149,7 @@ impl Place {
         let failed = |text: String| CommandError::failed(format!("outbox `{}`: {text}", self.outbox.name()));
         match tokio::time::timeout(self.timeout, question).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(failed(with_advice(&describe(&error)))),
+            Ok(Err(error)) => Err(failed(self.explain(&error))),
             Err(_) => Err(failed(format!(
                 "the database has not answered within {:?}; a change may still take effect; `--timeout` waits longer",
                 self.timeout
@@ -146,7 +163,7 @@ impl Place {
         change: impl Future<Output = Result<T, E>>,
     ) -> Result<T, CommandError> {
         let failed = |error: E| {
-            let text = with_advice(&describe(&error));
+            let text = self.explain(&error);
             CommandError::failed(format!("outbox `{}`: {text}", self.outbox.name()))
         };
         change.await.map_err(failed)
@@ -241,6 +258,8 @@ fn without_login(address: &str) -> Option<String> {
 
 /// The configuration that the command line or the environment names.
 pub(super) fn configured(arguments: &PlaceArguments) -> Result<(Config, InContext), ConfigError> {
+    let (context, outbox) = (arguments.context.as_deref(), arguments.outbox.as_deref());
+    hint::remember(arguments.config.as_deref(), context, outbox);
     let environment = Environment::of_process();
     if arguments.config.is_some() {
         let config = Config::load(arguments.config.as_deref(), &environment)?;
@@ -296,41 +315,6 @@ fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, InContext), Comman
     Ok((named, context))
 }
 
-/// The three databases say in these words that a table is missing.
-fn with_advice(error: &str) -> String {
-    if error.contains("run `outbox migrate`") {
-        return error.to_owned();
-    }
-    let is_missing = ["does not exist", "doesn't exist", "no such table"]
-        .iter()
-        .any(|words| error.contains(words));
-    if is_missing && error.contains("inbox_operations") {
-        return format!(
-            "{error}; make the table, without which no change is made: outbox migrate --tables inbox --yes"
-        );
-    }
-    if is_missing && error.contains("inbox_") {
-        return format!(
-            "{error}; the tables of inboxes are in the databases of their services: give the file an outbox with that database, `schema` and `prefix`"
-        );
-    }
-    if is_missing {
-        return format!(
-            "{}; next: `outbox migrate` says which tables are there, and makes them; or correct `schema` and `prefix`",
-            without_line(error)
-        );
-    }
-    error.to_owned()
-}
-
-/// Without the line of PostgreSQL's own source that some texts end with: it helps nobody.
-fn without_line(error: &str) -> &str {
-    match error.rsplit_once(" at line ") {
-        Some((before, line)) if line.bytes().all(|byte| byte.is_ascii_digit()) => before,
-        _ => error,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -350,15 +334,5 @@ mod tests {
         ] {
             assert_eq!(said(none), None, "{none}");
         }
-    }
-
-    #[test]
-    fn a_missing_table_names_the_command_that_makes_it() {
-        let said = with_advice("relation \"outbox_messages\" does not exist at line 1392");
-        assert!(
-            said.starts_with("relation \"outbox_messages\" does not exist; next: `outbox migrate`"),
-            "{said}"
-        );
-        assert_eq!(with_advice("no answer at line 3"), "no answer at line 3");
     }
 }

@@ -74,7 +74,7 @@ pub(super) async fn consumers(place: &Place, letters: &[LetterRow]) -> Result<Ve
     })?;
     let rows = tokio::time::timeout(place.timeout, outbox_admin::consumers(&consumers, names)).await;
     match rows {
-        Ok(rows) => rows.map_err(|error| describe(&error)),
+        Ok(rows) => rows.map_err(|error| place.explain(&error)),
         Err(_) => Err(format!("no answer within {:?}", place.timeout)),
     }
 }

@@ -16,6 +16,7 @@ pub(crate) use grid::Column;
 pub(crate) use crate::plain::plain;
 
 use crate::failure::CommandError;
+use crate::hint::{complete, complete_lines};
 use crate::plain::harmless;
 
 /// The form of the data.
@@ -72,7 +73,7 @@ fn render<T: Print>(format: Format, things: &[T]) -> Result<String, CommandError
         Format::Table => {
             let texts: Option<Vec<String>> = things.iter().map(Print::text).collect();
             Ok(match texts {
-                Some(texts) if !things.is_empty() => texts.join("\n"),
+                Some(texts) if !things.is_empty() => complete_lines(&texts.join("\n")),
                 _ => grid::table(T::COLUMNS, things, false),
             })
         }
@@ -161,7 +162,7 @@ impl<T: Print> Stream<T> {
 /// Says something to people.
 pub(crate) fn say(words: &str) {
     // Nobody can be told that nobody listens.
-    let _ = writeln!(std::io::stderr(), "{}", harmless(words));
+    let _ = writeln!(std::io::stderr(), "{}", complete(&harmless(words)));
 }
 
 #[cfg(test)]

@@ -170,7 +170,7 @@ async fn what_is_missing_for_a_log_is_named_with_the_next_step() {
             1,
             "set wal_level = logical and restart the server",
         ),
-        (Kind::Logical, 1, "`outbox migrate`"),
+        (Kind::Logical, 1, "`outbox migrate --config "),
         (Kind::MariaDb, 2, "only PostgreSQL's log can be read"),
         (Kind::Sqlite, 2, "only PostgreSQL's log can be read"),
     ] {
@@ -391,6 +391,6 @@ async fn a_relay_of_a_log_that_is_not_set_up_ends_with_the_next_step() {
     let mut program = start(&place, &reading(&place, &place.name));
     let (code, log) = program.failure().await;
     assert_eq!(code, Some(1), "{log}");
-    assert!(log.contains("`outbox log init`"), "{log}");
+    assert!(log.contains("`outbox log init --config "), "{log}");
     place.close().await;
 }

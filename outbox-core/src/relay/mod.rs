@@ -200,7 +200,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// # Errors
     ///
     /// Only at the start, for what cannot work until somebody acts: [`RelayError::Catalogue`], [`RelayError::Config`], [`RelayError::Store`] if
-    /// the database is not set up or refuses the login ([`StoreError::Setup`]), [`RelayError::Broker`] if the stream is not set up. A database
+    /// the database is not set up, refuses the login or is not trusted ([`StoreError::Setup`]), [`RelayError::Broker`] if the stream is not set up. A database
     /// that is away at the start is checked when it answers. Once it was checked, a refused login is waited for like an outage. A broker that is away at the
     /// start is checked when it answers too; what is wrong with it then is logged, and ends nothing.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {

@@ -485,7 +485,7 @@ pub enum StoreError {
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The store cannot work until somebody acts: a table is missing, the server is too old, or it refuses the login.
+    /// The store cannot work until somebody acts: a table is missing, the server is too old, it refuses the login, or its certificate is not trusted.
     #[error("{context}")]
     Setup {
         /// What is wrong and how to repair it.

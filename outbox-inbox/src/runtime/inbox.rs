@@ -78,7 +78,7 @@ pub enum InboxError {
     /// Handlers, state or configuration do not fit together.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The database refuses user, password or database name. It will do so until somebody acts.
+    /// The database refuses user, password or database name, or its certificate is not trusted. It will do so until somebody acts.
     #[error(transparent)]
     Connect(ConnectError),
     /// The tables cannot be read.

@@ -315,7 +315,9 @@ impl<S: Subscriber> Inbox<S> {
                     }
                     break database;
                 }
-                Err(refused @ ConnectError::Refused { .. }) => return Err(InboxError::Connect(refused)),
+                Err(lasting @ (ConnectError::Refused { .. } | ConnectError::Tls { .. })) => {
+                    return Err(InboxError::Connect(lasting));
+                }
                 Err(ConnectError::Failed { source, .. }) if trouble(&source) == Trouble::Statement => {
                     return Err(InboxError::Tables(source));
                 }

@@ -168,7 +168,7 @@ impl ProvisionError {
 }
 
 /// The command that creates the same stream.
-fn add_command(wanted: &EventStream, subjects: &[String]) -> String {
+pub(super) fn add_command(wanted: &EventStream, subjects: &[String]) -> String {
     format!(
         "nats stream add {} --subjects='{}' --storage=file --retention=limits --discard=new --dupe-window={}s --max-age={}s --max-bytes={} --replicas={} --defaults",
         wanted.name,

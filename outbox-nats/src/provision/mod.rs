@@ -71,6 +71,13 @@ impl EventStream {
         self.provision_for(client, events.iter()).await
     }
 
+    /// The command of the program `nats` that makes this stream, for people who may do so where a service may not. It has every setting that
+    /// [`provision`](Self::provision) sees to, and no subjects of events: name those with [`with_subject`](Self::with_subject).
+    #[must_use]
+    pub fn add_command(&self) -> String {
+        error::add_command(self, &self.wanted_subjects(&[]))
+    }
+
     /// As [`provision`](Self::provision), for these events only.
     ///
     /// # Errors

@@ -23,7 +23,13 @@ async fn a_provisioned_stream_is_good(nats: &Nats) {
 async fn a_missing_stream_is_a_configuration_error(nats: &Nats) {
     let error = nats.publisher().preflight().await.unwrap_err();
     assert_eq!(error.class(), FailureClass::Configuration);
-    assert!(error.to_string().contains("EventStream::provision"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("EventStream::provision"), "{text}");
+    // What the command makes is what `provision` makes.
+    assert!(
+        text.contains("--dupe-window=600s") && text.contains("--max-age=1209600s"),
+        "{text}"
+    );
 }
 
 async fn a_stream_without_our_subjects_is_a_configuration_error(nats: &Nats) {

@@ -185,6 +185,7 @@ fn explained(error: DbErr, table: &str, migration: &str) -> DbErr {
         return error;
     }
     DbErr::Migration(format!(
-        "the tables exist, but {table} has no row `{migration}` ({error}); if somebody made them with the SQL of this version, run its last statements, which insert that row"
+        "the tables exist, but {table} has no row `{migration}` ({}); if somebody made them with the SQL of this version, run its last statements, which insert that row",
+        outbox_core::describe(&error)
     ))
 }

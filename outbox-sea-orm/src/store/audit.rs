@@ -165,8 +165,9 @@ impl SqlStore {
         self.call(work).await.map_err(|error| match error {
             Failed::Setup(context) => setup(context),
             Failed::Database(error) if is_missing(&error) && error.to_string().contains("outbox_operations") => setup(format!(
-                "table {} is missing, and without it no change is made ({error}); run `outbox migrate`, or `outbox_sea_orm::migrate`",
-                self.dialect.operations().table()
+                "table {} is missing, and without it no change is made ({}); run `outbox migrate`, or `outbox_sea_orm::migrate`",
+                self.dialect.operations().table(),
+                outbox_core::describe(&error)
             )),
             Failed::Database(error) => self.failed(context, error),
         })

@@ -162,7 +162,7 @@ impl SqlStore {
         self.call(work).await.map_err(|error| self.failed(context, error))
     }
 
-    /// Names the server if it is out of reach or refuses the login.
+    /// Names the server if it is out of reach, refuses the login or has no TLS that is trusted.
     fn failed(&self, context: &'static str, error: DbErr) -> StoreError {
         match connect_error(&self.db, error) {
             ConnectError::Failed { source, .. } => failed(context)(source),

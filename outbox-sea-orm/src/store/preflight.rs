@@ -55,13 +55,13 @@ pub(super) async fn preflight(
     }
 }
 
-/// What the first statement's error means. A missing driver and a refused login are no outages: nobody would wait for their end.
+/// What the first statement's error means. A missing driver, a refused login and TLS that fails are no outages: nobody would wait for their end.
 fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
     if let DbErr::Conn(RuntimeErr::Internal(text)) = error {
         return setup(text);
     }
     match connect_error(pool, error) {
-        refused @ ConnectError::Refused { .. } => setup(describe(&refused)),
+        lasting @ (ConnectError::Refused { .. } | ConnectError::Tls { .. }) => setup(describe(&lasting)),
         error => StoreError::Database {
             context: CONTEXT,
             source: Box::new(error),

@@ -177,8 +177,9 @@ fn only_reads(backend: DbBackend, error: DbErr) -> StoreError {
 
 fn missing(table: &str, error: &DbErr) -> StoreError {
     setup(format!(
-        "table {table} is missing, from an older version, or in a schema that this user may not use ({error}); run the migration of outbox-sea-orm (`outbox::migrate`, \
-         `outbox_sea_orm::migrate`, or docs/sql)"
+        "table {table} is missing, from an older version, or in a schema that this user may not use ({}); run the migration of outbox-sea-orm (`outbox::migrate`, \
+         `outbox_sea_orm::migrate`, or docs/sql)",
+        outbox_core::describe(error)
     ))
 }
 

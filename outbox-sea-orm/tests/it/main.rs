@@ -37,5 +37,6 @@ mod sqlx;
 mod store;
 mod transaction;
 mod ui;
+mod untrusted;
 mod writers;
 mod writers_fuzz;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use outbox::core::log::LEFT_TO_LOG;
-use outbox::core::{OutboxReader as _, OutboxStore as _, Retention, describe};
+use outbox::core::{OutboxReader as _, OutboxStore as _, Retention};
 use outbox_admin::State;
 use outbox_admin::doctor::{
     Check, Diagnosis, Limits, PauseFacts, Wanted, database_facts, of_database, of_pauses, of_relays, of_setup,
@@ -133,7 +133,7 @@ async fn look_at_database(
     }
     match tokio::time::timeout(place.timeout, place.store.relays()).await {
         Ok(Ok(relays)) => found.findings.extend(of_relays(&relays)),
-        Ok(Err(error)) => found.findings.push(away(describe(&error))),
+        Ok(Err(error)) => found.findings.push(away(place.explain(&error))),
         Err(_) => found.findings.push(unanswered()),
     }
     look_at_messages(place, &closely, found).await;
@@ -156,7 +156,7 @@ async fn look_at_database(
             found.findings.extend(of_database(&facts, &closely.limits));
             found.unseen.extend(facts.unseen);
         }
-        Ok(Err(error)) => found.findings.push(away(describe(&error))),
+        Ok(Err(error)) => found.findings.push(away(place.explain(&error))),
         Err(_) => found.findings.push(unanswered()),
     }
     Ok(())
@@ -174,7 +174,7 @@ async fn look_at_messages(place: &Place, closely: &Closely, found: &mut Examinat
             let now = OffsetDateTime::now_utc();
             found.findings.extend(of_pauses(&facts, &closely.limits, now));
         }
-        Ok(Err(error)) => found.unseen.push(format!("pauses: {}", describe(&error))),
+        Ok(Err(error)) => found.unseen.push(format!("pauses: {}", place.explain(&error))),
         Err(_) => found
             .unseen
             .push("pauses: no answer within `--timeout`".to_owned()),
@@ -187,7 +187,7 @@ async fn look_at_messages(place: &Place, closely: &Closely, found: &mut Examinat
         }
         Ok(Err(error)) => found
             .unseen
-            .push(format!("messages that fail: {}", describe(&error))),
+            .push(format!("messages that fail: {}", place.explain(&error))),
         Err(_) => found
             .unseen
             .push("messages that fail: no answer within `--timeout`".to_owned()),

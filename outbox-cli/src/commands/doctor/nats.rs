@@ -11,8 +11,9 @@ use outbox::nats::async_nats::jetstream::consumer::{self, AckPolicy, ReplayPolic
 use outbox::nats::async_nats::jetstream::stream::{DiscardPolicy, Info, RetentionPolicy, StorageType};
 use outbox::nats::async_nats::{Client, jetstream};
 use outbox_admin::doctor::{
-    Check, ConsumerFacts, Diagnosis, StreamFacts, Wanted, inbox_memory, of_consumer, of_stream,
+    Check, ConsumerFacts, Diagnosis, MAX_BYTES, StreamFacts, Wanted, inbox_memory, of_consumer, of_stream,
 };
+use outbox_admin::quoted;
 use outbox_admin::web::Examination;
 
 use crate::commands::place::Place;
@@ -44,12 +45,8 @@ pub(super) async fn look(
         // The rules here know what each warning is about, and more.
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.class() == FailureClass::Configuration => {
-            found.findings.push(Diagnosis::failed(
-                Check::Stream,
-                describe(&error),
-                "a stream that takes the messages of this outbox",
-                "outbox relay run with `provision = true`, or the command that the error names",
-            ));
+            let finding = unfit_stream(place, publisher.client().clone(), wanted, &describe(&error)).await;
+            found.findings.push(finding);
             return Ok(());
         }
         Ok(Err(error)) => {
@@ -69,6 +66,60 @@ pub(super) async fn look(
         Err(_) => found.findings.push(unanswered()),
     }
     Ok(())
+}
+
+/// A stream that is missing, or does not take the messages of the outbox, with the command after which no check of a stream finds anything, unless the file asks
+/// for it. The library's own advice is for programs that link it.
+async fn unfit_stream(place: &Place, client: Client, wanted: &Wanted, error: &str) -> Diagnosis {
+    let section = &place.outbox.section.stream;
+    let (seen, advice) = error.split_once("; ").unwrap_or((error, "nats stream info"));
+    let next = match section.event_stream() {
+        Ok(_) if !seen.contains("does not exist") && !seen.contains(" captures ") => advice.to_owned(),
+        Ok(mut stream) => match jetstream::new(client).get_stream(&section.name).await {
+            Ok(there) => edit_command(
+                &there.cached_info().config.subjects,
+                &section.name,
+                &section.prefix,
+            ),
+            Err(_) => {
+                if section.max_bytes.is_none() {
+                    stream = stream.with_max_bytes(MAX_BYTES);
+                }
+                if section.max_age.is_none() {
+                    // As long as the outbox keeps what is published, which may be for ever.
+                    let age = wanted.retention.map(|kept| stream.max_age().max(kept));
+                    stream = stream.with_max_age(age.unwrap_or_default());
+                }
+                format!(
+                    "{}; or outbox relay run, with `provision = true`",
+                    stream.add_command()
+                )
+            }
+        },
+        Err(error) => describe(&error),
+    };
+    Diagnosis::failed(
+        Check::Stream,
+        seen,
+        "a stream that takes the messages of this outbox",
+        &next,
+    )
+}
+
+/// The command that adds the subjects of an outbox to those of a stream.
+fn edit_command(subjects: &[String], stream: &str, prefix: &str) -> String {
+    let own = format!("{prefix}.>");
+    // The server takes no two subjects of which one covers the other.
+    let others = subjects
+        .iter()
+        .map(String::as_str)
+        .filter(|subject| !subject.starts_with(&own[..own.len() - 1]));
+    let all: Vec<&str> = others.chain([own.as_str()]).collect();
+    format!(
+        "nats stream edit {} --subjects={}; or correct `prefix` in the file",
+        quoted(stream),
+        quoted(&all.join(","))
+    )
 }
 
 async fn look_closely(
@@ -147,7 +198,7 @@ async fn paused(place: &Place, found: &mut Examination) -> BTreeMap<String, Stri
             found.unseen.push(format!(
                 "pauses of consumers, and how long their inboxes remember, because their tables cannot be read here ({}); if they are in another database, give \
                  the file an outbox with it",
-                describe(&error)
+                place.explain(&error)
             ));
             BTreeMap::new()
         }

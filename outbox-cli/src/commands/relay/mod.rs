@@ -16,6 +16,7 @@ use clap::{Args, Subcommand};
 use super::arguments::EXIT_CODES;
 use crate::config::{Config, Environment};
 use crate::failure::CommandError;
+use crate::hint;
 
 /// The commands of the relay.
 #[derive(Debug, Subcommand)]
@@ -49,6 +50,7 @@ impl RelayCommand {
     /// Dropping the future asks the relays to stop and does not wait for them.
     pub async fn run(self) -> Result<(), CommandError> {
         let (Self::Run(arguments) | Self::CheckConfig(arguments)) = &self;
+        hint::remember(arguments.config.as_deref(), None, None);
         let environment = Environment::of_process();
         let config =
             Config::load(arguments.config.as_deref(), &environment).map_err(CommandError::configuration)?;

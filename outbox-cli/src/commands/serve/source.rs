@@ -161,7 +161,7 @@ impl StreamView for Stream {
         let mut tell = |stage: ProofStage, read: u64| progress(stage, read);
         let store = &self.place.store;
         let proof = outbox_admin::prove(store, &publisher, &inboxes, floors, &request, &mut tell).await;
-        proof.map_err(|error| describe(&error))
+        proof.map_err(|error| self.place.explain(&error))
     }
 
     async fn examine(&self) -> Result<Examination, String> {

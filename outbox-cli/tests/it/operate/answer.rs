@@ -48,7 +48,7 @@ pub(crate) fn at(place: &Place, nats: &str, words: &[&str]) -> Answer {
     logged_in(place, &place.url, nats, words)
 }
 
-/// Runs a command on the outbox of a place, with these addresses of the database and of NATS.
+/// Runs a command on the outbox of a place, with these addresses of the database and of NATS. Its answer is without the options that hints repeat.
 pub(super) fn logged_in(place: &Place, database: &str, nats: &str, words: &[&str]) -> Answer {
     let file = place.folder.path().join("outbox.toml");
     let events =
@@ -57,7 +57,12 @@ pub(super) fn logged_in(place: &Place, database: &str, nats: &str, words: &[&str
     std::fs::write(&file, text).unwrap();
     let mut all = words.to_vec();
     all.extend(["--config", file.to_str().unwrap()]);
-    run(&all, &[("DATABASE_URL", database), ("NATS_URL", nats)])
+    let mut answer = run(&all, &[("DATABASE_URL", database), ("NATS_URL", nats)]);
+    // Commands that are named name the file as well; `hints` is about that.
+    let given = format!(" --config {}", file.display());
+    answer.out = answer.out.replace(&given, "");
+    answer.said = answer.said.replace(&given, "");
+    answer
 }
 
 /// Runs a command on the outbox of a place.

@@ -29,6 +29,11 @@ async fn what_fits_has_no_finding_and_a_missing_table_is_one(kind: Kind) {
     place.db.execute_unprepared(&without).await.unwrap();
     let answer = doctor(place, &[]).expect(4);
     assert_eq!(checks(&answer), ["tables"]);
+    assert_eq!(next(&answer, "tables"), "outbox migrate --yes");
+    assert!(
+        !answer.out.contains("outbox_sea_orm"),
+        "no function of Rust: {answer:?}"
+    );
     planted.close().await;
 }
 

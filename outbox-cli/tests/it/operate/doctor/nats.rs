@@ -32,6 +32,33 @@ async fn servers_that_are_away_are_found_and_the_others_looked_at() {
     planted.close().await;
 }
 
+/// The stream that a command of the program `nats` makes.
+fn added(command: &str) -> Config {
+    let command = command.split("; ").next().unwrap();
+    let mut words = command.strip_prefix("nats stream add ").unwrap().split(' ');
+    let mut config = Config {
+        name: words.next().unwrap().to_owned(),
+        ..Config::default()
+    };
+    for word in words {
+        let (flag, value) = word.split_once('=').unwrap_or((word, ""));
+        let number = || value.trim_end_matches('s').parse::<u64>().unwrap();
+        match (flag, value) {
+            ("--subjects", _) => {
+                config.subjects = value.trim_matches('\'').split(',').map(str::to_owned).collect();
+            }
+            ("--dupe-window", _) => config.duplicate_window = Duration::from_secs(number()),
+            ("--max-age", _) => config.max_age = Duration::from_secs(number()),
+            ("--max-bytes", _) => config.max_bytes = number().try_into().unwrap(),
+            ("--replicas", _) => config.num_replicas = number().try_into().unwrap(),
+            ("--discard", "new") => config.discard = DiscardPolicy::New,
+            ("--storage", "file") | ("--retention", "limits") | ("--defaults", "") => {}
+            unknown => panic!("{unknown:?}"),
+        }
+    }
+    config
+}
+
 #[tokio::test]
 async fn a_stream_that_is_missing_or_takes_other_subjects_is_found() {
     let Some(planted) = sound(Kind::Sqlite).await else {
@@ -45,6 +72,14 @@ async fn a_stream_that_is_missing_or_takes_other_subjects_is_found() {
     context.delete_stream(&place.name).await.unwrap();
     let answer = doctor(place, &[]).expect(4);
     assert_eq!(checks(&answer), ["stream"]);
+    // The command is for people, who may not know the library, and makes a stream in which nothing is found.
+    assert!(!answer.out.contains("EventStream"), "{answer:?}");
+    context
+        .create_stream(added(&next(&answer, "stream")))
+        .await
+        .unwrap();
+    assert_eq!(found(&doctor(place, &[]).expect(0)), []);
+    context.delete_stream(&place.name).await.unwrap();
     let other = Config {
         subjects: vec![format!("other-{}.>", place.name)],
         ..other
@@ -53,6 +88,9 @@ async fn a_stream_that_is_missing_or_takes_other_subjects_is_found() {
     let answer = doctor(place, &[]).expect(4);
     assert_eq!(checks(&answer), ["stream"]);
     assert!(answer.out.contains("captures"), "{answer:?}");
+    assert!(!answer.out.contains("EventStream"), "{answer:?}");
+    let edit = format!("nats stream edit {0} --subjects='other-{0}.>,{0}.>'", place.name);
+    assert!(next(&answer, "stream").starts_with(&edit), "{answer:?}");
     planted.close().await;
 }
 

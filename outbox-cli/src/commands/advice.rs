@@ -1,0 +1,207 @@
+//! What a person does about an error of the database: a missing table is made, a missing right is granted.
+//!
+//! Invariant: what is added ends with a command that can be copied. The error itself stands before it, as the server has put it.
+
+use outbox_admin::quoted;
+use outbox_admin::rights::{Object, Role, grants};
+use sea_orm::DbBackend;
+use url::Url;
+
+use crate::config::Outbox;
+
+/// The login of a command, and what it needs its rights for.
+pub(super) struct Login<'a> {
+    pub(super) outbox: &'a Outbox,
+    pub(super) backend: DbBackend,
+    pub(super) role: Role,
+}
+
+/// The error, and what mends it if that is known.
+pub(super) fn with_advice(error: &str, login: &Login<'_>) -> String {
+    if error.contains("run `outbox migrate`") || error.contains("GRANT ") {
+        return error.to_owned();
+    }
+    if let Some(name) = refused_object(error) {
+        return format!("{error}; {}", login.missing_right(name));
+    }
+    // The three databases say in these words that a table is missing.
+    let is_missing = ["does not exist", "doesn't exist", "no such table"]
+        .iter()
+        .any(|words| error.contains(words));
+    if is_missing && error.contains("inbox_operations") {
+        return format!(
+            "{error}; make the table, without which no change is made: outbox migrate --tables inbox --yes"
+        );
+    }
+    if is_missing && error.contains("inbox_") {
+        return format!(
+            "{error}; the tables of inboxes are in the databases of their services: give the file an outbox with that database, `schema` and `prefix`"
+        );
+    }
+    if is_missing {
+        return format!(
+            "{error}; next: `outbox migrate` says which tables are there, and makes them; or correct `schema` and `prefix`"
+        );
+    }
+    error.to_owned()
+}
+
+/// What the login may not use, without its schema: PostgreSQL, MariaDB and MySQL say so in these words.
+fn refused_object(error: &str) -> Option<&str> {
+    const KINDS: [&str; 6] = ["table ", "view ", "sequence ", "function ", "routine ", "schema "];
+    let of_postgres = error.split_once("permission denied for ");
+    let of_mysql = error
+        .split_once(" command denied to user ")
+        .and_then(|(_, rest)| rest.split_once(" for "));
+    let (_, what) = of_postgres.or(of_mysql)?;
+    let name = KINDS.iter().find_map(|kind| what.strip_prefix(kind))?;
+    let is_end = |character: char| character.is_whitespace() || character == ';' || character == ',';
+    let name = name.split(is_end).next()?.trim_end_matches(':');
+    let name = name.rsplit('.').next()?;
+    Some(name.trim_matches(['"', '\'', '`']))
+}
+
+impl Login<'_> {
+    /// The right that is missing, and the command that prints its statement.
+    fn missing_right(&self, name: &str) -> String {
+        let section = &self.outbox.section;
+        let bare = name.strip_prefix(section.prefix.as_str()).unwrap_or(name);
+        let granted = |role| {
+            let found = grants(&[role], |grant| grant.object.name() == bare);
+            found
+                .into_iter()
+                .next()
+                .map(|(object, words)| (role, object, words))
+        };
+        // What the command is for comes first; a table that only others use is theirs.
+        let found = [
+            self.role,
+            Role::Operator,
+            Role::LogRelay,
+            Role::Consumer,
+            Role::Writer,
+        ]
+        .into_iter()
+        .find_map(granted);
+        let (role, needed) = match found {
+            Some((role, object, words)) => (role, format!("{} on {}", words.join(", "), kind(object, name))),
+            None => (self.role, format!("the rights on {name}")),
+        };
+        format!(
+            "the role {0} has {needed}; next: {1}",
+            role.as_str(),
+            self.command(role)
+        )
+    }
+
+    fn command(&self, role: Role) -> String {
+        let section = &self.outbox.section;
+        let database = match self.backend {
+            DbBackend::MySql => "mariadb",
+            _ => "postgres",
+        };
+        let address = Url::parse(self.outbox.database_url.expose()).ok();
+        let user = address.as_ref().map(Url::username).unwrap_or_default();
+        let user = if user.is_empty() { "NAME" } else { user };
+        let mut command = format!(
+            "outbox print grants --database {database} --role {} --user {}",
+            role.as_str(),
+            quoted(user)
+        );
+        let options = [
+            ("schema", section.schema.as_deref().unwrap_or_default()),
+            ("prefix", &section.prefix),
+        ];
+        for (option, value) in options.into_iter().filter(|(_, value)| !value.is_empty()) {
+            command.push_str(&format!(" --{option} {}", quoted(value)));
+        }
+        command
+    }
+}
+
+fn kind(object: Object, name: &str) -> String {
+    match object {
+        Object::Routine(_) => format!("the routine {name}"),
+        Object::Sequence(_) => format!("the sequence {name}"),
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Secret;
+
+    fn outbox() -> Outbox {
+        let mut outbox = Outbox {
+            section: crate::config::OutboxSection::default(),
+            database_url: Secret::new("postgres://relay:hunter2@db/shop"),
+            log_url: Secret::default(),
+            nats_url: Secret::default(),
+            nats_credentials: None,
+        };
+        outbox.section.schema = Some("shop".to_owned());
+        outbox.section.prefix = "a_".to_owned();
+        outbox
+    }
+
+    fn advised(error: &str, backend: DbBackend, role: Role) -> String {
+        let outbox = outbox();
+        let login = Login {
+            outbox: &outbox,
+            backend,
+            role,
+        };
+        with_advice(error, &login)
+    }
+
+    #[test]
+    fn a_missing_table_names_the_command_that_makes_it() {
+        let said = advised(
+            "relation \"outbox_messages\" does not exist",
+            DbBackend::Postgres,
+            Role::Viewer,
+        );
+        assert!(
+            said.starts_with("relation \"outbox_messages\" does not exist; next: `outbox migrate`"),
+            "{said}"
+        );
+        let other = advised("no answer at line 3", DbBackend::Postgres, Role::Viewer);
+        assert_eq!(other, "no answer at line 3");
+    }
+
+    #[test]
+    fn a_missing_right_is_named_with_the_command_that_prints_its_statement() {
+        let of_viewer = "--role viewer --user relay --schema shop --prefix a_";
+        for (error, backend, needed, command) in [
+            (
+                "permission denied for table a_inbox_messages",
+                DbBackend::Postgres,
+                "the role viewer has SELECT on a_inbox_messages",
+                format!("--database postgres {of_viewer}"),
+            ),
+            (
+                "1142 (42000): SELECT command denied to user 'relay'@'%' for table `shop`.`a_inbox_messages`",
+                DbBackend::MySql,
+                "the role viewer has SELECT on a_inbox_messages",
+                format!("--database mariadb {of_viewer}"),
+            ),
+            (
+                "permission denied for schema shop: detail",
+                DbBackend::Postgres,
+                "the role viewer has the rights on shop",
+                format!("--database postgres {of_viewer}"),
+            ),
+        ] {
+            let said = advised(error, backend, Role::Viewer);
+            let expected = format!("{error}; {needed}; next: outbox print grants {command}");
+            assert_eq!(said, expected);
+        }
+        let said = advised(
+            "permission denied for table a_outbox_messages",
+            DbBackend::Postgres,
+            Role::Operator,
+        );
+        assert!(said.contains("the role operator has SELECT"), "{said}");
+    }
+}

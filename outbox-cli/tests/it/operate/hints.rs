@@ -1,0 +1,76 @@
+//! The commands that answers and errors name: they can be copied as they stand.
+
+use std::process::Command;
+
+use uuid::Uuid;
+
+use super::answer::{Answer, run};
+use super::plant::Planted;
+use crate::place::Kind;
+
+/// What a shell makes of a command that was copied.
+fn copied(command: &str, variables: &[(&str, &str)]) -> Option<i32> {
+    let program = format!("'{}'", env!("CARGO_BIN_EXE_outbox"));
+    let output = Command::new("/bin/sh")
+        .args(["-c", &command.replacen("outbox", &program, 1)])
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    output.status.code()
+}
+
+/// The command behind the first `next: `.
+fn next(text: &str) -> &str {
+    let (_, next) = text
+        .split_once("next: ")
+        .unwrap_or_else(|| panic!("no next: {text}"));
+    next.lines().next().unwrap()
+}
+
+/// Whoever has named a file or a context would be told of another outbox by a command without it, or be refused.
+#[tokio::test]
+async fn a_command_that_is_named_keeps_the_options_that_were_given() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let place = &planted.place;
+    let file = place.folder.path().join("the shop's.toml");
+    let other = place
+        .outbox("other")
+        .replace("[outbox.stream]", "prefix = \"b_\"\n[outbox.stream]");
+    std::fs::write(&file, place.outbox("shop") + &other).unwrap();
+    let contexts = place.folder.path().join("contexts.toml");
+    let dev = "[context.dev]\nconfig = \"the shop's.toml\"\nenv = { DATABASE_URL = \"DATABASE_URL\", NATS_URL = \"NATS_URL\" }\n";
+    std::fs::write(&contexts, dev).unwrap();
+    let variables = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", &place.nats),
+        ("OUTBOX_CONTEXTS", contexts.to_str().unwrap()),
+    ];
+    let unknown = Uuid::now_v7().to_string();
+    let by_file = ["--config", file.to_str().unwrap(), "--outbox", "shop"];
+    let by_context = ["--context", "dev", "--outbox", "shop"];
+    for options in [by_file, by_context] {
+        let ask = |words: &[&str]| -> Answer { run(&[words, &options].concat(), &variables) };
+        let option = options[0];
+        let text = ask(&["timeline", "order/nobody"]).expect(5).said;
+        assert!(next(&text).contains(&format!("outbox why {option} ")), "{text}");
+        // 2 would be a command line that is wrong.
+        assert_eq!(copied(next(&text), &variables), Some(5), "{text}");
+        let text = ask(&["show", &unknown]).said;
+        assert!(next(&text).contains("--outbox shop"), "{text}");
+        assert_eq!(copied(next(&text), &variables), Some(5), "{text}");
+        let text = ask(&["status"]).out;
+        let relay = next(&text);
+        let is_named = relay.contains("outbox relay run --config ");
+        assert_eq!(is_named, option == "--config", "{text}");
+        assert!(!relay.contains("--outbox"), "a relay runs all: {text}");
+    }
+    // What the environment gives is there for the next command as well.
+    let variables = [&variables[..], &[("OUTBOX_CONTEXT", "dev")]].concat();
+    let text = run(&["timeline", "order/nobody", "--outbox", "shop"], &variables).said;
+    assert!(!text.contains("--context"), "{text}");
+    assert_eq!(copied(next(&text), &variables), Some(5), "{text}");
+    planted.close().await;
+}

@@ -1,0 +1,159 @@
+//! Servers whose certificate is not trusted, or is for another name. Waiting changes no certificate.
+//!
+//! Method: a listener of the test speaks each protocol as far as to its TLS handshake, which is where the client goes away. The certificate and its authority are
+//! those of the tests of outbox-nats, whose README says how they were made.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::MemoryBroker;
+use outbox_core::{Relay, RelayError, StoreError, describe};
+use outbox_sea_orm::{ConnectError, SqlStore, connect};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection};
+use sea_orm::{ConnectOptions, Database, DbBackend};
+
+const SOON: Duration = Duration::from_secs(60);
+
+const SERVERS: [DbBackend; 2] = [DbBackend::Postgres, DbBackend::MySql];
+
+/// What MariaDB says first: protocol 10, its version, the first half of the scramble, that it has TLS, and the rest of the scramble.
+const GREETING: &[u8] =
+    b"\x0a11.4.2-MariaDB\0\x01\0\0\0abcdefgh\0\x00\xaa\x21\x02\0\x08\0\x15\0\0\0\0\0\0\0\0\0\0abcdefghijkl\0mysql_native_password\0";
+
+fn file(name: &str) -> PathBuf {
+    let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../outbox-nats/tests/tls");
+    tests.join(name)
+}
+
+/// The port of a server that is `localhost` by its certificate, and `127.0.0.1` is not. It ends with the test's process.
+fn serve(backend: DbBackend) -> u16 {
+    let certificate = CertificateDer::from_pem_file(file("server.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(file("server.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let (config, listener) = (Arc::new(config), TcpListener::bind("127.0.0.1:0").unwrap());
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            // The client goes away in the middle of the handshake, which is an error here.
+            let _ = shake_hands(client, backend, config.clone());
+        }
+    });
+    port
+}
+
+fn shake_hands(mut client: TcpStream, backend: DbBackend, config: Arc<ServerConfig>) -> std::io::Result<()> {
+    if backend == DbBackend::Postgres {
+        // SSLRequest, and its answer.
+        client.read_exact(&mut [0; 8])?;
+        client.write_all(b"S")?;
+    } else {
+        // Each packet begins with its length and its number.
+        let length = u8::try_from(GREETING.len()).expect("a short greeting");
+        client.write_all(&[&[length, 0, 0, 0], GREETING].concat())?;
+        client.read_exact(&mut [0; 36])?;
+    }
+    let mut session = ServerConnection::new(config).expect("a sound configuration");
+    session.complete_io(&mut client)?;
+    session.complete_io(&mut client).map(|_| ())
+}
+
+/// The address of a server, by the most that a client can verify, with the authorities of a file or of this machine.
+fn address(backend: DbBackend, host: &str, authority: Option<&str>) -> String {
+    let port = serve(backend);
+    let (scheme, mode, key) = match backend {
+        DbBackend::Postgres => ("postgres", "sslmode=verify-full", "sslrootcert"),
+        _ => ("mysql", "ssl-mode=VERIFY_IDENTITY", "ssl-ca"),
+    };
+    let authority = authority.map(|name| format!("&{key}={}", file(name).display()));
+    format!(
+        "{scheme}://relay:hunter2@{host}:{port}/shop?{mode}{}",
+        authority.unwrap_or_default()
+    )
+}
+
+fn assert_names_what_is_wrong(text: &str, reason: &str) {
+    for part in [
+        reason,
+        "no TLS connection to ",
+        "user `relay`",
+        "sslrootcert=FILE",
+        "ssl-ca=FILE",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+async fn is_reported_at_once(backend: DbBackend, host: &str, authority: Option<&str>, reason: &str) {
+    let connecting = connect(address(backend, host, authority));
+    let error = tokio::time::timeout(SOON, connecting).await.expect("no waiting");
+    let error = error.unwrap_err();
+    assert!(matches!(error, ConnectError::Tls { .. }), "{error:?}");
+    assert_names_what_is_wrong(&describe(&error), reason);
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_trusted_is_not_waited_for() {
+    for backend in SERVERS {
+        is_reported_at_once(backend, "localhost", None, "UnknownIssuer").await;
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_for_another_name_is_not_waited_for() {
+    for backend in SERVERS {
+        is_reported_at_once(backend, "127.0.0.1", Some("ca.pem"), "not valid for name").await;
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_authorities_that_is_missing_is_not_waited_for() {
+    for backend in SERVERS {
+        is_reported_at_once(backend, "localhost", Some("missing.pem"), "No such file").await;
+    }
+}
+
+/// The same where the pool was opened before somebody asked.
+#[tokio::test]
+async fn a_relay_whose_database_is_not_trusted_does_not_start() {
+    for backend in SERVERS {
+        let mut options = ConnectOptions::new(address(backend, "localhost", None));
+        options.connect_lazy(true);
+        let store = SqlStore::new(Database::connect(options).await.unwrap());
+        let relay = Relay::new(store, MemoryBroker::new().publisher());
+        let ended = tokio::time::timeout(SOON, relay.run(CancellationToken::new())).await;
+        let error = ended.expect("no waiting").unwrap_err();
+        let RelayError::Store(StoreError::Setup { context }) = &error else {
+            panic!("{error:?}")
+        };
+        assert_names_what_is_wrong(context, "UnknownIssuer");
+    }
+}
+
+/// With an authority and the name that it vouches for, the handshake succeeds, and what fails then is no matter of TLS.
+#[tokio::test]
+async fn a_certificate_that_is_trusted_is_no_failure_of_tls() {
+    for backend in SERVERS {
+        let mut options = ConnectOptions::new(address(backend, "localhost", Some("ca.pem")));
+        options.connect_lazy(true);
+        let store = SqlStore::new(Database::connect(options).await.unwrap());
+        let error = outbox_core::OutboxStore::backlog(&store).await.unwrap_err();
+        let text = describe(&error);
+        assert!(
+            text.contains("out of reach") && !text.contains("no TLS connection"),
+            "{text}"
+        );
+    }
+}
