@@ -7,16 +7,22 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use outbox_admin::quoted;
-
-use crate::program::Program;
 
 /// An option of the command line, such as `config`, and its value in quotes.
 type Given = (&'static str, String);
 
 /// What this process was given. A command that looks at further outboxes names them to itself only, so the first word counts.
 static GIVEN: OnceLock<Vec<Given>> = OnceLock::new();
+
+/// The command line of the program. Another one that mounts its commands calls them otherwise, so nothing is completed there.
+static PROGRAM: OnceLock<Command> = OnceLock::new();
+
+/// Keeps the commands that can be named.
+pub(crate) fn know(program: Command) {
+    PROGRAM.get_or_init(|| program);
+}
 
 /// Keeps what the command line has chosen.
 pub(crate) fn remember(config: Option<&Path>, context: Option<&str>, outbox: Option<&str>) {
@@ -35,8 +41,8 @@ pub(crate) fn remember(config: Option<&Path>, context: Option<&str>, outbox: Opt
 
 /// A text with its commands completed.
 pub(crate) fn complete(text: &str) -> String {
-    match GIVEN.get() {
-        Some(given) if !given.is_empty() => with_options(text, given, &Program::command()),
+    match (GIVEN.get(), PROGRAM.get()) {
+        (Some(given), Some(program)) if !given.is_empty() => with_options(text, given, program),
         _ => text.to_owned(),
     }
 }
@@ -109,7 +115,15 @@ mod tests {
 
     fn completed(text: &str) -> String {
         let given = [("config", quoted("my shop.toml")), ("outbox", quoted("shop"))];
-        with_options(text, &given, &Program::command())
+        let option = |name: &'static str| clap::Arg::new(name).long(name);
+        let placed = |name: &'static str| Command::new(name).args([option("config"), option("outbox")]);
+        let program = Command::new("outbox")
+            .subcommands([placed("status"), placed("why"), placed("migrate")])
+            .subcommand(Command::new("log").subcommand(placed("drop")))
+            .subcommand(Command::new("dead-letters").subcommand(placed("list")))
+            .subcommand(Command::new("relay").subcommand(Command::new("run").arg(option("config"))))
+            .subcommand(Command::new("print").subcommand(Command::new("grants").arg(option("user"))));
+        with_options(text, &given, &program)
     }
 
     #[test]

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 use crate::commands::OutboxCommand;
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 
 /// Publishes what services record in their databases, and says why something does not arrive.
 #[derive(Debug, Parser)]
@@ -45,6 +46,7 @@ impl Program {
     ///
     /// As [`OutboxCommand::run`].
     pub async fn run(self) -> Result<Outcome, CommandError> {
+        hint::know(Self::command());
         match self.command {
             Command::Outbox(command) => command.run().await,
             Command::Completions { shell } => print(&completions(shell)),
