@@ -30,6 +30,7 @@
 //!   and leaves it more and more seldom, every ten minutes at last.
 
 mod offer;
+mod opening;
 mod reading;
 mod relay;
 mod status;

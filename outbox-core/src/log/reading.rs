@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::opening::Opening;
 use super::window::{Adopted, Window};
 use super::{LogConfig, LogEvent, LogReader, LogStatus, Logged, MessageLog, Position, Retained};
 use crate::failure::describe;
@@ -27,8 +28,6 @@ const RETAINED_EVERY: Duration = Duration::from_secs(5);
 const IDLE_EVERY: Duration = Duration::from_secs(30);
 /// How long a call of the database may take before the reading is given up.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// How long the opening of the log may take. A log that is made anew waits for transactions that are open.
-const OPEN_MAX: Duration = Duration::from_secs(120);
 /// How long the end of a reading may take.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
 /// Messages that the table adopts at a time.
@@ -220,24 +219,9 @@ pub(super) struct Readings<L: MessageLog> {
     log: Arc<L>,
     shared: Arc<Shared>,
     state: Mutex<Option<Reading>>,
-    /// Held while a reading is opened.
-    opening: tokio::sync::Mutex<Opening<L::Reader>>,
-    /// Ends the opening that is under way, whoever holds the lock.
-    opens: Mutex<Option<AbortHandle>>,
-}
-
-impl<L: MessageLog> Drop for Readings<L> {
-    /// An opening that is left alone would take the log for a moment, and keep it from another relay.
-    fn drop(&mut self) {
-        self.stop_opening();
-    }
-}
-
-/// The opening of the log. It goes on if its caller is dropped, and the next caller finds what came of it: a relay waits for its leases only for a moment.
-struct Opening<R> {
-    /// The number of the last reading.
-    last: i64,
-    task: Option<JoinHandle<Result<Option<R>, StoreError>>>,
+    opening: Opening<L::Reader>,
+    /// The number of the last reading. Held while one is opened.
+    last: tokio::sync::Mutex<i64>,
 }
 
 #[derive(Debug)]
@@ -261,8 +245,8 @@ impl<L: MessageLog> Readings<L> {
             log,
             shared,
             state: Mutex::new(None),
-            opening: tokio::sync::Mutex::new(Opening { last: 0, task: None }),
-            opens: Mutex::new(None),
+            opening: Opening::new(),
+            last: tokio::sync::Mutex::new(0),
         }
     }
 
@@ -286,28 +270,18 @@ impl<L: MessageLog> Readings<L> {
 
     /// Begins a reading unless there is one, and returns its number. Returns `None` if another relay reads.
     ///
-    /// Cancel-safe: a reader that is being opened is there for the next call.
-    pub(super) async fn open(&self) -> Result<Option<i64>, StoreError> {
-        let mut opening = self.opening.lock().await;
+    /// Cancel-safe: a reader that is being opened is there for the next call, for as long as a lease would last.
+    pub(super) async fn open(&self, lease_ttl: Duration) -> Result<Option<i64>, StoreError> {
+        let mut last = self.last.lock().await;
         if let Some(current) = self.current() {
             return Ok(Some(current));
         }
         lock(&self.state).take();
         let log = self.log.clone();
-        let task = opening.task.get_or_insert_with(|| {
-            let opened = async move { within(OPEN_MAX, "the log could not be opened", log.open()).await };
-            let task = tokio::spawn(opened);
-            *lock(&self.opens) = Some(task.abort_handle());
-            task
-        });
-        let opened = task.await;
-        opening.task = None;
-        let opened = opened.unwrap_or_else(|panicked| {
-            Err(StoreError::Database {
-                context: "the log could not be opened",
-                source: Box::new(panicked),
-            })
-        });
+        let opened = self
+            .opening
+            .opened(lease_ttl, || async move { log.open().await })
+            .await;
         let Some(reader) = opened? else {
             lock(&self.shared.status).stands_by = true;
             self.shared.report();
@@ -316,10 +290,10 @@ impl<L: MessageLog> Readings<L> {
         self.shared.window().begin(reader.adopted_to());
         // What is adopted by an opening, a look that began before knows nothing of.
         self.shared.exceptions(Exceptions::adopts);
-        opening.last += 1;
-        *lock(&self.state) = Some(self.begin(reader, opening.last));
+        *last += 1;
+        *lock(&self.state) = Some(self.begin(reader, *last));
         tracing::info!("the relay reads the log");
-        Ok(Some(opening.last))
+        Ok(Some(*last))
     }
 
     fn begin(&self, reader: L::Reader, number: i64) -> Reading {
@@ -349,19 +323,9 @@ impl<L: MessageLog> Readings<L> {
         }
     }
 
-    fn stop_opening(&self) {
-        if let Some(opens) = lock(&self.opens).take() {
-            opens.abort();
-        }
-    }
-
     /// Ends the reading, so that another relay can begin at once.
     pub(super) async fn close(&self) {
-        self.stop_opening();
-        if let Ok(mut opening) = self.opening.try_lock() {
-            // With a reader that was opened and that nobody has asked for.
-            opening.task = None;
-        }
+        self.opening.end();
         let reading = lock(&self.state).take();
         if let Some(mut reading) = reading {
             reading.stop.cancel();

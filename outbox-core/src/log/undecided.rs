@@ -267,11 +267,11 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
     }
 
     /// The relay that reads has all partitions, and the others have none. The epoch is the number of the reading.
-    async fn acquire(&self, _: OwnerId, _: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+    async fn acquire(&self, _: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         if lock(&self.offer).is_away() {
             return Ok(Vec::new());
         }
-        let Some(epoch) = self.readings.open().await? else {
+        let Some(epoch) = self.readings.open(ttl).await? else {
             lock(&self.offer).taken();
             return Ok(Vec::new());
         };

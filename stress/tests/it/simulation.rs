@@ -69,7 +69,8 @@ fn no_promise_breaks_in_the_fourth_2250_worlds() {
 }
 
 /// A log that was opened anew while the table was being asked; a copy of an old message that was purged; a drain of a log relay whose first part left late;
-/// relays whose broker answers questions and stores nothing, which took the log back from their own offer.
+/// relays whose broker answers questions and stores nothing, which took the log back from their own offer; a log that was opened for a relay which waits for an
+/// answer of the database for ever.
 #[test]
 fn no_promise_breaks_in_worlds_that_once_broke_one() {
     for seed in [
@@ -82,6 +83,8 @@ fn no_promise_breaks_in_worlds_that_once_broke_one() {
         5_000_048_324,
         70_000_053_396,
         110_000_078_083,
+        120_000_094_308,
+        120_000_143_760,
     ] {
         all_hold(seed..seed + 1);
     }

@@ -1,0 +1,172 @@
+//! The opening of the log, which goes on if its caller is dropped: the next caller finds what came of it, because a relay waits for its leases only for a
+//! moment.
+//!
+//! Invariant: an opened reader that nobody asks for keeps the log from other relays no longer than a lease would. Its relay may be waiting for an answer of the
+//! database, and not come back.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::sleep;
+
+use super::reading::lock;
+use crate::store::{StoreError, within};
+
+/// How long it may take. A log that is made anew waits for transactions that are open.
+const OPEN_MAX: Duration = Duration::from_secs(120);
+
+type Opened<R> = Result<Option<R>, StoreError>;
+
+pub(super) struct Opening<R> {
+    /// Held by the caller who waits for it.
+    state: Arc<tokio::sync::Mutex<State<R>>>,
+    /// Ends it, whoever holds the lock.
+    ends: Mutex<Option<AbortHandle>>,
+}
+
+struct State<R> {
+    /// The number of the last opening.
+    number: u64,
+    task: Option<JoinHandle<Opened<R>>>,
+}
+
+impl<R: Send + 'static> Opening<R> {
+    pub(super) fn new() -> Self {
+        let state = State {
+            number: 0,
+            task: None,
+        };
+        Self {
+            state: Arc::new(tokio::sync::Mutex::new(state)),
+            ends: Mutex::new(None),
+        }
+    }
+
+    /// What came of the opening that is under way, or of one that begins now. Nobody else gets it. Cancel-safe.
+    pub(super) async fn opened<F>(&self, kept_for: Duration, open: impl FnOnce() -> F) -> Opened<R>
+    where
+        F: Future<Output = Opened<R>> + Send + 'static,
+    {
+        let mut state = self.state.lock().await;
+        if state.task.is_none() {
+            state.number += 1;
+            let (number, of) = (state.number, Arc::downgrade(&self.state));
+            let open = open();
+            let task = tokio::spawn(async move {
+                let opened = within(OPEN_MAX, "the log could not be opened", open).await;
+                tokio::spawn(let_go(of, number, kept_for));
+                opened
+            });
+            *lock(&self.ends) = Some(task.abort_handle());
+            state.task = Some(task);
+        }
+        let Some(task) = &mut state.task else {
+            return Ok(None);
+        };
+        let opened = task.await;
+        state.task = None;
+        opened.unwrap_or_else(|panicked| {
+            Err(StoreError::Database {
+                context: "the log could not be opened",
+                source: Box::new(panicked),
+            })
+        })
+    }
+
+    /// Ends what is under way, and lets a reader go that was opened and that nobody has asked for.
+    pub(super) fn end(&self) {
+        self.abort();
+        if let Ok(mut state) = self.state.try_lock() {
+            state.task = None;
+        }
+    }
+
+    fn abort(&self) {
+        if let Some(ends) = lock(&self.ends).take() {
+            ends.abort();
+        }
+    }
+}
+
+impl<R> Drop for Opening<R> {
+    /// An opening that is left alone would take the log for a moment, and keep it from another relay.
+    fn drop(&mut self) {
+        if let Some(ends) = lock(&self.ends).take() {
+            ends.abort();
+        }
+    }
+}
+
+/// Drops what an opening brought if nobody has asked for it meanwhile.
+async fn let_go<R>(of: Weak<tokio::sync::Mutex<State<R>>>, number: u64, after: Duration) {
+    sleep(after).await;
+    let Some(state) = of.upgrade() else { return };
+    let mut state = state.lock().await;
+    if state.number == number && state.task.take().is_some() {
+        tracing::debug!("the log was opened, and nobody came for it; it is left to others");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const KEPT_FOR: Duration = Duration::from_secs(15);
+
+    /// A reader, which has the log until it is dropped.
+    struct Reader(Arc<AtomicBool>);
+
+    impl Drop for Reader {
+        fn drop(&mut self) {
+            self.0.store(false, Ordering::SeqCst);
+        }
+    }
+
+    async fn open(reads: Arc<AtomicBool>) -> Opened<Reader> {
+        sleep(Duration::from_secs(1)).await;
+        reads.store(true, Ordering::SeqCst);
+        Ok(Some(Reader(reads)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_nobody_asks_for_lets_the_log_go() {
+        let (opening, reads) = (Opening::new(), Arc::new(AtomicBool::new(false)));
+        let is_read = || reads.load(Ordering::SeqCst);
+        // The caller waits only for a moment.
+        let moment = Duration::from_millis(100);
+        let opened = timeout(moment, opening.opened(KEPT_FOR, || open(reads.clone())));
+        assert!(opened.await.is_err());
+        sleep(KEPT_FOR).await;
+        assert!(is_read(), "it is there for the next call");
+        sleep(moment + Duration::from_secs(1)).await;
+        assert!(!is_read(), "its relay has it in vain");
+
+        let reader = opening.opened(KEPT_FOR, || open(reads.clone())).await.unwrap();
+        sleep(KEPT_FOR * 2).await;
+        assert!(reader.is_some() && is_read(), "somebody has asked");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_call_finds_the_reader_that_was_opened() {
+        let (opening, reads) = (Opening::new(), Arc::new(AtomicBool::new(false)));
+        let first = timeout(
+            Duration::from_millis(100),
+            opening.opened(KEPT_FOR, || open(reads.clone())),
+        );
+        assert!(first.await.is_err());
+        sleep(Duration::from_secs(2)).await;
+        let mut calls = 0;
+        let reader = opening.opened(KEPT_FOR, || {
+            calls += 1;
+            open(reads.clone())
+        });
+        assert!(reader.await.unwrap().is_some());
+        assert_eq!(calls, 0);
+    }
+}
