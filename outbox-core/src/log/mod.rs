@@ -117,10 +117,6 @@ pub trait LogReader: Send + 'static {
 
 /// What the log holds next.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is handed on at once, and most are messages"
-)]
 pub enum LogEvent {
     /// A message of the transaction whose [`Commit`](Self::Commit) comes next.
     Message(LoggedMessage),

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
+use std::hash::BuildHasher as _;
 
 use foldhash::quality::FixedState;
 use tokio::time::Instant;
@@ -32,9 +32,7 @@ impl Key {
     }
 
     pub(super) fn aggregate(aggregate: &Aggregate) -> Self {
-        let mut hasher = FixedState::default().build_hasher();
-        aggregate.hash(&mut hasher);
-        Self::Ordered(hasher.finish())
+        Self::Ordered(FixedState::default().hash_one(aggregate))
     }
 }
 
