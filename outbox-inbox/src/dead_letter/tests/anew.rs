@@ -75,7 +75,7 @@ async fn one_of_the_old_stream_that_fails_again_holds_those_of_the_new_one_back(
             .await
             .into_iter()
             .find(|letter| letter.sequence == Some(3));
-        assert!(test.begin_retry(&new.as_ref().unwrap()).await);
+        assert!(test.begin_retry(new.as_ref().unwrap()).await);
         test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
         test.fail(&new.unwrap(), "again").await;
         let places = due(&test).await;
