@@ -5,13 +5,12 @@
 //! database, and not come back.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
 
-use super::reading::lock;
 use crate::store::{StoreError, within};
 
 /// How long it may take. A log that is made anew waits for transactions that are open.
@@ -59,7 +58,7 @@ impl<R: Send + 'static> Opening<R> {
                 tokio::spawn(let_go(of, number, kept_for));
                 opened
             });
-            *lock(&self.ends) = Some(task.abort_handle());
+            *self.ends.lock().unwrap_or_else(PoisonError::into_inner) = Some(task.abort_handle());
             state.task = Some(task);
         }
         let Some(task) = &mut state.task else {
@@ -82,9 +81,12 @@ impl<R: Send + 'static> Opening<R> {
             state.task = None;
         }
     }
+}
 
+impl<R> Opening<R> {
     fn abort(&self) {
-        if let Some(ends) = lock(&self.ends).take() {
+        let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ends) = ends {
             ends.abort();
         }
     }
@@ -93,9 +95,7 @@ impl<R: Send + 'static> Opening<R> {
 impl<R> Drop for Opening<R> {
     /// An opening that is left alone would take the log for a moment, and keep it from another relay.
     fn drop(&mut self) {
-        if let Some(ends) = lock(&self.ends).take() {
-            ends.abort();
-        }
+        self.abort();
     }
 }
 
