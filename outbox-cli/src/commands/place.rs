@@ -131,7 +131,7 @@ impl Place {
         })
     }
 
-    /// What an error of the database means to people, with what mends it.
+    /// The error that people are shown for an error of the database, with the command that mends it.
     pub(super) fn explain(&self, error: &(dyn std::error::Error + 'static)) -> String {
         let login = Login {
             outbox: &self.outbox,

@@ -58,10 +58,9 @@ impl LockLimit {
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::{Aggregate, Headers, Message, MessageId};
+    use outbox_core::{Aggregate, Message};
     use outbox_sea_orm::TableNames;
     use sea_orm::{DbBackend, Statement};
-    use time::OffsetDateTime;
     use uuid::Uuid;
 
     use super::*;
@@ -70,30 +69,13 @@ mod tests {
     use crate::dedup::sequence::{Gaps, Place};
     use crate::dedup::sequences::NumberedEvent;
     use crate::dedup::sql::InboxSql;
-    use crate::dedup::test_db::{Kind, TestDb};
+    use crate::dedup::test_db::{Kind, TestDb, message};
     use crate::handler::Strategy;
 
     async fn lock_timeout(tx: &DatabaseTransaction) -> String {
         let show = Statement::from_string(DbBackend::Postgres, "SHOW lock_timeout");
         let row = tx.query_one_raw(show).await.unwrap().unwrap();
         row.try_get("", "lock_timeout").unwrap()
-    }
-
-    fn message() -> Message {
-        let id = MessageId::fresh();
-        Message {
-            id,
-            event_id: id.into(),
-            event_type: "order.placed".to_owned(),
-            event_version: 1,
-            aggregate: Aggregate::new("order", "1"),
-            sequence: Some(1),
-            subject: None,
-            content_type: String::new(),
-            payload: Default::default(),
-            headers: Headers::default(),
-            created_at: OffsetDateTime::UNIX_EPOCH,
-        }
     }
 
     /// Each way to a claim, those that need several statements included.

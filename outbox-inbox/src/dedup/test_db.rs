@@ -1,7 +1,9 @@
 //! Databases for the tests of the strategies: SQLite in a file, and PostgreSQL and MariaDB if their environment variables are set.
 
+use outbox_core::{Aggregate, Headers, Message, MessageId};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database as Pool, DatabaseConnection};
 use tempfile::TempDir;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::database::Database;
@@ -81,6 +83,23 @@ impl TestDb {
         if let Some((url, sql)) = self.drop {
             administer(&url, &sql).await;
         }
+    }
+}
+
+/// A message of an order, the first of its aggregate.
+pub(crate) fn message() -> Message {
+    Message {
+        id: MessageId::fresh(),
+        event_id: MessageId::fresh().into(),
+        event_type: "order.placed".to_owned(),
+        event_version: 1,
+        aggregate: Aggregate::new("order", "1"),
+        sequence: Some(1),
+        subject: None,
+        content_type: String::new(),
+        payload: Default::default(),
+        headers: Headers::default(),
+        created_at: OffsetDateTime::UNIX_EPOCH,
     }
 }
 

@@ -49,7 +49,7 @@ fn said(causes: Result<Vec<CauseNow>, Problem>) -> Result<Vec<CauseNow>, String>
     causes.map_err(|problem| format!("whether the causes still hold: {}", problem.text()))
 }
 
-/// What still holds first, each with what mends it. `of` is how many messages the change would take.
+/// The causes, those that still hold first, each with what mends it. `of`: how many messages the change would take.
 pub(super) fn list(visit: &Visit, causes: &[CauseNow], of: u64) -> Markup {
     html! {
         @if !causes.is_empty() {

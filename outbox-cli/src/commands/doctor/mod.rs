@@ -162,7 +162,7 @@ async fn look_at_database(
     Ok(())
 }
 
-/// What is held, and what fails again and again. The database answered before, so an error is a right or a table that is missing.
+/// Findings about messages that are held back or fail repeatedly. The database has answered before, so an error here means that a right or a table is missing.
 async fn look_at_messages(place: &Place, closely: &Closely, found: &mut Examination) {
     match tokio::time::timeout(place.timeout, place.store.held()).await {
         Ok(Ok(held)) => {

@@ -2,30 +2,13 @@
 
 use std::time::Duration;
 
-use outbox_core::{Aggregate, Headers, Incoming, Message, MessageId};
+use outbox_core::{Incoming, Message};
 use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
-use time::OffsetDateTime;
 
 use super::*;
 use crate::dedup::sequence::Gaps;
-use crate::dedup::test_db::{TestDb, on_every_database};
+use crate::dedup::test_db::{TestDb, message, on_every_database};
 use crate::handler::Strategy;
-
-fn message() -> Message {
-    Message {
-        id: MessageId::fresh(),
-        event_id: MessageId::fresh().into(),
-        event_type: "order.placed".to_owned(),
-        event_version: 1,
-        aggregate: Aggregate::new("order", "1"),
-        sequence: Some(1),
-        subject: None,
-        content_type: String::new(),
-        payload: Default::default(),
-        headers: Headers::default(),
-        created_at: OffsetDateTime::UNIX_EPOCH,
-    }
-}
 
 fn incoming() -> Incoming {
     Incoming {
