@@ -101,8 +101,8 @@ pub enum ConnectError {
         /// The server's words.
         source: DbErr,
     },
-    /// There is no TLS connection: the certificate is not trusted or is for another name, its authority's file is missing, or the server has no TLS. It will be
-    /// so until somebody acts.
+    /// There is no TLS connection: the certificate is not trusted or is for another name, a file of certificates or keys that the address names is missing, or
+    /// the server has no TLS. It will be so until somebody acts.
     #[error(
         "no TLS connection to {server}; check that its certificate is for this host name and from an authority that is well known or that the address \
          names (`sslrootcert=FILE`, for MySQL and MariaDB `ssl-ca=FILE`), and that the server has TLS"

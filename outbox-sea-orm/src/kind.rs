@@ -24,6 +24,7 @@ pub enum ErrorKind {
     /// The transaction has lost against a concurrent one: a deadlock, a serialization failure, a lock that was not granted in time.
     Conflict,
     /// The database cannot be reached, refuses everybody (it starts, ends, or has no room left), only reads, or the pool has no free connection.
+    /// A TLS connection that fails is of this kind as well: once a program runs, its server is taken to be exchanging a certificate.
     Unavailable,
     /// The connection was lost during the commit. Everything is stored, or nothing.
     CommitUnknown,

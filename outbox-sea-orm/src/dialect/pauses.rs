@@ -131,7 +131,7 @@ impl Dialect {
     /// Aggregates of a type that a pause holds, at most `limit` (index `outbox_blocks_due`: the blocks of the time of that pause). Locks nothing.
     pub(crate) fn held_blocks(&self, aggregate_type: &[u8], limit: i64) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT {} AS aggregate_type, {} AS aggregate_id FROM {} h WHERE h.blocked_until = ",
+            "SELECT {} AS aggregate_type, {} AS aggregate_id FROM {} h WHERE h.halted_by IS NULL AND h.blocked_until = ",
             self.bytes("h.aggregate_type"),
             self.bytes("h.aggregate_id"),
             self.blocks,
@@ -142,15 +142,14 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Ends the blocks of these aggregates of a type now, if a pause made them (primary key). The blocks must be locked.
-    pub(crate) fn release_blocks(&self, aggregate_type: &[u8], keys: &[Key]) -> Statement {
+    /// Ends these blocks now (primary key). They must be locked, and a pause must have made them. The time of the pause is no condition here: the planner could
+    /// search for it, and read all that the pause holds for each block.
+    pub(crate) fn release_blocks(&self, keys: &[Key]) -> Statement {
         let table = &self.blocks;
         let mut sql = self.sql(format!(
-            "UPDATE {table} SET blocked_until = {} WHERE halted_by IS NULL AND blocked_until = ",
+            "UPDATE {table} SET blocked_until = {} WHERE ",
             self.now()
         ));
-        let held = sql.placeholder(held_until(aggregate_type));
-        sql.push(&self.time(&held)).push(" AND ");
         self.push_keys(&mut sql, table, keys);
         sql.statement()
     }

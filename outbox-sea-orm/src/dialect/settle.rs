@@ -125,7 +125,7 @@ impl Dialect {
 
     /// Makes MySQL look rows up in the primary key. For many rows its optimizer would scan the table, and a scan that locks waits for the rows of business
     /// transactions.
-    fn by_primary(&self) -> &'static str {
+    pub(super) fn by_primary(&self) -> &'static str {
         match self.backend {
             DbBackend::MySql => " FORCE INDEX (PRIMARY)",
             _ => "",

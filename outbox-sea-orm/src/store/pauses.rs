@@ -16,11 +16,12 @@ use super::waiting::read_key;
 use super::{admin, blocks, fetch, repeat_deadlocks};
 use crate::dialect::Dialect;
 use crate::dialect::key::Key;
+use crate::dialect::pauses::held_until;
 
 /// Aggregates, and unsequenced messages, per transaction. A power of two below 1,000: see [`Sql::any`](crate::sql::Sql::any).
 const RELEASED_MAX: usize = 128;
 /// Transactions per call, and the time after which a call begins no other. Relays wait for 2 s, or less if they are configured so, and a drain fails when that is over.
-const ROUNDS: usize = 80;
+const ROUNDS: usize = 16;
 const BEGINS_WITHIN: Duration = Duration::from_millis(200);
 
 pub(super) async fn read(db: &Session, dialect: &Dialect) -> Result<Vec<Pause>, DbErr> {
@@ -141,18 +142,10 @@ async fn release(db: &Session, dialect: &Dialect) -> Result<bool, DbErr> {
     let rows = tx
         .query_all_raw(dialect.held_blocks(&aggregate_type, limit))
         .await?;
-    let mut keys = rows.iter().map(read_key).collect::<Result<Vec<Key>, _>>()?;
-    if !keys.is_empty() {
-        keys.sort();
-        // In the order in which settlements lock them.
-        blocks::lock(&tx, dialect, &keys).await?;
-        for keys in keys.chunks(RELEASED_MAX / 2) {
-            tx.execute_raw(dialect.release_blocks(&aggregate_type, keys))
-                .await?;
-        }
-    }
+    let keys = rows.iter().map(read_key).collect::<Result<Vec<Key>, _>>()?;
     // The rest last and in a transaction of its own, so that each locks little and for a short time.
     if !keys.is_empty() {
+        release_blocks(&tx, dialect, &aggregate_type, keys).await?;
         tx.commit().await?;
         return Ok(true);
     }
@@ -172,4 +165,25 @@ async fn release(db: &Session, dialect: &Dialect) -> Result<bool, DbErr> {
     }
     tx.commit().await?;
     Ok(true)
+}
+
+/// Releases those of these aggregates that the pause still holds: since they were read, an operator may have resumed them, or a relay removed their blocks.
+async fn release_blocks(
+    tx: &Session,
+    dialect: &Dialect,
+    aggregate_type: &[u8],
+    mut keys: Vec<Key>,
+) -> Result<(), DbErr> {
+    keys.sort();
+    // In the order in which settlements lock them.
+    let locked = blocks::lock(tx, dialect, &keys).await?;
+    let held = Some(held_until(aggregate_type));
+    keys.retain(|key| {
+        let block = locked.get(key);
+        block.is_some_and(|block| block.halted_by.is_none() && block.due_micros == held)
+    });
+    for keys in keys.chunks(RELEASED_MAX / 2) {
+        tx.execute_raw(dialect.release_blocks(keys)).await?;
+    }
+    Ok(())
 }

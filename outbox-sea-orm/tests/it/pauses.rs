@@ -8,8 +8,8 @@ use crate::support::TestDb;
 
 crate::on_every_backend!(a_drain_publishes_all_that_an_ended_pause_held);
 
-/// One call releases at most 10,240 aggregates.
-const HELD: u64 = 10_500;
+/// One call releases at most 2,048 aggregates.
+const HELD: u64 = 2_100;
 
 async fn a_drain_publishes_all_that_an_ended_pause_held(test: TestDb) {
     let numbers: Vec<u64> = (0..HELD).collect();
