@@ -146,9 +146,9 @@ impl Dialect {
     /// search for it, and read all that the pause holds for each block.
     pub(crate) fn release_blocks(&self, keys: &[Key]) -> Statement {
         let table = &self.blocks;
+        let (by_primary, now) = (self.by_primary(), self.now());
         let mut sql = self.sql(format!(
-            "UPDATE {table} SET blocked_until = {} WHERE ",
-            self.now()
+            "UPDATE {table}{by_primary} SET blocked_until = {now} WHERE "
         ));
         self.push_keys(&mut sql, table, keys);
         sql.statement()

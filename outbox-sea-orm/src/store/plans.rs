@@ -17,7 +17,6 @@ use crate::names::TableNames;
 mod beside_others;
 mod of_aggregate;
 mod pauses;
-mod releases;
 
 const PUBLISHED: i64 = 20_000;
 const PENDING: i64 = 200;

@@ -91,25 +91,24 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
 /// MySQL and MariaDB close the connection of a client that sends more than `max_allowed_packet` (16 MiB here). That looks like an outage,
 /// and a program that waits for its end and tries again would wait for ever. So the message is refused before it is sent.
 async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
+    const MIB: usize = 1024 * 1024;
     let shop = Shop::open(db).await;
-    let is_bounded = shop.test.sql_backend() == DbBackend::MySql;
-    // The others know no such bound: there the same is done with less.
-    let unit = if is_bounded { 1024 * 1024 } else { 64 * 1024 };
     let mut limits = Limits::default();
-    limits.payload_bytes_max = 32 * unit;
+    limits.payload_bytes_max = 32 * MIB;
     let outbox = OutboxConnection::new(shop.test.db.clone(), shop.test.config().with_limits(limits));
     let described = |bytes| OrderDescribed {
         order_id: 1,
         text: "x".repeat(bytes),
     };
+    let is_bounded = shop.test.sql_backend() == DbBackend::MySql;
 
     // Together they are larger than a packet, so they are sent in several statements.
-    let many: Vec<OrderDescribed> = (0..18).map(|_| described(unit)).collect();
+    let many: Vec<OrderDescribed> = (0..18).map(|_| described(MIB)).collect();
     shop.order(1).insert_with_events(&outbox, |_| many).await.unwrap();
 
     let large = shop
         .order(2)
-        .insert_with_events(&outbox, move |_| [described(17 * unit)])
+        .insert_with_events(&outbox, move |_| [described(17 * MIB)])
         .await;
     let tx = outbox.begin().await.unwrap();
     shop.order(3)
@@ -118,7 +117,7 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
         .unwrap();
     let joined = shop
         .order(4)
-        .insert_with_events(&tx, move |_| [described(17 * unit)])
+        .insert_with_events(&tx, move |_| [described(17 * MIB)])
         .await;
     // The connection is still open, and the earlier writes of the transaction can be committed.
     tx.commit().await.unwrap();
@@ -133,7 +132,7 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
                 assert!(is_bounded);
                 assert_eq!(event_type, "order.described");
                 assert!(
-                    size_bytes > limit_bytes && limit_bytes > 15 * unit,
+                    size_bytes > limit_bytes && limit_bytes > 15 * MIB,
                     "{limit_bytes}"
                 );
             }

@@ -1,4 +1,5 @@
-//! Checks that the end of a pause reads what that pause held, and not what another one holds.
+//! Checks that the end of a pause reads what that pause held, and not what another one holds; and that a step of releasing reads what it releases, however
+//! much is held.
 
 use super::*;
 use crate::dialect::pauses::held_until;
@@ -9,6 +10,10 @@ const FOREIGN: i64 = 100_000;
 const OWN: i64 = 50;
 /// At most so many are asked for.
 const LIMIT: i64 = 512;
+/// What a step releases here.
+const STEP: i64 = 64;
+/// A step may read each of its rows several times: once for each part of its plan.
+const STEP_READS: f64 = 10.0 * STEP as f64;
 
 /// Aggregates and unsequenced messages of `foreign` and then of `own`, held by a pause of each. The one of `own` has ended.
 async fn fill_held(db: &DatabaseConnection, dialect: &Dialect) {
@@ -42,6 +47,25 @@ fn searches(dialect: &Dialect) -> [(&'static str, Statement); 2] {
     [
         ("blocks", dialect.held_blocks(b"own", LIMIT)),
         ("alone", dialect.held_alone(b"own", LIMIT)),
+    ]
+}
+
+/// What a step does, with some of what the other pause holds.
+async fn step(db: &DatabaseConnection, dialect: &Dialect) -> [(&'static str, Statement); 3] {
+    let key = |n: i64| Key::from(&outbox_core::Aggregate::new("foreign", n.to_string()));
+    let keys: Vec<Key> = (1..=STEP).map(key).collect();
+    let ids = format!(
+        "SELECT row_id FROM {} WHERE aggregate_type = 'foreign' ORDER BY row_id DESC LIMIT {STEP}",
+        dialect.messages
+    );
+    let ids = Statement::from_string(dialect.backend, ids);
+    let ids = db.query_all_raw(ids).await.unwrap();
+    let ids: Vec<i64> = ids.iter().map(|row| row.try_get("", "row_id").unwrap()).collect();
+    assert_eq!(ids.len(), STEP as usize);
+    [
+        ("lock", dialect.lock_blocks(&keys)),
+        ("release", dialect.release_blocks(&keys)),
+        ("release alone", dialect.release_alone(b"foreign", &ids)),
     ]
 }
 
@@ -89,6 +113,7 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
     insert(db, &dialect, PUBLISHED, 1).await;
     run(db, &format!("VACUUM ANALYZE {}", dialect.messages)).await;
     fill_held(db, &dialect).await;
+    check_step(db, &dialect, "stale").await;
     for statistics in ["stale", "fresh"] {
         if statistics == "fresh" {
             run(db, &format!("ANALYZE {}", dialect.messages)).await;
@@ -112,7 +137,29 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
             );
         }
     }
+    check_step(db, &dialect, "fresh").await;
     finish(db, &dialect).await;
+}
+
+/// What a step reads on PostgreSQL. It is taken back.
+async fn check_step(db: &DatabaseConnection, dialect: &Dialect, statistics: &str) {
+    for (name, statement) in step(db, dialect).await {
+        run(db, "BEGIN").await;
+        let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
+        let plan = explain_statement(db, statement, explain).await;
+        run(db, "ROLLBACK").await;
+        let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+        let mut read = 0.0;
+        for_each(&plan, &mut |node| {
+            let count = |key: &str| node[key].as_f64().unwrap_or_default();
+            let removed = count("Rows Removed by Filter") + count("Rows Removed by Join Filter");
+            read += (count("Actual Rows") + removed) * count("Actual Loops");
+        });
+        assert!(
+            read <= STEP_READS,
+            "{statistics}: {read} rows to {name} {STEP}: {plan:#}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -136,6 +183,18 @@ async fn the_end_of_a_pause_reads_its_own_on_mariadb() {
             assert_eq!(rows.len(), OWN as usize, "{name}");
             let read = entries_read(&db).await;
             assert!(read < 500, "{read} entries were read to find {OWN} {name}");
+        }
+        for (name, statement) in step(&db, &dialect).await {
+            // In this order, because flushing commits.
+            run(&db, "FLUSH STATUS").await;
+            run(&db, "BEGIN").await;
+            db.execute_raw(statement).await.unwrap();
+            let read = entries_read(&db).await;
+            run(&db, "ROLLBACK").await;
+            assert!(
+                read as f64 <= STEP_READS,
+                "{read} entries were read to {name} {STEP}"
+            );
         }
     }
     finish(&db, &dialect).await;
@@ -166,6 +225,19 @@ async fn the_end_of_a_pause_reads_its_own_on_sqlite() {
                 OWN as usize,
                 "{name}"
             );
+        }
+        for ((name, statement), by) in step(&db, &dialect).await.into_iter().zip([
+            "USING PRIMARY KEY (aggregate_type=? AND aggregate_id=?)",
+            "USING PRIMARY KEY (aggregate_type=? AND aggregate_id=?)",
+            "USING INTEGER PRIMARY KEY (rowid=?)",
+        ]) {
+            let rows = with_prefix(statement, "EXPLAIN QUERY PLAN");
+            let rows = db.query_all_raw(rows).await.unwrap();
+            let plan: Vec<String> = rows
+                .iter()
+                .map(|row| row.try_get("", "detail").unwrap())
+                .collect();
+            assert!(plan.iter().any(|line| line.contains(by)), "{name}: {plan:?}");
         }
     }
     finish(&db, &dialect).await;
