@@ -5,9 +5,8 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use super::entry::Entry;
+use super::unacked::Unacked;
 use crate::event::EventDescriptor;
 
 /// The durable state of a consumer.
@@ -25,18 +24,11 @@ pub(super) struct Consumer {
     pub(super) start: u64,
     /// The stream sequence up to which the consumer has looked at the log.
     pub(super) cursor: u64,
-    pub(super) unacked: BTreeMap<u64, Unacked>,
+    pub(super) unacked: Unacked,
     /// Planned copies, delivered at once, whether acknowledged or not: stream sequence and delivery count.
     pub(super) copies: VecDeque<(u64, u64)>,
     /// Subscriptions that wait for a message at this moment.
     pub(super) waiting: usize,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Unacked {
-    pub(super) count: u64,
-    /// Time of the next delivery.
-    pub(super) due: Instant,
 }
 
 impl Consumer {
@@ -87,7 +79,7 @@ impl Consumer {
 
     /// The oldest entry that is not acknowledged, delivered or not.
     pub(super) fn oldest(&self, log: &BTreeMap<u64, Entry>) -> Option<u64> {
-        let unacked = self.unacked.keys().next().copied();
+        let unacked = self.unacked.oldest();
         unacked.into_iter().chain(self.coming(log).next()).min()
     }
 
@@ -102,7 +94,7 @@ impl Consumer {
             ack_wait: self.ack_wait,
             start,
             cursor: start - 1,
-            unacked: BTreeMap::new(),
+            unacked: Unacked::default(),
             copies: VecDeque::new(),
             waiting: 0,
         }

@@ -11,6 +11,7 @@ mod faults;
 mod publisher;
 mod state;
 mod subscriber;
+mod unacked;
 
 use std::collections::HashSet;
 use std::fmt;

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 
 use super::super::faults::{Faults, take_one};
 use super::DedupWindow;
-use super::consumer::{Consumer, Unacked};
+use super::consumer::Consumer;
 use super::entry::Entry;
+use super::unacked::Unacked;
 use crate::codec;
 use crate::message::{Message, MessageId};
 use crate::publisher::{FailureClass, PublishError, Receipt};
@@ -220,7 +221,7 @@ impl State {
         for consumer in self.consumers.values_mut() {
             consumer
                 .unacked
-                .retain(|stream_sequence, _| !stream_sequences.contains(stream_sequence));
+                .retain(|stream_sequence| !stream_sequences.contains(&stream_sequence));
             consumer
                 .copies
                 .retain(|(stream_sequence, _)| !stream_sequences.contains(stream_sequence));
@@ -259,7 +260,7 @@ impl State {
             in_flight_max: spec.in_flight_max,
             ack_wait: spec.ack_wait,
             cursor: start - 1,
-            unacked: BTreeMap::new(),
+            unacked: Unacked::default(),
             copies: VecDeque::new(),
             waiting: 0,
         };
@@ -312,8 +313,7 @@ impl State {
                 .map(|entry| (self.now() - entry.stored_at).try_into().unwrap_or_default()),
             floor: consumer
                 .unacked
-                .keys()
-                .next()
+                .oldest()
                 .map_or(consumer.cursor, |first| first - 1),
             is_receiving: consumer.waiting > 0,
         })
@@ -409,28 +409,20 @@ impl State {
         let now = Instant::now();
         let (stream_sequence, count) = if let Some(copy) = consumer.copies.pop_front() {
             copy
-        } else if let Some((stream_sequence, unacked)) =
-            consumer.unacked.iter().find(|(_, unacked)| unacked.due <= now)
-        {
-            (*stream_sequence, unacked.count + 1)
+        } else if let Some((stream_sequence, count)) = consumer.unacked.first_due(now) {
+            (stream_sequence, count + 1)
         } else if let Some(stream_sequence) = consumer.advance(&self.log) {
-            consumer
-                .unacked
-                .insert(stream_sequence, Unacked { count: 1, due: now });
+            consumer.unacked.delivered(stream_sequence, 1, now);
             if take_one(&mut self.faults.duplicate_deliveries) {
                 consumer.copies.push_back((stream_sequence, 2));
             }
             (stream_sequence, 1)
         } else {
-            return Next::Wait(consumer.unacked.values().map(|unacked| unacked.due).min());
+            return Next::Wait(consumer.unacked.next());
         };
-        // There is no entry for a copy of a message that was acknowledged meanwhile.
-        if let Some(unacked) = consumer.unacked.get_mut(&stream_sequence) {
-            *unacked = Unacked {
-                count,
-                due: now + consumer.ack_wait,
-            };
-        }
+        // There is nothing for a copy of a message that was acknowledged meanwhile.
+        let next = now + consumer.ack_wait;
+        consumer.unacked.delivered_again(stream_sequence, count, next);
         consumer.deliveries += 1;
         let number = consumer.deliveries;
         let Some(entry) = self.log.get(&stream_sequence) else {
@@ -453,7 +445,7 @@ impl State {
             return;
         }
         if let Some(consumer) = self.consumers.get_mut(name) {
-            consumer.unacked.remove(&stream_sequence);
+            consumer.unacked.remove(stream_sequence);
         }
     }
 
@@ -463,9 +455,7 @@ impl State {
             return;
         };
         let delay = delay.unwrap_or(consumer.ack_wait);
-        if let Some(unacked) = consumer.unacked.get_mut(&stream_sequence) {
-            unacked.due = Instant::now() + delay;
-        }
+        consumer.unacked.postpone(stream_sequence, Instant::now() + delay);
     }
 }
 

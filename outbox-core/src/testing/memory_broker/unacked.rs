@@ -1,0 +1,113 @@
+//! What a consumer was given and has not acknowledged.
+//!
+//! Invariant: each message is either due or has its entry among the timers. So the next delivery is found without a look at the others: tests keep ten thousand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::time::Instant;
+
+#[derive(Debug, Default)]
+pub(super) struct Unacked {
+    /// By stream sequence: how often it was delivered, and the time of its timer.
+    messages: BTreeMap<u64, (u64, Instant)>,
+    /// Times of the next deliveries, with their stream sequences.
+    timers: BTreeSet<(Instant, u64)>,
+    /// Those whose time has come.
+    due: BTreeSet<u64>,
+}
+
+impl Unacked {
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// The stream sequence of the oldest message.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.messages.keys().next().copied()
+    }
+
+    /// The message was delivered, and will be again at a time.
+    pub(super) fn delivered(&mut self, stream_sequence: u64, count: u64, next: Instant) {
+        self.remove(stream_sequence);
+        self.messages.insert(stream_sequence, (count, next));
+        self.timers.insert((next, stream_sequence));
+    }
+
+    /// As [`Self::delivered`], for a message that may have been acknowledged meanwhile: then nothing happens.
+    pub(super) fn delivered_again(&mut self, stream_sequence: u64, count: u64, next: Instant) {
+        if self.messages.contains_key(&stream_sequence) {
+            self.delivered(stream_sequence, count, next);
+        }
+    }
+
+    /// Sets the time of the next delivery.
+    pub(super) fn postpone(&mut self, stream_sequence: u64, next: Instant) {
+        if let Some((count, _)) = self.messages.get(&stream_sequence) {
+            self.delivered(stream_sequence, *count, next);
+        }
+    }
+
+    pub(super) fn remove(&mut self, stream_sequence: u64) {
+        if let Some((_, next)) = self.messages.remove(&stream_sequence) {
+            self.timers.remove(&(next, stream_sequence));
+            self.due.remove(&stream_sequence);
+        }
+    }
+
+    pub(super) fn retain(&mut self, keeps: impl Fn(u64) -> bool) {
+        let lost = self.messages.keys().copied().filter(|sequence| !keeps(*sequence));
+        for stream_sequence in lost.collect::<Vec<_>>() {
+            self.remove(stream_sequence);
+        }
+    }
+
+    /// The first message in the order of the stream whose next delivery is due, and how often it was delivered.
+    pub(super) fn first_due(&mut self, now: Instant) -> Option<(u64, u64)> {
+        while let Some((time, stream_sequence)) = self.timers.first().copied()
+            && time <= now
+        {
+            self.timers.pop_first();
+            self.due.insert(stream_sequence);
+        }
+        let stream_sequence = *self.due.first()?;
+        let (count, _) = self.messages.get(&stream_sequence)?;
+        Some((stream_sequence, *count))
+    }
+
+    /// The time of the next delivery, if none is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_due_in_the_order_of_the_stream() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let mut unacked = Unacked::default();
+        for (stream_sequence, next) in [(3, now), (1, later), (2, now), (4, later)] {
+            unacked.delivered(stream_sequence, 1, next);
+        }
+        assert_eq!(unacked.first_due(now), Some((2, 1)));
+        assert_eq!(unacked.next(), Some(later));
+        // It was delivered, and is due later.
+        unacked.delivered_again(2, 2, later);
+        assert_eq!(unacked.first_due(now), Some((3, 1)));
+        unacked.remove(3);
+        unacked.delivered_again(3, 2, now);
+        unacked.postpone(4, now);
+        assert_eq!(unacked.first_due(now), Some((4, 1)));
+        unacked.retain(|stream_sequence| stream_sequence != 4);
+        assert_eq!(unacked.first_due(now), None);
+        assert_eq!(unacked.first_due(later), Some((1, 1)));
+        unacked.remove(1);
+        assert_eq!(unacked.first_due(later), Some((2, 2)));
+        assert_eq!((unacked.len(), unacked.oldest()), (1, Some(2)));
+    }
+}
