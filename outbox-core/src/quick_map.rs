@@ -1,7 +1,7 @@
 //! Hash maps and sets that are asked several times for each message.
 //!
-//! Their hash is quicker than that of the standard library. It is seeded per process, so nobody outside can choose keys that collide; unlike the standard
-//! one it is no cryptographic function, so keep to the standard maps where a stranger sees how long an answer takes.
+//! Their hash is quicker than that of the standard library, and weaker: it is no cryptographic function, and its seed is where the process lies in memory. Keys
+//! do not collide by accident. Keep to the standard maps where a stranger chooses the keys and sees how long an answer takes.
 
 use std::collections::{HashMap, HashSet};
 
