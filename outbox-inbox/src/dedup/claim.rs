@@ -68,6 +68,12 @@ impl Claimant<'_> {
         }
     }
 
+    /// To be called before a handler runs in a transaction in which a claim was not ours: such a claim may have written no row, and so not restored how long the
+    /// session waits for locks.
+    pub(crate) async fn restore_lock_limit(&self, tx: &DatabaseTransaction) -> Result<(), DbErr> {
+        self.sql.lock_limit.restore(tx).await
+    }
+
     async fn claim_counted(&self, tx: &DatabaseTransaction) -> Result<Claim, DbErr> {
         let key = self.attempts_key();
         if self.sql.claim(tx, key).await? {

@@ -215,7 +215,7 @@ impl Place<'_> {
     /// handler or for each other.
     ///
     /// It needs a transaction, because the row is read under a lock and then written. Without one the lock would end in between, and two processes
-    /// would overwrite each other's state.
+    /// would overwrite each other's state. After a look with a lock the session's [lock limit](super::lock_limit) is restored.
     async fn change(
         &self,
         tx: &DatabaseTransaction,
@@ -227,7 +227,10 @@ impl Place<'_> {
             let exists = found.is_some();
             let mut state = found.unwrap_or_default();
             if !change(&mut state) {
-                return Ok(());
+                return match locked {
+                    true => self.sql.lock_limit.restore(tx).await,
+                    false => Ok(()),
+                };
             }
             if !exists {
                 if self.sql.insert_sequence(tx, self.key(), &state).await? {

@@ -202,7 +202,8 @@ impl InboxSql {
         changed(db, sql).await.map(drop)
     }
 
-    /// Marks a number after the last one as failing, unless a smaller number is marked; renews a mark of the same number. Returns whether it did.
+    /// Marks a number after the last one as failing, unless a smaller number is marked; renews a mark of the same number. Returns whether it did. Waits as long
+    /// as the [lock limit](super::lock_limit) allows, and restores nothing, because no handler runs in its transaction.
     pub(super) async fn mark_failing<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -214,7 +215,7 @@ impl InboxSql {
         sql.push(&self.sequences)
             .push(" SET failing = ")
             .bind(number)
-            .push(&format!(", updated_at = {}", self.now()));
+            .push(&format!(", updated_at = {}", self.lock_limit.set_in(self.now())));
         self.push_where_sequence(&mut sql, key);
         sql.push(" AND last_sequence < ").bind(number);
         sql.push(" AND (failing IS NULL OR failing >= ").bind(number);
@@ -222,7 +223,8 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Reads the row (primary key); `lock` also locks it until the transaction ends. On SQLite the transaction already holds the only write lock.
+    /// Reads the row (primary key); `lock` also locks it until the transaction ends, and waits for that as long as the [lock limit](super::lock_limit) allows,
+    /// which the caller restores. On SQLite the transaction already holds the only write lock.
     pub(super) async fn sequence_state<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -236,6 +238,7 @@ impl InboxSql {
         ));
         self.push_where_sequence(&mut sql, key);
         if lock && self.backend() != DbBackend::Sqlite {
+            self.lock_limit.push_set(&mut sql);
             sql.push(" FOR UPDATE");
         }
         let Some(row) = db.query_one_raw(sql.statement()).await? else {

@@ -164,7 +164,8 @@ impl InboxSql {
         changed(db, sql).await
     }
 
-    /// Adds an attempt to a failed row that has attempts left; returns whether there was such a row (primary key).
+    /// Adds an attempt to a failed row that has attempts left; returns whether there was such a row (primary key). Waits for a concurrent transaction that has
+    /// locked the row as long as the [`LockLimit`] allows, as all that follow. No handler runs in its transaction, so nothing is restored.
     pub(crate) async fn count<C: ConnectionTrait>(
         &self,
         db: &C,
@@ -174,7 +175,7 @@ impl InboxSql {
         let mut sql = self.sql("UPDATE ");
         sql.push(&self.messages).push(&format!(
             " SET attempts = attempts + 1, processed_at = {}, expires_at = ",
-            self.now()
+            self.lock_limit.set_in(self.now())
         ));
         self.push_expiry(&mut sql);
         self.push_where_failed(&mut sql, key);
@@ -185,7 +186,9 @@ impl InboxSql {
     /// Subtracts an attempt that was counted and did not run (primary key).
     pub(crate) async fn uncount<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         let mut sql = self.sql("UPDATE ");
-        sql.push(&self.messages).push(" SET attempts = attempts - 1");
+        let attempts = self.lock_limit.set_in("attempts - 1");
+        sql.push(&self.messages)
+            .push(&format!(" SET attempts = {attempts}"));
         self.push_where_failed(&mut sql, key);
         sql.push(" AND attempts > 0");
         changed(db, sql).await
@@ -202,7 +205,8 @@ impl InboxSql {
         self.update_failed(db, key, |sql| {
             sql.push(if count { "attempts = attempts + 1, " } else { "" });
             sql.push("last_error = ").bind(error);
-            sql.push(&format!(", processed_at = {}, expires_at = ", self.now()));
+            let now = self.lock_limit.set_in(self.now());
+            sql.push(&format!(", processed_at = {now}, expires_at = "));
             self.push_expiry(sql);
         })
         .await
@@ -217,23 +221,25 @@ impl InboxSql {
     ) -> Result<bool, DbErr> {
         self.update_failed(db, key, |sql| {
             sql.push(&format!("status = {DEAD}, last_error = ")).bind(error);
-            sql.push(&format!(", processed_at = {}, expires_at = ", self.now()));
+            let now = self.lock_limit.set_in(self.now());
+            sql.push(&format!(", processed_at = {now}, expires_at = "));
             self.push_expiry(sql);
         })
         .await
     }
 
     /// Turns a dead row into a handled one; returns whether there was a dead row. Waits for a concurrent transaction that has locked the row, and
-    /// then compares the committed status (primary key).
+    /// then compares the committed status (primary key). A handler may follow.
     pub(crate) async fn revive<C: ConnectionTrait>(&self, db: &C, key: Key<'_>) -> Result<bool, DbErr> {
         let mut sql = self.sql("UPDATE ");
         sql.push(&self.messages).push(&format!(
             " SET status = {HANDLED}, processed_at = {}, expires_at = ",
-            self.now()
+            self.lock_limit.set_in(self.now())
         ));
         self.push_expiry(&mut sql);
         self.push_where(&mut sql, key);
         sql.push(&format!(" AND status = {DEAD}"));
+        self.lock_limit.push_restored(&mut sql, " RETURNING ");
         changed(db, sql).await
     }
 

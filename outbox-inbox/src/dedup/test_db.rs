@@ -26,6 +26,11 @@ pub(crate) struct TestDb {
 impl TestDb {
     /// `None`: the server's address is not set, and the test is skipped.
     pub(crate) async fn open(kind: Kind) -> Option<Self> {
+        Self::open_with(kind, |_| {}).await
+    }
+
+    /// As [`Self::open`], with further options of the sessions.
+    pub(crate) async fn open_with(kind: Kind, configure: impl FnOnce(&mut ConnectOptions)) -> Option<Self> {
         let id = Uuid::now_v7().simple().to_string();
         let name = format!("d{}", &id[14..]);
         let mut dir = None;
@@ -61,6 +66,7 @@ impl TestDb {
                 options.map_sqlx_mysql_opts(move |options| options.database(&name));
             }
         }
+        configure(&mut options);
         let pool = Pool::connect(options).await.unwrap();
         if kind == Kind::Sqlite {
             pool.execute_unprepared("PRAGMA journal_mode = WAL")

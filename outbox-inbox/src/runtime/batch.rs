@@ -155,6 +155,9 @@ impl Batch<'_> {
                 Claim::CountFirst | Claim::Early { .. } | Claim::Late | Claim::Taken => return None,
             });
         }
+        if mine.contains(&false) {
+            self.members[0].claimant.restore_lock_limit(tx).await.ok()?;
+        }
         Some(mine)
     }
 

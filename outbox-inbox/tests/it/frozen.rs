@@ -1,15 +1,38 @@
 //! A process that stands still in the middle of a transaction, while another one is given a message for the first time that it holds, as with two copies on
 //! the stream. PostgreSQL only: the other databases never wait without end.
 
+use std::sync::{Arc, Mutex};
+
 use outbox_core::testing::{MemoryBroker, eventually};
-use outbox_inbox::Router;
+use outbox_inbox::{Event, HandlerError, HandlerState, Router, Tx, idempotent_handler};
 use sea_orm::{ConnectionTrait as _, Statement, TransactionTrait as _};
 
+use crate::orders::{copy, numbered, put};
 use crate::runtime::{spawn, within};
-use crate::support::{Backend, Script, TestDb, book, int, placed, publish, slow};
+use crate::support::{Backend, OrderPlaced, Script, TestDb, book, int, placed, publish, slow};
+
+/// The row of a message, as a frozen process has written it.
+const HANDLED: &str = "INSERT INTO inbox_messages (consumer, id, status, attempts, processed_at, expires_at) \
+                       VALUES ('books', '{id}', 1, 0, now(), now() + interval '1 hour')";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_first_delivery_does_not_wait_for_a_frozen_process_without_end() {
+    no_wait_without_end("", HANDLED, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_failed_before_does_not_wait_for_a_frozen_process_without_end() {
+    let failed = HANDLED.replace(", 1, 0,", ", 0, 1,");
+    no_wait_without_end(
+        &failed,
+        "UPDATE inbox_messages SET status = 1 WHERE id = '{id}'",
+        2,
+    )
+    .await;
+}
+
+/// `before`: what was stored before the process froze. `frozen_in`: what it has done in its transaction. `attempt`: the one that takes effect.
+async fn no_wait_without_end(before: &str, frozen_in: &str, attempt: u32) {
     let Some(test) = TestDb::open(Backend::Postgres, "frozen").await else {
         return;
     };
@@ -26,12 +49,11 @@ async fn a_first_delivery_does_not_wait_for_a_frozen_process_without_end() {
         .await
         .unwrap();
     let pid: i64 = row.unwrap().try_get_by_index(0).unwrap();
-    let claim = format!(
-        "INSERT INTO inbox_messages (consumer, id, status, attempts, processed_at, expires_at) \
-         VALUES ('books', '{}', 1, 0, now(), now() + interval '1 hour')",
-        message.event_id
-    );
-    frozen.execute_unprepared(&claim).await.unwrap();
+    let of_message = |sql: &str| sql.replace("{id}", &message.event_id.to_string());
+    if !before.is_empty() {
+        test.execute(&of_message(before)).await;
+    }
+    frozen.execute_unprepared(&of_message(frozen_in)).await.unwrap();
 
     let script = Script::ok();
     let inbox = test
@@ -59,5 +81,47 @@ async fn a_first_delivery_does_not_wait_for_a_frozen_process_without_end() {
     shutdown.cancel();
     let report = within(run).await.unwrap();
     assert_eq!((report.handled, report.failed), (1, 0), "{report:?}");
-    assert_eq!(script.attempts(), [1], "no attempt was used");
+    assert_eq!(script.attempts(), [attempt], "no attempt was used");
+}
+
+/// Messages of each batch, and how long its session waits for locks.
+#[derive(Debug, Clone, Default)]
+struct Waits(Arc<Mutex<Vec<(usize, String)>>>);
+
+#[idempotent_handler(consumer = "waits", strategy = sequence, batch = 10)]
+async fn note_wait(
+    events: Vec<Event<OrderPlaced>>,
+    tx: Tx<'_>,
+    waits: HandlerState<Waits>,
+) -> Result<(), HandlerError> {
+    let show = Statement::from_string(tx.get_database_backend(), "SHOW lock_timeout");
+    let row = tx.query_one_raw(show).await?.expect("a row");
+    let wait = row.try_get_by_index(0)?;
+    waits.0.0.lock().unwrap().push((events.len(), wait));
+    Ok(())
+}
+
+/// The claim of a message that took effect before writes no row, so it does not restore the session's value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_in_a_batch_does_not_limit_the_handler() {
+    let Some(test) = TestDb::open(Backend::Postgres, "a_copy_in_a_batch").await else {
+        return;
+    };
+    let (broker, waits) = (MemoryBroker::new(), Waits::default());
+    let drain = async || {
+        let inbox = test
+            .inbox(&broker, Router::new().handler::<note_wait>())
+            .with_config(slow().concurrency(1))
+            .with_state(waits.clone());
+        within(inbox.drain()).await.unwrap()
+    };
+    let first = numbered(1, 1);
+    put(&broker, &first).await;
+    assert_eq!(drain().await.handled, 1);
+    put(&broker, &numbered(2, 1)).await;
+    put(&broker, &copy(&first)).await;
+    let report = drain().await;
+    assert_eq!((report.received, report.duplicates), (2, 1), "{report:?}");
+    let session = (1, "0".to_owned());
+    assert_eq!(*waits.0.lock().unwrap(), [session.clone(), session]);
 }

@@ -1,0 +1,217 @@
+//! PostgreSQL only: the other databases never wait without end.
+
+use futures_util::future::{FutureExt as _, LocalBoxFuture, join_all};
+use outbox_core::{Aggregate, Message, MessageId};
+use outbox_sea_orm::TableNames;
+use sea_orm::{DbBackend, Statement, TransactionTrait as _};
+use uuid::Uuid;
+
+use super::*;
+use crate::dedup::Claim;
+use crate::dedup::attempts::Attempts;
+use crate::dedup::claim::{Claimant, claim_all};
+use crate::dedup::sequence::{Gaps, Place};
+use crate::dedup::sequences::NumberedEvent;
+use crate::dedup::sql::{InboxSql, Key, Status};
+use crate::dedup::test_db::{Kind, TestDb, message};
+use crate::handler::Strategy;
+
+/// The value of the sessions, which is neither the limit nor PostgreSQL's default.
+const SESSION: &str = "7s";
+
+/// A database whose sessions have a limit of their own, and statements that know it.
+async fn open() -> Option<(TestDb, InboxSql)> {
+    let of_session = |options: &mut sea_orm::ConnectOptions| {
+        options.map_sqlx_postgres_opts(|options| options.options([("lock_timeout", SESSION)]));
+    };
+    let db = TestDb::open_with(Kind::Postgres, of_session).await?;
+    let sql = InboxSql::new(DbBackend::Postgres, &TableNames::new(), Duration::from_secs(3600));
+    let sql = sql.limited(db.database.lock_limit());
+    Some((db, sql))
+}
+
+fn place<'a>(sql: &'a InboxSql, aggregate: &'a Aggregate, sequence: u64) -> Place<'a> {
+    Place {
+        sql,
+        consumer: "books",
+        aggregate,
+        source: "shop",
+        event: NumberedEvent {
+            sequence,
+            id: Uuid::now_v7(),
+            recorded_at: 0,
+        },
+    }
+}
+
+async fn lock_timeout(tx: &DatabaseTransaction) -> String {
+    let show = Statement::from_string(DbBackend::Postgres, "SHOW lock_timeout");
+    let row = tx.query_one_raw(show).await.unwrap().unwrap();
+    row.try_get("", "lock_timeout").unwrap()
+}
+
+/// Each way to a claim, those that need several statements included.
+#[tokio::test]
+async fn a_handler_runs_with_the_limit_of_its_session() {
+    let Some((db, sql)) = open().await else {
+        return;
+    };
+    for (gaps, numbers) in [
+        (Gaps::Wait, vec![1, 2]),
+        (Gaps::Accept, vec![1, 3]),
+        (Gaps::AcceptBeginning, vec![4, 5]),
+        (Gaps::Ignore, vec![6, 8]),
+    ] {
+        let aggregate = Aggregate::new("order", format!("{gaps:?}"));
+        for sequence in numbers {
+            let tx = db.database.begin().await.unwrap();
+            let claim = place(&sql, &aggregate, sequence).claim(&tx, gaps).await;
+            assert_eq!(claim.unwrap(), Claim::Mine);
+            assert_eq!(lock_timeout(&tx).await, SESSION, "{gaps:?}, {sequence}");
+            tx.commit().await.unwrap();
+        }
+        // A dead letter that is retried has its turn in another way.
+        let tx = db.database.begin().await.unwrap();
+        let again = place(&sql, &aggregate, 1).claim_again(&tx, true, gaps).await;
+        assert_eq!(again.unwrap(), Claim::Mine);
+        assert_eq!(lock_timeout(&tx).await, SESSION, "{gaps:?}, again");
+        tx.commit().await.unwrap();
+    }
+    let messages: Vec<Message> = (0..3).map(|_| message()).collect();
+    let claimants: Vec<_> = messages.iter().map(|message| claimant(&sql, message)).collect();
+    // The last of them took effect before.
+    for (claimants, mine) in [
+        (&claimants[2..], vec![true]),
+        (&claimants[..], vec![true, true, false]),
+    ] {
+        let tx = db.database.begin().await.unwrap();
+        assert_eq!(claim_all(&tx, claimants).await.unwrap(), Some(mine));
+        assert_eq!(lock_timeout(&tx).await, SESSION);
+        tx.commit().await.unwrap();
+    }
+    for (id, status) in [(1, Status::Failed), (2, Status::Dead)] {
+        let key = key(id);
+        assert!(sql.insert(&db.pool, key, status, 1, None).await.unwrap());
+        let tx = db.database.begin().await.unwrap();
+        let claimed = match status {
+            Status::Failed => sql.claim(&tx, key).await,
+            _ => sql.revive(&tx, key).await,
+        };
+        assert!(claimed.unwrap());
+        assert_eq!(lock_timeout(&tx).await, SESSION, "{status:?}");
+        tx.commit().await.unwrap();
+    }
+    db.close().await;
+}
+
+fn claimant<'a>(sql: &'a InboxSql, message: &'a Message) -> Claimant<'a> {
+    Claimant {
+        sql,
+        consumer: "books",
+        message,
+        source: "shop",
+        strategy: Strategy::MessageId,
+        id: message.event_id.as_uuid(),
+    }
+}
+
+fn key(id: u128) -> Key<'static> {
+    Key {
+        consumer: "books",
+        id: Uuid::from_u128(id),
+    }
+}
+
+/// A frozen process holds a row that failed, one that is dead, one that it inserted, a sequence that it advanced, and one that it made.
+#[tokio::test]
+async fn nothing_waits_without_end_for_a_row_that_a_frozen_process_holds() {
+    let Some((db, sql)) = open().await else {
+        return;
+    };
+    let event = outbox_core::EventId::from(MessageId::fresh());
+    let failed = Key {
+        id: event.as_uuid(),
+        ..key(1)
+    };
+    let (dead, new) = (key(2), key(3));
+    let [old, fresh] = ["old", "fresh"].map(|id| Aggregate::new("order", id));
+    sql.insert(&db.pool, failed, Status::Failed, 1, None)
+        .await
+        .unwrap();
+    sql.insert(&db.pool, dead, Status::Dead, 1, None).await.unwrap();
+    let tx = db.database.begin().await.unwrap();
+    place(&sql, &old, 1).claim(&tx, Gaps::Wait).await.unwrap();
+    tx.commit().await.unwrap();
+    let frozen = db.pool.begin().await.unwrap();
+    assert!(sql.claim(&frozen, failed).await.unwrap());
+    assert!(sql.revive(&frozen, dead).await.unwrap());
+    sql.insert(&frozen, new, Status::Handled, 0, None).await.unwrap();
+    place(&sql, &old, 2).claim(&frozen, Gaps::Wait).await.unwrap();
+    place(&sql, &fresh, 1).claim(&frozen, Gaps::Wait).await.unwrap();
+
+    let (pool, sql, database) = (&db.pool, &sql, &db.database);
+    let attempts = Attempts {
+        sql,
+        database,
+        consumer: "books",
+        event_id: event,
+        attempts_max: 5,
+        run_max: Duration::from_secs(20),
+    };
+    let [next, late, first] = [(&old, 2), (&old, 4), (&fresh, 1)].map(|(of, n)| place(sql, of, n));
+    let mut txs = Vec::new();
+    for _ in 0..5 {
+        txs.push(database.begin().await.unwrap());
+    }
+    let waits: Vec<(&str, LocalBoxFuture<'_, Result<(), DbErr>>)> = vec![
+        ("start", async { attempts.start().await.map(drop) }.boxed_local()),
+        ("take_back", attempts.take_back().boxed_local()),
+        ("end", attempts.end().boxed_local()),
+        (
+            "fail",
+            async { sql.fail(pool, failed, "no", true).await.map(drop) }.boxed_local(),
+        ),
+        (
+            "bury",
+            async { sql.bury(pool, failed, "no").await.map(drop) }.boxed_local(),
+        ),
+        (
+            "revive",
+            async { sql.revive(pool, dead).await.map(drop) }.boxed_local(),
+        ),
+        (
+            "insert",
+            async { sql.insert(pool, new, Status::Handled, 0, None).await.map(drop) }.boxed_local(),
+        ),
+        (
+            "insert_all",
+            async { sql.insert_all(pool, "books", &[new.id]).await.map(drop) }.boxed_local(),
+        ),
+        ("note_failing", next.note_failing(pool).boxed_local()),
+        (
+            "claim",
+            async { next.claim(&txs[0], Gaps::Wait).await.map(drop) }.boxed_local(),
+        ),
+        (
+            "gap",
+            async { late.claim(&txs[1], Gaps::Accept).await.map(drop) }.boxed_local(),
+        ),
+        (
+            "beginning",
+            async { first.claim(&txs[2], Gaps::Wait).await.map(drop) }.boxed_local(),
+        ),
+        ("pass", async { late.pass(&txs[3]).await.map(drop) }.boxed_local()),
+        (
+            "again",
+            async { late.claim_again(&txs[4], true, Gaps::Accept).await.map(drop) }.boxed_local(),
+        ),
+    ];
+    let (names, waits): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
+    for (name, ended) in names.iter().zip(join_all(waits).await) {
+        let error = ended.expect_err(name).to_string();
+        assert!(error.contains("lock timeout"), "{name}: {error}");
+    }
+    drop(txs);
+    frozen.rollback().await.unwrap();
+    db.close().await;
+}
