@@ -42,11 +42,12 @@ CREATE TABLE IF NOT EXISTS inbox_sequences (
 CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     id             BINARY(16) NOT NULL,
     consumer       VARBINARY(64) NOT NULL,
-    event_id       BINARY(16) NULL COMMENT 'this and the next four are null if it is no message of an outbox',
+    event_id       BINARY(16) NULL COMMENT 'this and the next five are null if it is no message of an outbox',
     event_type     VARBINARY(129) NULL,
     aggregate_type VARBINARY(64) NULL,
     aggregate_id   VARBINARY(1020) NULL,
     sequence       BIGINT NULL COMMENT 'also null if unsequenced',
+    source         VARBINARY(1020) NULL COMMENT 'the service that gave the sequence (ce-source); null without one',
     subject        TEXT COLLATE utf8mb4_bin NOT NULL,
     stream_sequence BIGINT NOT NULL COMMENT 'given by the stream',
     headers        LONGTEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'array of [name, value]',
@@ -60,8 +61,8 @@ CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     KEY inbox_dead_letters_consumer (consumer, created_at),
     -- Dead letters to be tried again, in the order of the stream.
     KEY inbox_dead_letters_retry (consumer, status, stream_sequence),
-    -- Those of an aggregate.
-    KEY inbox_dead_letters_of_aggregate (consumer, status, aggregate_type, aggregate_id)
+    -- Those of an aggregate, by their numbers.
+    KEY inbox_dead_letters_of_aggregate (consumer, status, aggregate_type, aggregate_id, source, sequence, stream_sequence)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- For people: dead letters, with payloads as text. A payload that is not UTF-8 is shown in hexadecimal.

@@ -43,11 +43,12 @@ CREATE TABLE IF NOT EXISTS inbox_sequences (
 CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     id             BLOB NOT NULL PRIMARY KEY,
     consumer       TEXT NOT NULL,
-    event_id       BLOB,                       -- this and the next four are null if it is no message of an outbox
+    event_id       BLOB,                       -- this and the next five are null if it is no message of an outbox
     event_type     TEXT,
     aggregate_type TEXT,
     aggregate_id   TEXT,
     sequence       INTEGER,                    -- also null if unsequenced
+    source         TEXT,                       -- the service that gave the sequence (`ce-source`); null without one
     subject        TEXT NOT NULL,
     stream_sequence INTEGER NOT NULL,          -- given by the stream
     headers        TEXT NOT NULL,              -- array of [name, value]
@@ -64,8 +65,9 @@ CREATE INDEX IF NOT EXISTS inbox_dead_letters_consumer ON inbox_dead_letters (co
 -- Dead letters to be tried again, in the order of the stream.
 CREATE INDEX IF NOT EXISTS inbox_dead_letters_retry ON inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- Those of an aggregate.
-CREATE INDEX IF NOT EXISTS inbox_dead_letters_of_aggregate ON inbox_dead_letters (consumer, aggregate_type, aggregate_id) WHERE status = 1;
+-- Those of an aggregate, by their numbers.
+CREATE INDEX IF NOT EXISTS inbox_dead_letters_of_aggregate ON inbox_dead_letters (consumer, aggregate_type, aggregate_id, source, sequence, stream_sequence)
+    WHERE status = 1;
 
 -- For people: dead letters, with payloads as text. A payload that is not JSON is shown in hexadecimal.
 CREATE VIEW IF NOT EXISTS inbox_dead_letters_readable AS

@@ -1,7 +1,9 @@
-//! Checks that a purge reads expired rows and no others, with and without table statistics.
+//! Checks that a purge reads expired rows and no others, with and without table statistics. What is read of dead letters: [`dead_letters`].
 //!
 //! Each table holds a few expired rows between many that have not expired. These tests are not in `tests/`, because they examine the statements
 //! themselves.
+
+mod dead_letters;
 
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, Statement};
 use serde_json::Value;
@@ -80,12 +82,7 @@ async fn a_purge_reads_what_has_expired_only() {
                 // One connection, so that the counters are those of this session.
                 let tx = test.begin().await;
                 if statistics == "fresh" {
-                    let analyze = match backend {
-                        DbBackend::Postgres => format!("ANALYZE {}", purge.table),
-                        DbBackend::MySql => format!("ANALYZE TABLE {}", purge.table),
-                        _ => "ANALYZE".to_owned(),
-                    };
-                    tx.execute_unprepared(&analyze).await.unwrap();
+                    analyze(&tx, &purge.table).await;
                 }
                 match backend {
                     DbBackend::Postgres => check_postgres(&tx, &purge).await,
@@ -98,10 +95,19 @@ async fn a_purge_reads_what_has_expired_only() {
     }
 }
 
+async fn analyze(tx: &DatabaseTransaction, table: &str) {
+    let analyze = match tx.get_database_backend() {
+        DbBackend::Postgres => format!("ANALYZE {table}"),
+        DbBackend::MySql => format!("ANALYZE TABLE {table}"),
+        _ => "ANALYZE".to_owned(),
+    };
+    tx.execute_unprepared(&analyze).await.unwrap();
+}
+
 async fn check_postgres(tx: &DatabaseTransaction, purge: &Purge) {
     let plan = explain(
         tx,
-        purge,
+        purge.expired.clone(),
         "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, FORMAT JSON)",
     )
     .await;
@@ -126,38 +132,46 @@ async fn check_postgres(tx: &DatabaseTransaction, purge: &Purge) {
 }
 
 async fn check_mysql(tx: &DatabaseTransaction, purge: &Purge) {
-    let plan = explain(tx, purge, "EXPLAIN FORMAT=JSON").await;
+    let plan = explain(tx, purge.expired.clone(), "EXPLAIN FORMAT=JSON").await;
     let scan = find(&plan, &|node| node["key"] == purge.index);
     let scan = scan.unwrap_or_else(|| panic!("no index: {plan:#}"));
     assert_eq!(scan["access_type"], "range", "{plan:#}");
     tx.execute_unprepared("FLUSH STATUS").await.unwrap();
     let rows = tx.query_all_raw(purge.expired.clone()).await.unwrap();
     assert_eq!(rows.len(), EXPIRED as usize);
-    let read = Statement::from_string(
-        DbBackend::MySql,
-        "SELECT CAST(SUM(variable_value) AS SIGNED) FROM information_schema.session_status \
-         WHERE variable_name IN ('HANDLER_READ_NEXT', 'HANDLER_READ_PREV', 'HANDLER_READ_RND_NEXT')",
-    );
-    let row = tx.query_one_raw(read).await.unwrap().unwrap();
-    let read: i64 = row.try_get_by_index(0).unwrap();
+    let read = entries_read(tx).await;
     assert!(
         read < 10 * i64::from(EXPIRED),
         "{read} entries for {EXPIRED} rows"
     );
 }
 
+/// Index entries and rows that this session has read on MariaDB since `FLUSH STATUS`.
+async fn entries_read(tx: &DatabaseTransaction) -> i64 {
+    let read = Statement::from_string(
+        DbBackend::MySql,
+        "SELECT CAST(SUM(variable_value) AS SIGNED) FROM information_schema.session_status \
+         WHERE variable_name IN ('HANDLER_READ_NEXT', 'HANDLER_READ_PREV', 'HANDLER_READ_RND_NEXT')",
+    );
+    let row = tx.query_one_raw(read).await.unwrap().unwrap();
+    row.try_get_by_index(0).unwrap()
+}
+
 async fn check_sqlite(tx: &DatabaseTransaction, purge: &Purge) {
-    let explained = with_prefix(purge.expired.clone(), "EXPLAIN QUERY PLAN");
-    let rows = tx.query_all_raw(explained).await.unwrap();
-    let plan: Vec<String> = rows
-        .iter()
-        .map(|row| row.try_get("", "detail").unwrap())
-        .collect();
+    let plan = query_plan(tx, purge.expired.clone()).await;
     let range = format!("USING INDEX {} (expires_at<?)", purge.index);
     assert!(
         plan.len() == 1 && plan[0].starts_with("SEARCH") && plan[0].ends_with(&range),
         "{plan:?}"
     );
+}
+
+/// SQLite's plan, a line for each table.
+async fn query_plan(tx: &DatabaseTransaction, statement: Statement) -> Vec<String> {
+    let explained = with_prefix(statement, "EXPLAIN QUERY PLAN");
+    let rows = tx.query_all_raw(explained).await.unwrap();
+    let lines = rows.iter().map(|row| row.try_get("", "detail").unwrap());
+    lines.collect()
 }
 
 async fn fill(tx: &DatabaseTransaction, purge: &Purge, count: u32, hours: i32) {
@@ -167,19 +181,24 @@ async fn fill(tx: &DatabaseTransaction, purge: &Purge, count: u32, hours: i32) {
         DbBackend::MySql => format!("TIMESTAMPADD(HOUR, {hours}, UTC_TIMESTAMP(6))"),
         _ => format!("{} + {hours} * 3600000000", now(backend)),
     };
-    let numbers = match backend {
-        DbBackend::Postgres => format!("generate_series(1, {count}) AS numbers (n)"),
-        DbBackend::MySql => format!("(SELECT seq AS n FROM seq_1_to_{count}) AS numbers"),
-        _ => format!(
-            "(WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < {count}) SELECT n FROM t) AS numbers"
-        ),
-    };
+    let numbers = numbers(backend, count);
     let values = (purge.values)(backend, &hours.to_string());
     let insert = format!(
         "INSERT INTO {} ({}, expires_at) SELECT {values}, {expiry} FROM {numbers}",
         purge.table, purge.columns
     );
     tx.execute_unprepared(&insert).await.unwrap();
+}
+
+/// A table of the numbers from 1.
+fn numbers(backend: DbBackend, count: u32) -> String {
+    match backend {
+        DbBackend::Postgres => format!("generate_series(1, {count}) AS numbers (n)"),
+        DbBackend::MySql => format!("(SELECT seq AS n FROM seq_1_to_{count}) AS numbers"),
+        _ => format!(
+            "(WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < {count}) SELECT n FROM t) AS numbers"
+        ),
+    }
 }
 
 fn now(backend: DbBackend) -> &'static str {
@@ -195,8 +214,8 @@ fn with_prefix(mut statement: Statement, prefix: &str) -> Statement {
     statement
 }
 
-async fn explain(tx: &DatabaseTransaction, purge: &Purge, prefix: &str) -> Value {
-    let explained = with_prefix(purge.expired.clone(), prefix);
+async fn explain(tx: &DatabaseTransaction, statement: Statement, prefix: &str) -> Value {
+    let explained = with_prefix(statement, prefix);
     let row = tx.query_one_raw(explained).await.unwrap().unwrap();
     row.try_get_by_index(0).unwrap_or_else(|_| {
         let text: String = row.try_get_by_index(0).unwrap();

@@ -243,8 +243,8 @@ async fn insert_as<C: ConnectionTrait>(
     let headers = headers_json(incoming)?;
     let mut sql = inbox.sql("INSERT INTO ");
     sql.push(inbox.dead_letters()).push(
-        " (id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, stream_sequence, headers, payload, error, \
-         attempts, status, created_at) VALUES (",
+        " (id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, source, subject, stream_sequence, headers, payload, \
+         error, attempts, status, created_at) VALUES (",
     );
     sql.bind(id)
         .push(", ")
@@ -261,8 +261,11 @@ async fn insert_as<C: ConnectionTrait>(
     ] {
         sql.bind(inbox.name(name)).push(", ");
     }
-    sql.bind(message.and_then(|message| message.sequence).map(u64::cast_signed))
-        .push(", ");
+    let sequence = message.and_then(|message| message.sequence);
+    sql.bind(sequence.map(u64::cast_signed)).push(", ");
+    // The message was decoded, so its source can be read.
+    let source = sequence.map(|_| codec::source(&incoming.headers).unwrap_or_default());
+    sql.bind(inbox.name(source.as_deref())).push(", ");
     sql.bind(match form {
         // PostgreSQL's text cannot hold NUL, which subjects can.
         Form::Whole => incoming.subject.replace('\0', "\u{fffd}"),

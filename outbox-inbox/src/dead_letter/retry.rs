@@ -8,10 +8,10 @@
 use outbox_core::store::storable_error;
 use outbox_core::{Aggregate, Incoming, Message};
 use outbox_sea_orm::Sql;
-use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, Statement};
 use uuid::Uuid;
 
-use super::admin::{headers_column, read_headers, stream_sequence};
+use super::admin::{headers_column, read_headers, read_name, stream_sequence};
 use super::{OPEN, RETRY};
 use crate::dedup::sql::{InboxSql, Key, Status};
 
@@ -22,17 +22,36 @@ pub(crate) struct StoredDeadLetter {
     /// As it was delivered, to be decoded again, which may give another answer than the last time. The delivery count is 1: the attempts are counted in
     /// the dead letter.
     pub(crate) incoming: Incoming,
+    /// The aggregate; `None` if it is no message.
+    aggregate: Option<Aggregate>,
     /// The message's number within its aggregate, if it has one.
     pub(crate) sequence: Option<i64>,
+    /// The service that gave the number; `None` without one.
+    source: Option<String>,
     /// Failed attempts so far.
     pub(crate) attempts: u32,
+}
+
+impl StoredDeadLetter {
+    /// Whether it is of an older stream than `other`, and must be tried first: its number is smaller and its place is later. Only numbers of one service can be
+    /// compared.
+    pub(crate) fn is_of_older_stream_than(&self, other: &Self) -> bool {
+        let places = (self.incoming.stream_sequence, other.incoming.stream_sequence);
+        let numbers = self.sequence.zip(other.sequence);
+        places.0 > places.1
+            && numbers.is_some_and(|(own, other)| own < other)
+            && self.aggregate.is_some()
+            && (&self.aggregate, &self.source) == (&other.aggregate, &other.source)
+    }
 }
 
 /// The dead letters of a consumer that are to be tried again, in the order of the stream: at most `limit`, and no more after their payloads have reached
 /// `bytes`. The first is always among them. Index `inbox_dead_letters_retry`; no lock.
 ///
 /// A stream that was made anew counts from 1 again, so messages of the new one would come before those of the old one. Within an aggregate the message's
-/// number tells: one is left out while an earlier one with a later place is to be tried as well (index `inbox_dead_letters_of_aggregate`).
+/// number tells: one is left out while an earlier one with a later place is to be tried as well (index `inbox_dead_letters_of_aggregate`). Services number
+/// their aggregates independently, so only numbers of one source are compared. One that is being tried is open and holds nothing back here: its process
+/// looks for it in its memory ([`StoredDeadLetter::is_of_older_stream_than`]).
 pub(crate) async fn due<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
@@ -40,16 +59,8 @@ pub(crate) async fn due<C: ConnectionTrait>(
     limit: u32,
     bytes: usize,
 ) -> Result<Vec<StoredDeadLetter>, DbErr> {
-    let mut sql = inbox.sql(format!(
-        "SELECT CAST(LENGTH(payload) AS {}) AS bytes",
-        match inbox.backend() {
-            DbBackend::MySql => "SIGNED",
-            _ => "BIGINT",
-        },
-    ));
-    push_due(&mut sql, inbox, consumer, limit.into());
     let (mut before, mut fit) = (0, 0_i64);
-    for row in db.query_all_raw(sql.statement()).await? {
+    for row in db.query_all_raw(sizes_of_due(inbox, consumer, limit)).await? {
         if fit > 0 && before >= bytes {
             break;
         }
@@ -59,38 +70,82 @@ pub(crate) async fn due<C: ConnectionTrait>(
     if fit == 0 {
         return Ok(Vec::new());
     }
-    let mut sql = inbox.sql(format!(
-        "SELECT id, subject, stream_sequence, sequence, {}, payload, attempts",
-        headers_column(inbox.backend()),
-    ));
-    push_due(&mut sql, inbox, consumer, fit);
-    let rows = db.query_all_raw(sql.statement()).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(StoredDeadLetter {
-                id: row.try_get("", "id")?,
-                incoming: Incoming {
-                    subject: row.try_get("", "subject")?,
-                    headers: read_headers(row)?,
-                    payload: row.try_get::<Vec<u8>>("", "payload")?.into(),
-                    delivery_count: 1,
-                    stream_sequence: stream_sequence(row)?,
-                },
-                sequence: row.try_get("", "sequence")?,
-                attempts: u32::try_from(row.try_get::<i32>("", "attempts")?).unwrap_or_default(),
-            })
-        })
-        .collect()
+    let rows = db.query_all_raw(read_due(inbox, consumer, fit)).await?;
+    rows.iter().map(|row| read(row, inbox.backend())).collect()
 }
 
+/// The sizes of the payloads of those that are due.
+pub(crate) fn sizes_of_due(inbox: &InboxSql, consumer: &str, limit: u32) -> Statement {
+    let mut sql = inbox.sql(format!(
+        "SELECT CAST(LENGTH(payload) AS {}) AS bytes",
+        match inbox.backend() {
+            DbBackend::MySql => "SIGNED",
+            _ => "BIGINT",
+        },
+    ));
+    push_due(&mut sql, inbox, consumer, limit.into());
+    sql.statement()
+}
+
+/// Those that are due.
+pub(crate) fn read_due(inbox: &InboxSql, consumer: &str, limit: i64) -> Statement {
+    let mut sql = inbox.sql(format!(
+        "SELECT id, subject, stream_sequence, aggregate_type, aggregate_id, sequence, source, {}, payload, attempts",
+        headers_column(inbox.backend()),
+    ));
+    push_due(&mut sql, inbox, consumer, limit);
+    sql.statement()
+}
+
+fn read(row: &QueryResult, backend: DbBackend) -> Result<StoredDeadLetter, DbErr> {
+    let name = |column| read_name(row, backend, column);
+    let aggregate = name("aggregate_type")?.zip(name("aggregate_id")?);
+    Ok(StoredDeadLetter {
+        id: row.try_get("", "id")?,
+        incoming: Incoming {
+            subject: row.try_get("", "subject")?,
+            headers: read_headers(row)?,
+            payload: row.try_get::<Vec<u8>>("", "payload")?.into(),
+            delivery_count: 1,
+            stream_sequence: stream_sequence(row)?,
+        },
+        aggregate: aggregate.map(|(aggregate_type, id)| Aggregate::new(aggregate_type, id)),
+        sequence: row.try_get("", "sequence")?,
+        source: name("source")?,
+        attempts: u32::try_from(row.try_get::<i32>("", "attempts")?).unwrap_or_default(),
+    })
+}
+
+/// The end of a statement that reads those that are due.
+///
+/// Of the letters with a later place, the one with the smallest number tells whether any of them is earlier. It is looked for in the order of
+/// `inbox_dead_letters_of_aggregate`. The entries before it are of letters with an earlier place, which are due before this one. So a letter reads a few entries,
+/// however many of its aggregate are to be tried. `NOT EXISTS` would read all of them for each letter on MySQL and MariaDB.
 fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, limit: i64) {
-    let letters = inbox.dead_letters();
-    sql.push(&format!(" FROM {letters} l WHERE l.consumer = "))
-        .bind(inbox.key(consumer));
+    let (letters, key) = (inbox.dead_letters(), inbox.key(consumer));
+    let postgres = inbox.backend() == DbBackend::Postgres;
+    // PostgreSQL would look for each letter and sort then, if its statistics are older than the marks. It does not look through a limit. One that it cannot know
+    // beforehand makes it expect a tenth of the letters, so it reads them in the order of the index; it is larger than any number of letters.
+    sql.push(&match postgres {
+        true => format!(" FROM (SELECT * FROM {letters} WHERE consumer = "),
+        false => format!(" FROM {letters} l WHERE l.consumer = "),
+    });
+    sql.bind(key).push(&match postgres {
+        true => format!(
+            " AND status = {RETRY} ORDER BY stream_sequence LIMIT (SELECT 9223372036854775807)) l WHERE "
+        ),
+        false => format!(" AND l.status = {RETRY} AND "),
+    });
+    // MySQL and MariaDB search no range by a column of the outer query: with this they would read to the end of the aggregate, and without it they stop at the
+    // first with a later place.
+    let range = match inbox.backend() {
+        DbBackend::MySql => "",
+        _ => "AND e.sequence < l.sequence ",
+    };
     sql.push(&format!(
-        " AND l.status = {RETRY} AND NOT EXISTS (SELECT 1 FROM {letters} e WHERE e.consumer = l.consumer AND e.status = {RETRY} \
-         AND e.aggregate_type = l.aggregate_type AND e.aggregate_id = l.aggregate_id \
-         AND e.sequence < l.sequence AND e.stream_sequence > l.stream_sequence) ORDER BY l.stream_sequence LIMIT "
+        "(l.sequence IS NULL OR l.sequence <= COALESCE((SELECT e.sequence FROM {letters} e WHERE e.consumer = l.consumer \
+         AND e.status = {RETRY} AND e.aggregate_type = l.aggregate_type AND e.aggregate_id = l.aggregate_id AND e.source = l.source \
+         {range}AND e.stream_sequence > l.stream_sequence ORDER BY e.sequence LIMIT 1), l.sequence)) ORDER BY l.stream_sequence LIMIT "
     ))
     .bind(limit);
 }
@@ -203,31 +258,43 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     let Some((consumer, aggregate)) = behind else {
         return Ok(is_there);
     };
-    // Index inbox_dead_letters_of_aggregate.
+    db.execute_raw(hold_behind(inbox, letter, consumer, aggregate))
+        .await?;
+    Ok(is_there)
+}
+
+/// Makes those open that stand behind a dead letter in its aggregate. Reads the marked ones of the aggregate, and no others (index
+/// `inbox_dead_letters_of_aggregate`). Until PostgreSQL has statistics of what was marked, it may read all of the consumer (`inbox_dead_letters_retry`).
+/// Waits for the lock of a row that is being tried or changed.
+pub(crate) fn hold_behind(
+    inbox: &InboxSql,
+    letter: &StoredDeadLetter,
+    consumer: &str,
+    aggregate: &Aggregate,
+) -> Statement {
     let mut sql = inbox.sql(format!(
         "UPDATE {} SET status = {OPEN} WHERE consumer = ",
         inbox.dead_letters()
     ));
     sql.bind(inbox.key(consumer));
-    sql.push(&format!(" AND status = {RETRY} AND "));
-    let place = letter.incoming.stream_sequence.cast_signed();
-    match letter.sequence {
-        // Where the other one has no number, its place has to tell.
-        Some(sequence) => {
-            sql.push("CASE WHEN sequence IS NOT NULL THEN sequence > ")
-                .bind(sequence);
-            sql.push(" ELSE stream_sequence > ").bind(place).push(" END");
-        }
-        None => {
-            sql.push("stream_sequence > ").bind(place);
-        }
-    }
-    sql.push(" AND aggregate_type = ")
+    sql.push(&format!(" AND status = {RETRY} AND aggregate_type = "))
         .bind(inbox.name(Some(&aggregate.aggregate_type)));
     sql.push(" AND aggregate_id = ")
         .bind(inbox.name(Some(&aggregate.id)));
-    db.execute_raw(sql.statement()).await?;
-    Ok(is_there)
+    let place = letter.incoming.stream_sequence.cast_signed();
+    match letter.sequence.zip(letter.source.as_deref()) {
+        // Where the other one has no number, or one of another service, its place has to tell.
+        Some((sequence, source)) => {
+            sql.push(" AND CASE WHEN source = ")
+                .bind(inbox.name(Some(source)));
+            sql.push(" THEN sequence > ").bind(sequence);
+            sql.push(" ELSE stream_sequence > ").bind(place).push(" END");
+        }
+        None => {
+            sql.push(" AND stream_sequence > ").bind(place);
+        }
+    }
+    sql.statement()
 }
 
 #[cfg(test)]

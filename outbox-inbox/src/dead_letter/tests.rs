@@ -11,6 +11,7 @@ use crate::test_db::TestDb;
 mod anew;
 mod erase;
 mod plain;
+mod sources;
 mod written_down;
 
 pub(super) fn incoming(stream_sequence: u64, payload: &'static [u8]) -> Incoming {

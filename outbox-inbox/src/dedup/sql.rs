@@ -309,7 +309,7 @@ impl InboxSql {
         };
         [
             probe(&self.messages, "consumer, id, status"),
-            probe(&self.dead_letters, "id, consumer, payload"),
+            probe(&self.dead_letters, "id, consumer, source, payload"),
             probe(&self.pauses, "consumer"),
         ]
     }

@@ -294,8 +294,14 @@ impl<S: Subscriber> Dispatcher<S> {
     }
 
     /// Dead letters wait in the lane of their aggregate like any other message, or where those of the aggregate wait that are not ready yet.
+    ///
+    /// Lanes have the order of the stream, and a stream that was made anew counts from 1 again. So a letter is left out as long as one is here that must be
+    /// tried first: the table shows that one as open, because its try has begun. The next poll finds the letter again.
     fn accept_retries(&mut self, letters: Vec<StoredDeadLetter>) {
         for letter in letters {
+            if self.consumer.order != Order::None && self.holds_older(&letter) {
+                continue;
+            }
             let letter = Arc::new(letter);
             let routed = self.consumer.routed_letter(letter.clone());
             let (key, in_flight) = self.enter(Origin::DeadLetter(letter), routed);
@@ -306,6 +312,14 @@ impl<S: Subscriber> Dispatcher<S> {
             };
             self.lanes.push(key, in_flight, Instant::now());
         }
+    }
+
+    /// Whether a dead letter of the same aggregate is here that is of an older stream.
+    fn holds_older(&self, letter: &StoredDeadLetter) -> bool {
+        self.unanswered.values().any(|origin| match origin {
+            Origin::DeadLetter(held) => held.is_of_older_stream_than(letter),
+            Origin::Broker(_) => false,
+        })
     }
 
     /// A dead letter whose handler says *not yet* waits beside the lane of its aggregate, and so do the dead letters behind it, which must not overtake it. The

@@ -47,4 +47,5 @@ mod start;
 mod starting;
 mod stop;
 mod strategies;
+mod stream_made_anew;
 mod ui;

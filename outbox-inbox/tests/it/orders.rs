@@ -7,7 +7,7 @@ use std::time::Duration;
 use outbox_core::testing::MemoryBroker;
 use outbox_core::{Message, MessageId, NewMessage, Publisher as _};
 use outbox_inbox::{HandlerError, Tx};
-use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
+use sea_orm::{ConnAcquireErr, ConnectionTrait as _, DbBackend, DbErr, Statement};
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
@@ -22,6 +22,8 @@ pub(crate) enum Rule {
     NotYet(Duration),
     /// Waits until the rule changes.
     Wait,
+    /// As `Wait`; then it has lost its connection to the database.
+    Lose,
 }
 
 /// The rules of the handlers, and a record of their runs.
@@ -134,11 +136,15 @@ impl Orders {
             Some(Rule::Fail) => Err(HandlerError::retry("out of stock")),
             Some(Rule::NotYet(wait)) => Err(HandlerError::retry_after(wait)),
             Some(Rule::Fatal) => Err(HandlerError::fatal("unknown product")),
-            Some(Rule::Wait) => {
+            Some(rule @ (Rule::Wait | Rule::Lose)) => {
                 let mut receiver = self.0.subscribe();
-                let over = receiver.wait_for(|state| state.rule(event) != Some(Rule::Wait));
+                let over = receiver.wait_for(|state| state.rule(event) != Some(rule));
                 // `self` keeps the sender alive.
-                over.await.map(drop).map_err(HandlerError::retry)
+                over.await.map_err(HandlerError::retry)?;
+                match rule {
+                    Rule::Lose => Err(DbErr::ConnectionAcquire(ConnAcquireErr::Timeout))?,
+                    _ => Ok(()),
+                }
             }
         }
     }

@@ -40,11 +40,12 @@ CREATE TABLE {schema}{prefix}inbox_sequences (
 CREATE TABLE {schema}{prefix}inbox_dead_letters (
     id             uuid NOT NULL,
     consumer       text COLLATE "C" NOT NULL,
-    event_id       uuid,                       -- this and the next four are null if it is no message of an outbox
+    event_id       uuid,                       -- this and the next five are null if it is no message of an outbox
     event_type     text COLLATE "C",
     aggregate_type text COLLATE "C",
     aggregate_id   text COLLATE "C",
     sequence       bigint,                     -- also null if unsequenced
+    source         text COLLATE "C",           -- the service that gave the sequence (`ce-source`); null without one
     subject        text NOT NULL,
     stream_sequence bigint NOT NULL,           -- given by the stream
     headers        json NOT NULL,              -- array of [name, value]
@@ -62,8 +63,9 @@ CREATE INDEX {prefix}inbox_dead_letters_consumer ON {schema}{prefix}inbox_dead_l
 -- Dead letters to be tried again, in the order of the stream.
 CREATE INDEX {prefix}inbox_dead_letters_retry ON {schema}{prefix}inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- Those of an aggregate.
-CREATE INDEX {prefix}inbox_dead_letters_of_aggregate ON {schema}{prefix}inbox_dead_letters (consumer, aggregate_type, aggregate_id) WHERE status = 1;
+-- Those of an aggregate, by their numbers.
+CREATE INDEX {prefix}inbox_dead_letters_of_aggregate ON {schema}{prefix}inbox_dead_letters (consumer, aggregate_type, aggregate_id, source, sequence, stream_sequence)
+    WHERE status = 1;
 
 -- For people: dead letters, with payloads as text. Bytes that are not UTF-8 are shown escaped.
 CREATE FUNCTION {schema}{prefix}inbox_readable(bytes bytea) RETURNS text

@@ -1,0 +1,62 @@
+//! Dead letters of one aggregate from two services, which number their messages independently.
+
+use super::*;
+
+/// Writes a dead letter with this number of this service, at this place of the stream.
+async fn make(test: &TestDb, source: &str, sequence: u64, stream_sequence: u64) {
+    let message = Message {
+        sequence: Some(sequence),
+        ..message()
+    };
+    let incoming = Incoming {
+        headers: vec![("ce-source".to_owned(), source.to_owned())],
+        ..incoming(stream_sequence, b"{}")
+    };
+    let letter = letter(Some(&message), &incoming);
+    assert!(insert(&test.db, &test.sql, &letter).await.unwrap());
+}
+
+/// The places of those that are due, in order.
+async fn due(test: &TestDb) -> Vec<u64> {
+    let due = test.due().await;
+    due.iter().map(|letter| letter.incoming.stream_sequence).collect()
+}
+
+/// Numbers of two services say nothing about each other, and a stream that was made anew is found by the numbers of one.
+#[tokio::test]
+async fn dead_letters_of_two_services_come_in_the_order_of_the_stream() {
+    for test in TestDb::open_all().await {
+        for (source, sequence, place) in [
+            ("shop", 7, 10),
+            ("stock", 2, 20),
+            // Of the new stream.
+            ("shop", 9, 3),
+        ] {
+            make(&test, source, sequence, place).await;
+        }
+        let all = DeadLetterSelection::all();
+        assert_eq!(test.letters().retry(&all).await.unwrap(), 3);
+        assert_eq!(due(&test).await, [10, 20]);
+    }
+}
+
+#[tokio::test]
+async fn one_that_fails_again_holds_those_of_another_service_back_by_their_place() {
+    for test in TestDb::open_all().await {
+        for (source, sequence, place) in [
+            ("stock", 60, 5),
+            ("shop", 7, 10),
+            ("stock", 2, 20),
+            ("shop", 8, 30),
+        ] {
+            make(&test, source, sequence, place).await;
+        }
+        let all = DeadLetterSelection::all();
+        assert_eq!(test.letters().retry(&all).await.unwrap(), 4);
+        let letters = test.due().await;
+        let failing = letters.iter().find(|letter| letter.sequence == Some(7)).unwrap();
+        assert!(test.begin_retry(failing).await);
+        test.fail(failing, "again").await;
+        assert_eq!(due(&test).await, [5], "only this one is before it");
+    }
+}

@@ -1,0 +1,162 @@
+//! Checks that a poll for dead letters reads about as many entries as it returns letters, and that one that fails again reads its own aggregate only. Both would
+//! grow with what an operator has marked otherwise, and a poll comes every five seconds.
+
+use outbox_core::Aggregate;
+
+use super::*;
+use crate::dead_letter::retry;
+
+/// Letters that are marked.
+const MARKED: u32 = 20_000;
+/// Letters per poll.
+const POLLED: u32 = 100;
+/// Each letter of a poll may read those before it.
+const READ_MAX: f64 = (POLLED * POLLED) as f64;
+/// Letters per aggregate, where there are many aggregates. Each that is changed takes some pages of five indexes.
+const OF_ONE: u32 = 10;
+
+/// Letters that are open, in the order of the stream. `aggregate`: SQL for the id of the aggregate of letter `n`.
+async fn fill_letters(test: &TestDb, aggregate: &str) {
+    let backend = test.sql.backend();
+    let (id, cast) = match backend {
+        DbBackend::Postgres => (key(backend, ""), "::uuid"),
+        _ => (key(backend, ""), ""),
+    };
+    let insert = format!(
+        "INSERT INTO {} (id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, source, subject, stream_sequence, headers, payload, error, \
+         attempts, status, created_at) SELECT {id}{cast}, 'billing', {id}{cast}, 'order.placed', 'order', {aggregate}, n, 'shop', 'x', n, '[]', 'x', 'declined', 1, \
+         0, {} FROM {}",
+        test.sql.dead_letters(),
+        now(backend),
+        numbers(backend, MARKED),
+    );
+    test.db.execute_unprepared(&insert).await.unwrap();
+}
+
+async fn set_status(tx: &DatabaseTransaction, test: &TestDb, status: i16) {
+    let update = format!("UPDATE {} SET status = {status}", test.sql.dead_letters());
+    tx.execute_unprepared(&update).await.unwrap();
+}
+
+/// Marks all letters. `stale`: the statistics are of the time before.
+async fn mark(tx: &DatabaseTransaction, test: &TestDb, statistics: &str) {
+    set_status(tx, test, 0).await;
+    if statistics == "stale" {
+        analyze(tx, test.sql.dead_letters()).await;
+    }
+    set_status(tx, test, 1).await;
+    if statistics == "fresh" {
+        analyze(tx, test.sql.dead_letters()).await;
+    }
+}
+
+/// Runs a statement on PostgreSQL or MariaDB, and checks that it has read no more than `max`.
+async fn check_reads(tx: &DatabaseTransaction, statement: Statement, max: f64, what: &str) {
+    if tx.get_database_backend() == DbBackend::MySql {
+        tx.execute_unprepared("FLUSH STATUS").await.unwrap();
+        match statement.sql.starts_with("SELECT") {
+            true => drop(tx.query_all_raw(statement).await.unwrap()),
+            false => drop(tx.execute_raw(statement).await.unwrap()),
+        }
+        let read = entries_read(tx).await;
+        assert!(read as f64 <= max, "{what}: {read} entries");
+        return;
+    }
+    let plan = explain(
+        tx,
+        statement,
+        "EXPLAIN (ANALYZE, BUFFERS, COSTS OFF, TIMING OFF, FORMAT JSON)",
+    )
+    .await;
+    let pages = ["Shared Hit Blocks", "Shared Read Blocks"].map(|key| plan[0]["Plan"][key].as_f64().unwrap());
+    let (pages, rows) = (pages[0] + pages[1], rows_read(&plan));
+    assert!(
+        rows <= max && pages <= max,
+        "{what}: {rows} rows and {pages} pages: {plan:#}"
+    );
+}
+
+/// The rows that all nodes of a plan have given or thrown away.
+fn rows_read(node: &Value) -> f64 {
+    match node {
+        Value::Array(nodes) => nodes.iter().map(rows_read).sum(),
+        Value::Object(fields) => {
+            let count = |key: &str| node[key].as_f64().unwrap_or_default();
+            let rows = count("Actual Rows") + count("Rows Removed by Filter");
+            let rows = rows + count("Rows Removed by Join Filter");
+            rows * count("Actual Loops") + fields.values().map(rows_read).sum::<f64>()
+        }
+        _ => 0.0,
+    }
+}
+
+/// All are of one aggregate.
+#[tokio::test]
+async fn a_poll_reads_few_letters_of_a_hot_aggregate() {
+    for test in TestDb::open_all().await {
+        fill_letters(&test, "'1'").await;
+        for statistics in ["none", "stale", "fresh"] {
+            // One connection, so that the counters are those of this session.
+            let tx = test.begin().await;
+            mark(&tx, &test, statistics).await;
+            for (name, statement) in [
+                ("sizes", retry::sizes_of_due(&test.sql, "billing", POLLED)),
+                ("letters", retry::read_due(&test.sql, "billing", POLLED.into())),
+            ] {
+                let found = tx.query_all_raw(statement.clone()).await.unwrap();
+                assert_eq!(found.len(), POLLED as usize);
+                if test.sql.backend() != DbBackend::Sqlite {
+                    let what = format!("{name}, statistics {statistics}");
+                    check_reads(&tx, statement, READ_MAX, &what).await;
+                    continue;
+                }
+                let plan = query_plan(&tx, statement).await;
+                let has = |end: &str| plan.iter().any(|line| line.ends_with(end));
+                assert!(
+                    has("l USING INDEX inbox_dead_letters_retry (consumer=?)"),
+                    "{plan:?}"
+                );
+                assert!(
+                    has("(consumer=? AND aggregate_type=? AND aggregate_id=? AND source=? AND sequence<?)"),
+                    "{plan:?}"
+                );
+                assert!(!plan.iter().any(|line| line.contains("B-TREE")), "{plan:?}");
+            }
+            tx.rollback().await.unwrap();
+        }
+    }
+}
+
+/// Many aggregates have letters that are to be tried.
+#[tokio::test]
+async fn a_letter_that_fails_again_reads_its_own_aggregate_only() {
+    for test in TestDb::open_all().await {
+        let aggregate = match test.sql.backend() {
+            DbBackend::MySql => format!("CAST(n DIV {OF_ONE} AS CHAR)"),
+            _ => format!("CAST(n / {OF_ONE} AS text)"),
+        };
+        fill_letters(&test, &aggregate).await;
+        // Without them PostgreSQL may take a smaller index, and read all that the consumer has marked.
+        let statistics: &[&str] = match test.sql.backend() {
+            DbBackend::Postgres => &["fresh"],
+            _ => &["none", "stale", "fresh"],
+        };
+        for statistics in statistics {
+            let tx = test.begin().await;
+            mark(&tx, &test, statistics).await;
+            let found = retry::due(&tx, &test.sql, "billing", POLLED, usize::MAX).await;
+            let failed = found.unwrap().remove(OF_ONE as usize);
+            let aggregate = Aggregate::new("order", "1");
+            let statement = retry::hold_behind(&test.sql, &failed, "billing", &aggregate);
+            if test.sql.backend() == DbBackend::Sqlite {
+                let plan = query_plan(&tx, statement).await;
+                let of_aggregate = "(consumer=? AND aggregate_type=? AND aggregate_id=?)";
+                assert!(plan[0].ends_with(of_aggregate), "{plan:?}");
+            } else {
+                let what = format!("statistics {statistics}");
+                check_reads(&tx, statement, f64::from(100 * OF_ONE), &what).await;
+            }
+            tx.rollback().await.unwrap();
+        }
+    }
+}

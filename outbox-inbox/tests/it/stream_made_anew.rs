@@ -1,0 +1,84 @@
+//! Dead letters of a stream that was made anew are tried behind those of the old one, also while one of those is being tried.
+
+use std::time::Duration;
+
+use outbox_core::testing::{MemoryBroker, MemorySubscriber, eventually};
+use outbox_inbox::{
+    DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, Router, Tx,
+    idempotent_handler,
+};
+use tokio::time::sleep;
+
+use crate::on_every_backend;
+use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
+use crate::runtime::{spawn, within};
+use crate::support::{OrderPlaced, TestDb, slow};
+
+const CONSUMER: &str = "made_anew";
+/// Longer than from one poll for dead letters to the next.
+const A_POLL: Duration = Duration::from_secs(7);
+
+#[idempotent_handler(consumer = "made_anew")]
+async fn note(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: HandlerState<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note(CONSUMER, &event, &tx).await
+}
+
+fn inbox(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> Inbox<MemorySubscriber> {
+    test.inbox(broker, Router::new().handler::<note>())
+        .with_config(slow())
+        .with_state(orders.clone())
+}
+
+/// Line 1 has a late place in the old stream, and line 2 an early one in the new stream. Line 1 follows the rule while a poll finds line 2.
+async fn the_old_one_is_first(test: &TestDb, rule: Rule) {
+    prepare(test).await;
+    let orders = Orders::default();
+    let (old, new) = (MemoryBroker::new(), MemoryBroker::new());
+    for line in 1..=5 {
+        put(&old, &numbered(2, line)).await;
+    }
+    put(&old, &numbered(1, 1)).await;
+    put(&new, &numbered(1, 2)).await;
+    orders.rule(1, Rule::Fatal);
+    for broker in [&old, &new] {
+        let report = within(inbox(test, broker, &orders).drain()).await.unwrap();
+        assert_eq!(report.dead_letters, 1, "{report:?}");
+    }
+    orders.rule(1, None);
+    orders.line_rule((1, 1), rule);
+    let before = orders.seen().runs_of(1);
+    let (letters, all) = (
+        DeadLetters::new(test.db.clone()),
+        DeadLetterSelection::consumer(CONSUMER),
+    );
+    assert_eq!(letters.retry(&all).await.unwrap(), 2);
+    let (shutdown, run) = spawn(inbox(test, &new, &orders));
+    orders
+        .until("the first try", |seen| seen.runs_of(1) > before)
+        .await;
+    sleep(A_POLL).await;
+    orders.line_rule((1, 1), None);
+    eventually("the end of the letters", async || {
+        letters.count(&all).await.unwrap() == 0
+    })
+    .await;
+    shutdown.cancel();
+    assert_eq!(within(run).await.unwrap().dead_letters, 0);
+    assert_eq!(lines(test, CONSUMER, 1).await, [1, 2]);
+}
+
+async fn a_letter_of_the_old_stream_that_says_not_yet_is_not_overtaken(test: TestDb) {
+    the_old_one_is_first(&test, Rule::NotYet(Duration::from_millis(50))).await;
+}
+
+async fn a_letter_of_the_old_stream_that_runs_again_is_not_overtaken(test: TestDb) {
+    the_old_one_is_first(&test, Rule::Lose).await;
+}
+
+on_every_backend!(a_letter_of_the_old_stream_that_says_not_yet_is_not_overtaken,);
+// A run that waits keeps the only connection to a database in memory.
+on_every_backend!(without memory: a_letter_of_the_old_stream_that_runs_again_is_not_overtaken,);
