@@ -122,7 +122,18 @@ fn key(id: u128) -> Key<'static> {
     }
 }
 
-/// A frozen process holds a row that failed, one that is dead, one that it inserted, a sequence that it advanced, and one that it made.
+type Wait<'a> = (&'static str, LocalBoxFuture<'a, Result<(), DbErr>>);
+
+/// Runs all at the same time: each ends with the limit of claims.
+async fn all_end_in_time(waits: Vec<Wait<'_>>) {
+    let (names, waits): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
+    for (name, ended) in names.iter().zip(join_all(waits).await) {
+        let error = ended.expect_err(name).to_string();
+        assert!(error.contains("lock timeout"), "{name}: {error}");
+    }
+}
+
+/// A frozen process holds a row that failed, one that is dead, and one that it inserted.
 #[tokio::test]
 async fn nothing_waits_without_end_for_a_row_that_a_frozen_process_holds() {
     let Some((db, sql)) = open().await else {
@@ -133,84 +144,77 @@ async fn nothing_waits_without_end_for_a_row_that_a_frozen_process_holds() {
         id: event.as_uuid(),
         ..key(1)
     };
-    let (dead, new) = (key(2), key(3));
-    let [old, fresh] = ["old", "fresh"].map(|id| Aggregate::new("order", id));
-    sql.insert(&db.pool, failed, Status::Failed, 1, None)
-        .await
-        .unwrap();
-    sql.insert(&db.pool, dead, Status::Dead, 1, None).await.unwrap();
-    let tx = db.database.begin().await.unwrap();
-    place(&sql, &old, 1).claim(&tx, Gaps::Wait).await.unwrap();
-    tx.commit().await.unwrap();
-    let frozen = db.pool.begin().await.unwrap();
+    let (pool, dead, new) = (&db.pool, key(2), key(3));
+    for (key, status) in [(failed, Status::Failed), (dead, Status::Dead)] {
+        assert!(sql.insert(pool, key, status, 1, None).await.unwrap());
+    }
+    let frozen = pool.begin().await.unwrap();
     assert!(sql.claim(&frozen, failed).await.unwrap());
     assert!(sql.revive(&frozen, dead).await.unwrap());
     sql.insert(&frozen, new, Status::Handled, 0, None).await.unwrap();
-    place(&sql, &old, 2).claim(&frozen, Gaps::Wait).await.unwrap();
-    place(&sql, &fresh, 1).claim(&frozen, Gaps::Wait).await.unwrap();
-
-    let (pool, sql, database) = (&db.pool, &sql, &db.database);
     let attempts = Attempts {
-        sql,
-        database,
+        sql: &sql,
+        database: &db.database,
         consumer: "books",
         event_id: event,
         attempts_max: 5,
         run_max: Duration::from_secs(20),
     };
-    let [next, late, first] = [(&old, 2), (&old, 4), (&fresh, 1)].map(|(of, n)| place(sql, of, n));
-    let mut txs = Vec::new();
-    for _ in 0..5 {
-        txs.push(database.begin().await.unwrap());
-    }
-    let waits: Vec<(&str, LocalBoxFuture<'_, Result<(), DbErr>>)> = vec![
+    let fail = async { sql.fail(pool, failed, "no", true).await.map(drop) };
+    let bury = async { sql.bury(pool, failed, "no").await.map(drop) };
+    let insert = async { sql.insert(pool, new, Status::Handled, 0, None).await.map(drop) };
+    let insert_all = async { sql.insert_all(pool, "books", &[new.id]).await.map(drop) };
+    all_end_in_time(vec![
         ("start", async { attempts.start().await.map(drop) }.boxed_local()),
         ("take_back", attempts.take_back().boxed_local()),
         ("end", attempts.end().boxed_local()),
-        (
-            "fail",
-            async { sql.fail(pool, failed, "no", true).await.map(drop) }.boxed_local(),
-        ),
-        (
-            "bury",
-            async { sql.bury(pool, failed, "no").await.map(drop) }.boxed_local(),
-        ),
+        ("fail", fail.boxed_local()),
+        ("bury", bury.boxed_local()),
         (
             "revive",
             async { sql.revive(pool, dead).await.map(drop) }.boxed_local(),
         ),
-        (
-            "insert",
-            async { sql.insert(pool, new, Status::Handled, 0, None).await.map(drop) }.boxed_local(),
-        ),
-        (
-            "insert_all",
-            async { sql.insert_all(pool, "books", &[new.id]).await.map(drop) }.boxed_local(),
-        ),
-        ("note_failing", next.note_failing(pool).boxed_local()),
-        (
-            "claim",
-            async { next.claim(&txs[0], Gaps::Wait).await.map(drop) }.boxed_local(),
-        ),
-        (
-            "gap",
-            async { late.claim(&txs[1], Gaps::Accept).await.map(drop) }.boxed_local(),
-        ),
-        (
-            "beginning",
-            async { first.claim(&txs[2], Gaps::Wait).await.map(drop) }.boxed_local(),
-        ),
-        ("pass", async { late.pass(&txs[3]).await.map(drop) }.boxed_local()),
-        (
-            "again",
-            async { late.claim_again(&txs[4], true, Gaps::Accept).await.map(drop) }.boxed_local(),
-        ),
-    ];
-    let (names, waits): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
-    for (name, ended) in names.iter().zip(join_all(waits).await) {
-        let error = ended.expect_err(name).to_string();
-        assert!(error.contains("lock timeout"), "{name}: {error}");
+        ("insert", insert.boxed_local()),
+        ("insert_all", insert_all.boxed_local()),
+    ])
+    .await;
+    frozen.rollback().await.unwrap();
+    db.close().await;
+}
+
+/// A frozen process holds a sequence that it advanced, and one that it made.
+#[tokio::test]
+async fn nothing_waits_without_end_for_a_sequence_that_a_frozen_process_holds() {
+    let Some((db, sql)) = open().await else {
+        return;
+    };
+    let [old, fresh] = ["old", "fresh"].map(|id| Aggregate::new("order", id));
+    let tx = db.database.begin().await.unwrap();
+    place(&sql, &old, 1).claim(&tx, Gaps::Wait).await.unwrap();
+    tx.commit().await.unwrap();
+    let frozen = db.pool.begin().await.unwrap();
+    for (aggregate, number) in [(&old, 2), (&fresh, 1)] {
+        let claimed = place(&sql, aggregate, number).claim(&frozen, Gaps::Wait).await;
+        assert_eq!(claimed.unwrap(), Claim::Mine);
     }
+    let [next, late, first] = [(&old, 2), (&old, 4), (&fresh, 1)].map(|(of, n)| place(&sql, of, n));
+    let mut txs = Vec::new();
+    for _ in 0..5 {
+        txs.push(db.database.begin().await.unwrap());
+    }
+    let claim = async { next.claim(&txs[0], Gaps::Wait).await.map(drop) };
+    let beyond_a_gap = async { late.claim(&txs[1], Gaps::Accept).await.map(drop) };
+    let beginning = async { first.claim(&txs[2], Gaps::Wait).await.map(drop) };
+    let again = async { late.claim_again(&txs[4], true, Gaps::Accept).await.map(drop) };
+    all_end_in_time(vec![
+        ("claim", claim.boxed_local()),
+        ("beyond a gap", beyond_a_gap.boxed_local()),
+        ("beginning", beginning.boxed_local()),
+        ("pass", async { late.pass(&txs[3]).await.map(drop) }.boxed_local()),
+        ("again", again.boxed_local()),
+        ("note_failing", next.note_failing(&db.pool).boxed_local()),
+    ])
+    .await;
     drop(txs);
     frozen.rollback().await.unwrap();
     db.close().await;
