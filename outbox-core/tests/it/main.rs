@@ -6,11 +6,11 @@
 )]
 
 mod catalogue;
+mod compile_fail;
 mod conformance;
 mod environment;
 mod memory;
 mod memory_broker;
 mod memory_random;
 mod relay;
-mod ui;
 mod wire_format;

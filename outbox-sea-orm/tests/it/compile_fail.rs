@@ -5,8 +5,8 @@
 use outbox_core::testing::programs_that_do_not_compile;
 
 #[test]
-fn ui() {
-    programs_that_do_not_compile("ui::ui", "tests/ui", |programs| {
+fn wrong_uses() {
+    programs_that_do_not_compile("compile_fail::wrong_uses", "tests/ui", |programs| {
         trybuild::TestCases::new().compile_fail(programs);
     });
 }
