@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use outbox_core::store::BACKLOG_COUNT_MAX;
 use outbox_core::{Aggregate, MessageId, MessageStatus, Selection};
 use sea_orm::{DbBackend, Statement, Value};
 use time::OffsetDateTime;
@@ -414,12 +413,18 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Bounded counts through the index of each status, and the time of the first pending row.
-    pub(crate) fn backlog(&self) -> Statement {
+    /// Counts up to `count_max` through the index of each status, and the time of the first pending row.
+    pub(crate) fn backlog(&self, count_max: u64) -> Statement {
         let (messages, blocks, now) = (&self.messages, &self.blocks, self.statement_now());
-        let count = |from: &str, condition: &str| {
+        // In the order of the index, and with a limit that the planner does not know: with statistics from before the backlog PostgreSQL would expect
+        // fewer rows than the limit and read the whole index first (a quarter of a second for 5,000,000 rows, measured).
+        let limit = match self.backend {
+            DbBackend::Postgres => format!("LIMIT (SELECT {count_max}::int8)"),
+            _ => format!("LIMIT {count_max}"),
+        };
+        let count = |from: &str, condition: &str, order: &str| {
             format!(
-                "(SELECT count(*) FROM (SELECT 1 AS one FROM {from} WHERE {condition} LIMIT {BACKLOG_COUNT_MAX}) c)"
+                "(SELECT count(*) FROM (SELECT 1 AS one FROM {from} WHERE {condition} ORDER BY {order} {limit}) c)"
             )
         };
         let first = match self.backend {
@@ -431,11 +436,11 @@ impl Dialect {
         self.sql(format!(
             "SELECT {} AS pending, {} AS waiting, {} AS dead, {} AS halted, {} AS backing_off, \
              (SELECT {} FROM {first} WHERE m.status = 0 ORDER BY m.row_id LIMIT 1) AS oldest_micros, {} AS now_micros",
-            count(messages, "status = 0"),
-            count(messages, "status = 3"),
-            count(messages, "status = 2"),
-            count(blocks, "halted_by IS NOT NULL"),
-            count(blocks, &format!("blocked_until > {now}")),
+            count(messages, "status = 0", "row_id"),
+            count(messages, "status = 3", "row_id"),
+            count(messages, "status = 2", "row_id"),
+            count(blocks, "halted_by IS NOT NULL", "halted_by"),
+            count(blocks, &format!("blocked_until > {now}"), "blocked_until"),
             self.micros_of_any("m.created_at"),
             self.micros(now),
         ))

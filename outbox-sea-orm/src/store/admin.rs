@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox_core::store::BACKLOG_COUNT_MAX;
 use outbox_core::{
     Aggregate, Backlog, BlockedAggregate, Message, MessageId, MessageStatus, Selection, StoreError,
     StoredMessage,
@@ -33,7 +34,7 @@ const COPIES_MAX: usize = 250;
 
 pub(super) async fn backlog(db: &Session, dialect: &Dialect) -> Result<Backlog, DbErr> {
     let row = db
-        .query_one_raw(dialect.backlog())
+        .query_one_raw(dialect.backlog(BACKLOG_COUNT_MAX))
         .await?
         .ok_or_else(|| DbErr::RecordNotFound("backlog".to_owned()))?;
     let count = |column| {
@@ -42,7 +43,7 @@ pub(super) async fn backlog(db: &Session, dialect: &Dialect) -> Result<Backlog, 
     };
     let (waiting, halted) = (count("waiting")?, count("halted")?);
     let now: i64 = row.try_get("", "now_micros")?;
-    let bounded = |count: u64| count.min(outbox_core::store::BACKLOG_COUNT_MAX);
+    let bounded = |count: u64| count.min(BACKLOG_COUNT_MAX);
     Ok(Backlog {
         pending: bounded(count("pending")? + waiting),
         waiting,

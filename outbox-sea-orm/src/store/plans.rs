@@ -14,6 +14,7 @@ use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
 use crate::names::TableNames;
 
+mod backlog;
 mod beside_others;
 mod of_aggregate;
 mod pauses;
