@@ -6,7 +6,6 @@
 )]
 
 mod catalogue;
-mod compile_fail;
 mod conformance;
 mod environment;
 mod memory;

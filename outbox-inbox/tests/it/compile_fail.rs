@@ -1,16 +1,29 @@
-//! Incorrect handlers do not compile, and get the checked-in messages. The correct ones in `pass/` are programs of their own, see `Cargo.toml`.
+//! Incorrect events, saves and handlers do not compile, and get the checked-in messages. The correct ones in `pass/` are programs of their own, see the
+//! `Cargo.toml` of each crate.
 //!
+//! All are compiled here, because the dependencies are checked once for each crate that has such tests, and this crate depends on the others.
 //! `tests/ui/README.md` says how to bless new messages.
 
 use outbox_core::testing::programs_that_do_not_compile;
 
+#[track_caller]
+fn check(test: &str, folder: &str) {
+    programs_that_do_not_compile(test, folder, |programs| {
+        trybuild::TestCases::new().compile_fail(programs);
+    });
+}
+
+#[test]
+fn domain_event() {
+    check("compile_fail::domain_event", "tests/ui/domain_event");
+}
+
+#[test]
+fn wrong_uses() {
+    check("compile_fail::wrong_uses", "tests/ui/save");
+}
+
 #[test]
 fn idempotent_handler() {
-    programs_that_do_not_compile(
-        "compile_fail::idempotent_handler",
-        "tests/ui/idempotent_handler",
-        |programs| {
-            trybuild::TestCases::new().compile_fail(programs);
-        },
-    );
+    check("compile_fail::idempotent_handler", "tests/ui/idempotent_handler");
 }

@@ -1,4 +1,4 @@
-//! The rules of the derive, one by one. Wording and position of the errors are tested in `outbox-core/tests/ui`.
+//! The rules of the derive, one by one. Wording and position of the errors are tested in `outbox-inbox/tests/ui`.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};

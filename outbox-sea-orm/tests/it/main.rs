@@ -13,7 +13,6 @@ mod aggregate;
 mod audit;
 mod bytes;
 mod commit;
-mod compile_fail;
 mod connecting;
 mod damaged;
 mod days;
