@@ -270,11 +270,13 @@ on_every_backend!(
 mod metrics_of_an_inbox {
     use std::collections::HashMap;
 
-    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+    use outbox_core::testing::eventually;
     use outbox_inbox::telemetry::METRICS;
 
     use super::*;
     use crate::orders::copy;
+    use crate::runtime::spawn;
     use crate::support::{Backend, Step, quick};
 
     #[idempotent_handler(consumer = "counted", strategy = sequence)]
@@ -353,5 +355,70 @@ mod metrics_of_an_inbox {
         ] {
             assert_eq!(seen.get(name), Some(&count), "{name}: {seen:#?}");
         }
+    }
+
+    #[idempotent_handler(consumer = "shown")]
+    async fn note_shown(
+        event: Event<OrderPlaced>,
+        tx: Tx<'_>,
+        orders: HandlerState<Orders>,
+    ) -> Result<(), HandlerError> {
+        orders.note("shown", &event, &tx).await
+    }
+
+    /// What was shown of deliveries in memory, and of blocked ones among them, since the last call, which set both to zero.
+    fn in_memory(snapshotter: &Snapshotter) -> (f64, f64) {
+        let mut shown = (0.0, 0.0);
+        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+            match (key.key().name(), value) {
+                ("inbox_in_flight", DebugValue::Gauge(value)) => shown.0 = value.into_inner(),
+                ("inbox_blocked", DebugValue::Gauge(value)) => shown.1 = value.into_inner(),
+                _ => {}
+            }
+        }
+        shown
+    }
+
+    /// At first no job has ended. Later one has, whose message waits for its next attempt; at its end that was not known yet.
+    #[tokio::test]
+    async fn what_is_in_memory_is_shown_while_no_job_ends() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let _guard = metrics::set_default_local_recorder(&recorder);
+        let test = TestDb::open(Backend::SqliteMemory, "shown").await.unwrap();
+        prepare(&test).await;
+        let (broker, orders) = (MemoryBroker::new(), Orders::default());
+        orders.rule(1, Rule::Wait);
+        orders.rule(2, Rule::Fail);
+        let hour = Duration::from_secs(3600);
+        let config = quick()
+            .ack_wait(Duration::from_secs(3))
+            .handler_timeout(Duration::from_millis(2900))
+            .backoff(Backoff { min: hour, max: hour });
+        let inbox = test
+            .inbox(&broker, Router::new().handler::<note_shown>())
+            .with_config(config)
+            .with_state(orders.clone());
+        put(&broker, &numbered(1, 1)).await;
+        let (shutdown, run) = spawn(inbox);
+        orders
+            .until("the message that waits", |state| state.runs == [(1, 1)])
+            .await;
+        eventually("a delivery in memory", async || in_memory(&snapshotter).0 > 0.0).await;
+        for line in [1, 2] {
+            put(&broker, &numbered(2, line)).await;
+        }
+        orders.rule(1, None);
+        orders
+            .until("the message that fails", |state| state.runs.contains(&(2, 1)))
+            .await;
+        eventually("two blocked deliveries", async || {
+            let (in_flight, blocked) = in_memory(&snapshotter);
+            in_flight >= 2.0 && blocked >= 2.0
+        })
+        .await;
+        assert_eq!(orders.seen().runs_of(2), 1);
+        shutdown.cancel();
+        within(run).await.unwrap();
     }
 }

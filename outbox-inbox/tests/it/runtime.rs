@@ -106,7 +106,7 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     assert_eq!(within(run).await.unwrap().handled, 4);
 }
 
-/// Guarantee G6: while the database refuses every connection, no message is lost or dead-lettered, no attempt is used, and the order is kept.
+/// Guarantee G6: while the inbox table cannot be used, no message is lost or dead-lettered, no attempt is used, and the order is kept.
 async fn a_database_outage_uses_no_attempts(test: TestDb) {
     let broker = MemoryBroker::new();
     let script = Script::ok();

@@ -16,8 +16,11 @@ use crate::dedup::sql::{InboxSql, Key, Status};
 use crate::dedup::test_db::{Kind, TestDb, message};
 use crate::handler::Strategy;
 
-/// The value of the sessions, which is neither the limit nor PostgreSQL's default.
-const SESSION: &str = "7s";
+/// The value of the sessions, which is neither the limit nor PostgreSQL's default. It is so long that no statement ends because of it.
+const SESSION: &str = "1h";
+
+/// Much longer than the limit. What waits for longer has lost it.
+const WITHOUT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A database whose sessions have a limit of their own, and statements that know it.
 async fn open() -> Option<(TestDb, InboxSql)> {
@@ -124,10 +127,13 @@ fn key(id: u128) -> Key<'static> {
 
 type Wait<'a> = (&'static str, LocalBoxFuture<'a, Result<(), DbErr>>);
 
-/// Runs all at the same time: each ends with the limit of claims.
+/// Runs all at the same time: each ends with the limit of claims, long before that of its session.
 async fn all_end_in_time(waits: Vec<Wait<'_>>) {
-    let (names, waits): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
-    for (name, ended) in names.iter().zip(join_all(waits).await) {
+    let waits = waits
+        .into_iter()
+        .map(async |(name, wait)| (name, tokio::time::timeout(WITHOUT_LIMIT, wait).await));
+    for (name, ended) in join_all(waits).await {
+        let ended = ended.unwrap_or_else(|_| panic!("{name} has no limit"));
         let error = ended.expect_err(name).to_string();
         assert!(error.contains("lock timeout"), "{name}: {error}");
     }

@@ -49,8 +49,8 @@ pub(super) async fn run<H: Handler>(test: &TestDb, traits: Traits) {
     }
 }
 
-/// Whether the case for a mistake fails with it.
-pub(super) async fn finds(test: &TestDb, mistake: Mistake) -> bool {
+/// What the case for a mistake says when it fails. `None`: it passes.
+pub(super) async fn failure(test: &TestDb, mistake: Mistake) -> Option<String> {
     let suite = Suite::prepare(test, Traits::new("message_id"), Some(mistake)).await;
     test.execute("CREATE TABLE seen (consumer VARCHAR(64), id VARCHAR(64))")
         .await;
@@ -73,7 +73,9 @@ pub(super) async fn finds(test: &TestDb, mistake: Mistake) -> bool {
             }
         }
     };
-    AssertUnwindSafe(case).catch_unwind().await.is_err()
+    let panic = AssertUnwindSafe(case).catch_unwind().await.err()?;
+    let text = panic.downcast::<String>();
+    Some(text.map_or_else(|_| "a panic without a text".to_owned(), |text| *text))
 }
 
 fn message(account: u64, line: u64) -> Message {
@@ -187,7 +189,7 @@ impl<'a> Suite<'a> {
             }
             let handled = outcomes.iter().filter(|outcome| **outcome == Outcome::Handled);
             if self.traits.name != "natural" {
-                assert_eq!(handled.count(), 1, "line {line}: {outcomes:?}");
+                assert_eq!(handled.count(), 1, "line {line} has one effect: {outcomes:?}");
             }
         }
         let mut effects = self.effects(CONCURRENT).await;
@@ -225,7 +227,7 @@ impl<'a> Suite<'a> {
             assert_eq!(outcome, Outcome::Later);
             return;
         }
-        assert_eq!(outcome, Outcome::Handled);
+        assert_eq!(outcome, Outcome::Handled, "the crash left no effect");
         assert_eq!(self.effects(CRASH).await, [1]);
     }
 

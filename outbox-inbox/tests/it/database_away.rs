@@ -1,0 +1,81 @@
+//! A database that is away for longer than `ack_wait`, while messages are in memory and on their way back to the broker.
+
+use outbox_core::testing::{MemoryBroker, eventually};
+use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, Router, Tx, idempotent_handler};
+use sea_orm::TransactionTrait as _;
+
+use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
+use crate::runtime::{spawn, within};
+use crate::support::{Backend, OrderPlaced, SOON, TestDb, quick};
+
+#[idempotent_handler(consumer = "away", order = none)]
+async fn note_in_any_order(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: HandlerState<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("away", &event, &tx).await
+}
+
+/// Somebody has the only connection of the inbox. The first message has lost it in an attempt that was counted: it goes back when the count is taken back. The
+/// second one wants to begin, and the others wait for a slot. On one thread, so that the clock can be paused while nothing happens.
+#[tokio::test]
+async fn what_waits_for_a_database_that_is_away_is_not_delivered_again() {
+    // A file: a clock that jumps may end the connection that a database in memory lives by.
+    let test = TestDb::open(Backend::Sqlite, "away").await.unwrap();
+    prepare(&test).await;
+    // Longer than the test waits, so that nobody gives up the wait for a connection.
+    let pool = test
+        .connect_with(|options| {
+            options.max_connections(1).acquire_timeout(SOON * 20);
+        })
+        .await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule(1, Rule::Fail);
+    put(&broker, &numbered(1, 1)).await;
+    let ack_wait = SOON;
+    let config = quick()
+        .attempts_max(1_000_000)
+        .concurrency(1)
+        .ack_wait(ack_wait)
+        .handler_timeout(ack_wait / 2);
+    let inbox = Inbox::new(pool.clone(), broker.subscriber())
+        .with_router(Router::new().handler::<note_in_any_order>())
+        .with_config(config)
+        .with_state(orders.clone());
+    let (shutdown, run) = spawn(inbox);
+    orders.until("a failure", |state| !state.runs.is_empty()).await;
+    // It comes again, and is counted before it runs.
+    orders.rule(1, Rule::Lose);
+    let failed = orders.seen().runs.len();
+    orders
+        .until("the attempt that was counted", |state| state.runs.len() > failed)
+        .await;
+    let before = broker.deliveries("away");
+    for order_id in 2..=4 {
+        put(&broker, &numbered(order_id, 1)).await;
+    }
+    eventually("the others in memory", async || {
+        broker.deliveries("away") == before + 3
+    })
+    .await;
+    // This call waits for the connection that the handler has, and gets it next.
+    let next_connection = tokio::spawn(async move { pool.begin().await.unwrap() });
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    orders.rule(1, None);
+    let only_connection = within(next_connection).await.unwrap();
+    tokio::time::pause();
+    tokio::time::sleep(3 * ack_wait).await;
+    assert_eq!(broker.deliveries("away"), before + 3, "the broker hears of each");
+    tokio::time::resume();
+    only_connection.rollback().await.unwrap();
+    within(broker.until_idle("away")).await;
+    shutdown.cancel();
+    let report = within(run).await.unwrap();
+    assert_eq!((report.handled, report.dead_letters), (4, 0), "{report:?}");
+    for order_id in 1..=4 {
+        assert_eq!(lines(&test, "away", order_id).await, [1]);
+    }
+}

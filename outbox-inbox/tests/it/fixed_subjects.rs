@@ -1,0 +1,118 @@
+//! Events with a fixed subject, where sequences are kept. They have numbers of the aggregate, and the broker gives them to those who ask for the subject.
+
+use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
+use outbox_core::{
+    ConsumerSpec, ConsumerStanding, Delivery as _, DomainEvent, Message, NewMessage, StreamFacts, Subscriber,
+    SubscriberError, Subscription,
+};
+use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, Router, Tx, idempotent_handler};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use crate::on_every_backend;
+use crate::orders::{Orders, lines, numbered, prepare, put};
+use crate::runtime::within;
+use crate::support::{OrderPlaced, TestDb, quick};
+
+/// No handler takes it.
+#[derive(Debug, Clone, DomainEvent, Serialize, Deserialize)]
+#[domain_event(aggregate = "order", name = "archived", subject = "archive.orders")]
+struct OrderArchived {
+    #[domain_event(aggregate_id)]
+    order_id: u64,
+}
+
+/// This handler waits longer for a gap than any test runs.
+#[idempotent_handler(consumer = "whole", strategy = sequence(gap = "1h"))]
+async fn note_by_number(
+    event: Event<OrderPlaced>,
+    tx: Tx<'_>,
+    orders: HandlerState<Orders>,
+) -> Result<(), HandlerError> {
+    orders.note("whole", &event, &tx).await
+}
+
+/// Keeps back what is on a fixed subject that the consumer does not ask for, as NATS does. The broker in memory selects by event types alone.
+#[derive(Debug)]
+struct BySubject(MemorySubscriber);
+
+struct AskedFor {
+    subscription: MemorySubscription,
+    fixed: Vec<&'static str>,
+}
+
+impl Subscriber for BySubject {
+    type Subscription = AskedFor;
+
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<AskedFor, SubscriberError> {
+        let events = consumer.events.iter().chain(&consumer.siblings);
+        Ok(AskedFor {
+            subscription: self.0.subscribe(consumer).await?,
+            fixed: events.filter_map(|event| event.subject).collect(),
+        })
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+        self.0.facts().await
+    }
+
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        self.0.standing(consumer).await
+    }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        self.0.belongs(message, subject, fixed)
+    }
+}
+
+impl Subscription for AskedFor {
+    type Delivery = MemoryDelivery;
+
+    async fn next(&mut self) -> Result<MemoryDelivery, SubscriberError> {
+        loop {
+            let delivery = self.subscription.next().await?;
+            let subject = delivery.incoming().subject.as_str();
+            if subject.starts_with("events.") || self.fixed.contains(&subject) {
+                return Ok(delivery);
+            }
+            delivery.ack().await?;
+        }
+    }
+
+    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
+        self.subscription.backlog().await
+    }
+
+    async fn stop(&mut self) -> Vec<MemoryDelivery> {
+        self.subscription.stop().await
+    }
+
+    async fn flush(&mut self) -> Result<(), SubscriberError> {
+        self.subscription.flush().await
+    }
+}
+
+async fn an_event_with_a_fixed_subject_leaves_no_gap(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    let archived = NewMessage::from_event(&OrderArchived { order_id: 1 })
+        .unwrap()
+        .into_message(Some(2), OffsetDateTime::now_utc());
+    assert_eq!(archived.subject.as_deref(), Some("archive.orders"));
+    for message in [numbered(1, 1), archived, numbered(1, 3)] {
+        put(&broker, &message).await;
+    }
+    let inbox = Inbox::new(test.db.clone(), BySubject(broker.subscriber()))
+        .with_router(Router::new().handler::<note_by_number>())
+        .with_config(quick())
+        .with_state(orders);
+    let report = within(inbox.drain()).await.unwrap();
+    assert_eq!(
+        (report.handled, report.skipped, report.dead_letters),
+        (2, 1, 0),
+        "{report:?}"
+    );
+    assert_eq!(lines(&test, "whole", 1).await, [1, 3]);
+}
+
+on_every_backend!(an_event_with_a_fixed_subject_leaves_no_gap);
