@@ -126,6 +126,16 @@ pub enum LogEvent {
     Idle(Position),
 }
 
+impl LogEvent {
+    /// The bytes of its payload.
+    fn payload(&self) -> usize {
+        match self {
+            Self::Message(message) => message.payload(),
+            Self::Commit(_) | Self::Idle(_) => 0,
+        }
+    }
+}
+
 /// A message of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedMessage {
@@ -139,6 +149,16 @@ pub struct LoggedMessage {
     pub created_at: OffsetDateTime,
     /// Until when it is delayed; `None` if it is not.
     pub available_at: Option<OffsetDateTime>,
+}
+
+impl LoggedMessage {
+    /// The bytes of its payload.
+    fn payload(&self) -> usize {
+        self.row
+            .message
+            .as_ref()
+            .map_or(0, |message| message.payload.len())
+    }
 }
 
 /// A message that the log has given.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -30,6 +31,9 @@ const IDLE_EVERY: Duration = Duration::from_secs(30);
 const CALL_MAX: Duration = Duration::from_secs(30);
 /// How long the end of a reading may take.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
+/// What is taken from a log at a time, if it has so much at hand, and how many bytes of payloads.
+const AT_ONCE: usize = 64;
+const AT_ONCE_BYTES: usize = 256 << 10;
 /// Messages that the table adopts at a time.
 const ADOPTED_MAX: usize = 500;
 /// How long an adoption waits for a message that others cannot see yet, and how often it asks.
@@ -192,23 +196,30 @@ impl Shared {
         }
     }
 
-    fn has_room(&self) -> bool {
+    /// How many messages the window takes.
+    fn room_left(&self) -> usize {
         let window = self.window();
-        window.len() < self.config.window && window.bytes() <= self.config.window_bytes
+        match window.bytes() <= self.config.window_bytes {
+            true => self.config.window.saturating_sub(window.len()),
+            false => 0,
+        }
     }
 
-    fn take(&self, event: LogEvent) {
-        let is_whole = !matches!(event, LogEvent::Message(_));
+    fn take(&self, events: Vec<LogEvent>) {
+        let mut is_whole = false;
         {
             let mut window = self.window();
-            match event {
-                LogEvent::Message(message) => window.push(message),
-                LogEvent::Commit(end) => window.commit(end),
-                LogEvent::Idle(position) => window.idle(position),
+            for event in events {
+                is_whole |= !matches!(event, LogEvent::Message(_));
+                match event {
+                    LogEvent::Message(message) => window.push(message),
+                    LogEvent::Commit(end) => window.commit(end),
+                    LogEvent::Idle(position) => window.idle(position),
+                }
             }
         }
         // The end of a transaction that is larger than the window is read only when its first messages are decided.
-        if is_whole || !self.has_room() {
+        if is_whole || self.room_left() == 0 {
             self.news.notify_waiters();
         }
     }
@@ -372,7 +383,7 @@ impl<L: MessageLog> Running<L> {
         let mut checkpoints = interval(self.shared.config.checkpoint_every);
         checkpoints.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let has_room = self.shared.has_room();
+            let room = self.shared.room_left();
             tokio::select! {
                 // Not by chance, so that a simulation can repeat it. The position comes first: a log with much to give must not keep it from being stored.
                 biased;
@@ -384,10 +395,32 @@ impl<L: MessageLog> Running<L> {
                     // However long that took, the log is read before the next time.
                     checkpoints.reset();
                 }
-                event = self.reader.next(), if has_room => self.shared.take(event?),
-                () = self.shared.room.notified(), if !has_room => {}
+                event = self.reader.next(), if room > 0 => self.take(event?, room)?,
+                () = self.shared.room.notified(), if room == 0 => {}
             }
         }
+    }
+
+    /// Takes what the log has given, and what it has at hand, as far as there is room.
+    fn take(&mut self, first: LogEvent, room: usize) -> Result<(), StoreError> {
+        let mut bytes = first.payload();
+        let mut events = vec![first];
+        let mut ended = Ok(());
+        while events.len() < room.min(AT_ONCE) && bytes < AT_ONCE_BYTES {
+            match self.reader.next().now_or_never() {
+                Some(Ok(event)) => {
+                    bytes = bytes.saturating_add(event.payload());
+                    events.push(event);
+                }
+                Some(Err(error)) => {
+                    ended = Err(error);
+                    break;
+                }
+                None => break,
+            }
+        }
+        self.shared.take(events);
+        ended
     }
 
     /// Stores the position, if it has moved. A crash after the position is stored, and before the log is told, only makes the log keep more.

@@ -65,12 +65,10 @@ struct Transaction {
 impl Window {
     /// Forgets what was read. A new reading begins behind the stored position; before `adopted_to` it may meet what was adopted.
     pub(super) fn begin(&mut self, adopted_to: Position) {
-        let published = mem::take(&mut self.published);
         let mut known = mem::take(&mut self.known);
-        known.extend(published.iter().flatten());
+        known.extend(self.published.iter().flatten());
         *self = Self {
             doubted_to: adopted_to,
-            published,
             known,
             known_to: self.known_to.max(self.read_to),
             ..Self::default()
@@ -102,13 +100,15 @@ impl Window {
             last.has_messages = true;
         }
         if self.known.contains(&message.id) {
+            // So that the next reading knows it too, if the position does not pass it before.
+            self.published[0].push(message.id);
             return;
         }
         let transaction = self.first_transaction + self.transactions.len() as u64 - 1;
         if let Some(last) = self.transactions.back_mut() {
             last.undecided += 1;
         }
-        self.bytes = self.bytes.saturating_add(payload(&message));
+        self.bytes = self.bytes.saturating_add(message.payload());
         let number = self.first_message + self.messages.len() as u64;
         self.numbers.insert(message.row.row_id, number);
         let held = Held {
@@ -179,7 +179,7 @@ impl Window {
             self.messages.pop_front();
             self.first_message += 1;
         }
-        self.bytes = self.bytes.saturating_sub(payload(&held.message));
+        self.bytes = self.bytes.saturating_sub(held.message.payload());
         let index = usize::try_from(held.transaction - self.first_transaction).unwrap_or(usize::MAX);
         if let Some(transaction) = self.transactions.get_mut(index) {
             transaction.undecided -= 1;
@@ -282,11 +282,6 @@ impl LoggedMessage {
             transaction: self.transaction,
         }
     }
-}
-
-fn payload(message: &LoggedMessage) -> usize {
-    let read = message.row.message.as_ref();
-    read.map_or(0, |message| message.payload.len())
 }
 
 #[cfg(test)]
@@ -449,12 +444,14 @@ mod tests {
         window.published(2);
         window.stored();
         window.published(3);
-        window.begin(Position(0));
-        for row_id in [1, 2, 3] {
-            window.push(message(row_id));
-            window.commit(Position(row_id as u64 * 10));
+        for _ in 0..2 {
+            window.begin(Position(0));
+            for row_id in [1, 2, 3, 4] {
+                window.push(message(row_id));
+                window.commit(Position(row_id as u64 * 10));
+            }
+            assert_eq!(held(&window), [1, 4]);
         }
-        assert_eq!(held(&window), [1]);
         window.published(1);
         assert_eq!(window.decided(), Position(30));
     }
