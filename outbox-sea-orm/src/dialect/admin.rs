@@ -92,29 +92,44 @@ impl Dialect {
     }
 
     /// Row ids, ids and aggregates of selected dead letters, in the order of their row ids (index of dead rows).
+    ///
+    /// The plan must scan the index in its order and stop at the limit, whatever the statistics; otherwise each batch would read all dead letters that are
+    /// left. As in [`Self::scan`], PostgreSQL's planner does not know the limit of the inner query.
     pub(crate) fn select_dead(&self, selection: &Selection, limit: i64) -> Statement {
         self.select_dead_where(selection, "", limit)
     }
 
-    /// As [`Self::select_dead`], those that halt their aggregates (index of halted blocks).
+    /// As [`Self::select_dead`], those that halt their aggregates. A scalar subquery: one look-up in the index of halted blocks. As a join it could read all
+    /// blocks for each dead letter.
     pub(crate) fn select_halting(&self, selection: &Selection, limit: i64) -> Statement {
         let halting = format!(
-            " AND EXISTS (SELECT 1 FROM {} h WHERE h.halted_by = m.row_id)",
+            " AND (SELECT h.halted_by FROM {} h WHERE h.halted_by = m.row_id) IS NOT NULL",
             self.blocks
         );
         self.select_dead_where(selection, &halting, limit)
     }
 
     fn select_dead_where(&self, selection: &Selection, condition: &str, limit: i64) -> Statement {
-        let mut sql = self.sql(format!(
+        let select = format!(
             "SELECT m.row_id, m.id, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced FROM {} m",
             self.bytes("m.aggregate_type"),
             self.bytes("m.aggregate_id"),
             self.flag("m.sequence IS NOT NULL"),
             self.messages,
-        ));
+        );
+        let mut sql = self.sql(match self.backend {
+            DbBackend::Postgres => format!("SELECT * FROM ({select}"),
+            _ => select,
+        });
         self.push_selection(&mut sql, selection, Some("= 2"));
-        sql.push(condition).push(" ORDER BY m.row_id LIMIT ").bind(limit);
+        sql.push(condition).push(" ORDER BY m.row_id LIMIT ");
+        let limit = sql.placeholder(limit);
+        sql.push(&match self.backend {
+            DbBackend::Postgres => {
+                format!("(SELECT {limit}::int8)) selected ORDER BY row_id LIMIT {limit}::int8")
+            }
+            _ => limit,
+        });
         sql.statement()
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, Verdict};
-use outbox_sea_orm::TableNames;
+use outbox_sea_orm::{RecordError, TableNames};
 use sea_orm::{DbBackend, DbErr, TransactionTrait};
 
 use crate::support::{Backend, TestDb};
@@ -128,6 +128,25 @@ async fn a_dead_letter_survives_the_drop_of_its_day() {
     .await;
     assert_eq!(purge(&test).await, 3);
     assert_eq!(count(&test, &messages).await, 2, "the waiting and the new one");
+}
+
+/// Otherwise a save that is repeated after the day has gone would take effect twice.
+#[tokio::test]
+async fn a_deduplication_key_outlives_the_day_of_its_message() {
+    let Some(test) = open("keys").await else { return };
+    make_day(&test, 5, 10).await;
+    // As if the keys were recorded later: they are younger than their retention of two days.
+    test.execute(&format!(
+        "INSERT INTO {} (dedup_key, recorded_at) SELECT dedup_key, clock_timestamp() - interval '1 day' FROM {}",
+        table(&test, "outbox_dedup_keys"),
+        test.messages()
+    ))
+    .await;
+    assert_eq!(purge(&test).await, 10);
+    assert_eq!(days(&test).await, 4, "the day is still there");
+    let again = [Probe::noted("a", 1).with_dedup_key("5-3")];
+    let refused = test.record(again).await.unwrap_err();
+    assert!(matches!(refused, RecordError::DuplicateKey { .. }), "{refused:?}");
 }
 
 /// Writers wait for a moment while days are dropped; none fails, and no message is lost.

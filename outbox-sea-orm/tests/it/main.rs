@@ -18,6 +18,7 @@ mod damaged;
 mod days;
 mod failover;
 mod insert;
+mod isolation;
 mod joined;
 mod many;
 mod many_checks;

@@ -1,48 +1,70 @@
-//! Replaying many messages: how much the database reads for it.
+//! Replaying, retrying and skipping many messages: how much the database reads for it.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use outbox_core::{MessageStatus, OutboxAdmin, Selection};
+use outbox_core::{
+    Intent, MessageStatus, Operation, OperationKind, OperationScope, OutboxAdmin, OutboxAudit, Selection,
+};
 use outbox_sea_orm::SqlStore;
-use sea_orm::ConnectionTrait;
+use sea_orm::{ConnectionTrait, DatabaseConnection};
 
 use crate::support::{Backend, TestDb};
 
 const MESSAGES: i64 = 10_000;
 
+/// Messages of one call, as the command line asks for them.
+const STEP: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
+
 /// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
 const SOON: Duration = Duration::from_secs(60);
 
-/// PostgreSQL has no index in the order of row ids. If each batch looked for the next one in the table, a replay would take a time that grows with
-/// the square of the number of messages.
-#[tokio::test]
-async fn a_replay_does_not_read_the_table_once_for_each_batch() {
-    let Some(test) = TestDb::open(Backend::Postgres, "replay").await else {
-        return;
-    };
-    let messages = test.messages();
-    let pool = test.connect_again(|_| {}).await;
-    // Large enough that looking 250 of them up by id is cheaper than reading all.
-    let insert = format!(
-        "INSERT INTO {messages} (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, content_type, payload, headers, \
-         status, published_at) SELECT gen_random_uuid(), n % 50, 'order', n % 50, n, 'order.placed', 1, 'text/plain', \
-         convert_to(repeat('x', 1800), 'UTF8'), '{{}}', 1, clock_timestamp() FROM generate_series(1, {MESSAGES}) AS n"
-    );
-    pool.execute_unprepared(&insert).await.unwrap();
-    let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
-    let published = Selection::all().status(MessageStatus::Published);
-    assert_eq!(store.replay(&published).await.unwrap(), MESSAGES as u64);
-    // A session counts what it has done at its end, all at once.
+/// Ends the sessions of a pool, and waits until the server has counted what they did to the messages. A session counts what it has done at its end, all at once.
+async fn until_counted(test: &TestDb, pool: DatabaseConnection, statistic: &str, at_least: i64) {
     pool.close().await.unwrap();
-    let inserted = format!("SELECT pg_stat_get_tuples_inserted('{messages}'::regclass)");
+    let counted = format!("SELECT {statistic}('{}'::regclass)", test.messages());
     let counted = async {
-        while test.int(&inserted).await < 2 * MESSAGES {
+        while test.int(&counted).await < at_least {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(SOON, counted)
         .await
         .expect("the sessions have ended");
+}
+
+/// A statement that inserts published messages.
+fn insert_published(test: &TestDb, count: i64, payload_bytes: usize) -> String {
+    insert(test, count, payload_bytes, "1, clock_timestamp()")
+}
+
+fn insert(test: &TestDb, count: i64, payload_bytes: usize, status: &str) -> String {
+    format!(
+        "INSERT INTO {} (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, content_type, payload, headers, \
+         status, published_at) SELECT gen_random_uuid(), n % 50, 'order', n % 50, n, 'order.placed', 1, 'text/plain', \
+         convert_to(repeat('x', {payload_bytes}), 'UTF8'), '{{}}', {status} FROM generate_series(1, {count}) AS n",
+        test.messages()
+    )
+}
+
+fn operation(kind: OperationKind, selection: Selection) -> Operation {
+    Operation::new(kind, OperationScope::messages(selection), Intent::of("ann"))
+}
+
+/// Replays all messages in one way.
+async fn check_replay(test: &str, replay: impl AsyncFnOnce(&SqlStore, Selection) -> u64) {
+    let Some(test) = TestDb::open(Backend::Postgres, test).await else {
+        return;
+    };
+    let messages = test.messages();
+    let pool = test.connect_again(|_| {}).await;
+    // Large enough that looking 250 of them up by id is cheaper than reading all.
+    let insert = insert_published(&test, MESSAGES, 1_800);
+    pool.execute_unprepared(&insert).await.unwrap();
+    let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
+    let published = Selection::all().status(MessageStatus::Published);
+    assert_eq!(replay(&store, published).await, MESSAGES as u64);
+    until_counted(&test, pool, "pg_stat_get_tuples_inserted", 2 * MESSAGES).await;
     // Rows that were read by scanning the whole table.
     let read = format!("SELECT pg_stat_get_tuples_returned('{messages}'::regclass)");
     let read = test.int(&read).await;
@@ -53,4 +75,86 @@ async fn a_replay_does_not_read_the_table_once_for_each_batch() {
          FROM {messages} WHERE status = 0) copies WHERE is_wrong"
     );
     assert_eq!(test.int(&order).await, 0, "copies are not in order");
+}
+
+/// PostgreSQL has no index in the order of row ids. If each batch looked for the next one in the table, a replay would take a time that grows with
+/// the square of the number of messages.
+#[tokio::test]
+async fn a_replay_does_not_read_the_table_once_for_each_batch() {
+    check_replay("replay", async |store: &SqlStore, selection| {
+        store.replay(&selection).await.unwrap()
+    })
+    .await;
+}
+
+/// The same if it is written down who replays, as the command line does.
+#[tokio::test]
+async fn a_replay_that_is_written_down_does_not_read_the_table_once_for_each_batch() {
+    check_replay("replay_as", async |store: &SqlStore, selection| {
+        let replay = operation(OperationKind::Replay, selection);
+        let advanced = store.advance(&replay, STEP).await.unwrap();
+        assert!(advanced.is_finished());
+        advanced.changed
+    })
+    .await;
+}
+
+/// Inserts dead letters, each of which halts an aggregate of its own. The messages are not read for it.
+async fn insert_halting(test: &TestDb, pool: &DatabaseConnection) {
+    let dead = insert(test, MESSAGES, 200, "2, NULL").replace("'order', n % 50", "'dead', n");
+    let blocks = test.blocks();
+    let insert = format!(
+        "WITH dead AS ({dead} RETURNING aggregate_type, aggregate_id, partition_no, row_id) \
+         INSERT INTO {blocks} (aggregate_type, aggregate_id, partition_no, halted_by) SELECT * FROM dead"
+    );
+    pool.execute_unprepared(&insert).await.unwrap();
+}
+
+/// Otherwise each batch would read all dead letters that are left, or the published messages.
+#[tokio::test]
+async fn a_batch_of_dead_letters_reads_no_other_messages() {
+    for statistics in ["none", "stale", "fresh"] {
+        let Some(test) = TestDb::open(Backend::Postgres, "dead_letters").await else {
+            return;
+        };
+        let pool = test
+            .connect_again(|options| {
+                options.max_connections(1);
+            })
+            .await;
+        let analyze = async |table: String| {
+            let analyze = format!("ANALYZE {table}");
+            pool.execute_unprepared(&analyze).await.unwrap();
+        };
+        pool.execute_unprepared(&insert_published(&test, 10 * MESSAGES, 200))
+            .await
+            .unwrap();
+        if statistics == "stale" {
+            analyze(test.messages()).await;
+        }
+        insert_halting(&test, &pool).await;
+        if statistics == "fresh" {
+            analyze(test.messages()).await;
+            analyze(test.blocks()).await;
+        }
+        let store = SqlStore::new(pool.clone()).with_names(&test.names).unwrap();
+        // They stay dead, and halt nothing any more.
+        let skip = operation(OperationKind::Skip, Selection::dead_letters());
+        let skipped = store.advance(&skip, STEP).await.unwrap();
+        assert_eq!(skipped.changed, MESSAGES as u64);
+        let retried = store.retry(&Selection::dead_letters()).await.unwrap();
+        assert_eq!(retried, MESSAGES as u64);
+        until_counted(&test, pool, "pg_stat_get_tuples_updated", MESSAGES).await;
+        // By scanning the table, and through its indexes.
+        let read = format!(
+            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_all_tables WHERE relid = '{}'::regclass",
+            test.messages()
+        );
+        let read = test.int(&read).await;
+        // Each is found twice and changed once.
+        assert!(
+            read <= 4 * MESSAGES,
+            "{statistics} statistics: {read} messages were read to skip and retry {MESSAGES}"
+        );
+    }
 }

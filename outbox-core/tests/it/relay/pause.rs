@@ -14,7 +14,7 @@ struct Placed {
 /// Within this a relay knows of a pause: a third of its leases' length, and a call of the store.
 const KNOWN_WITHIN: Duration = Duration::from_secs(6);
 
-async fn pause(store: &MemoryStore, aggregate_type: Option<&str>, lasts: Option<Duration>) {
+pub(crate) async fn pause(store: &MemoryStore, aggregate_type: Option<&str>, lasts: Option<Duration>) {
     let request = PauseRequest {
         aggregate_type: aggregate_type.map(str::to_owned),
         reason: "overrun".to_owned(),

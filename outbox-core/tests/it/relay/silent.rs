@@ -4,21 +4,32 @@ use outbox_core::Health;
 use outbox_core::testing::Ledger;
 use tokio::time::Instant;
 
+use super::pause::pause;
 use super::watched::Watched;
 use super::*;
 
-/// Every call that a relay makes, and the number of calls that are answered before one is not.
-const CALLS: [(&str, usize); 9] = [
+/// Calls that a relay makes in any case, and the number of calls that are answered before one is not.
+const CALLS: [(&str, usize); 12] = [
     ("preflight", 0),
     ("announce", 0),
     ("announce", 2),
     ("acquire", 0),
     ("renew", 1),
+    ("pauses", 0),
+    ("pauses", 2),
+    ("finish_pauses", 0),
     ("fetch", 1),
     ("fetch_waiting", 1),
     ("settle", 1),
     ("backlog", 0),
 ];
+
+/// For the call that finishes pauses there is one, which ends soon.
+async fn pause_for(call: &str, store: &MemoryStore) {
+    if call == "finish_pauses" {
+        pause(store, Some("account"), Some(Duration::from_secs(1))).await;
+    }
+}
 
 /// Longer than the time limit of a call plus a lease.
 const SOON: Duration = Duration::from_secs(60);
@@ -49,6 +60,7 @@ async fn a_call_that_is_never_answered_stops_a_lone_relay_for_a_while_only() {
         let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
         let watched = Watched::new(&store);
         watched.silence_one(call, answered);
+        pause_for(call, &store).await;
         let relay = watched_relay(&watched, &broker, quick());
         run_watched(&relay, async {
             for cents in 0..100 {
@@ -81,6 +93,7 @@ async fn a_call_that_is_never_answered_holds_up_nobody_beside() {
             relay_of(&store, &broker, quick().seed(Some(8))),
         );
         watched.silence_one(call, answered);
+        pause_for(call, &store).await;
         let shutdown = CancellationToken::new();
         let scenario = async {
             for cents in 0..300 {
@@ -105,6 +118,36 @@ async fn a_call_that_is_never_answered_holds_up_nobody_beside() {
         second.unwrap();
         Ledger::of(&store, &broker).assert_balanced();
     }
+}
+
+/// A relay gives partitions back while it goes on with the others. If the database does not answer, their leases run out.
+#[tokio::test(start_paused = true)]
+async fn partitions_that_are_given_back_without_an_answer_are_not_lost() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let watched = Watched::new(&store);
+    watched.silence_one("release", 0);
+    let silent = watched_relay(&watched, &broker, quick());
+    let healthy = relay_of(&store, &broker, quick().seed(Some(8)));
+    let shutdown = CancellationToken::new();
+    let comes_later = async {
+        tokio::time::sleep(quick().lease_ttl * 2).await;
+        assert_eq!(store.owners().into_values().collect::<Vec<_>>(), [64]);
+        healthy.run(shutdown.clone()).await
+    };
+    let scenario = async {
+        tokio::time::sleep(quick().lease_ttl * 2 + SOON).await;
+        assert_eq!(watched.unanswered(), 1);
+        assert_eq!(store.owners().into_values().collect::<Vec<_>>(), [32, 32]);
+        credit(&store, 300, 1);
+        let drained = tokio::time::timeout(SOON, store.until_drained()).await;
+        assert!(drained.is_ok(), "{} are out", broker.log().len());
+        shutdown.cancel();
+    };
+    let (first, second, ()) = tokio::join!(silent.run(shutdown.clone()), comes_later, scenario);
+    assert!(first.unwrap().published > 0 && second.unwrap().published > 0);
+    let ledger = Ledger::of(&store, &broker);
+    ledger.assert_balanced();
+    assert_eq!(ledger.copies(), 0);
 }
 
 /// Purging and counting delay no other activity. But a relay whose one purge is never answered must purge again.

@@ -1,4 +1,6 @@
 //! Checks that a relay that shares the partitions reads no rows or blocks of other partitions, whatever the statistics say.
+//!
+//! 100,000 rows of others are pending, and as many wait. `OUTBOX_TEST_FOREIGN_ROWS=1000000` makes it more by hand; what may be read stays the same.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,10 +8,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use super::*;
 use crate::store::{own, session};
 
-/// Half of the partitions; and the number of rows that are pending in the other half, before the [`OWN`] rows of this half.
+/// Half of the partitions, and the number of rows that are pending in this half.
 const HALF: std::ops::Range<i64> = 0..32;
-const FOREIGN: i64 = 100_000;
 const OWN: i64 = 50;
+
+/// The number of rows that are pending in the other half, before those of this half.
+fn foreign() -> i64 {
+    let rows = std::env::var("OUTBOX_TEST_FOREIGN_ROWS").ok();
+    rows.map_or(100_000, |rows| rows.parse().expect("a number of rows"))
+}
 
 /// A relay that shares the partitions reads no pending rows of the others, also with a plan that was cached while nothing was pending.
 #[tokio::test]
@@ -70,11 +77,11 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
         prepare(db, name, statement).await;
     }
     for status in [0, 3] {
-        insert_of(db, &dialect, FOREIGN, status, "32 + n % 32").await;
+        insert_of(db, &dialect, foreign(), status, "32 + n % 32").await;
         insert_of(db, &dialect, OWN, status, "n % 32").await;
     }
     make_alone(db, &dialect).await;
-    insert_blocks(db, &dialect, FOREIGN / 10, "32 + n % 32").await;
+    insert_blocks(db, &dialect, foreign() / 10, "32 + n % 32").await;
     insert_blocks(db, &dialect, OWN, "n % 32").await;
     for statistics in ["stale", "fresh"] {
         if statistics == "fresh" {
@@ -211,11 +218,11 @@ async fn sqlite() {
 async fn fill_beside(db: &DatabaseConnection, dialect: &Dialect) {
     insert(db, dialect, PUBLISHED, 1).await;
     for status in [0, 3] {
-        insert_of(db, dialect, FOREIGN, status, "32 + n % 32").await;
+        insert_of(db, dialect, foreign(), status, "32 + n % 32").await;
         insert_of(db, dialect, OWN, status, "n % 32").await;
     }
     make_alone(db, dialect).await;
-    insert_blocks(db, dialect, FOREIGN / 10, "32 + n % 32").await;
+    insert_blocks(db, dialect, foreign() / 10, "32 + n % 32").await;
     insert_blocks(db, dialect, OWN, "n % 32").await;
 }
 

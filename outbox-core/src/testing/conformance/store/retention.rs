@@ -98,7 +98,8 @@ pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fix
     panic!("this machine is too busy to settle and purge within eight seconds");
 }
 
-/// A deduplication key is refused as long as keys are kept, also if its message was deleted long before; then it is free again.
+/// A deduplication key is refused as long as keys are kept, also if its message was deleted long before, when it was published or by a purge; then it is free
+/// again.
 pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: &F) {
     let keyed = || Events::new().with(Probe::noted("a", 1).with_dedup_key("k"));
     commit(fixture, keyed()).await;
@@ -108,6 +109,19 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
     assert_eq!(fixture.rows().await, []);
     let refused = "a save that is repeated would take effect twice";
     assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
+
+    // The same with a message that is kept, until a purge deletes it.
+    let kept = || Events::new().with(Probe::noted("a", 2).with_dedup_key("kept"));
+    commit(fixture, kept()).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, published()).await;
+    assert!(fixture.commit(kept()).await.is_err(), "{refused}");
+    // Some clocks tick in whole seconds.
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert_eq!(purge(fixture, older_than(Duration::ZERO)).await.deleted, 1);
+    assert_eq!(fixture.rows().await, []);
+    assert!(fixture.commit(kept()).await.is_err(), "{refused}");
+
     let keys = |keys_older_than| PurgeRequest {
         older_than: None,
         keys_older_than,
@@ -120,6 +134,7 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
     tokio::time::sleep(Duration::from_millis(20)).await;
     purge(fixture, keys(Duration::ZERO)).await;
     commit(fixture, keyed()).await;
+    commit(fixture, kept()).await;
 }
 
 /// A round of purging goes on where the last call ended, deletes everything old, and comes to an end.

@@ -1,0 +1,371 @@
+//! A whole relay and writers whose sessions are stricter than READ COMMITTED by default: the relay makes no writer's transaction fail, and none of its own
+//! calls fails.
+//!
+//! Method: one writer changes a row that the others have read, then the relay fetches, and then they record events of aggregates of their own. So the
+//! writers cannot make each other fail, and a relay that took part in their conflicts would be the third one, which does. The aggregates are there before,
+//! because on MariaDB the first writers of aggregates can deadlock.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use outbox_core::retry::Backoff;
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::MemoryBroker;
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{
+    Backlog, EventPolicy, FailureClass, FetchRequest, Fetched, Fitness, Lease, OutboxStore, OwnerId, Pause,
+    PoisonPolicy, PurgeRequest, Purged, Relay, RelayConfig, Relays, Retention, Settlement, StoreError,
+    WaitingRequest,
+};
+use outbox_sea_orm::{OutboxConnection, SaveError, SqlStore};
+use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend};
+use tokio::sync::watch;
+
+use crate::support::{Backend, TestDb};
+
+/// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
+const SOON: Duration = Duration::from_secs(60);
+
+const WRITERS: u64 = 8;
+
+/// Aggregates of each writer. It saves events of two of them at a time.
+const AGGREGATES: u64 = 4;
+
+/// Each writer saves at least this often, and until the leases were renewed this often.
+const SAVES_MIN: u64 = 20;
+const RENEWALS: u64 = 3;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_at_serializable_makes_no_writer_fail_on_postgresql() {
+    check(Backend::Postgres, "SERIALIZABLE").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_at_repeatable_read_makes_no_writer_fail_on_postgresql() {
+    check(Backend::Postgres, "REPEATABLE READ").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_at_serializable_makes_no_writer_fail_on_mariadb() {
+    check(Backend::MariaDb, "SERIALIZABLE").await;
+}
+
+/// The store of a relay. Counts fetches and renewals, and notes the errors of its calls; a call that the relay no longer waits for has none.
+#[derive(Clone)]
+struct Noted {
+    store: SqlStore,
+    fetches: watch::Sender<u64>,
+    renewals: watch::Sender<u64>,
+    errors: Arc<Mutex<Vec<String>>>,
+}
+
+impl Noted {
+    fn over(store: SqlStore) -> Self {
+        Self {
+            store,
+            fetches: watch::Sender::new(0),
+            renewals: watch::Sender::new(0),
+            errors: Arc::default(),
+        }
+    }
+
+    fn note<T>(&self, call: &str, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(error) = &outcome {
+            let error = format!("{call}: {}", outbox_core::describe(error));
+            self.errors.lock().unwrap().push(error);
+        }
+        outcome
+    }
+}
+
+impl OutboxStore for Noted {
+    async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
+        self.note("preflight", self.store.preflight(deletes).await)
+    }
+
+    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
+        self.note("announce", self.store.announce(owner, ttl, fitness).await)
+    }
+
+    async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+        self.note("acquire", self.store.acquire(owner, ttl, max).await)
+    }
+
+    async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
+        let renewed = self.note("renew", self.store.renew(owner, leases, ttl).await)?;
+        count(&self.renewals);
+        Ok(renewed)
+    }
+
+    async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
+        self.note("release", self.store.release(owner, leases).await)
+    }
+
+    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
+        self.note("leave", self.store.leave(owner).await)
+    }
+
+    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        let fetched = self.note("fetch", self.store.fetch(request).await)?;
+        count(&self.fetches);
+        Ok(fetched)
+    }
+
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
+        self.note("fetch_waiting", self.store.fetch_waiting(request).await)
+    }
+
+    async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
+        self.note("settle", self.store.settle(leases, settlements).await)
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        self.note("purge", self.store.purge(request).await)
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.note("pauses", self.store.pauses().await)
+    }
+
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
+        self.note("finish_pauses", self.store.finish_pauses().await)
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        self.note("backlog", self.store.backlog().await)
+    }
+}
+
+/// A pool whose sessions have this level unless somebody asks for another one.
+async fn pool_at(test: &TestDb, level: &str, connections: u32) -> DatabaseConnection {
+    let begin = match test.sql_backend() {
+        DbBackend::Postgres => format!("SET default_transaction_isolation = '{}'", level.to_lowercase()),
+        _ => format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}"),
+    };
+    test.connect_again(|options| {
+        options.max_connections(connections);
+        let begin_mysql = begin.clone();
+        options.map_sqlx_postgres_pool_opts(move |pool| {
+            let begin = begin.clone();
+            pool.after_connect(move |connection, _| {
+                let begin = AssertSqlSafe(begin.clone());
+                Box::pin(async move { connection.execute(begin).await.map(drop) })
+            })
+        });
+        options.map_sqlx_mysql_pool_opts(move |pool| {
+            let begin = begin_mysql.clone();
+            pool.after_connect(move |connection, _| {
+                let begin = AssertSqlSafe(begin.clone());
+                Box::pin(async move { connection.execute(begin).await.map(drop) })
+            })
+        });
+    })
+    .await
+}
+
+/// A `probe.observed` is one that the broker never takes.
+fn is_dead(n: u64) -> bool {
+    n % 10 == 9
+}
+
+fn aggregate(writer: u64, n: u64) -> String {
+    format!("{writer}-{}", n % AGGREGATES)
+}
+
+fn events(writer: u64, n: u64) -> [Probe; 2] {
+    let second = match is_dead(n) {
+        true => Probe::observed,
+        false => Probe::noted,
+    };
+    [
+        Probe::noted(aggregate(writer, n), n),
+        second(aggregate(writer, n + 1), n),
+    ]
+}
+
+fn count(counter: &watch::Sender<u64>) {
+    counter.send_modify(|count| *count += 1);
+}
+
+/// Waits until something that begins from now on has happened: the first that is counted may have begun before.
+async fn another(counter: &watch::Sender<u64>) {
+    let mut counted = counter.subscribe();
+    let now = *counted.borrow_and_update();
+    let happened = tokio::time::timeout(SOON, counted.wait_for(|count| *count >= now + 2)).await;
+    happened.expect("nothing happens").unwrap();
+}
+
+/// What the writers share. The first of them changes the row that the others read.
+#[derive(Clone)]
+struct Writers {
+    outbox: OutboxConnection,
+    stock: String,
+    changes: watch::Sender<u64>,
+    fetches: watch::Sender<u64>,
+}
+
+impl Writers {
+    async fn save(&self, writer: u64, n: u64) -> Result<(), SaveError> {
+        let stock = &self.stock;
+        let tx = self.outbox.begin().await?;
+        if writer == 0 {
+            tx.execute_unprepared(&format!("UPDATE {stock} SET units = units + 1"))
+                .await?;
+        } else {
+            tx.execute_unprepared(&format!("SELECT units FROM {stock}"))
+                .await?;
+            // On MariaDB the change waits for this transaction.
+            if tx.get_database_backend() == DbBackend::Postgres {
+                another(&self.changes).await;
+            }
+            another(&self.fetches).await;
+        }
+        outbox_sea_orm::record(&tx, events(writer, n)).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Saves until it is told to stop. Returns how often it has saved.
+    async fn write(self, writer: u64, stop: Arc<AtomicBool>) -> u64 {
+        let mut saved = 0;
+        while saved < SAVES_MIN || !stop.load(Ordering::Relaxed) {
+            if let Err(error) = self.save(writer, saved).await {
+                panic!("writer {writer}, save {saved}: {}", outbox_core::describe(&error));
+            }
+            saved += 1;
+            if writer == 0 {
+                count(&self.changes);
+                // Each change is a conflict with each reader, and PostgreSQL has room for some thousands.
+                another(&self.fetches).await;
+            }
+        }
+        saved
+    }
+}
+
+/// Refuses each seventh message of an aggregate once, and all `probe.observed` for ever.
+fn refusing_broker() -> MemoryBroker {
+    let broker = MemoryBroker::new();
+    broker.fail_matching(
+        |message| message.event_type == "probe.observed",
+        FailureClass::Permanent,
+    );
+    let refused = Mutex::new(HashSet::new());
+    broker.fail_matching(
+        move |message| {
+            message.sequence.is_some_and(|sequence| sequence % 7 == 3)
+                && refused.lock().unwrap().insert(message.id)
+        },
+        FailureClass::Unclassified,
+    );
+    broker
+}
+
+fn config() -> RelayConfig {
+    let backoff = Backoff {
+        min: Duration::from_millis(5),
+        max: Duration::from_millis(50),
+    };
+    let policy = EventPolicy::default()
+        .backoff(backoff)
+        .on_poison(PoisonPolicy::Continue);
+    RelayConfig::default()
+        .backoff(backoff)
+        .policy(policy)
+        .retention(Retention::Keep)
+        .lease_ttl(Duration::from_millis(1500))
+        .poll_min(Duration::from_millis(5))
+        .poll_max(Duration::from_millis(20))
+}
+
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !condition().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcome = tokio::time::timeout(SOON, wait).await;
+    assert!(outcome.is_ok(), "{what} takes too long");
+}
+
+/// A table with a row that all writers look at, and a first message of each aggregate.
+async fn prepare(test: &TestDb) -> String {
+    let stock = test.names.table(test.sql_backend(), "stock");
+    test.execute(&format!("CREATE TABLE {stock} (units int)")).await;
+    test.execute(&format!("INSERT INTO {stock} VALUES (1)")).await;
+    for writer in 0..WRITERS {
+        let first = (0..AGGREGATES).map(|n| Probe::noted(aggregate(writer, n), n));
+        test.record(first.collect::<Vec<_>>()).await.unwrap();
+    }
+    stock
+}
+
+/// Writes until the leases were renewed often enough. Returns how often each writer has saved.
+async fn write_until_renewed(writers: &Writers, store: &Noted) -> Vec<u64> {
+    let (stop, stop_changing) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let changing = tokio::spawn(writers.clone().write(0, stop_changing.clone()));
+    let reading: Vec<_> = (1..WRITERS)
+        .map(|writer| tokio::spawn(writers.clone().write(writer, stop.clone())))
+        .collect();
+    let mut renewals = store.renewals.subscribe();
+    let renewed = renewals.wait_for(|renewals| *renewals >= RENEWALS);
+    let renewed = tokio::time::timeout(SOON, renewed).await;
+    renewed.expect("renewing takes too long").unwrap();
+    stop.store(true, Ordering::Relaxed);
+    let mut saved = Vec::new();
+    for writer in reading {
+        saved.push(writer.await.unwrap());
+    }
+    // Those who read wait for changes.
+    stop_changing.store(true, Ordering::Relaxed);
+    saved.push(changing.await.unwrap());
+    saved
+}
+
+async fn check(backend: Backend, level: &str) {
+    let Some(test) = TestDb::open(backend, "isolation").await else {
+        return;
+    };
+    let stock = prepare(&test).await;
+    let store = SqlStore::new(pool_at(&test, level, 4).await);
+    let store = Noted::over(store.with_names(&test.names).unwrap());
+    let writers = Writers {
+        outbox: OutboxConnection::new(pool_at(&test, level, WRITERS as u32).await, test.config()),
+        stock,
+        changes: watch::Sender::new(0),
+        fetches: store.fetches.clone(),
+    };
+    let broker = refusing_broker();
+    let relay = Relay::new(store.clone(), broker.publisher()).with_config(config());
+    let (health, shutdown) = (relay.health(), CancellationToken::new());
+    let rows = async |condition: &str| {
+        let sql = format!("SELECT count(*) FROM {} WHERE {condition}", test.messages());
+        u64::try_from(test.int(&sql).await).unwrap()
+    };
+    let scenario = async {
+        let saved = write_until_renewed(&writers, &store).await;
+        until("settling", async || rows("status NOT IN (1, 2)").await == 0).await;
+        assert!(health.now().is_alive(), "{}", health.now());
+        shutdown.cancel();
+        saved
+    };
+    let (report, saved) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    report.unwrap();
+    assert_eq!(*store.errors.lock().unwrap(), [] as [String; 0]);
+
+    let dead = saved
+        .iter()
+        .map(|saves| (0..*saves).filter(|n| is_dead(*n)).count() as u64);
+    let dead: u64 = dead.sum();
+    let all = WRITERS * AGGREGATES + 2 * saved.iter().sum::<u64>();
+    assert_eq!(
+        (rows("status = 1").await, rows("status = 2").await),
+        (all - dead, dead)
+    );
+    assert_eq!(broker.messages().len() as u64, all - dead);
+    let refused = rows("status = 1 AND failures > 0").await;
+    assert!(refused > 0, "no message was refused, so no aggregate was blocked");
+}
