@@ -16,6 +16,7 @@ use crate::names::TableNames;
 
 mod backlog;
 mod beside_others;
+mod blocks;
 mod of_aggregate;
 mod pauses;
 
