@@ -196,13 +196,12 @@ impl Shared {
         }
     }
 
-    /// How many messages the window takes.
-    fn room_left(&self) -> usize {
+    /// How many messages and bytes of payloads the window takes, or `None` if it is full.
+    fn room_left(&self) -> Option<(usize, usize)> {
         let window = self.window();
-        match window.bytes() <= self.config.window_bytes {
-            true => self.config.window.saturating_sub(window.len()),
-            false => 0,
-        }
+        let messages = self.config.window.saturating_sub(window.len());
+        let bytes = self.config.window_bytes.checked_sub(window.bytes())?;
+        (messages > 0).then_some((messages, bytes))
     }
 
     fn take(&self, events: Vec<LogEvent>) {
@@ -219,7 +218,7 @@ impl Shared {
             }
         }
         // The end of a transaction that is larger than the window is read only when its first messages are decided.
-        if is_whole || self.room_left() == 0 {
+        if is_whole || self.room_left().is_none() {
             self.news.notify_waiters();
         }
     }
@@ -395,18 +394,19 @@ impl<L: MessageLog> Running<L> {
                     // However long that took, the log is read before the next time.
                     checkpoints.reset();
                 }
-                event = self.reader.next(), if room > 0 => self.take(event?, room)?,
-                () = self.shared.room.notified(), if room == 0 => {}
+                event = self.reader.next(), if room.is_some() => self.take(event?, room.unwrap_or_default())?,
+                () = self.shared.room.notified(), if room.is_none() => {}
             }
         }
     }
 
-    /// Takes what the log has given, and what it has at hand, as far as there is room.
-    fn take(&mut self, first: LogEvent, room: usize) -> Result<(), StoreError> {
+    /// Takes what the log has given, and what it has at hand, as far as there is room for messages and bytes.
+    fn take(&mut self, first: LogEvent, room: (usize, usize)) -> Result<(), StoreError> {
+        let (most, bytes_max) = (room.0.min(AT_ONCE), room.1.min(AT_ONCE_BYTES));
         let mut bytes = first.payload();
         let mut events = vec![first];
         let mut ended = Ok(());
-        while events.len() < room.min(AT_ONCE) && bytes < AT_ONCE_BYTES {
+        while events.len() < most && bytes < bytes_max {
             match self.reader.next().now_or_never() {
                 Some(Ok(event)) => {
                     bytes = bytes.saturating_add(event.payload());

@@ -83,7 +83,7 @@ impl Dialect {
             self.int("m.attempts"),
             self.int("m.failures"),
             self.flag(&format!(
-                "(SELECT h.halted_by FROM {} h WHERE h.halted_by = m.row_id) IS NOT NULL",
+                "(SELECT h.halted_by FROM {} h WHERE h.halted_by = m.row_id LIMIT 1) IS NOT NULL",
                 self.blocks
             )),
             self.micros_of_any("m.created_at"),
@@ -103,7 +103,7 @@ impl Dialect {
     /// blocks for each dead letter.
     pub(crate) fn select_halting(&self, selection: &Selection, limit: i64) -> Statement {
         let halting = format!(
-            " AND (SELECT h.halted_by FROM {} h WHERE h.halted_by = m.row_id) IS NOT NULL",
+            " AND (SELECT h.halted_by FROM {} h WHERE h.halted_by = m.row_id LIMIT 1) IS NOT NULL",
             self.blocks
         );
         self.select_dead_where(selection, &halting, limit)

@@ -338,23 +338,30 @@ async fn a_drain_ends_when_everything_is_out() {
 /// Its end is read only when there is room, and there is room only when its first messages are decided.
 #[tokio::test(start_paused = true)]
 async fn a_transaction_that_is_larger_than_the_window_is_published() {
-    let logged = Logged::new();
-    let events = (0..20).fold(Events::new(), |events, cents| {
-        events.with(Credited {
-            account: cents % 3,
-            cents,
-        })
-    });
-    logged.store.record(events).unwrap();
-    for config in [
-        LogConfig::default().window(1),
-        LogConfig::default().window_bytes(1),
+    for (config, most) in [
+        (LogConfig::default().window(3), 3),
+        (LogConfig::default().window_bytes(1), 1),
     ] {
+        let logged = Logged::new();
+        let event = |cents| Credited {
+            account: cents % 7,
+            cents,
+        };
+        let events = (0..20).fold(Events::new(), |events, cents| events.with(event(cents)));
+        logged.broker.set_down(true);
+        logged.store.record(events).unwrap();
         let relay = logged.relay_with(quick(), config);
-        assert_eq!(relay.drain().await.unwrap().failed, 0);
+        logged
+            .run(&relay, async {
+                sleep(10_000).await;
+                assert_eq!(relay.health().status().undecided, most);
+                logged.broker.set_down(false);
+                logged.drained().await;
+            })
+            .await;
+        assert_eq!(logged.broker.messages().len(), 20);
+        logged.assert_balanced();
     }
-    assert_eq!(logged.broker.messages().len(), 20);
-    logged.assert_balanced();
 }
 
 /// A message of which the row cannot be read.
