@@ -155,6 +155,13 @@ pub(crate) fn warnings(
             seen.max_waiting
         ),
     );
+    warn(
+        seen.rate_limit > 0,
+        format!(
+            "rate_limit is {} bits per second, so messages may come late; 0 is without a limit",
+            seen.rate_limit
+        ),
+    );
     // The server keeps the time of a pause that is over.
     if let Some(until) = seen.pause_until.filter(|until| *until > now) {
         warn(
@@ -280,6 +287,7 @@ mod tests {
             ("New", with(|config| config.deliver_policy = DeliverPolicy::New)),
             ("max_waiting is 2", with(|config| config.max_waiting = 2)),
             ("in memory", with(|config| config.memory_storage = true)),
+            ("rate_limit is 1000", with(|config| config.rate_limit = 1000)),
             ("1 servers", with(|config| config.num_replicas = 1)),
             (
                 "until 1970-01-01 0:01",
