@@ -290,7 +290,7 @@ mod tests {
             ("rate_limit is 1000", with(|config| config.rate_limit = 1000)),
             ("1 servers", with(|config| config.num_replicas = 1)),
             (
-                "until 1970-01-01 0:01",
+                "it is paused, so nothing comes until 1970-01-01",
                 with(|config| config.pause_until = Some(NOW + Duration::from_mins(1))),
             ),
         ] {
