@@ -91,7 +91,8 @@ impl Durable {
             if changes.is_empty() {
                 self.warn_of_everything(&seen);
                 let replicas = self.stream.cached_info().config.num_replicas;
-                for warning in settings::warnings(&seen, &self.spec, replicas) {
+                let now = OffsetDateTime::now_utc();
+                for warning in settings::warnings(&seen, &self.spec, replicas, now) {
                     tracing::warn!(consumer = name, "{warning}");
                 }
                 return Ok((self.get().await?, is_made));

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::{DeliverPolicy, PriorityPolicy, pull};
 use outbox_core::{ConsumerSpec, StartAt};
+use time::OffsetDateTime;
 
 use crate::log;
 use crate::pull::EXPIRES;
@@ -117,7 +118,12 @@ pub(crate) fn fitted(base: pull::Config, spec: &ConsumerSpec, bound: i64) -> pul
 }
 
 /// Settings that work and may surprise, or that cannot be changed. `replicas` are those of the stream.
-pub(crate) fn warnings(seen: &pull::Config, spec: &ConsumerSpec, replicas: usize) -> Vec<String> {
+pub(crate) fn warnings(
+    seen: &pull::Config,
+    spec: &ConsumerSpec,
+    replicas: usize,
+    now: OffsetDateTime,
+) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut warn = |wrong: bool, text: String| {
         if wrong {
@@ -150,12 +156,19 @@ pub(crate) fn warnings(seen: &pull::Config, spec: &ConsumerSpec, replicas: usize
         ),
     );
     warn(
-        seen.pause_until.is_some(),
+        seen.rate_limit > 0,
         format!(
-            "it is paused, so nothing comes until {:?}; end that with: nats consumer resume",
-            seen.pause_until
+            "rate_limit is {} bits per second, so messages may come late; 0 is without a limit",
+            seen.rate_limit
         ),
     );
+    // The server keeps the time of a pause that is over.
+    if let Some(until) = seen.pause_until.filter(|until| *until > now) {
+        warn(
+            true,
+            format!("it is paused, so nothing comes until {until}; end that with: nats consumer resume"),
+        );
+    }
     warn(
         seen.memory_storage,
         "it is in memory: after a restart of its server it begins anew, and handled messages come again"
@@ -192,9 +205,9 @@ fn started_elsewhere(seen: &DeliverPolicy, start_at: StartAt) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use time::OffsetDateTime;
-
     use super::*;
+
+    const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
 
     fn spec() -> ConsumerSpec {
         ConsumerSpec {
@@ -222,7 +235,7 @@ mod tests {
     #[test]
     fn what_we_write_needs_no_change_and_no_warning() {
         assert_eq!(changes(&good(), &spec(), Some(8)), [""; 0]);
-        assert_eq!(warnings(&good(), &spec(), 3), [""; 0]);
+        assert_eq!(warnings(&good(), &spec(), 3, NOW), [""; 0]);
     }
 
     #[test]
@@ -274,11 +287,22 @@ mod tests {
             ("New", with(|config| config.deliver_policy = DeliverPolicy::New)),
             ("max_waiting is 2", with(|config| config.max_waiting = 2)),
             ("in memory", with(|config| config.memory_storage = true)),
+            ("rate_limit is 1000", with(|config| config.rate_limit = 1000)),
             ("1 servers", with(|config| config.num_replicas = 1)),
+            (
+                "it is paused, so nothing comes until 1970-01-01",
+                with(|config| config.pause_until = Some(NOW + Duration::from_mins(1))),
+            ),
         ] {
-            let seen = warnings(&config, &spec(), 3);
+            let seen = warnings(&config, &spec(), 3, NOW);
             assert!(seen.len() == 1 && seen[0].contains(value), "{seen:?}");
         }
+    }
+
+    #[test]
+    fn a_pause_that_is_over_is_no_warning() {
+        let over = with(|config| config.pause_until = Some(NOW));
+        assert_eq!(warnings(&over, &spec(), 3, NOW), [""; 0]);
     }
 
     #[test]
@@ -295,7 +319,8 @@ mod tests {
                     start_at: *start_at,
                     ..spec()
                 };
-                let seen = warnings(&with(|config| config.deliver_policy = *policy), &spec, 3);
+                let config = with(|config| config.deliver_policy = *policy);
+                let seen = warnings(&config, &spec, 3, NOW);
                 assert_eq!(seen.len(), usize::from(index != other), "{seen:?}");
             }
         }

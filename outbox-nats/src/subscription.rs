@@ -78,6 +78,18 @@ struct Trouble {
     pause_until: Option<Instant>,
 }
 
+impl Trouble {
+    /// Pulling has ended. The consumer may be another one of the same name when it begins again.
+    fn note(&mut self, received: &mut Received) {
+        received.unbroken.end();
+        let pause = PAUSE_MIN
+            .saturating_mul(1 << self.failures.min(10))
+            .min(PAUSE_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.pause_until = Some(Instant::now() + pause);
+    }
+}
+
 impl JetStreamSubscription {
     pub(crate) fn new(
         client: Client,
@@ -122,13 +134,7 @@ impl JetStreamSubscription {
     /// Ends pulling. The next call begins again after a pause.
     fn abandon_pull(&mut self) {
         self.pull = None;
-        // The consumer may be another one of the same name when pulling begins again.
-        self.received.unbroken.end();
-        let pause = PAUSE_MIN
-            .saturating_mul(1 << self.trouble.failures.min(10))
-            .min(PAUSE_MAX);
-        self.trouble.failures = self.trouble.failures.saturating_add(1);
-        self.trouble.pause_until = Some(Instant::now() + pause);
+        self.trouble.note(&mut self.received);
     }
 
     /// Waits out the pause, finds out whether the consumer still exists, and starts pulling.
@@ -371,5 +377,32 @@ impl Delivery for JetStreamDelivery {
 
     fn is_unbroken(&self) -> bool {
         self.is_unbroken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While nobody pulled, the consumer may have been deleted and made anew. Its deliveries begin with 1 again, and the first of them may have gone to another
+    /// subscription, so that the numbers go on here as if nothing had happened.
+    #[test]
+    fn numbers_that_go_on_after_trouble_are_not_believed() {
+        let mut received = Received::new(1, 100);
+        assert!(received.unbroken.goes_on(1, 1, 1));
+        Trouble::default().note(&mut received);
+        assert!(!received.unbroken.goes_on(2, 1, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_between_failures_grow_up_to_a_bound() {
+        let (mut trouble, mut received) = (Trouble::default(), Received::new(1, 0));
+        let mut pauses = Vec::new();
+        for _ in 0..100 {
+            trouble.note(&mut received);
+            pauses.extend(trouble.pause_until.map(|until| until - Instant::now()));
+        }
+        assert_eq!(pauses[..2], [PAUSE_MIN, 2 * PAUSE_MIN]);
+        assert_eq!(pauses[99], PAUSE_MAX);
     }
 }

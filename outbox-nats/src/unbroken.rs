@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use async_nats::jetstream::consumer::{self, DeliverPolicy};
+use async_nats::jetstream::stream::ClusterInfo;
 use outbox_core::{Catalogue, EventDescriptor, SubscriberError};
 use tokio::time::timeout;
 
@@ -24,7 +25,7 @@ pub(crate) async fn known_until(durable: &Durable, info: &consumer::Info) -> u64
     if !durable.spec.whole_aggregates || info.config.deliver_policy != DeliverPolicy::All {
         return 0;
     }
-    if !is_with_us(durable) {
+    if !is_with_us(durable.stream.cached_info().cluster.as_ref(), &durable.server) {
         return 0;
     }
     let looked = timeout(ANSWER_MAX, look(durable, &info.config)).await;
@@ -33,15 +34,9 @@ pub(crate) async fn known_until(durable: &Durable, info: &consumer::Info) -> u64
 }
 
 /// Whether our connection ends when the server that keeps the consumer does. A server that takes over may have missed the last deliveries, and number others
-/// like them.
-fn is_with_us(durable: &Durable) -> bool {
-    match &durable.stream.cached_info().cluster {
-        None => true,
-        Some(cluster) => {
-            let is_alone = cluster.replicas.is_empty();
-            is_alone && cluster.leader.as_ref() == Some(&durable.server)
-        }
-    }
+/// like them. `cluster`: of the stream. `ours`: the server that we are connected to.
+fn is_with_us(cluster: Option<&ClusterInfo>, ours: &str) -> bool {
+    cluster.is_none_or(|cluster| cluster.replicas.is_empty() && cluster.leader.as_deref() == Some(ours))
 }
 
 async fn look(durable: &Durable, config: &consumer::Config) -> Result<u64, SubscriberError> {
@@ -90,7 +85,40 @@ fn left_out(
 
 #[cfg(test)]
 mod tests {
+    use async_nats::jetstream::stream::PeerInfo;
+
     use super::*;
+
+    fn cluster(leader: Option<&str>, replicas: &[&str]) -> ClusterInfo {
+        let replica = |name: &&str| PeerInfo {
+            name: (*name).to_owned(),
+            ..PeerInfo::default()
+        };
+        ClusterInfo {
+            leader: leader.map(str::to_owned),
+            replicas: replicas.iter().map(replica).collect(),
+            ..ClusterInfo::default()
+        }
+    }
+
+    #[test]
+    fn a_server_that_keeps_the_consumer_alone_ends_with_our_connection() {
+        assert!(is_with_us(None, "a"));
+        assert!(is_with_us(Some(&cluster(Some("a"), &[])), "a"));
+    }
+
+    /// It may fail while we are connected to another one, and come back without its last deliveries.
+    #[test]
+    fn a_server_that_we_are_not_connected_to_may_come_back_unnoticed() {
+        assert!(!is_with_us(Some(&cluster(Some("b"), &[])), "a"));
+        assert!(!is_with_us(Some(&cluster(None, &[])), "a"));
+    }
+
+    /// It may hand the lead over while we stay connected to it.
+    #[test]
+    fn a_server_with_replicas_may_be_succeeded_unnoticed() {
+        assert!(!is_with_us(Some(&cluster(Some("a"), &["b", "c"])), "a"));
+    }
 
     const fn event(
         aggregate: &'static str,

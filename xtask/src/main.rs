@@ -6,6 +6,7 @@ mod bench;
 mod chaos;
 mod debezium;
 mod demo;
+mod durations;
 mod failure;
 mod failures;
 mod graph;

@@ -8,10 +8,13 @@ use std::env;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{ChildStdout, ExitCode, ExitStatus, Stdio};
+use std::process::{ChildStderr, ChildStdout, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use crate::durations::{Durations, source_of};
 use crate::failure::{Context, Failure, Result};
 use crate::failures::Failures;
 use crate::process::{Manners, Process};
@@ -24,8 +27,11 @@ const SKIP_LOG: &str = "OUTBOX_SKIP_LOG";
 /// The start of such a line if nothing was left out: the promise does not apply to what was tested.
 const NOT_APPLICABLE: &str = "does not apply: ";
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
+/// Longest wait for what was said on standard error until cargo ended. A program that outlives it may hold that output open.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+    let began = Instant::now();
     let workspace = Workspace::load()?;
     let services = Services::start(&FOR_TESTS, &workspace)?;
     for (backend, availability) in services.backends() {
@@ -33,27 +39,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
             println!("{}: {origin}", backend.name());
         }
     }
-    let broken: Vec<String> = services
-        .broken()
-        .map(|(name, reason)| format!("{name}: {reason}"))
-        .collect();
-    if !broken.is_empty() {
-        // Skipping its tests would hide that something is wrong with this machine, or with us.
-        return Err(Failure::new(format!(
-            "installed, and does not start: {}",
-            broken.join("; ")
-        )));
-    }
-    let missing: Vec<String> = services
-        .missing()
-        .map(|(name, reason)| format!("{name}: {reason}"))
-        .collect();
+    let (missing, broken) = (with_reasons(services.missing()), with_reasons(services.broken()));
     report_missing(&missing);
-    if is_ci() && !missing.is_empty() {
-        // Nobody looks at a skip there, and a promise would seem checked.
-        return Err(Failure::new(
-            "with CI=true every back end must be available; see the reasons above",
-        ));
+    if let Some(reason) = refusal(&missing, &broken, is_ci()) {
+        return Err(Failure::new(reason));
     }
     let skip_log = services.folder().join("skipped");
     let mut totals = Totals::default();
@@ -71,6 +60,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     }
     let log = fs::read_to_string(&skip_log).unwrap_or_default();
     drop(services);
+    for line in outcome.slowest {
+        println!("among the longest: {line}");
+    }
+    let seconds = began.elapsed().as_secs();
+    println!("the run took {seconds} s, with compiling and the start of servers");
     report_missing(&missing);
     for line in outcome.failures.lines() {
         println!("{line}");
@@ -88,6 +82,23 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
 /// Continuous integration systems say so; there a skip is a failure.
 pub(crate) fn is_ci() -> bool {
     env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
+fn with_reasons<'a>(backends: impl Iterator<Item = (&'static str, &'a str)>) -> Vec<String> {
+    backends
+        .map(|(name, reason)| format!("{name}: {reason}"))
+        .collect()
+}
+
+/// Why the tests must not run without these back ends: what they skip would seem checked.
+fn refusal(missing: &[String], broken: &[String], is_ci: bool) -> Option<String> {
+    if !broken.is_empty() {
+        // Skipping its tests would hide that something is wrong with this machine, or with us.
+        return Some(format!("installed, and does not start: {}", broken.join("; ")));
+    }
+    // Nobody looks at a skip there.
+    let is_refused = is_ci && !missing.is_empty();
+    is_refused.then(|| "with CI=true every back end must be available; see the reasons above".to_owned())
 }
 
 fn report_missing(missing: &[String]) {
@@ -121,6 +132,8 @@ struct Outcome {
     status: ExitStatus,
     totals: Totals,
     failures: Failures,
+    /// The test programs that took longest.
+    slowest: Vec<String>,
 }
 
 fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &Workspace) -> Result<Outcome> {
@@ -129,19 +142,22 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
     command
         .args(pass)
         .current_dir(&workspace.root)
-        .stdout(Stdio::piped());
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command.env(SKIP_LOG, skip_log).envs(services.variables());
     if env::var_os(TEST_THREADS).is_none() {
         command.env(TEST_THREADS, test_threads().to_string());
     }
     let mut process = Process::launch(command, Manners::GROUP)?;
-    let output = process
-        .stdout()
-        .ok_or_else(|| Failure::new("cargo test has no output"))?;
+    let (Some(output), Some(errors)) = (process.stdout(), process.stderr()) else {
+        return Err(Failure::new("cargo test has no output"));
+    };
+    let durations = Arc::new(Mutex::new(Durations::default()));
+    let errors = pass_on(errors, durations.clone());
     let (mut totals, mut unfinished) = (Totals::default(), Unfinished::default());
     let mut failures = Failures::default();
     let mut stdout = std::io::stdout();
-    let lines = lines_of(output);
+    let lines = lines_of(output, durations.clone());
     loop {
         let line = match unfinished.patience() {
             Some(patience) => lines.recv_timeout(patience),
@@ -162,18 +178,49 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
             .write_all(&line)
             .context(|| "cannot print the output of cargo test".to_owned())?;
     }
+    let status = process.wait()?;
+    // What cargo has started and left behind ends here, and its last words are on their way.
+    drop(process);
+    errors.recv_timeout(LAST_WORDS).ok();
+    let slowest = lock(&durations).lines(|program| source_of(&workspace.root, program));
     Ok(Outcome {
-        status: process.wait()?,
+        status,
         totals,
         failures,
+        slowest,
     })
 }
 
+fn lock(durations: &Mutex<Durations>) -> MutexGuard<'_, Durations> {
+    durations.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Passes on what cargo and the tests say on standard error, where cargo names each test program that it starts. The receiver's channel is closed when all was
+/// passed on.
+fn pass_on(errors: ChildStderr, durations: Arc<Mutex<Durations>>) -> Receiver<()> {
+    let (sender, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let (mut errors, mut line) = (BufReader::new(errors), Vec::new());
+        while errors.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            lock(&durations).read_cargo(&String::from_utf8_lossy(&line));
+            // If that fails, nobody reads it.
+            std::io::stderr().write_all(&line).ok();
+            line.clear();
+        }
+        drop(sender);
+    });
+    ended
+}
+
 /// The lines of an output, read by a thread of their own, so that the wait for the next one can end.
-fn lines_of(output: ChildStdout) -> Receiver<std::io::Result<Vec<u8>>> {
+fn lines_of(output: ChildStdout, durations: Arc<Mutex<Durations>>) -> Receiver<std::io::Result<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n') {
+            // Here and not by the receiver, which may lag behind what cargo says.
+            if let Ok(line) = &line {
+                lock(&durations).read(&String::from_utf8_lossy(line));
+            }
             if sender.send(line).is_err() {
                 return;
             }
@@ -272,6 +319,23 @@ mod tests {
         // A nested run inside the output of a test is indented or prefixed, and was counted by its own test.
         check_line("  test result: ok. 5 passed; 0 failed; 0 ignored", None);
         check_line("", None);
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_is_never_a_skip() {
+        let (missing, broken) = (["Redis: not installed".to_owned()], ["NATS: exits".to_owned()]);
+        for is_ci in [false, true] {
+            let reason = refusal(&missing, &broken, is_ci).unwrap();
+            assert_eq!(reason, "installed, and does not start: NATS: exits");
+        }
+    }
+
+    #[test]
+    fn a_missing_server_is_a_skip_unless_nobody_looks() {
+        let missing = ["Redis: not installed".to_owned()];
+        assert_eq!(refusal(&missing, &[], false), None);
+        assert!(refusal(&missing, &[], true).unwrap().starts_with("with CI=true"));
+        assert_eq!(refusal(&[], &[], true), None);
     }
 
     #[track_caller]

@@ -25,7 +25,7 @@ pub mod ledger;
 pub mod conformance;
 pub mod wrong;
 
-pub use compile_fail::{programs_that_do_not_compile, without_package};
+pub use compile_fail::{programs_refused_in_any_words, programs_that_do_not_compile, without_package};
 pub use environment::{backend_url, compiler_is_pinned, not_applicable};
 pub use eventually::eventually;
 pub use free_port::free_port;

@@ -4,7 +4,9 @@
 //! All are compiled here, because the dependencies are checked once for each crate that has such tests, and this crate depends on the others.
 //! `tests/ui/README.md` says how to bless new messages.
 
-use outbox_core::testing::programs_that_do_not_compile;
+use outbox_core::testing::{programs_refused_in_any_words, programs_that_do_not_compile};
+
+const WRONG_USES: &str = "compile_fail::wrong_uses";
 
 #[track_caller]
 fn check(test: &str, folder: &str) {
@@ -20,10 +22,26 @@ fn domain_event() {
 
 #[test]
 fn wrong_uses() {
-    check("compile_fail::wrong_uses", "tests/ui/save");
+    check(WRONG_USES, "tests/ui/save");
 }
 
 #[test]
 fn idempotent_handler() {
     check("compile_fail::idempotent_handler", "tests/ui/idempotent_handler");
+}
+
+#[test]
+fn a_compiler_with_words_of_its_own_refuses_them_too() {
+    programs_refused_in_any_words(WRONG_USES, &["tests/ui/save/record_on_pool.rs"]).unwrap();
+}
+
+/// Where messages are not compared, nothing but the success of the compiler gives it away.
+#[test]
+fn a_program_that_compiles_is_found_where_messages_are_not_compared() {
+    let output = programs_refused_in_any_words(WRONG_USES, &["tests/compiles/nothing_wrong.rs"]);
+    let output = output.unwrap_err();
+    assert!(
+        output.contains("Expected test case to fail to compile"),
+        "{output}"
+    );
 }
