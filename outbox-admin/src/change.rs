@@ -101,7 +101,10 @@ impl Change {
                 .is_some_and(|(published_at, before)| published_at < before),
             Self::Retry => message.status == MessageStatus::Dead,
             Self::Skip => message.status == MessageStatus::Dead && message.halts,
-            Self::Replay => matches!(message.status, MessageStatus::Dead | MessageStatus::Published),
+            Self::Replay => matches!(
+                message.status,
+                MessageStatus::Dead | MessageStatus::Published | MessageStatus::Logged
+            ),
         }
     }
 }
@@ -255,7 +258,8 @@ async fn read(
     until: Option<i64>,
 ) -> Result<Preview, StoreError> {
     let statuses: &[MessageStatus] = match (change, selection.status) {
-        (Change::Replay, None) => &[MessageStatus::Published, MessageStatus::Dead],
+        (Change::Replay, None) => &[MessageStatus::Published, MessageStatus::Logged, MessageStatus::Dead],
+        (Change::Replay, Some(MessageStatus::Logged)) => &[MessageStatus::Logged],
         (Change::Replay, Some(MessageStatus::Published)) | (Change::Purge, _) => &[MessageStatus::Published],
         _ => &[MessageStatus::Dead],
     };
@@ -335,6 +339,17 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
         },
     };
     preview.effects = effects(&preview);
+    let logged = selected
+        .iter()
+        .filter(|message| message.status == MessageStatus::Logged)
+        .count();
+    if logged > 0 {
+        preview.effects.push(counted(
+            count(logged),
+            "is a logged message, and left out unless the position of the log has passed it",
+            "are logged messages, of which those are left out that the position of the log has not passed",
+        ));
+    }
     preview
 }
 
