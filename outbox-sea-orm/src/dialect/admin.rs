@@ -280,9 +280,15 @@ impl Dialect {
             use sea_orm::sea_query::ArrayType;
 
             sql.push("unnest(")
-                .bind(crate::sql::array(ArrayType::Uuid, ids.iter().map(|(old, _)| *old)))
+                .bind(crate::sql::array(
+                    ArrayType::Uuid,
+                    ids.iter().map(|(old, _)| *old),
+                ))
                 .push("::uuid[], ")
-                .bind(crate::sql::array(ArrayType::Uuid, ids.iter().map(|(_, new)| *new)))
+                .bind(crate::sql::array(
+                    ArrayType::Uuid,
+                    ids.iter().map(|(_, new)| *new),
+                ))
                 .push(&format!(
                     "::uuid[]) AS n (old_id, new_id) JOIN {messages} m ON m.id = n.old_id WHERE {settled} \
                      ORDER BY m.row_id"
