@@ -22,7 +22,7 @@ CREATE TABLE outbox_messages (
     available_at   timestamptz,                  -- null: at once
     attempts       integer NOT NULL DEFAULT 0,
     last_error     text,
-    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting
+    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting, 4 logged: recorded for the log relay
     published_at   timestamptz,
     failures       integer NOT NULL DEFAULT 0,
     event_id       uuid,                         -- null: the same as id; set in replayed copies
@@ -150,7 +150,7 @@ $$;
 CREATE VIEW outbox_messages_readable AS
 SELECT row_id, id, COALESCE(event_id, id) AS event_id,
        CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'dead' WHEN 3 THEN 'waiting'
-            ELSE 'unknown' END AS status,
+            WHEN 4 THEN 'logged' ELSE 'unknown' END AS status,
        aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
        created_at, available_at, published_at, attempts, failures, last_error,
        content_type, outbox_readable(payload) AS payload, headers, dedup_key, partition_no

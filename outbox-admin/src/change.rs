@@ -1,11 +1,10 @@
 //! Changes that operators make, and what each would do.
 //!
 //! Invariant: a preview reads and changes nothing. What it says is of the moment of its reads; a change takes what its selection finds later. Not here: the changes
-//! themselves, see `apply`.
+//! themselves, see `apply`; the end of a back-off, see `resume`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::{NonZeroU32, NonZeroU64};
-use std::time::Duration;
 
 use outbox_core::{
     Aggregate, EventId, Intent, MessageId, MessageStatus, Operation, OperationKind, OperationScope,
@@ -15,7 +14,6 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::recheck::{CauseNow, RECHECKED_MAX};
-use crate::relays::dead_letter;
 use crate::serial;
 use crate::timeline::{EffectOutcome, EffectRow};
 use crate::words::counted;
@@ -101,7 +99,10 @@ impl Change {
                 .is_some_and(|(published_at, before)| published_at < before),
             Self::Retry => message.status == MessageStatus::Dead,
             Self::Skip => message.status == MessageStatus::Dead && message.halts,
-            Self::Replay => matches!(message.status, MessageStatus::Dead | MessageStatus::Published),
+            Self::Replay => matches!(
+                message.status,
+                MessageStatus::Dead | MessageStatus::Published | MessageStatus::Logged
+            ),
         }
     }
 }
@@ -255,7 +256,12 @@ async fn read(
     until: Option<i64>,
 ) -> Result<Preview, StoreError> {
     let statuses: &[MessageStatus] = match (change, selection.status) {
-        (Change::Replay, None) => &[MessageStatus::Published, MessageStatus::Dead],
+        (Change::Replay, None) => &[
+            MessageStatus::Published,
+            MessageStatus::Logged,
+            MessageStatus::Dead,
+        ],
+        (Change::Replay, Some(MessageStatus::Logged)) => &[MessageStatus::Logged],
         (Change::Replay, Some(MessageStatus::Published)) | (Change::Purge, _) => &[MessageStatus::Published],
         _ => &[MessageStatus::Dead],
     };
@@ -335,6 +341,17 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
         },
     };
     preview.effects = effects(&preview);
+    let logged = selected
+        .iter()
+        .filter(|message| message.status == MessageStatus::Logged)
+        .count();
+    if logged > 0 {
+        preview.effects.push(counted(
+            count(logged),
+            "is a logged message, and left out unless the position of the log has passed it",
+            "are logged messages, of which those are left out that the position of the log has not passed",
+        ));
+    }
     preview
 }
 
@@ -429,71 +446,4 @@ fn effects(preview: &Preview) -> Vec<String> {
         }
     }
     effects
-}
-
-/// What `resume` would do to an aggregate.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct ResumePreview {
-    /// Type of the aggregate.
-    pub aggregate_type: String,
-    /// Id of the aggregate.
-    pub aggregate_id: String,
-    /// Whether a block can be ended.
-    pub can_resume: bool,
-    /// The dead letter that halts the aggregate.
-    #[serde(serialize_with = "serial::text_if_any")]
-    pub halted_by: Option<MessageId>,
-    /// The time until the block would end by itself.
-    #[serde(rename = "blocked_for_seconds", serialize_with = "serial::seconds_if_any")]
-    pub blocked_for: Option<Duration>,
-    /// What it would do, in a sentence.
-    pub effect: String,
-    /// Whether the cause still holds of which its first message has failed, if [`Self::recheck`] was told.
-    pub causes: Vec<CauseNow>,
-}
-
-impl ResumePreview {
-    /// Adds whether the cause still holds: what [`causes_of_aggregate`](crate::causes_of_aggregate) says.
-    pub fn recheck(&mut self, causes: Vec<CauseNow>) {
-        self.causes = causes;
-    }
-}
-
-/// Says what `resume` would do.
-///
-/// # Errors
-///
-/// [`StoreError`].
-pub async fn preview_resume(
-    store: &impl OutboxReader,
-    aggregate: &Aggregate,
-) -> Result<ResumePreview, StoreError> {
-    let block = store.block(aggregate).await?;
-    let halting = match block.as_ref().and_then(|block| Some((block, block.halted_by?))) {
-        Some((block, row_id)) => dead_letter(store, block, row_id).await?,
-        None => None,
-    };
-    let blocked_for = block.as_ref().and_then(|block| block.blocked_for);
-    let effect = match (&halting, blocked_for) {
-        (Some(letter), _) => format!(
-            "nothing: a dead letter halts it; remove the cause, then `outbox retry {0}`, or `outbox skip {0}`",
-            letter.id
-        ),
-        (None, Some(left)) if !left.is_zero() => format!(
-            "its back-off of {} s more ends now, and its messages are tried in order; a delayed message keeps its time",
-            left.as_secs()
-        ),
-        (None, Some(_)) => "nothing: its block has ended, and a relay will find it".to_owned(),
-        (None, None) => "nothing: it is not blocked".to_owned(),
-    };
-    Ok(ResumePreview {
-        aggregate_type: aggregate.aggregate_type.clone(),
-        aggregate_id: aggregate.id.clone(),
-        can_resume: blocked_for.is_some_and(|left| !left.is_zero()),
-        halted_by: halting.map(|letter| letter.id),
-        blocked_for,
-        effect,
-        causes: Vec::new(),
-    })
 }

@@ -56,6 +56,7 @@ pub mod prove;
 mod purge;
 mod recheck;
 mod relays;
+mod resume;
 pub mod rights;
 mod serial;
 mod status;
@@ -70,10 +71,7 @@ pub use audit::{
     OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
     show_operation,
 };
-pub use change::{
-    Change, ErrorCount, ForeseenConsumer, PREVIEW_MAX, Preview, ResumePreview, preview, preview_rest,
-    preview_resume,
-};
+pub use change::{Change, ErrorCount, ForeseenConsumer, PREVIEW_MAX, Preview, preview, preview_rest};
 pub use consumers::{ConsumerRow, consumer, consumers};
 pub use failing::{Failing, failing};
 pub use follow_ups::follow_ups;
@@ -102,6 +100,7 @@ pub use purge::{
 };
 pub use recheck::{CauseNow, Holds, Obstacle, RECHECKED_MAX, Refused, causes, causes_of_aggregate};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
+pub use resume::{ResumePreview, preview_resume};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects, timeline};
 pub use why::{Cause, Explanation, Finding, why_aggregate, why_message};

@@ -9,7 +9,7 @@ use outbox_core::StoreError;
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 use time::OffsetDateTime;
 
-use crate::failure::{failed, trouble};
+use crate::failure::{failed, sqlstate, trouble};
 use crate::sql::{LOGGED, Names, statement};
 use crate::{LogError, PostgresLog, table};
 
@@ -18,21 +18,50 @@ const COUNTED_MAX: u32 = 10_000;
 /// A message that was recorded longer than this before the position was stored is not met: a longer transaction, or a writer whose clock is behind by more.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// Most messages that are counted as left out.
-const LEFT_OUT_MAX: u32 = 1_000_000;
+/// Most messages of a span that are counted.
+const COUNTED_BETWEEN_MAX: u32 = 1_000_000;
 
 impl PostgresLog {
-    /// Logged messages that were recorded in a span of time, counted up to 1,000,000: commands that need published messages leave them out until the log is taken
-    /// down. Reads the messages of the span by the primary key. Clocks of writers and database may differ by a minute.
+    /// Logged messages that were recorded in a span of time, counted up to 1,000,000, published ones among them. Reads the messages of the span by the primary key.
+    /// Clocks of writers and database may differ by a minute.
     ///
     /// # Errors
     ///
     /// [`LogError::Failed`].
     pub async fn logged_between(&self, from: OffsetDateTime, until: OffsetDateTime) -> Result<u64, LogError> {
+        self.count_between(from, until, "true").await
+    }
+
+    /// As [`logged_between`](Self::logged_between), those that the stored position has not passed: replaying and reconciling leave them out, because they may not be
+    /// published. All, if a log was never set up.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Failed`].
+    pub async fn undecided_between(
+        &self,
+        from: OffsetDateTime,
+        until: OffsetDateTime,
+    ) -> Result<u64, LogError> {
+        let is_left_out = format!("NOT {}", table::is_passed_here(&self.names, "m"));
+        match self.count_between(from, until, &is_left_out).await {
+            Err(LogError::Failed { source, .. }) if sqlstate(&source).as_deref() == Some("42P01") => {
+                self.logged_between(from, until).await
+            }
+            counted => counted,
+        }
+    }
+
+    async fn count_between(
+        &self,
+        from: OffsetDateTime,
+        until: OffsetDateTime,
+        condition: &str,
+    ) -> Result<u64, LogError> {
         let failed = || failed("logged messages could not be counted");
         let sql = format!(
-            "SELECT count(*) AS logged FROM (SELECT FROM {} WHERE id > $1 AND id < $2 AND status = {LOGGED} \
-             AND created_at >= $3 AND created_at < $4 LIMIT {LEFT_OUT_MAX}) logged",
+            "SELECT count(*) AS logged FROM (SELECT FROM {} m WHERE m.id > $1 AND m.id < $2 AND m.status = {LOGGED} \
+             AND m.created_at >= $3 AND m.created_at < $4 AND {condition} LIMIT {COUNTED_BETWEEN_MAX}) logged",
             self.names.messages
         );
         let values = [

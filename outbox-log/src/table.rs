@@ -217,6 +217,16 @@ pub(crate) fn is_passed(names: &Names, table: &str) -> String {
     )
 }
 
+/// As [`is_passed`], of a log that is on and was read on this server: then replaying and reconciling take a row. `outbox-sea-orm` has the same condition, for a
+/// log of any name.
+pub(crate) fn is_passed_here(names: &Names, table: &str) -> String {
+    let (log, slot, is_passed) = (&names.log, &names.slot, is_passed(names, table));
+    format!(
+        "({is_passed} AND EXISTS (SELECT FROM {log} l WHERE l.name = '{slot}' AND l.is_on \
+         AND l.system_id = (SELECT system_identifier FROM pg_control_system())))"
+    )
+}
+
 /// The smallest id of version 7 that is made at a time.
 pub(crate) fn first_id_of(time: OffsetDateTime) -> Uuid {
     let millis = u128::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or_default();

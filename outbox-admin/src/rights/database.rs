@@ -246,7 +246,11 @@ pub const GRANTS: &[Grant] = &[
     on(Role::Viewer, "outbox_relays", SELECT, "relays"),
     on(Role::Viewer, "outbox_pauses", SELECT, "pause --list, status, why"),
     on(Role::Viewer, "outbox_operations", SELECT, "audit"),
-    log(Role::Viewer, SELECT, "status, doctor, log status"),
+    log(
+        Role::Viewer,
+        SELECT,
+        "status, doctor, log status; replay and reconcile what came from the log",
+    ),
     view("outbox_messages_readable", "SQL by hand"),
     view("outbox_dead_letters", "SQL by hand"),
     view("outbox_blocked", "SQL by hand"),

@@ -45,6 +45,29 @@ async fn a_preview_counts_what_keeps_its_order_and_changes_nothing() {
     assert_eq!(all(&store).await, before);
 }
 
+/// Its row does not say whether it was published; the position of the log does.
+#[tokio::test(start_paused = true)]
+async fn a_preview_of_a_replay_says_that_it_counts_all_logged_messages() {
+    let store = MemoryStore::new();
+    let _log = store.log();
+    noted(&store, "a");
+    let said = preview(&store, Change::Replay, &Selection::all(), None)
+        .await
+        .expect("previewed");
+    assert_eq!(said.messages, 1);
+    assert!(
+        said.effects
+            .iter()
+            .any(|effect| effect.contains("unless the position of the log has passed it")),
+        "{:?}",
+        said.effects
+    );
+    let done = apply(&store, Change::Replay, &Selection::all(), Intent::of("ann"))
+        .await
+        .expect("applied");
+    assert_eq!(done.messages, 0, "nobody has read the log");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_change_does_what_its_preview_said() {
     let store = MemoryStore::new();

@@ -281,6 +281,18 @@ pub(super) async fn of_status(place: &Place) -> Option<LogRow> {
     }
 }
 
+/// Messages of a span that are the log's and may not be published. None on databases that have no log.
+pub(super) async fn undecided_between(
+    place: &Place,
+    from: OffsetDateTime,
+    until: OffsetDateTime,
+) -> Result<u64, CommandError> {
+    if place.store.connection().get_database_backend() != DbBackend::Postgres {
+        return Ok(0);
+    }
+    place.ask(of_place(place)?.undecided_between(from, until)).await
+}
+
 /// Messages of a span that are the log's. None on databases that have no log.
 pub(super) async fn logged_between(
     place: &Place,

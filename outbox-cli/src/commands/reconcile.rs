@@ -79,7 +79,7 @@ impl ReconcileCommand {
         } else {
             (self.missing(&place, &publisher, span).await?, None)
         };
-        let left_out = log::logged_between(&place, span.from, span.until).await?;
+        let left_out = log::undecided_between(&place, span.from, span.until).await?;
         let report = Reconciliation::of(found, span, operation, left_out);
         output::one(self.place.output, &report)?;
         say_operation(operation);
@@ -156,7 +156,7 @@ struct Reconciliation {
     dropped: u64,
     /// The operation, if something was published.
     operation: Option<String>,
-    /// Messages of the span that are the log's, and were not looked for; counted up to 1,000,000.
+    /// Messages of the span that the log's position has not passed, and that were not looked for; counted up to 1,000,000.
     left_out: u64,
 }
 
@@ -177,7 +177,9 @@ impl Reconciliation {
 
     fn outcome(&self) -> Outcome {
         if self.left_out > 0 {
-            say("logged messages are not looked for; `outbox log drop` makes published ones of them");
+            say(
+                "logged messages that the position of the log has not passed may not be published; run it again, or look at `outbox log status`",
+            );
         }
         if self.compared == 0 && self.left_out > 0 {
             return Outcome::NothingMatched;

@@ -37,7 +37,8 @@ pub trait OutboxAdmin: OutboxStore {
 
     /// Records copies of published messages or dead letters, to be published behind everything recorded so far. A copy
     /// has a new message id, so that the broker accepts it, and keeps event id, sequence and time, so that consumers
-    /// recognise it. Returns the number of copies.
+    /// recognise it. Returns the number of copies. A logged message counts as published once the stored position of the
+    /// log has passed it.
     ///
     /// Not idempotent: after an error, [`StoredMessage::event_id`] shows which messages were copied already. As an
     /// [operation](super::OutboxAudit::advance) it is.
@@ -93,7 +94,8 @@ pub trait OutboxAdmin: OutboxStore {
 
     /// Reads at most `limit` published messages that are still kept, recorded at `recorded_from` or later and before
     /// `recorded_until`, with ids larger than `after`. They come in the order of their ids, which is roughly the order
-    /// of recording. Used for reconciling with the stream. Rows that cannot be read are left out.
+    /// of recording. Used for reconciling with the stream. Rows that cannot be read are left out. Logged messages are
+    /// among them once the stored position of the log has passed them.
     fn published(
         &self,
         recorded_from: OffsetDateTime,

@@ -134,6 +134,29 @@ async fn messages_that_the_publication_left_out_for_a_while_come_from_the_table(
     place.close().await;
 }
 
+/// PostgreSQL decodes what was written meanwhile as of a time at which the publication was not there, and fails at that again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publication_that_was_dropped_and_made_again_does_not_stop_the_log_for_ever() {
+    let Some(place) = Place::open().await else { return };
+    place
+        .run(async {
+            place.write(0..5, 2).await;
+            place.published().await;
+            place
+                .execute(&format!("DROP PUBLICATION {}_log", place.name))
+                .await;
+            place.write(0..5, 2).await;
+            sleep(500).await;
+            place.log().init().await.unwrap();
+            place.write(0..5, 2).await;
+            place.published().await;
+        })
+        .await;
+    assert!(place.rows(1).await >= 10, "the table has published them");
+    place.assert_balanced();
+    place.close().await;
+}
+
 /// Nothing can be read until somebody acts. The relay says so, and loses nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_that_is_not_published_any_more_is_a_reason_of_ill_health() {

@@ -8,6 +8,7 @@
 mod conformance;
 mod hand_over;
 mod lost;
+mod published;
 mod reading;
 mod set_up;
 mod support;

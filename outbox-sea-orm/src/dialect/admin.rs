@@ -121,7 +121,7 @@ impl Dialect {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
             _ => select,
         });
-        self.push_selection(&mut sql, selection, Some("= 2"));
+        self.push_selection(&mut sql, selection, Some("m.status = 2"));
         sql.push(condition).push(" ORDER BY m.row_id LIMIT ");
         let limit = sql.placeholder(limit);
         sql.push(&match self.backend {
@@ -135,9 +135,15 @@ impl Dialect {
 
     /// Row ids and message ids of selected rows that can be replayed, in the order of their row ids and at most `until`. PostgreSQL has no index in this
     /// order: it reads the whole table, or its ids since a time, and sorts. So ask for many rows at a time.
-    pub(crate) fn replayable(&self, selection: &Selection, until: Option<i64>, limit: i64) -> Statement {
+    pub(crate) fn replayable(
+        &self,
+        selection: &Selection,
+        until: Option<i64>,
+        limit: i64,
+        has_log: bool,
+    ) -> Statement {
         let mut sql = self.sql(format!("SELECT m.row_id, m.id FROM {} m", self.messages));
-        self.push_selection(&mut sql, selection, Some("IN (1, 2)"));
+        self.push_selection(&mut sql, selection, Some(&self.settled("IN (1, 2)", has_log)));
         if let Some(until) = until {
             sql.push(" AND m.row_id <= ").bind(until);
         }
@@ -145,10 +151,10 @@ impl Dialect {
         sql.statement()
     }
 
-    fn push_selection(&self, sql: &mut Sql, selection: &Selection, statuses: Option<&'static str>) {
+    fn push_selection(&self, sql: &mut Sql, selection: &Selection, condition: Option<&str>) {
         sql.push(" WHERE 1 = 1");
-        if let Some(statuses) = statuses {
-            sql.push(" AND m.status ").push(statuses);
+        if let Some(condition) = condition {
+            sql.push(" AND ").push(condition);
         }
         if let Some(status) = selection.status {
             // A literal, so that the planner can use a partial index.
@@ -276,8 +282,8 @@ impl Dialect {
     }
 
     /// Copies rows under new ids, in the order of their row ids. Look-ups by id.
-    pub(crate) fn copy(&self, ids: &[(Uuid, Uuid)]) -> Statement {
-        let messages = &self.messages;
+    pub(crate) fn copy(&self, ids: &[(Uuid, Uuid)], has_log: bool) -> Statement {
+        let (messages, settled) = (&self.messages, self.settled("IN (1, 2)", has_log));
         let mut sql = self.sql(format!(
             "INSERT INTO {messages} (id, event_id, partition_no, aggregate_type, aggregate_id, sequence, event_type, \
              event_version, subject, content_type, payload, headers, created_at) \
@@ -289,11 +295,17 @@ impl Dialect {
             use sea_orm::sea_query::ArrayType;
 
             sql.push("unnest(")
-                .bind(crate::sql::array(ArrayType::Uuid, ids.iter().map(|(old, _)| *old)))
+                .bind(crate::sql::array(
+                    ArrayType::Uuid,
+                    ids.iter().map(|(old, _)| *old),
+                ))
                 .push("::uuid[], ")
-                .bind(crate::sql::array(ArrayType::Uuid, ids.iter().map(|(_, new)| *new)))
+                .bind(crate::sql::array(
+                    ArrayType::Uuid,
+                    ids.iter().map(|(_, new)| *new),
+                ))
                 .push(&format!(
-                    "::uuid[]) AS n (old_id, new_id) JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) \
+                    "::uuid[]) AS n (old_id, new_id) JOIN {messages} m ON m.id = n.old_id WHERE {settled} \
                      ORDER BY m.row_id"
                 ));
             return sql.statement();
@@ -305,7 +317,7 @@ impl Dialect {
             sql.bind(*new).push(if n == 0 { " AS new_id" } else { "" });
         }
         sql.push(&format!(
-            ") n JOIN {messages} m ON m.id = n.old_id WHERE m.status IN (1, 2) ORDER BY m.row_id"
+            ") n JOIN {messages} m ON m.id = n.old_id WHERE {settled} ORDER BY m.row_id"
         ));
         sql.statement()
     }
@@ -317,12 +329,14 @@ impl Dialect {
         recorded_until: OffsetDateTime,
         after: Option<MessageId>,
         limit: i64,
+        has_log: bool,
     ) -> Statement {
         let lower = id_at(recorded_from - CLOCKS_APART);
         let mut sql = self.sql(format!(
-            "SELECT {} FROM {} m WHERE m.status = 1 AND m.id > ",
+            "SELECT {} FROM {} m WHERE {} AND m.id > ",
             self.columns("m.payload"),
-            self.messages
+            self.messages,
+            self.settled("= 1", has_log)
         ));
         sql.bind(after.map_or(lower, |after| lower.max(after.as_uuid())))
             .push(" AND m.id < ")

@@ -16,6 +16,7 @@ pub(crate) mod fetch;
 pub(crate) mod forget;
 pub(crate) mod key;
 pub(crate) mod leases;
+pub(crate) mod logged;
 pub(crate) mod mysql;
 pub(crate) mod operations;
 pub(crate) mod own;
@@ -49,6 +50,8 @@ pub(crate) struct Dialect {
     pub(crate) blocks_own: String,
     pub(crate) dedup_keys: String,
     operations: String,
+    /// The table of a log relay's position, if there is one.
+    log: String,
     /// With daily tables: the function that makes a day.
     #[cfg(feature = "postgres")]
     pub(crate) make_day: String,
@@ -79,6 +82,7 @@ impl Dialect {
             },
             dedup_keys: names.table(backend, "outbox_dedup_keys"),
             operations: names.table(backend, "outbox_operations"),
+            log: names.table(backend, "outbox_log"),
             #[cfg(feature = "postgres")]
             make_day: names.table(backend, "outbox_make_day"),
         }

@@ -217,6 +217,15 @@ pub(super) async fn last_row_id(db: &Session, dialect: &Dialect) -> Result<i64, 
     last.try_get("", "row_id")
 }
 
+/// Whether a log relay stores its position in this database, so that logged rows may be published ones.
+async fn has_log(db: &Session, dialect: &Dialect) -> Result<bool, DbErr> {
+    let Some(statement) = dialect.has_log() else {
+        return Ok(false);
+    };
+    let row = db.query_one_raw(statement).await?;
+    row.map_or(Ok(false), |row| row.try_get("", "has_log"))
+}
+
 /// Row ids and message ids of the next messages to copy.
 pub(super) async fn replayable(
     db: &Session,
@@ -225,7 +234,8 @@ pub(super) async fn replayable(
     until: Option<i64>,
     page: usize,
 ) -> Result<Vec<(i64, Uuid)>, DbErr> {
-    let statement = dialect.replayable(selection, until, i64::try_from(page).unwrap_or(i64::MAX));
+    let limit = i64::try_from(page).unwrap_or(i64::MAX);
+    let statement = dialect.replayable(selection, until, limit, has_log(db, dialect).await?);
     let mut rows = Vec::new();
     let take = |row: QueryResult| {
         rows.push((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
@@ -244,9 +254,9 @@ async fn copy_batch(db: &Session, dialect: &Dialect, ids: &[(Uuid, Uuid)]) -> Re
 
 /// Copies messages in an open transaction. Returns the number of copies.
 pub(super) async fn copy_in(tx: &Session, dialect: &Dialect, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
-    let mut copied = 0;
+    let (mut copied, has_log) = (0, has_log(tx, dialect).await?);
     for ids in ids.chunks(COPIES_MAX) {
-        copied += tx.execute_raw(dialect.copy(ids)).await?.rows_affected();
+        copied += tx.execute_raw(dialect.copy(ids, has_log)).await?.rows_affected();
     }
     Ok(copied)
 }
@@ -287,10 +297,13 @@ pub(super) async fn published(
 ) -> Result<Vec<Message>, StoreError> {
     let limit = limit.get() as usize;
     let mut messages = Vec::new();
+    let has_log = has_log(db, dialect)
+        .await
+        .map_err(failed("messages could not be read"))?;
     // Rows that cannot be read are left out. A short batch must not look like the end because of them.
     while messages.len() < limit {
         let wanted = limit - messages.len();
-        let statement = dialect.published(recorded_from, recorded_until, after, wanted as i64);
+        let statement = dialect.published(recorded_from, recorded_until, after, wanted as i64, has_log);
         let rows = read_all(db, statement, false, usize::MAX).await?;
         let is_last = rows.len() < wanted;
         for (scanned, row) in rows {

@@ -40,3 +40,4 @@ mod transaction;
 mod untrusted;
 mod writers;
 mod writers_fuzz;
+mod writers_refused;

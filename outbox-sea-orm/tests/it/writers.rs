@@ -274,12 +274,49 @@ async fn the_same_event_becomes_the_same_message(test: TestDb) {
             sql.message.as_ref().unwrap().sequence
         );
         id_has_the_time_of(sql.message.as_ref().unwrap());
+        let delay = |row: &FetchedRow| {
+            format!(
+                "SELECT COALESCE({}, -1) FROM {} WHERE row_id = {}",
+                micros_of_delay(&test),
+                test.messages(),
+                row.row_id
+            )
+        };
+        assert_eq!(test.int(&delay(rust)).await, test.int(&delay(sql)).await);
     }
     let delays = format!(
         "SELECT count(*) FROM {} WHERE available_at IS NULL",
         test.messages()
     );
     assert_eq!(test.int(&delays).await, 6);
+
+    // Not fetched yet.
+    let micros = 4_102_444_800_123_457;
+    let future = OffsetDateTime::UNIX_EPOCH + Duration::microseconds(micros);
+    let event = NewMessage::from_event(&Probe::noted("future", 6)).unwrap();
+    test.record([event.available_at(future)]).await.unwrap();
+    let call = Call {
+        available_at: Some(future),
+        ..Call::noted("future", 6)
+    };
+    let tx = test.db.begin().await.unwrap();
+    call.record(&tx, &test).await.unwrap();
+    tx.commit().await.unwrap();
+    let delays = format!(
+        "SELECT count(*) FROM {} WHERE {} = {micros}",
+        test.messages(),
+        micros_of_delay(&test)
+    );
+    assert_eq!(test.int(&delays).await, 2);
+}
+
+/// `available_at` as microseconds since 1970.
+fn micros_of_delay(test: &TestDb) -> &'static str {
+    match test.sql_backend() {
+        DbBackend::Postgres => "(extract(epoch FROM available_at) * 1000000)::int8",
+        DbBackend::MySql => "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', available_at)",
+        _ => "available_at",
+    }
 }
 
 /// The id is a UUIDv7 of about the time at which the message was recorded.

@@ -24,7 +24,7 @@ CREATE TABLE {schema}{prefix}outbox_messages (
     available_at   timestamptz,                  -- null: at once
     attempts       integer NOT NULL DEFAULT 0,
     last_error     text,
-    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting
+    status         smallint NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting, 4 logged: recorded for the log relay
     published_at   timestamptz,
     failures       integer NOT NULL DEFAULT 0,
     event_id       uuid,                         -- null: the same as id; set in replayed copies

@@ -114,7 +114,7 @@ $$;
 CREATE VIEW {schema}{prefix}outbox_messages_readable AS
 SELECT row_id, id, COALESCE(event_id, id) AS event_id,
        CASE status WHEN 0 THEN 'pending' WHEN 1 THEN 'published' WHEN 2 THEN 'dead' WHEN 3 THEN 'waiting'
-            ELSE 'unknown' END AS status,
+            WHEN 4 THEN 'logged' ELSE 'unknown' END AS status,
        aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
        created_at, available_at, published_at, attempts, failures, last_error,
        content_type, {schema}{prefix}outbox_readable(payload) AS payload, headers, dedup_key, partition_no

@@ -109,7 +109,7 @@ impl State {
     pub(in super::super) fn replay(&mut self, selection: &Selection) -> u64 {
         let originals: Vec<i64> = self
             .selected(selection)
-            .filter(|row| row.is_replayable())
+            .filter(|row| self.is_replayable(row))
             .map(|row| row.row_id)
             .collect();
         self.copy_rows(&originals).len() as u64
@@ -169,7 +169,7 @@ impl State {
         limit: NonZeroU32,
     ) -> Vec<Message> {
         self.by_id(after)
-            .filter(|row| row.status == MessageStatus::Published && !row.unreadable)
+            .filter(|row| self.is_published(row) && !row.unreadable)
             .filter(|row| (recorded_from..recorded_until).contains(&row.message.created_at))
             .take(limit.get() as usize)
             .map(|row| row.message.clone())

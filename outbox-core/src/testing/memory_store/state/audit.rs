@@ -123,7 +123,7 @@ impl State {
         let is_taken = |row: &Row| match operation.kind {
             OperationKind::Skip => row.status == MessageStatus::Dead && row.halts,
             OperationKind::Retry => row.status == MessageStatus::Dead,
-            _ => row.is_replayable(),
+            _ => self.is_replayable(row),
         };
         self.selected(selection)
             .filter(|row| Some(row.row_id) > operation.position && row.row_id <= until && is_taken(row))

@@ -195,6 +195,16 @@ impl State {
         self.log.confirm(self.log.written);
     }
 
+    /// On the stream, by way of the table or of the log.
+    pub(super) fn is_published(&self, row: &Row) -> bool {
+        row.status == MessageStatus::Published
+            || (row.is_logged() && self.log.passed.contains(&row.message.id))
+    }
+
+    pub(super) fn is_replayable(&self, row: &Row) -> bool {
+        row.status == MessageStatus::Dead || self.is_published(row)
+    }
+
     pub(in super::super) fn purge_logged(&mut self, request: PurgeRequest) -> Purged {
         let now = self.now();
         let is_old = |row: &&Row| {

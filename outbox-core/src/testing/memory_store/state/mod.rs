@@ -228,10 +228,6 @@ impl Row {
         self.message.sequence.is_some()
     }
 
-    fn is_replayable(&self) -> bool {
-        matches!(self.status, MessageStatus::Published | MessageStatus::Dead)
-    }
-
     /// The time until which the message is delayed, unless that time has come.
     fn delayed_at(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
         self.available_at.filter(|at| *at > now)

@@ -5,6 +5,7 @@ mod hand_over;
 mod paused;
 
 use outbox_core::log::{LogConfig, LogRelay, LogStatus, Position};
+use outbox_core::relay::reconcile::{self, Span};
 use outbox_core::testing::{Ledger, MemoryLog};
 use outbox_core::{
     EventPolicy, Events, FailureClass, Health, NewMessage, OutboxAdmin, PoisonPolicy, Retention, Selection,
@@ -98,6 +99,29 @@ async fn messages_come_from_the_log_and_nothing_is_written_for_them() {
             .iter()
             .all(|row| row.status == LOGGED && row.attempts == 0)
     );
+    logged.assert_balanced();
+}
+
+/// Nothing is written for them, and they stay for that all the same. What the position has not passed may not be on the stream yet.
+#[tokio::test(start_paused = true)]
+async fn what_the_log_has_published_is_reconciled_and_replayed_and_nothing_else() {
+    let logged = Logged::new();
+    let relay = logged.relay();
+    credit(&logged.store, 20, 3);
+    logged.run(&relay, logged.drained()).await;
+    credit(&logged.store, 5, 1);
+    logged.broker.lose_tail(7);
+    let span = Span {
+        from: logged.store.now() - Duration::from_secs(3600),
+        until: logged.store.now() + Duration::from_secs(1),
+    };
+    let publisher = logged.broker.publisher();
+    let done = reconcile::reconcile(&logged.store, &publisher, &logged.broker, span, Duration::MAX).await;
+    let done = done.unwrap();
+    assert_eq!((done.compared, done.missing, done.published), (60, 7, 7));
+    assert_eq!(logged.store.replay(&Selection::all()).await.unwrap(), 60);
+    logged.run(&relay, logged.drained()).await;
+    assert_eq!(logged.broker.messages().len(), 60 + 5 + 60);
     logged.assert_balanced();
 }
 

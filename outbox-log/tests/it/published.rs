@@ -1,0 +1,129 @@
+//! What the log has published stays for replaying and reconciling, although nothing is written for it.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use outbox_core::relay::reconcile::{self, Span};
+use outbox_core::{MessageId, OutboxAdmin as _, Selection};
+use outbox_sea_orm::SqlStore;
+use time::OffsetDateTime;
+
+use crate::support::{Place, SOON, sleep};
+
+const MANY: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+const HOUR: Duration = Duration::from_secs(3600);
+
+async fn ids(store: &SqlStore, span: Span) -> BTreeSet<MessageId> {
+    let found = store.published(span.from, span.until, None, MANY).await.unwrap();
+    found.iter().map(|message| message.id).collect()
+}
+
+/// Six messages that the position has passed, and the span in which they were recorded.
+async fn passed(place: &Place, store: &SqlStore) -> Span {
+    let from = OffsetDateTime::now_utc() - HOUR;
+    let mut span = Span { from, until: from };
+    place
+        .run(async {
+            place.write(0..3, 2).await;
+            span.until = OffsetDateTime::now_utc();
+            let wait = async {
+                // The position passes a message with one that is recorded later.
+                while ids(store, span).await.len() < 6 {
+                    place.write(3..4, 1).await;
+                    sleep(50).await;
+                }
+            };
+            tokio::time::timeout(SOON, wait).await.unwrap();
+            place.published().await;
+        })
+        .await;
+    span
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_from_the_log_and_was_lost_by_the_broker_is_reconciled() {
+    for place in [Place::open().await, Place::by_day().await] {
+        let Some(place) = place else { return };
+        let store = SqlStore::new(place.db.clone());
+        let span = passed(&place, &store).await;
+        // Nobody reads these.
+        place.write(4..6, 1).await;
+        let lost: Vec<MessageId> = ids(&store, span).await.into_iter().take(4).collect();
+        place.broker.forget(&lost);
+        let later = Span {
+            until: OffsetDateTime::now_utc() + HOUR,
+            ..span
+        };
+        let publisher = place.broker.publisher();
+        let done = reconcile::reconcile(&store, &publisher, &place.broker, later, Duration::MAX).await;
+        let done = done.unwrap();
+        assert_eq!((done.missing, done.published), (4, 4), "{done:?}");
+        assert_eq!(
+            place
+                .number("SELECT count(*) FROM outbox_messages WHERE status <> 4")
+                .await,
+            0
+        );
+        let left_out = place
+            .log()
+            .undecided_between(later.from, later.until)
+            .await
+            .unwrap();
+        let logged = place.log().logged_between(later.from, later.until).await.unwrap();
+        assert!(left_out >= 2, "{left_out}");
+        assert_eq!(left_out + done.compared, logged);
+        let on_stream = place.broker.messages().len();
+        // It publishes the two that nobody has read, and nothing else.
+        place.run(place.published()).await;
+        assert_eq!(place.broker.messages().len(), on_stream + 2);
+        place.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_came_from_the_log_is_replayed_and_what_the_position_has_not_passed_is_not() {
+    for place in [Place::open().await, Place::by_day().await] {
+        let Some(place) = place else { return };
+        let store = SqlStore::new(place.db.clone());
+        let span = passed(&place, &store).await;
+        place.write(4..6, 1).await;
+        let early = Selection::all().recorded_until(span.until);
+        assert_eq!(store.replay(&early).await.unwrap(), 6);
+        for aggregate in ["4", "5"] {
+            let unread = Selection::all().aggregate(&outbox_core::Aggregate::new("probe", aggregate));
+            assert_eq!(store.replay(&unread).await.unwrap(), 0, "nobody has read it");
+        }
+        let on_stream = place.broker.messages().len();
+        let wait = async {
+            while place.broker.messages().len() < on_stream + 8 {
+                sleep(10).await;
+            }
+        };
+        place
+            .run(async { tokio::time::timeout(SOON, wait).await.unwrap() })
+            .await;
+        place.log().drop().await.unwrap();
+        assert_eq!(place.broker.messages().len(), on_stream + 8);
+        place.close().await;
+    }
+}
+
+/// A log that was read on another server, or is off, tells nothing of the transactions of this one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_position_of_another_server_makes_nothing_published() {
+    let Some(place) = Place::open().await else { return };
+    let store = SqlStore::new(place.db.clone());
+    let span = passed(&place, &store).await;
+    for change in [
+        "system_id = system_id + 1",
+        "system_id = system_id - 1, passed_xid = NULL",
+        "is_on = false",
+    ] {
+        place.execute(&format!("UPDATE outbox_log SET {change}")).await;
+        assert_eq!(ids(&store, span).await.len(), 0, "{change}");
+        assert_eq!(store.replay(&Selection::all()).await.unwrap(), 0, "{change}");
+    }
+    place.execute("UPDATE outbox_log SET is_on = true").await;
+    place.close().await;
+}
