@@ -206,10 +206,16 @@ impl Ownership {
         self.in_doubt = true;
     }
 
-    /// As [`Self::doubt`], where it is likely that others own them by now: nothing is sent until a renewal has shown that they do not.
+    /// As [`Self::doubt`], where it is likely that others own them by now: nothing is sent until a renewal has shown that they do not. What is distrusted again
+    /// and again is renewed no more often than others look for what is free.
     pub(super) fn distrust(&mut self) {
         self.doubt();
+        self.renew_at = self.renew_at.max(self.granted_at + self.search_interval());
         self.is_void = true;
+    }
+
+    fn search_interval(&self) -> Duration {
+        SEARCH_INTERVAL.min(self.ttl / 3)
     }
 
     /// Makes the next upkeep renew the leases at once.
@@ -266,7 +272,7 @@ impl Ownership {
         }
         self.fitness = upkeep.fitness;
         self.relays = upkeep.relays;
-        self.search_at = upkeep.asked_at + SEARCH_INTERVAL.min(self.ttl / 3);
+        self.search_at = upkeep.asked_at + self.search_interval();
         change.taken = upkeep.taken.len();
         if self.leases.is_empty() {
             self.granted(&upkeep);

@@ -68,6 +68,7 @@ async fn nothing_is_sent_under_a_lease_that_is_distrusted_before_it_is_renewed()
     apply(&mut ownership, 1, 0..64);
     let may_send = |ownership: &Ownership| Instant::now() < ownership.deadlines().unwrap().start;
     assert!(may_send(&ownership));
+    tokio::time::advance(SEARCH_INTERVAL).await;
     ownership.doubt();
     let asked_before = ownership.plan(Fitness::Fit);
     ownership.distrust();
@@ -78,6 +79,14 @@ async fn nothing_is_sent_under_a_lease_that_is_distrusted_before_it_is_renewed()
     assert!(!may_send(&ownership), "the answer is not there");
     ownership.apply(upkeep);
     assert!(may_send(&ownership) && !ownership.is_due());
+
+    ownership.distrust();
+    assert!(
+        !may_send(&ownership) && !ownership.is_due(),
+        "it was renewed just now"
+    );
+    tokio::time::advance(SEARCH_INTERVAL).await;
+    assert!(!may_send(&ownership) && ownership.is_due());
 }
 
 #[tokio::test(start_paused = true)]

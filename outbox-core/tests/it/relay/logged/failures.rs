@@ -294,6 +294,8 @@ async fn a_relay_whose_reading_breaks_off_sends_nothing_more_of_what_it_holds() 
             until(&|| first_health.status().reads).await;
             let scenario = async {
                 until(&|| second_health.status().stands_by).await;
+                // What was renewed just now is not renewed at once.
+                sleep(1_000).await;
                 credit(&logged.store, 50, 10);
                 until(&|| logged.broker.messages().len() >= 100).await;
                 logged.log.interrupt();
