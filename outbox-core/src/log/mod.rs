@@ -26,6 +26,7 @@
 //! * **After a crash** the messages behind the stored position come again, under the same ids. Those that the table has adopted meanwhile are left to it.
 //! * **One reader.** The database gives a log to one reader at a time. The other relays stand by, and one of them goes on when the reader is gone. A reader
 //!   that was replaced and does not know it yet can only make copies: it sends the same messages in the same order, and adopts only what is still logged.
+//!   Once it knows that its reading has ended, it sends nothing more of what it holds.
 //! * **A reader that cannot publish** for as long as a lease lasts leaves the log for five seconds to any relay that stands by. If none takes it, the reader goes on,
 //!   and leaves it more and more seldom, every ten minutes at last.
 

@@ -20,6 +20,7 @@ use super::window::{Adopted, Window};
 use super::{LogConfig, LogEvent, LogReader, LogStatus, Logged, MessageLog, Position, Retained};
 use crate::failure::describe;
 use crate::message::MessageId;
+use crate::relay::LogBreaks;
 use crate::store::{StoreError, within};
 use crate::{telemetry, wake};
 
@@ -81,6 +82,8 @@ pub(super) struct Shared {
     pub(super) news: Notify,
     /// Something was decided.
     room: Notify,
+    /// The engine sends nothing more when a reading breaks off.
+    pub(super) breaks: LogBreaks,
     /// Held while messages are handed out, and while the table adopts everything: an earlier message must not change hands in between.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
@@ -94,6 +97,7 @@ impl Shared {
             status: Mutex::default(),
             news: Notify::new(),
             room: Notify::new(),
+            breaks: LogBreaks::default(),
             turn: tokio::sync::Mutex::new(()),
         }
     }
@@ -368,6 +372,7 @@ impl<L: MessageLog> Running<L> {
                 }
             }
             Err(error) => {
+                self.shared.breaks.add();
                 tracing::warn!(error = %describe(&error), "the log cannot be read, it is opened again");
             }
         }

@@ -155,7 +155,8 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         }
         // A fetch waits for news, besides what it asks of the database.
         config.store_timeout = (config.store_timeout + FETCH_MAX).min(Duration::from_secs(60));
-        let relay = Relay::of_log(outbox, self.publisher.clone(), config, self.health.clone());
+        let (publisher, health) = (self.publisher.clone(), self.health.clone());
+        let relay = Relay::of_log(outbox, publisher, config, health, self.shared.breaks.clone());
         #[cfg(feature = "testing")]
         if let Some(lead) = self.wall_clock.clone() {
             return relay.with_wall_clock(move || lead());

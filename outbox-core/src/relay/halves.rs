@@ -1,8 +1,9 @@
-//! What the two halves of a log relay tell others of themselves.
+//! What the two halves of a log relay tell each other and other relays.
 //!
 //! The relay of the log has no row in the table of relays, so the relay of the table announces both. Invariant: what is announced is never better than either half,
 //! except that a half that had nothing to publish counts as fit while the other one succeeds. It is pure but for a lock, and does no I/O.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::store::Fitness;
@@ -25,6 +26,20 @@ impl LogFitness {
             .into_iter()
             .find(|fitness| both.contains(&Some(*fitness)))
             .unwrap_or(Fitness::Unproven)
+    }
+}
+
+/// How often a reading of the log has broken off. Another relay may read from then on. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LogBreaks(Arc<AtomicU64>);
+
+impl LogBreaks {
+    pub(crate) fn add(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
     }
 }
 

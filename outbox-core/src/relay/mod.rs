@@ -42,7 +42,7 @@ use crate::telemetry;
 
 pub use config::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 
-pub(crate) use halves::LogFitness;
+pub(crate) use halves::{LogBreaks, LogFitness};
 
 use engine::{Engine, Mode};
 use suspension::Clocks;
@@ -71,6 +71,8 @@ pub struct Relay<S, P> {
     clocks: Clocks,
     /// Another relay of this process, which has the table, publishes what this one cannot, and reports on both.
     of_log: bool,
+    /// What breaks off for a relay of the log; nothing does for others.
+    log_breaks: LogBreaks,
     /// How the relay of the log is doing, if this is the relay of the table beside it.
     beside_log: Option<LogFitness>,
 }
@@ -139,16 +141,24 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
             on_dead_letter: None,
             clocks: Clocks::default(),
             of_log: false,
+            log_breaks: LogBreaks::default(),
             beside_log: None,
         }
     }
 
     /// The part of a log relay that has the log.
-    pub(crate) fn of_log(store: S, publisher: P, config: RelayConfig, health: HealthCheck) -> Self {
+    pub(crate) fn of_log(
+        store: S,
+        publisher: P,
+        config: RelayConfig,
+        health: HealthCheck,
+        log_breaks: LogBreaks,
+    ) -> Self {
         Self {
             health,
             config,
             of_log: true,
+            log_breaks,
             ..Self::new(store, publisher)
         }
     }

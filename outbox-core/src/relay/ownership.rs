@@ -46,6 +46,8 @@ pub(super) struct Ownership {
     search_at: Instant,
     /// A lease may have been lost since the last renewal was asked for: its answer proves nothing.
     in_doubt: bool,
+    /// Nothing is sent before a renewal that is asked for from now on shows which leases have lasted.
+    is_void: bool,
 }
 
 /// Until when a message may be published.
@@ -121,6 +123,7 @@ impl Ownership {
             renew_at: now,
             search_at: now,
             in_doubt: false,
+            is_void: false,
         }
     }
 
@@ -149,8 +152,12 @@ impl Ownership {
     /// Until when messages of the owned partitions may be published, or `None` if none is owned.
     pub(super) fn deadlines(&self) -> Option<Deadlines> {
         let slept = self.slept();
+        let starts_for = match self.is_void {
+            true => Duration::ZERO,
+            false => (self.ttl / 2).saturating_sub(slept),
+        };
         (!self.leases.is_empty()).then(|| Deadlines {
-            start: self.granted_at + (self.ttl / 2).saturating_sub(slept),
+            start: self.granted_at + starts_for,
             confirm: self.granted_at + (self.ttl * 5 / 6).saturating_sub(slept),
         })
     }
@@ -197,6 +204,18 @@ impl Ownership {
     pub(super) fn doubt(&mut self) {
         self.renew_at = Instant::now();
         self.in_doubt = true;
+    }
+
+    /// As [`Self::doubt`], where it is likely that others own them by now: nothing is sent until a renewal has shown that they do not. What is distrusted again
+    /// and again is renewed no more often than others look for what is free.
+    pub(super) fn distrust(&mut self) {
+        self.doubt();
+        self.renew_at = self.renew_at.max(self.granted_at + self.search_interval());
+        self.is_void = true;
+    }
+
+    fn search_interval(&self) -> Duration {
+        SEARCH_INTERVAL.min(self.ttl / 3)
     }
 
     /// Makes the next upkeep renew the leases at once.
@@ -248,11 +267,12 @@ impl Ownership {
             change.lost = lost.map(|lease| lease.partition).collect();
             if !self.in_doubt {
                 self.renew_at = upkeep.asked_at + self.ttl / 3;
+                self.is_void = false;
             }
         }
         self.fitness = upkeep.fitness;
         self.relays = upkeep.relays;
-        self.search_at = upkeep.asked_at + SEARCH_INTERVAL.min(self.ttl / 3);
+        self.search_at = upkeep.asked_at + self.search_interval();
         change.taken = upkeep.taken.len();
         if self.leases.is_empty() {
             self.granted(&upkeep);

@@ -51,6 +51,11 @@ impl MemoryLog {
         self.store.with_log(|log| log.measures_in = takes);
     }
 
+    /// Makes the log tell that it is given up when it keeps more than this, as where the database has a limit for it. It is not.
+    pub fn tell_limit(&self, keeps_max: u64) {
+        self.store.with_log(|log| log.keeps_max = Some(keeps_max));
+    }
+
     /// Hides this many of the next messages from those who ask the table for them, as a commit that waits for a standby server is hidden while it is in the log.
     pub fn hide_next(&self, questions: u32) {
         self.store.with_log(|log| log.hidden = questions);
@@ -189,9 +194,14 @@ impl LogReader for MemoryLogReader {
 
     async fn retained(&mut self) -> Result<Retained, StoreError> {
         self.check()?;
-        let (takes, bytes) = self.store.with_log(|log| (log.measures_in, log.retained()));
+        let (takes, bytes, max) = self
+            .store
+            .with_log(|log| (log.measures_in, log.retained(), log.keeps_max));
         tokio::time::sleep(takes).await;
-        Ok(Retained { bytes, safe: None })
+        Ok(Retained {
+            bytes,
+            safe: max.map(|max| max.saturating_sub(bytes)),
+        })
     }
 
     fn adopted_to(&self) -> Position {

@@ -1,7 +1,7 @@
 //! From a polling relay to the log and back, and from one log relay to another.
 
-use outbox_core::Relay;
 use outbox_core::shutdown::CancellationToken;
+use outbox_core::{Relay, RelayConfig};
 use outbox_sea_orm::SqlStore;
 
 use crate::reading::futures_join;
@@ -62,6 +62,40 @@ async fn hand_over(place: Place) {
     let ((first, second), ()) = tokio::join!(relays, scenario);
     assert!(first.unwrap().published + second.unwrap().published > 0);
     assert_eq!(place.rows(0).await, 0);
+    place.assert_balanced();
+    place.close().await;
+}
+
+/// The old relay was stopped long before. Half of the messages are the table's, and the others, of the same aggregates, the log's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy() {
+    let Some(place) = Place::without_log().await else {
+        return;
+    };
+    let write = async |n: u32| {
+        for _ in 0..10 {
+            for aggregate in n * 10..n * 10 + 10 {
+                place.write_of(&aggregate.to_string(), 10).await;
+            }
+        }
+    };
+    futures_join((0..5).map(write)).await;
+    place.log().init().await.unwrap();
+    futures_join((0..2).map(write)).await;
+    assert_eq!((place.rows(0).await, place.rows(4).await), (5_000, 2_000));
+    // A lease that a busy machine loses would make copies.
+    let relay = place.relay().with_config(RelayConfig::default());
+    let stop = CancellationToken::new();
+    let scenario = async {
+        futures_join((2..5).map(write)).await;
+        place.published().await;
+        stop.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(stop.clone()), scenario);
+    assert_eq!(report.unwrap().published, 10_000);
+    assert_eq!(place.written(), 10_000);
+    assert_eq!(place.copies(), 0);
+    assert_eq!(place.rows(0).await + place.rows(3).await, 0);
     place.assert_balanced();
     place.close().await;
 }

@@ -3,7 +3,7 @@
 use outbox_core::shutdown::CancellationToken;
 use sea_orm::ConnectionTrait as _;
 
-use crate::support::{Place, sleep};
+use crate::support::{Place, SOON, sleep};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_breaks_again_and_again_loses_nothing() {
@@ -193,6 +193,108 @@ async fn a_table_that_is_not_published_any_more_is_a_reason_of_ill_health() {
         has_said_so,
         "the relay's health does not tell why nothing is read"
     );
+    place.assert_balanced();
+    place.close().await;
+}
+
+/// As after the restore of a base backup as another system, whose slots look the same and say nothing of what is in this table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_position_of_another_system_is_not_trusted() {
+    let Some(place) = Place::open().await else { return };
+    place
+        .run(async {
+            place.write(0..5, 2).await;
+            place.published().await;
+        })
+        .await;
+    place.write(0..5, 2).await;
+    place
+        .execute("UPDATE outbox_log SET system_id = system_id + 1")
+        .await;
+    place
+        .run(async {
+            place.published().await;
+            place.write(0..5, 2).await;
+            place.published().await;
+        })
+        .await;
+    assert!(place.rows(1).await >= 10, "the table has published them");
+    let here = "SELECT count(*) FROM outbox_log WHERE system_id = (SELECT system_identifier FROM pg_control_system())";
+    assert_eq!(
+        place.number(here).await,
+        1,
+        "it is known where the position belongs"
+    );
+    place.assert_balanced();
+    place.close().await;
+}
+
+impl Place {
+    async fn drop_publication(&self) {
+        self.execute(&format!("DROP PUBLICATION {}_log", self.name)).await;
+    }
+
+    /// As `init` makes it.
+    async fn create_publication(&self) {
+        self.execute(&format!(
+            "CREATE PUBLICATION {}_log FOR TABLE outbox_messages WITH (publish = 'insert', publish_via_partition_root = true)",
+            self.name
+        ))
+        .await;
+    }
+}
+
+/// A slot does not see a publication that was made behind what it reads: the server fails at each message that was written before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publication_that_is_made_anew_too_late_loses_nothing() {
+    let Some(place) = Place::open().await else { return };
+    let (relay, shutdown) = (place.relay(), CancellationToken::new());
+    let scenario = async {
+        place.write(0..5, 2).await;
+        place.published().await;
+        place.drop_publication().await;
+        place.write(0..5, 2).await;
+        let named = async {
+            while !relay
+                .health()
+                .now()
+                .to_string()
+                .contains("does not publish the inserts")
+            {
+                sleep(50).await;
+            }
+        };
+        let is_named = tokio::time::timeout(SOON, named).await.is_ok();
+        place.create_publication().await;
+        place.write(0..5, 2).await;
+        place.published().await;
+        shutdown.cancel();
+        is_named
+    };
+    let (report, is_named) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    report.unwrap();
+    assert!(is_named, "the relay's health does not tell why nothing is read");
+    assert!(place.rows(1).await >= 10, "the table has published them");
+    place.assert_balanced();
+    place.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_publication_that_is_made_anew_behind_a_backlog_loses_nothing() {
+    let Some(place) = Place::open().await else { return };
+    place.write(0..5, 2).await;
+    place.drop_publication().await;
+    place.write(0..5, 2).await;
+    place.create_publication().await;
+    place.write(0..5, 2).await;
+    place
+        .run(async {
+            place.published().await;
+            place.write(0..5, 2).await;
+            place.published().await;
+        })
+        .await;
+    assert!(place.rows(1).await >= 30, "the table has published them");
     place.assert_balanced();
     place.close().await;
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use outbox_core::log::{LookRequest, MessageLog as _};
+use outbox_core::log::{LogConfig, LookRequest, MessageLog as _};
+use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::conformance::probe::{self, Probe};
-use outbox_core::{Events, FailureClass, NewMessage, OutboxAdmin as _, Selection};
+use outbox_core::{Events, FailureClass, NewMessage, OutboxAdmin as _, RelayConfig, Selection};
 use outbox_sea_orm::SqlStore;
 
 use crate::support::{Place, sleep};
@@ -52,6 +53,52 @@ async fn a_large_transaction_arrives_whole_and_in_order() {
             place.published().await;
         })
         .await;
+    assert_eq!(place.copies(), 0);
+    place.assert_balanced();
+    place.close().await;
+}
+
+/// Twenty windows of them, whose end comes last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_of_two_hundred_thousand_messages_stays_within_the_window() {
+    let Some(place) = Place::open().await else { return };
+    let aggregates: Vec<String> = (0..1_000).map(|n| format!("large-{n}")).collect();
+    let mut first = Events::new();
+    for aggregate in &aggregates {
+        first.push(Probe::noted(aggregate, 1));
+    }
+    place.record(first).await;
+    place
+        .execute(
+            "WITH heads AS (UPDATE outbox_aggregates SET last_sequence = 201 WHERE aggregate_id LIKE 'large-%') \
+             INSERT INTO outbox_messages (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
+             content_type, payload, headers) SELECT gen_random_uuid(), m.partition_no, m.aggregate_type, m.aggregate_id, n, m.event_type, \
+             m.event_version, m.subject, m.content_type, m.payload, m.headers \
+             FROM generate_series(2, 201) n, outbox_messages m WHERE m.aggregate_id LIKE 'large-%' ORDER BY n, m.row_id",
+        )
+        .await;
+    place.count_committed(&aggregates, 201);
+    // A lease that a busy machine loses would make copies.
+    let relay = place.relay().with_config(RelayConfig::default());
+    let (health, shutdown) = (relay.health(), CancellationToken::new());
+    let scenario = async {
+        let mut most = 0;
+        while place.broker.publishes() < 200_000 {
+            most = most.max(health.status().undecided);
+            sleep(1).await;
+        }
+        place.write_of(&aggregates[0], 1).await;
+        place.write(0..3, 2).await;
+        place.published().await;
+        shutdown.cancel();
+        most
+    };
+    let (report, most) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    report.unwrap();
+    assert!(
+        (1..=LogConfig::default().window).contains(&most),
+        "{most} in memory"
+    );
     assert_eq!(place.copies(), 0);
     place.assert_balanced();
     place.close().await;

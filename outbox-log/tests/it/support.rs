@@ -146,6 +146,12 @@ impl Place {
             .or_default() += count;
     }
 
+    /// Notes that so many messages of each of these aggregates are committed.
+    pub(crate) fn count_committed(&self, aggregates: &[String], each: u64) {
+        let counts = aggregates.iter().map(|aggregate| (aggregate.clone(), each));
+        self.committed.lock().unwrap().extend(counts);
+    }
+
     pub(crate) fn written(&self) -> u64 {
         self.committed.lock().unwrap().values().sum()
     }

@@ -94,6 +94,8 @@ pub(super) struct Engine<'a, S, P> {
     pauses: Pauses,
     /// The store has not released yet all that ended pauses held.
     releases: bool,
+    /// How many readings of the log were known to have broken off.
+    log_breaks: u64,
     /// Raised when everything is forgotten; a fetch of an older one is thrown away.
     generation: u64,
     /// Failures of each activity on the store since its last success.
@@ -185,6 +187,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             counts_backlog: false,
             pauses: Pauses::default(),
             releases: false,
+            log_breaks: relay.log_breaks.count(),
             generation: 0,
             store_failures: [0; Activity::COUNT],
             store_failing_since: [None; Activity::COUNT],
@@ -307,6 +310,11 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
 
     /// Reports that the loop turns.
     fn turn(&mut self) {
+        let breaks = self.relay.log_breaks.count();
+        if std::mem::replace(&mut self.log_breaks, breaks) != breaks {
+            // What is in memory may come to another reader.
+            self.ownership.distrust();
+        }
         if let Some(slept) = self.ownership.notice_suspension() {
             tracing::warn!(
                 ?slept,

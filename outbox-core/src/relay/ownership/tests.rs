@@ -60,6 +60,35 @@ async fn a_doubt_during_a_renewal_is_not_forgotten() {
     assert!(!ownership.is_due());
 }
 
+/// Somebody else may own it by now. A renewal that was asked for before says nothing of that.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_under_a_lease_that_is_distrusted_before_it_is_renewed() {
+    let ttl = Duration::from_secs(15);
+    let mut ownership = Ownership::new(OwnerId::fresh(), ttl, ttl, true, Clocks::default());
+    apply(&mut ownership, 1, 0..64);
+    let may_send = |ownership: &Ownership| Instant::now() < ownership.deadlines().unwrap().start;
+    assert!(may_send(&ownership));
+    tokio::time::advance(SEARCH_INTERVAL).await;
+    ownership.doubt();
+    let asked_before = ownership.plan(Fitness::Fit);
+    ownership.distrust();
+    assert!(!may_send(&ownership) && ownership.is_due());
+    ownership.apply(asked_before);
+    assert!(!may_send(&ownership) && ownership.is_due());
+    let upkeep = ownership.plan(Fitness::Fit);
+    assert!(!may_send(&ownership), "the answer is not there");
+    ownership.apply(upkeep);
+    assert!(may_send(&ownership) && !ownership.is_due());
+
+    ownership.distrust();
+    assert!(
+        !may_send(&ownership) && !ownership.is_due(),
+        "it was renewed just now"
+    );
+    tokio::time::advance(SEARCH_INTERVAL).await;
+    assert!(!may_send(&ownership) && ownership.is_due());
+}
+
 #[tokio::test(start_paused = true)]
 async fn deadlines_count_from_before_the_request() {
     let mut ownership = Ownership::new(

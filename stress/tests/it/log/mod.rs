@@ -7,7 +7,9 @@ mod invalidated;
 mod modern;
 mod proxy;
 mod refused;
+mod retained;
 mod silent;
+mod slots;
 mod standby;
 
 use std::collections::{BTreeMap, HashSet};

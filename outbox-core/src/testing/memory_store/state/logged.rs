@@ -41,6 +41,8 @@ pub(in super::super::super) struct Log {
     pub(in super::super::super) opens_in: Duration,
     /// How long it takes to tell how much the log keeps.
     pub(in super::super::super) measures_in: Duration,
+    /// How much the log may keep before it is given up, as it tells; `None` if it never is.
+    pub(in super::super::super) keeps_max: Option<u64>,
 }
 
 impl Log {

@@ -270,22 +270,117 @@ async fn a_retried_message_with_nothing_behind_it_is_not_overtaken_by_the_log() 
     logged.assert_balanced();
 }
 
+/// It holds hundreds of messages in memory, and the next reader has them as well. It went on sending them until it renewed its leases.
+#[tokio::test(start_paused = true)]
+async fn a_relay_whose_reading_breaks_off_sends_nothing_more_of_what_it_holds() {
+    // Either the other relay is about to open the log at that moment, or this one is faster.
+    for opens_in in [Duration::from_secs(2), Duration::ZERO] {
+        let mut logged = Logged::new();
+        logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(25));
+        logged.log.open_slowly(opens_in);
+        let window = 10;
+        let config = quick().window(window);
+        let log_config = LogConfig::default().checkpoint_every(Duration::from_millis(10));
+        let first = logged.relay_with(config.clone(), log_config.clone());
+        let second = logged.relay_with(config.seed(Some(8)), log_config);
+        let (first_health, second_health) = (first.health(), second.health());
+        let stop_first = CancellationToken::new();
+        let until = async |holds: &dyn Fn() -> bool| {
+            while !holds() {
+                sleep(1).await;
+            }
+        };
+        let stand_by = async {
+            until(&|| first_health.status().reads).await;
+            let scenario = async {
+                until(&|| second_health.status().stands_by).await;
+                // What was renewed just now is not renewed at once.
+                sleep(1_000).await;
+                credit(&logged.store, 50, 10);
+                until(&|| logged.broker.messages().len() >= 100).await;
+                logged.log.interrupt();
+                logged.drained().await;
+                stop_first.cancel();
+            };
+            logged.run(&second, scenario).await
+        };
+        let (ended, other) = tokio::join!(first.run(stop_first.clone()), stand_by);
+        ended.unwrap();
+        assert_eq!(other.published > 0, !opens_in.is_zero(), "{other:?}");
+        // What is on its way, and what was confirmed so lately that it is not stored.
+        let copies = logged.broker.publishes() - 500;
+        assert!(copies <= 2 * window as u64, "{opens_in:?}: {copies} copies");
+        logged.assert_balanced();
+    }
+}
+
 /// A relay that was replaced and does not know it yet may still let the table adopt what its successor has read.
 #[tokio::test(start_paused = true)]
 async fn what_another_relay_lets_the_table_adopt_is_not_overtaken() {
     let mut logged = Logged::new();
     logged.broker = MemoryBroker::new().with_latency(Duration::from_millis(300));
-    let old = logged.relay();
-    logged
-        .run(&old, async {
-            for _ in 0..30 {
-                credit(&logged.store, 5, 4);
-                logged.broker.fail_next(7, FailureClass::Transient);
-                logged.log.interrupt();
-                sleep(170).await;
+    // Now and then the other is about to open the log when a reading breaks off, so it goes from one to the other.
+    logged.log.open_slowly(Duration::from_millis(300));
+    let (first, second) = (
+        logged.relay(),
+        logged.relay_with(quick().seed(Some(8)), LogConfig::default()),
+    );
+    let healths = [first.health(), second.health()];
+    let stop_first = CancellationToken::new();
+    let mut have_read = [false; 2];
+    let scenario = async {
+        for round in 0..60 {
+            credit(&logged.store, 5, 4);
+            logged.broker.fail_next(7, FailureClass::Transient);
+            logged.log.interrupt();
+            sleep(170 * (round % 12)).await;
+            for (has_read, health) in have_read.iter_mut().zip(&healths) {
+                *has_read |= health.status().reads;
             }
+        }
+        logged.drained().await;
+        stop_first.cancel();
+    };
+    let second_run = logged.run(&second, scenario);
+    let (ended, _) = tokio::join!(first.run(stop_first.clone()), second_run);
+    ended.unwrap();
+    assert_eq!(have_read, [true, true]);
+    assert!(logged.store.rows().iter().any(|row| row.status == Published));
+    logged.assert_balanced();
+}
+
+/// The database may have less to spare than `retained_max`.
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_about_to_be_given_up_is_freed() {
+    let logged = Logged::new();
+    logged.log.tell_limit(3_000);
+    let relay = logged.relay();
+    let health = relay.health();
+    logged
+        .run(&relay, async {
+            logged.broker.set_down(true);
+            credit(&logged.store, 10, 20);
+            sleep(20_000).await;
+            assert!(!health.status().adopts, "there is room: {:?}", health.status());
+            credit(&logged.store, 10, 5);
+            while !health.status().adopts {
+                sleep(100).await;
+            }
+            assert!(
+                matches!(health.now(), Health::Degraded { .. }),
+                "{}",
+                health.now()
+            );
+            while logged.log.stored() < Position(2_500) {
+                sleep(100).await;
+            }
+            logged.broker.set_down(false);
             logged.drained().await;
+            while health.status().adopts {
+                sleep(100).await;
+            }
         })
         .await;
+    assert!(logged.store.rows().iter().any(|row| row.status == Published));
     logged.assert_balanced();
 }

@@ -1,0 +1,132 @@
+//! What a slot keeps of the server's disk: while the stream takes nothing, and while the outbox has nothing.
+
+use std::time::Duration;
+
+use outbox_core::Health;
+use outbox_core::log::LogConfig;
+use outbox_nats::async_nats::jetstream::stream::DiscardPolicy;
+
+use super::{Place, run_relay, until};
+
+/// A segment of the server's log.
+const SEGMENT: u64 = 16 << 20;
+
+const ACCOUNTS: [&str; 3] = ["1", "2", "3"];
+
+impl Place {
+    /// Where the server's log ends.
+    async fn end(&self) -> i64 {
+        self.number("pg_current_wal_insert_lsn() - '0/0'").await
+    }
+
+    /// Up to where the slot is freed.
+    async fn confirmed(&self) -> i64 {
+        let sql = format!(
+            "SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{}_log'",
+            self.name
+        );
+        self.number(&sql).await
+    }
+
+    async fn retained(&self) -> u64 {
+        let status = self.log().status().await.unwrap();
+        status.retained_bytes.unwrap_or_default()
+    }
+
+    /// Another table writes this many megabytes.
+    async fn write_elsewhere(&self, megabytes: u32) {
+        self.execute("CREATE TABLE IF NOT EXISTS other (filler text)")
+            .await;
+        self.execute(&format!(
+            "INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, {megabytes} * 1000)"
+        ))
+        .await;
+    }
+}
+
+/// The slot would keep all that is written, until the disk is full or the server gives it up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_whose_stream_takes_nothing_does_not_fill_the_disk() {
+    let Some(place) = Place::private(&["max_slot_wal_keep_size=64MB"]).await else {
+        return;
+    };
+    let log_config = LogConfig::default()
+        .checkpoint_every(Duration::from_millis(100))
+        .retained_max(1 << 20);
+    let relay = place.relay().with_log_config(log_config);
+    let health = relay.health();
+    run_relay(&relay, async {
+        place.write(&ACCOUNTS, 5).await;
+        place.published().await;
+        place
+            .reconfigure(|config| {
+                config.discard = DiscardPolicy::New;
+                config.max_messages = 15;
+            })
+            .await;
+        place.write(&ACCOUNTS, 20).await;
+        let before = place.confirmed().await;
+        place.write_elsewhere(8).await;
+        place.execute("SELECT pg_switch_wal()").await;
+        place.execute("CHECKPOINT").await;
+        let (written, kept) = (place.end().await, place.retained().await);
+        assert!(kept > 1 << 20, "{kept}");
+        until("nobody is told that the disk fills", async || {
+            let status = health.status();
+            let is_degraded = matches!(health.now(), Health::Degraded { reasons } if reasons
+                .iter()
+                .any(|reason| reason.contains("bytes of the database's disk")));
+            status.adopts && is_degraded && status.retained.is_some_and(|retained| retained.safe.is_some())
+        })
+        .await;
+        until("the table adopts nothing", async || place.in_table().await > 0).await;
+        until("the log is not freed", async || {
+            // The server frees its disk up to a checkpoint that the position has passed.
+            place.execute("CHECKPOINT").await;
+            place.write(&ACCOUNTS, 1).await;
+            let confirmed = place.confirmed().await;
+            confirmed > before && confirmed >= written && place.retained().await < kept / 2
+        })
+        .await;
+        assert_eq!(place.arrived().await.len(), 15, "the stream takes nothing");
+
+        place.reconfigure(|config| config.max_messages = -1).await;
+        place.published().await;
+        until("it still adopts", async || !health.status().adopts).await;
+        place.write(&ACCOUNTS, 2).await;
+        place.published().await;
+    })
+    .await;
+    assert!(!place.log().status().await.unwrap().is_lost);
+    place.assert_balanced().await;
+    place.close().await;
+}
+
+/// Nothing is recorded, so no message moves the position.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_has_nothing_to_give_keeps_nothing_of_what_others_write() {
+    let Some(place) = Place::private(&[]).await else {
+        return;
+    };
+    let relay = place.relay();
+    let health = relay.health();
+    run_relay(&relay, async {
+        until("nobody reads", async || health.status().reads).await;
+        let before = place.end().await;
+        place.write_elsewhere(50).await;
+        place.execute("CHECKPOINT").await;
+        let written = place.end().await;
+        assert!(written - before > 3 * SEGMENT as i64, "{before} {written}");
+        let passed = until("the position stands still", async || {
+            place.confirmed().await >= written
+        });
+        let passed = tokio::time::timeout(Duration::from_secs(60), passed).await;
+        assert!(passed.is_ok(), "the position stands still");
+        until("the disk is not freed", async || {
+            place.retained().await < SEGMENT + (1 << 20)
+        })
+        .await;
+    })
+    .await;
+    place.close().await;
+}
