@@ -2,7 +2,7 @@
 
 use outbox_core::StoreError;
 use outbox_core::log::Position;
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult, TransactionTrait};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 
 use crate::failure::{failed, setup, sqlstate, trouble};
 use crate::sql::{Names, statement};
@@ -90,8 +90,7 @@ pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Resul
         names.slot
     );
     // A transaction, so that the time limit ends with it. It must not have written before the slot is made.
-    let tx = db
-        .begin()
+    let tx = table::begin(db)
         .await
         .map_err(failed("the replication slot could not be made"))?;
     let limit = format!("SET LOCAL statement_timeout = '{WAITS}'");

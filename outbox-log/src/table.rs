@@ -99,9 +99,18 @@ fn read_look(rows: &[QueryResult], asked: &[Logged]) -> Result<Look, DbErr> {
 }
 
 /// A transaction in which each statement sees what was committed before it, locks that it waited for included, whatever the default of the role or database is.
+///
+/// It begins in a task of its own, also if the caller is dropped meanwhile: sqlx 0.9.0 would return the connection to its pool inside the open transaction, and the
+/// next one that uses it would keep its locks without end.
 pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction, DbErr> {
-    db.begin_with_config(Some(IsolationLevel::ReadCommitted), None)
+    let db = db.clone();
+    let begun = tokio::spawn(async move {
+        db.begin_with_config(Some(IsolationLevel::ReadCommitted), None)
+            .await
+    });
+    begun
         .await
+        .unwrap_or_else(|panic| Err(DbErr::Custom(panic.to_string())))
 }
 
 /// The end of the log, behind every commit that the statement sees.
@@ -254,7 +263,43 @@ fn array(messages: &[Logged]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use outbox_core::testing::backend_url;
+    use sea_orm::{ConnectOptions, Database};
+
     use super::*;
+
+    /// The statements behind it would be part of a transaction that nobody ends.
+    #[tokio::test]
+    async fn a_begin_that_is_dropped_leaves_no_transaction_in_the_pool() {
+        let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+            return;
+        };
+        let mut options = ConnectOptions::new(url);
+        options.max_connections(1).sqlx_logging(false);
+        let db = Database::connect(options).await.unwrap();
+        for polls in 1..20 {
+            {
+                let mut begin = pin!(begin(&db));
+                for _ in 0..polls {
+                    let once = poll_fn(|cx| Poll::Ready(begin.as_mut().poll(cx).is_ready()));
+                    if once.await {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+            // In a transaction both are the time at which it began and that of the statement; the first statement of one has them equal.
+            for _ in 0..2 {
+                let sql = "SELECT now() = statement_timestamp() AS is_alone";
+                let row = db.query_one_raw(statement(sql, [])).await.unwrap().unwrap();
+                assert!(row.try_get::<bool>("", "is_alone").unwrap(), "{polls} polls");
+            }
+        }
+    }
 
     #[test]
     fn transactions_are_compared_although_their_numbers_begin_again() {
