@@ -58,9 +58,9 @@ async fn a_large_transaction_arrives_whole_and_in_order() {
     place.close().await;
 }
 
-/// Twenty windows of them, whose end comes last.
+/// Six windows of messages, whose end comes last. Two hundred thousand take half a minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_of_two_hundred_thousand_messages_stays_within_the_window() {
+async fn a_transaction_of_many_windows_is_never_in_memory_as_a_whole() {
     let Some(place) = Place::open().await else { return };
     let aggregates: Vec<String> = (0..1_000).map(|n| format!("large-{n}")).collect();
     let mut first = Events::new();
@@ -70,20 +70,20 @@ async fn a_transaction_of_two_hundred_thousand_messages_stays_within_the_window(
     place.record(first).await;
     place
         .execute(
-            "WITH heads AS (UPDATE outbox_aggregates SET last_sequence = 201 WHERE aggregate_id LIKE 'large-%') \
+            "WITH heads AS (UPDATE outbox_aggregates SET last_sequence = 61 WHERE aggregate_id LIKE 'large-%') \
              INSERT INTO outbox_messages (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject, \
              content_type, payload, headers) SELECT gen_random_uuid(), m.partition_no, m.aggregate_type, m.aggregate_id, n, m.event_type, \
              m.event_version, m.subject, m.content_type, m.payload, m.headers \
-             FROM generate_series(2, 201) n, outbox_messages m WHERE m.aggregate_id LIKE 'large-%' ORDER BY n, m.row_id",
+             FROM generate_series(2, 61) n, outbox_messages m WHERE m.aggregate_id LIKE 'large-%' ORDER BY n, m.row_id",
         )
         .await;
-    place.count_committed(&aggregates, 201);
+    place.count_committed(&aggregates, 61);
     // A lease that a busy machine loses would make copies.
     let relay = place.relay().with_config(RelayConfig::default());
     let (health, shutdown) = (relay.health(), CancellationToken::new());
     let scenario = async {
         let mut most = 0;
-        while place.broker.publishes() < 200_000 {
+        while place.broker.publishes() < 60_000 {
             most = most.max(health.status().undecided);
             sleep(1).await;
         }
