@@ -41,6 +41,7 @@ impl StoredDeadLetter {
         places.0 > places.1
             && numbers.is_some_and(|(own, other)| own < other)
             && self.aggregate.is_some()
+            && self.source.is_some()
             && (&self.aggregate, &self.source) == (&other.aggregate, &other.source)
     }
 }
@@ -152,6 +153,7 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, limit: i64) {
 
 /// Takes a dead letter for this process: it is open again, with one more attempt, before its handler runs. So a handler that ends the process is not
 /// started again without end; the dead letter stays, and an operator sees it. Returns false if somebody else was first, or the mark was taken back.
+/// Waits for the row's lock (primary key) as long as the `LockLimit` allows, as all that follow: none is in a handler's transaction, so nothing is restored.
 ///
 /// A crash after this: the dead letter is open, and its attempt counted.
 pub(crate) async fn begin<C: ConnectionTrait>(
@@ -160,8 +162,9 @@ pub(crate) async fn begin<C: ConnectionTrait>(
     letter: &StoredDeadLetter,
 ) -> Result<bool, DbErr> {
     let mut sql = inbox.sql(format!(
-        "UPDATE {} SET status = {OPEN}, attempts = attempts + 1 WHERE id = ",
-        inbox.dead_letters()
+        "UPDATE {} SET status = {OPEN}, attempts = {} WHERE id = ",
+        inbox.dead_letters(),
+        inbox.limited_value("attempts + 1")
     ));
     sql.bind(letter.id).push(&format!(" AND status = {RETRY}"));
     Ok(db.execute_raw(sql.statement()).await?.rows_affected() > 0)
@@ -174,8 +177,9 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
     letter: &StoredDeadLetter,
 ) -> Result<(), DbErr> {
     let mut sql = inbox.sql(format!(
-        "UPDATE {} SET status = {RETRY}, attempts = attempts - 1 WHERE id = ",
-        inbox.dead_letters()
+        "UPDATE {} SET status = {RETRY}, attempts = {} WHERE id = ",
+        inbox.dead_letters(),
+        inbox.limited_value("attempts - 1")
     ));
     sql.bind(letter.id).push(&format!(" AND status = {OPEN}"));
     db.execute_raw(sql.statement()).await?;
@@ -247,8 +251,9 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     error: &str,
 ) -> Result<bool, DbErr> {
     let mut sql = inbox.sql(format!(
-        "UPDATE {} SET status = {OPEN}, error = ",
-        inbox.dead_letters()
+        "UPDATE {} SET status = {}, error = ",
+        inbox.dead_letters(),
+        inbox.limited_value(&OPEN.to_string())
     ));
     sql.bind(storable_error(error))
         .push(" WHERE id = ")
@@ -265,7 +270,7 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
 
 /// Makes those open that stand behind a dead letter in its aggregate. Reads the marked ones of the aggregate, and no others (index
 /// `inbox_dead_letters_of_aggregate`). Until PostgreSQL has statistics of what was marked, it may read all of the consumer (`inbox_dead_letters_retry`).
-/// Waits for the lock of a row that is being tried or changed.
+/// Waits for the lock of a row that is being tried or changed as long as the `LockLimit` allows.
 pub(crate) fn hold_behind(
     inbox: &InboxSql,
     letter: &StoredDeadLetter,
@@ -273,8 +278,9 @@ pub(crate) fn hold_behind(
     aggregate: &Aggregate,
 ) -> Statement {
     let mut sql = inbox.sql(format!(
-        "UPDATE {} SET status = {OPEN} WHERE consumer = ",
-        inbox.dead_letters()
+        "UPDATE {} SET status = {} WHERE consumer = ",
+        inbox.dead_letters(),
+        inbox.limited_value(&OPEN.to_string())
     ));
     sql.bind(inbox.key(consumer));
     sql.push(&format!(" AND status = {RETRY} AND aggregate_type = "))
