@@ -235,6 +235,10 @@ async fn nothing_waits_without_end_for_a_dead_letter_that_a_frozen_process_holds
     };
     let pool = &db.pool;
     for stream_sequence in 1..=3 {
+        let message = Message {
+            sequence: Some(stream_sequence),
+            ..message()
+        };
         let incoming = Incoming {
             subject: "events.x".to_owned(),
             headers: Vec::new(),
@@ -244,7 +248,7 @@ async fn nothing_waits_without_end_for_a_dead_letter_that_a_frozen_process_holds
         };
         let letter = NewDeadLetter {
             consumer: "books",
-            message: Some(&message()),
+            message: Some(&message),
             incoming: &incoming,
             error: "declined",
             attempts: 1,
@@ -254,7 +258,9 @@ async fn nothing_waits_without_end_for_a_dead_letter_that_a_frozen_process_holds
     }
     let all = DeadLetterSelection::all();
     assert_eq!(DeadLetters::new(pool.clone()).retry(&all).await.unwrap(), 3);
-    let due = retry::due(pool, &sql, "books", 10, usize::MAX).await.unwrap();
+    let due = retry::due(pool, &sql, "books", &[], 10, usize::MAX)
+        .await
+        .unwrap();
     let [first, marked, open] = &due[..] else {
         panic!("{due:?}");
     };
