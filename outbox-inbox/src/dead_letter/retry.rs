@@ -23,7 +23,7 @@ pub(crate) struct StoredDeadLetter {
     /// the dead letter.
     pub(crate) incoming: Incoming,
     /// The aggregate; `None` if it is no message.
-    aggregate: Option<Aggregate>,
+    pub(crate) aggregate: Option<Aggregate>,
     /// The message's number within its aggregate, if it has one.
     pub(crate) sequence: Option<i64>,
     /// The service that gave the number; `None` without one.
@@ -41,6 +41,7 @@ impl StoredDeadLetter {
         places.0 > places.1
             && numbers.is_some_and(|(own, other)| own < other)
             && self.aggregate.is_some()
+            && self.source.is_some()
             && (&self.aggregate, &self.source) == (&other.aggregate, &other.source)
     }
 }
@@ -52,15 +53,24 @@ impl StoredDeadLetter {
 /// number tells: one is left out while an earlier one with a later place is to be tried as well (index `inbox_dead_letters_of_aggregate`). Services number
 /// their aggregates independently, so only numbers of one source are compared. One that is being tried is open and holds nothing back here: its process
 /// looks for it in its memory ([`StoredDeadLetter::is_of_older_stream_than`]).
+///
+/// Those of the aggregates in `held` are left out: letters of them are in memory, and what is behind those must hide nobody else's.
 pub(crate) async fn due<C: ConnectionTrait>(
     db: &C,
     inbox: &InboxSql,
     consumer: &str,
+    held: &[Aggregate],
     limit: u32,
     bytes: usize,
 ) -> Result<Vec<StoredDeadLetter>, DbErr> {
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
     let (mut before, mut fit) = (0, 0_i64);
-    for row in db.query_all_raw(sizes_of_due(inbox, consumer, limit)).await? {
+    for row in db
+        .query_all_raw(sizes_of_due(inbox, consumer, held, limit))
+        .await?
+    {
         if fit > 0 && before >= bytes {
             break;
         }
@@ -70,12 +80,12 @@ pub(crate) async fn due<C: ConnectionTrait>(
     if fit == 0 {
         return Ok(Vec::new());
     }
-    let rows = db.query_all_raw(read_due(inbox, consumer, fit)).await?;
+    let rows = db.query_all_raw(read_due(inbox, consumer, held, fit)).await?;
     rows.iter().map(|row| read(row, inbox.backend())).collect()
 }
 
 /// The sizes of the payloads of those that are due.
-pub(crate) fn sizes_of_due(inbox: &InboxSql, consumer: &str, limit: u32) -> Statement {
+pub(crate) fn sizes_of_due(inbox: &InboxSql, consumer: &str, held: &[Aggregate], limit: u32) -> Statement {
     let mut sql = inbox.sql(format!(
         "SELECT CAST(LENGTH(payload) AS {}) AS bytes",
         match inbox.backend() {
@@ -83,17 +93,17 @@ pub(crate) fn sizes_of_due(inbox: &InboxSql, consumer: &str, limit: u32) -> Stat
             _ => "BIGINT",
         },
     ));
-    push_due(&mut sql, inbox, consumer, limit.into());
+    push_due(&mut sql, inbox, consumer, held, limit.into());
     sql.statement()
 }
 
 /// Those that are due.
-pub(crate) fn read_due(inbox: &InboxSql, consumer: &str, limit: i64) -> Statement {
+pub(crate) fn read_due(inbox: &InboxSql, consumer: &str, held: &[Aggregate], limit: i64) -> Statement {
     let mut sql = inbox.sql(format!(
         "SELECT id, subject, stream_sequence, aggregate_type, aggregate_id, sequence, source, {}, payload, attempts",
         headers_column(inbox.backend()),
     ));
-    push_due(&mut sql, inbox, consumer, limit);
+    push_due(&mut sql, inbox, consumer, held, limit);
     sql.statement()
 }
 
@@ -120,8 +130,9 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<StoredDeadLetter, DbErr
 ///
 /// Of the letters with a later place, the one with the smallest number tells whether any of them is earlier. It is looked for in the order of
 /// `inbox_dead_letters_of_aggregate`. The entries before it are of letters with an earlier place, which are due before this one. So a letter reads a few entries,
-/// however many of its aggregate are to be tried. `NOT EXISTS` would read all of them for each letter on MySQL and MariaDB.
-fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, limit: i64) {
+/// however many of its aggregate are to be tried. `NOT EXISTS` would read all of them for each letter on MySQL and MariaDB. A letter of an aggregate in `held` is
+/// read and left out before anything is looked for.
+fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate], limit: i64) {
     let (letters, key) = (inbox.dead_letters(), inbox.key(consumer));
     let postgres = inbox.backend() == DbBackend::Postgres;
     // PostgreSQL would look for each letter and sort then, if its statistics are older than the marks. It does not look through a limit. One that it cannot know
@@ -142,16 +153,60 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, limit: i64) {
         DbBackend::MySql => "",
         _ => "AND e.sequence < l.sequence ",
     };
+    if !held.is_empty() {
+        sql.push("CASE WHEN ");
+        push_is_of(sql, inbox, held);
+        sql.push(" THEN FALSE ELSE ");
+    }
     sql.push(&format!(
         "(l.sequence IS NULL OR l.sequence <= COALESCE((SELECT e.sequence FROM {letters} e WHERE e.consumer = l.consumer \
          AND e.status = {RETRY} AND e.aggregate_type = l.aggregate_type AND e.aggregate_id = l.aggregate_id AND e.source = l.source \
-         {range}AND e.stream_sequence > l.stream_sequence ORDER BY e.sequence LIMIT 1), l.sequence)) ORDER BY l.stream_sequence LIMIT "
-    ))
-    .bind(limit);
+         {range}AND e.stream_sequence > l.stream_sequence ORDER BY e.sequence LIMIT 1), l.sequence))"
+    ));
+    sql.push(if held.is_empty() { "" } else { " END" });
+    sql.push(" ORDER BY l.stream_sequence LIMIT ").bind(limit);
+}
+
+/// Appends a condition: the letter `l` is of one of these aggregates. It is never an index condition; every database hashes or sorts the list once. Null for a
+/// letter without an aggregate.
+fn push_is_of(sql: &mut Sql, inbox: &InboxSql, aggregates: &[Aggregate]) {
+    sql.push("(l.aggregate_type, l.aggregate_id) IN (");
+    if inbox.backend() == DbBackend::MySql {
+        // Padded to a power of two, so that the statement cache holds few distinct statements.
+        let padded = aggregates.len().next_power_of_two();
+        let last = aggregates.last().into_iter().cycle();
+        let rows = aggregates.iter().chain(last).take(padded);
+        sql.bind_rows(
+            rows.map(|aggregate| {
+                [&aggregate.aggregate_type, &aggregate.id].map(|name| inbox.name(Some(name)))
+            }),
+        );
+        sql.push(")");
+        return;
+    }
+    // One value, however many there are.
+    let names: Vec<_> = aggregates
+        .iter()
+        .map(|aggregate| [&aggregate.aggregate_type, &aggregate.id])
+        .collect();
+    let (select, end) = match inbox.backend() {
+        DbBackend::Postgres => (
+            "SELECT names ->> 0, names ->> 1 FROM json_array_elements(",
+            "::json) AS held (names))",
+        ),
+        _ => (
+            "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(",
+            "))",
+        ),
+    };
+    sql.push(select)
+        .bind(serde_json::json!(names).to_string())
+        .push(end);
 }
 
 /// Takes a dead letter for this process: it is open again, with one more attempt, before its handler runs. So a handler that ends the process is not
 /// started again without end; the dead letter stays, and an operator sees it. Returns false if somebody else was first, or the mark was taken back.
+/// Waits for the row's lock (primary key) as long as the `LockLimit` allows, as all that follow: none is in a handler's transaction, so nothing is restored.
 ///
 /// A crash after this: the dead letter is open, and its attempt counted.
 pub(crate) async fn begin<C: ConnectionTrait>(
@@ -160,8 +215,9 @@ pub(crate) async fn begin<C: ConnectionTrait>(
     letter: &StoredDeadLetter,
 ) -> Result<bool, DbErr> {
     let mut sql = inbox.sql(format!(
-        "UPDATE {} SET status = {OPEN}, attempts = attempts + 1 WHERE id = ",
-        inbox.dead_letters()
+        "UPDATE {} SET status = {OPEN}, attempts = {} WHERE id = ",
+        inbox.dead_letters(),
+        inbox.limited_value("attempts + 1")
     ));
     sql.bind(letter.id).push(&format!(" AND status = {RETRY}"));
     Ok(db.execute_raw(sql.statement()).await?.rows_affected() > 0)
@@ -174,8 +230,9 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
     letter: &StoredDeadLetter,
 ) -> Result<(), DbErr> {
     let mut sql = inbox.sql(format!(
-        "UPDATE {} SET status = {RETRY}, attempts = attempts - 1 WHERE id = ",
-        inbox.dead_letters()
+        "UPDATE {} SET status = {RETRY}, attempts = {} WHERE id = ",
+        inbox.dead_letters(),
+        inbox.limited_value("attempts - 1")
     ));
     sql.bind(letter.id).push(&format!(" AND status = {OPEN}"));
     db.execute_raw(sql.statement()).await?;
@@ -247,8 +304,9 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
     error: &str,
 ) -> Result<bool, DbErr> {
     let mut sql = inbox.sql(format!(
-        "UPDATE {} SET status = {OPEN}, error = ",
-        inbox.dead_letters()
+        "UPDATE {} SET status = {}, error = ",
+        inbox.dead_letters(),
+        inbox.limited_value(&OPEN.to_string())
     ));
     sql.bind(storable_error(error))
         .push(" WHERE id = ")
@@ -265,7 +323,7 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
 
 /// Makes those open that stand behind a dead letter in its aggregate. Reads the marked ones of the aggregate, and no others (index
 /// `inbox_dead_letters_of_aggregate`). Until PostgreSQL has statistics of what was marked, it may read all of the consumer (`inbox_dead_letters_retry`).
-/// Waits for the lock of a row that is being tried or changed.
+/// Waits for the lock of a row that is being tried or changed as long as the `LockLimit` allows.
 pub(crate) fn hold_behind(
     inbox: &InboxSql,
     letter: &StoredDeadLetter,
@@ -273,8 +331,9 @@ pub(crate) fn hold_behind(
     aggregate: &Aggregate,
 ) -> Statement {
     let mut sql = inbox.sql(format!(
-        "UPDATE {} SET status = {OPEN} WHERE consumer = ",
-        inbox.dead_letters()
+        "UPDATE {} SET status = {} WHERE consumer = ",
+        inbox.dead_letters(),
+        inbox.limited_value(&OPEN.to_string())
     ));
     sql.bind(inbox.key(consumer));
     sql.push(&format!(" AND status = {RETRY} AND aggregate_type = "))
@@ -316,7 +375,7 @@ mod tests {
             let letters = DeadLetters::new(test.db.clone()).with_names(test.names.clone());
             assert_eq!(letters.retry(&DeadLetterSelection::all()).await.unwrap(), 4);
             for (bytes, expected) in [(0, 1), (10, 1), (11, 2), (30, 3), (1_000, 4)] {
-                let found = due(&test.db, &test.sql, "billing", 10, bytes).await.unwrap();
+                let found = due(&test.db, &test.sql, "billing", &[], 10, bytes).await.unwrap();
                 let stream_sequences: Vec<_> = found
                     .iter()
                     .map(|letter| letter.incoming.stream_sequence)

@@ -124,7 +124,7 @@ impl TestDb {
     }
 
     async fn due(&self) -> Vec<StoredDeadLetter> {
-        retry::due(&self.db, &self.sql, "billing", 10, usize::MAX)
+        retry::due(&self.db, &self.sql, "billing", &[], 10, usize::MAX)
             .await
             .unwrap()
     }

@@ -87,6 +87,11 @@ impl InboxSql {
         Self { lock_limit, ..self }
     }
 
+    /// The expression of a row that is written outside of transactions, in a statement that waits for locks no longer than the [`LockLimit`] allows.
+    pub(crate) fn limited_value(&self, expression: &str) -> String {
+        self.lock_limit.set_in(expression)
+    }
+
     pub(crate) fn backend(&self) -> DbBackend {
         self.backend
     }

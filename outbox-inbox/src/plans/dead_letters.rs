@@ -100,8 +100,11 @@ async fn a_poll_reads_few_letters_of_a_hot_aggregate() {
             let tx = test.begin().await;
             mark(&tx, &test, statistics).await;
             for (name, statement) in [
-                ("sizes", retry::sizes_of_due(&test.sql, "billing", POLLED)),
-                ("letters", retry::read_due(&test.sql, "billing", POLLED.into())),
+                ("sizes", retry::sizes_of_due(&test.sql, "billing", &[], POLLED)),
+                (
+                    "letters",
+                    retry::read_due(&test.sql, "billing", &[], POLLED.into()),
+                ),
             ] {
                 let found = tx.query_all_raw(statement.clone()).await.unwrap();
                 assert_eq!(found.len(), POLLED as usize);
@@ -127,6 +130,40 @@ async fn a_poll_reads_few_letters_of_a_hot_aggregate() {
     }
 }
 
+/// One of an old stream holds all others of its aggregate back: each of them is read and looked up once while it is marked, and read once while it is in memory.
+#[tokio::test]
+async fn a_poll_reads_what_is_held_back_once() {
+    for test in TestDb::open_all().await {
+        fill_letters(&test, "CASE WHEN n = 10000 THEN '2' ELSE '1' END").await;
+        let old = format!(
+            "UPDATE {} SET sequence = 0, stream_sequence = 90000 WHERE sequence = 1",
+            test.sql.dead_letters()
+        );
+        test.db.execute_unprepared(&old).await.unwrap();
+        for statistics in ["none", "stale", "fresh"] {
+            let tx = test.begin().await;
+            mark(&tx, &test, statistics).await;
+            for (held, expected, each) in [
+                (vec![], vec![10_000, 90_000], 20),
+                (vec![Aggregate::new("order", "1")], vec![10_000], 8),
+            ] {
+                let found = retry::due(&tx, &test.sql, "billing", &held, POLLED, usize::MAX).await;
+                let places = found
+                    .unwrap()
+                    .into_iter()
+                    .map(|letter| letter.incoming.stream_sequence);
+                assert_eq!(places.collect::<Vec<_>>(), expected);
+                let statement = retry::sizes_of_due(&test.sql, "billing", &held, POLLED);
+                if test.sql.backend() != DbBackend::Sqlite {
+                    let what = format!("{} held, statistics {statistics}", held.len());
+                    check_reads(&tx, statement, f64::from(each * MARKED), &what).await;
+                }
+            }
+            tx.rollback().await.unwrap();
+        }
+    }
+}
+
 /// Many aggregates have letters that are to be tried.
 #[tokio::test]
 async fn a_letter_that_fails_again_reads_its_own_aggregate_only() {
@@ -144,7 +181,7 @@ async fn a_letter_that_fails_again_reads_its_own_aggregate_only() {
         for statistics in statistics {
             let tx = test.begin().await;
             mark(&tx, &test, statistics).await;
-            let found = retry::due(&tx, &test.sql, "billing", POLLED, usize::MAX).await;
+            let found = retry::due(&tx, &test.sql, "billing", &[], POLLED, usize::MAX).await;
             let failed = found.unwrap().remove(OF_ONE as usize);
             let aggregate = Aggregate::new("order", "1");
             let statement = retry::hold_behind(&test.sql, &failed, "billing", &aggregate);

@@ -4,7 +4,7 @@
 //! to its thread; a message that failed waits in front of its lane, here or at the broker, so that nothing of its aggregate overtakes it.
 //! Not here: receiving ([`super::receive`]), which job is next ([`super::turns`]), handling ([`super::job`]), bounds ([`super::capacity`]), the end ([`super::shutdown`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use super::lanes::{LaneKey, Lanes, Queue};
 use super::limits::Limits;
 use super::predecessors::Predecessors;
 use super::refill::Refill;
-use super::retries::{self, Retries};
+use super::retries::{self, Held, Retries};
 use super::returning::Returning;
 use super::routed::{Handling, Left, RoutedMessage};
 use super::slots::{MEAN_WEIGHT, Slots, to_f64};
@@ -278,11 +278,21 @@ impl<S: Subscriber> Dispatcher<S> {
     }
 
     fn poll_retries(&mut self) {
-        let known = |origin: &Origin<_>| match origin {
-            Origin::DeadLetter(letter) => Some(letter.id),
-            Origin::Broker(_) => None,
-        };
-        let known: HashSet<_> = self.unanswered.values().filter_map(known).collect();
+        let mut held = Held::default();
+        let is_of_aggregates = self.consumer.order == Order::Aggregate;
+        for letter in self.unanswered.values().filter_map(Origin::letter) {
+            held.known.insert(letter.id);
+            held.aggregates
+                .extend(letter.aggregate.clone().filter(|_| is_of_aggregates));
+        }
+        held.ready = held.aggregates.len().saturating_sub(self.lanes.apart());
+        if is_of_aggregates {
+            // The table shows them as open until they have gone back.
+            let leaving = self.returning.origins();
+            let leaving = leaving.iter().filter_map(Origin::letter);
+            held.aggregates
+                .extend(leaving.filter_map(|letter| letter.aggregate.clone()));
+        }
         let room = self
             .consumer
             .shared
@@ -290,7 +300,7 @@ impl<S: Subscriber> Dispatcher<S> {
             .buffer_bytes
             .saturating_sub(self.bytes);
         self.tasks
-            .spawn(self.retries.poll(self.consumer.clone(), known, room));
+            .spawn(self.retries.poll(self.consumer.clone(), held, room));
     }
 
     /// Dead letters wait in the lane of their aggregate like any other message, or where those of the aggregate wait that are not ready yet.
@@ -298,8 +308,9 @@ impl<S: Subscriber> Dispatcher<S> {
     /// Lanes have the order of the stream, and a stream that was made anew counts from 1 again. So a letter is left out as long as one is here that must be
     /// tried first: the table shows that one as open, because its try has begun. The next poll finds the letter again.
     fn accept_retries(&mut self, letters: Vec<StoredDeadLetter>) {
+        let leaving = self.returning.origins();
         for letter in letters {
-            if self.consumer.order != Order::None && self.holds_older(&letter) {
+            if self.consumer.order != Order::None && self.holds_older(&letter, &leaving) {
                 continue;
             }
             let letter = Arc::new(letter);
@@ -314,12 +325,16 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Whether a dead letter of the same aggregate is here that is of an older stream.
-    fn holds_older(&self, letter: &StoredDeadLetter) -> bool {
-        self.unanswered.values().any(|origin| match origin {
-            Origin::DeadLetter(held) => held.is_of_older_stream_than(letter),
-            Origin::Broker(_) => false,
-        })
+    /// Whether a dead letter of the same aggregate is here that is of an older stream, or `leaving`: that one is marked again in a moment, and both come in their
+    /// order then.
+    fn holds_older(&self, letter: &StoredDeadLetter, leaving: &[Origin<DeliveryOf<S>>]) -> bool {
+        let is_strict = self.consumer.order == Order::Strict;
+        let precedes = |left: &Arc<StoredDeadLetter>| {
+            is_strict || left.aggregate.is_some() && left.aggregate == letter.aggregate
+        };
+        let mut held = self.unanswered.values().filter_map(Origin::letter);
+        held.any(|held| held.is_of_older_stream_than(letter))
+            || leaving.iter().filter_map(Origin::letter).any(precedes)
     }
 
     /// A dead letter whose handler says *not yet* waits beside the lane of its aggregate, and so do the dead letters behind it, which must not overtake it. The

@@ -112,6 +112,14 @@ impl<D: Delivery> Origin<D> {
         }))
     }
 
+    /// The dead letter, if it is one.
+    pub(super) fn letter(&self) -> Option<&Arc<StoredDeadLetter>> {
+        match self {
+            Self::Broker(_) => None,
+            Self::DeadLetter(letter) => Some(letter),
+        }
+    }
+
     pub(super) fn incoming(&self) -> &Incoming {
         match self {
             Self::Broker(message) => message.delivery.incoming(),

@@ -251,6 +251,12 @@ impl<T: Queued> Lanes<T> {
         self.lanes.contains_key(key)
     }
 
+    /// Number of lanes of dead letters that wait beside those of their aggregates.
+    pub(super) fn apart(&self) -> usize {
+        let is_apart = |key: &&Arc<LaneKey>| matches!(***key, LaneKey::Letters(_));
+        self.lanes.keys().filter(is_apart).count()
+    }
+
     /// Ends the block that [`Self::finish`] put on a lane.
     pub(super) fn unblock(&mut self, key: &Arc<LaneKey>, now: Instant) {
         if let Some(lane) = self.lanes.get_mut(key) {

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox_core::Aggregate;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use uuid::Uuid;
@@ -18,12 +19,26 @@ use crate::handler::describe;
 const EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of dead letters per poll.
 const MAX: u32 = 100;
+/// Aggregates of a poll that are left out. MySQL takes 65,535 values in a statement. Letters of others are dropped when they are found in memory.
+const HELD_MAX: usize = 16_384;
 
 /// When to poll. The first poll is at once, so that a process that starts takes up the dead letters that were marked while none ran.
 pub(super) fn times() -> Interval {
     let mut times = interval(EVERY);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
     times
+}
+
+/// What memory holds of the dead letters when a poll begins.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// The letters.
+    pub(super) known: HashSet<Uuid>,
+    /// Their aggregates, where these are the order. All letters of them are left out by the poll, because what is behind a letter that cannot run yet
+    /// must not hide the letters of others. Those that are marked meanwhile come when memory holds none of their aggregate any more.
+    pub(super) aggregates: HashSet<Aggregate>,
+    /// How many of these may still run at once. A poll takes so many fewer, so that letters do not fill the memory.
+    pub(super) ready: usize,
 }
 
 /// The dead letters that were found.
@@ -63,24 +78,28 @@ impl Retries {
         self.has_polled && self.polls == 0
     }
 
-    /// Reads the due dead letters that are not `known`, up to `room` bytes. The future is to run in a task of its own, and the result arrives in
+    /// Reads the due dead letters that memory does not hold, up to `room` bytes. The future is to run in a task of its own, and the result arrives in
     /// [`Self::found`]. If they cannot be read, the next poll may find them.
     pub(super) fn poll(
         &mut self,
         consumer: Arc<Consumer>,
-        known: HashSet<Uuid>,
+        held: Held,
         room: usize,
     ) -> impl Future<Output = ()> + Send + use<> {
         self.polls += 1;
         let find = self.find.clone();
         async move {
             let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
-            let letters = retry::due(pool, sql, consumer.name, MAX, room).await;
+            let aggregates: Vec<_> = held.aggregates.into_iter().take(HELD_MAX).collect();
+            let max = MAX.saturating_sub(u32::try_from(held.ready).unwrap_or(u32::MAX));
+            let letters = retry::due(pool, sql, consumer.name, &aggregates, max, room).await;
             let letters = letters.unwrap_or_else(|error| {
                 tracing::debug!(consumer = consumer.name, error = %describe(&error), "dead letters cannot be read");
                 Vec::new()
             });
-            let new = letters.into_iter().filter(|letter| !known.contains(&letter.id));
+            let new = letters
+                .into_iter()
+                .filter(|letter| !held.known.contains(&letter.id));
             // Nobody listens after the end of the loop.
             let _ = find.send(new.collect());
         }

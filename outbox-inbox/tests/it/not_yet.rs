@@ -282,6 +282,31 @@ async fn a_dead_letter_that_says_not_yet_is_in_the_way_of_later_dead_letters_onl
     others_pass_a_waiting_letter::<wait_strictly>(&test).await;
 }
 
+/// The first of 101 marked letters of an aggregate says *not yet*: more than a look for letters takes wait behind it, and before the letter of another one.
+async fn a_dead_letter_that_says_not_yet_hides_no_letters_of_others(test: TestDb) {
+    prepare(&test).await;
+    let (broker, orders) = (MemoryBroker::new(), Orders::default());
+    orders.rule_all([1, 2], Rule::Fatal);
+    for line in 1..=101 {
+        put(&broker, &numbered(1, line)).await;
+    }
+    put(&broker, &numbered(2, 1)).await;
+    let report = within(inbox::<wait_by_message_id>(&test, &broker, &orders).drain()).await;
+    assert_eq!(report.unwrap().dead_letters, 102);
+    orders.rule(1, Rule::NotYet(LONG));
+    orders.rule(2, None);
+    let all = DeadLetterSelection::consumer("wait_message_id");
+    assert_eq!(DeadLetters::new(test.db.clone()).retry(&all).await.unwrap(), 102);
+    let (shutdown, run) = spawn(inbox::<wait_by_message_id>(&test, &broker, &orders));
+    eventually("the letter of the other aggregate", async || {
+        lines(&test, "wait_message_id", 2).await == [1]
+    })
+    .await;
+    assert!(lines(&test, "wait_message_id", 1).await.is_empty());
+    shutdown.cancel();
+    within(run).await.unwrap();
+}
+
 /// The database refuses to take the attempt back, for a moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_that_was_counted_for_not_yet_is_taken_back_when_the_database_can() {
@@ -339,5 +364,6 @@ on_every_backend!(
     a_handler_of_several_that_says_not_yet_is_not_called_for_each_at_once,
     a_dead_letter_that_is_retried_may_wait_too,
     a_dead_letter_that_says_not_yet_is_in_the_way_of_later_dead_letters_only,
+    a_dead_letter_that_says_not_yet_hides_no_letters_of_others,
     a_test_sees_how_long_a_handler_wants_to_wait,
 );

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outbox_core::Aggregate;
 use outbox_core::testing::{MemoryBroker, MemorySubscriber, eventually};
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, Router, Tx,
@@ -79,6 +80,48 @@ async fn a_letter_of_the_old_stream_that_runs_again_is_not_overtaken(test: TestD
     the_old_one_is_first(&test, Rule::Lose).await;
 }
 
-on_every_backend!(a_letter_of_the_old_stream_that_says_not_yet_is_not_overtaken,);
+/// More letters of the new stream than a look for letters takes wait for one of the old stream. The letter of another aggregate is marked then.
+async fn a_letter_of_the_old_stream_that_says_not_yet_hides_no_others(test: TestDb) {
+    prepare(&test).await;
+    let orders = Orders::default();
+    let (old, new) = (MemoryBroker::new(), MemoryBroker::new());
+    for line in 1..=110 {
+        put(&old, &numbered(2, line)).await;
+    }
+    put(&old, &numbered(1, 1)).await;
+    for line in 2..=102 {
+        put(&new, &numbered(1, line)).await;
+    }
+    put(&new, &numbered(3, 1)).await;
+    orders.rule_all([1, 3], Rule::Fatal);
+    for (broker, dead_letters) in [(&old, 1), (&new, 102)] {
+        let report = within(inbox(&test, broker, &orders).drain()).await.unwrap();
+        assert_eq!(report.dead_letters, dead_letters, "{report:?}");
+    }
+    orders.rule(1, Rule::NotYet(Duration::from_secs(3600)));
+    orders.rule(3, None);
+    let before = orders.seen().runs_of(1);
+    let letters = DeadLetters::new(test.db.clone());
+    let of =
+        |order_id: &str| DeadLetterSelection::consumer(CONSUMER).aggregate(Aggregate::new("order", order_id));
+    assert_eq!(letters.retry(&of("1")).await.unwrap(), 102);
+    let (shutdown, run) = spawn(inbox(&test, &new, &orders));
+    orders
+        .until("the first try", |seen| seen.runs_of(1) > before)
+        .await;
+    assert_eq!(letters.retry(&of("3")).await.unwrap(), 1);
+    eventually("the letter of the other aggregate", async || {
+        lines(&test, CONSUMER, 3).await == [1]
+    })
+    .await;
+    assert_eq!(orders.seen().runs_of(1), before + 1);
+    shutdown.cancel();
+    within(run).await.unwrap();
+}
+
+on_every_backend!(
+    a_letter_of_the_old_stream_that_says_not_yet_is_not_overtaken,
+    a_letter_of_the_old_stream_that_says_not_yet_hides_no_others,
+);
 // A run that waits keeps the only connection to a database in memory.
 on_every_backend!(without memory: a_letter_of_the_old_stream_that_runs_again_is_not_overtaken,);

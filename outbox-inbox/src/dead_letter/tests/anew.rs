@@ -86,3 +86,43 @@ async fn one_of_the_old_stream_that_fails_again_holds_those_of_the_new_one_back(
         );
     }
 }
+
+/// More than one page of letters is held back, by the first of them or by one of the old stream.
+#[tokio::test]
+async fn letters_of_an_aggregate_in_memory_hide_no_others() {
+    for test in TestDb::open_all().await {
+        make(&test, "1", Some(1), 90).await;
+        for place in 1..=15 {
+            make(&test, "1", Some(place + 1), place).await;
+        }
+        make(&test, "2", Some(1), 16).await;
+        make(&test, "3", None, 17).await;
+        let unreadable = incoming(18, b"x");
+        assert!(
+            insert(&test.db, &test.sql, &letter(None, &unreadable))
+                .await
+                .unwrap()
+        );
+        test.letters().retry(&DeadLetterSelection::all()).await.unwrap();
+        assert_eq!(due(&test).await, [16, 17, 18, 90]);
+        let old = test.due().await.pop().unwrap();
+        assert!(test.begin_retry(&old).await);
+        assert_eq!(due(&test).await, (1..=10).collect::<Vec<_>>());
+        let aggregate = |id| Aggregate::new("order", id);
+        let others: Vec<_> = (10..5_000).map(|n| aggregate(n.to_string())).collect();
+        let of = |id: &str| [&others[..], &[aggregate(id.to_owned())]].concat();
+        for (held, expected) in [
+            (vec![aggregate("1".to_owned())], vec![16, 17, 18]),
+            (of("1"), vec![16, 17, 18]),
+            (of("3"), (1..=10).collect()),
+            (vec![Aggregate::new("orde", "r1")], (1..=10).collect()),
+        ] {
+            let found = retry::due(&test.db, &test.sql, "billing", &held, 10, usize::MAX).await;
+            let places = found
+                .unwrap()
+                .into_iter()
+                .map(|letter| letter.incoming.stream_sequence);
+            assert_eq!(places.collect::<Vec<_>>(), expected, "{} held", held.len());
+        }
+    }
+}

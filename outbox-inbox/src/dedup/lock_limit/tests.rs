@@ -1,12 +1,13 @@
 //! PostgreSQL only: the other databases never wait without end.
 
 use futures_util::future::{FutureExt as _, LocalBoxFuture, join_all};
-use outbox_core::{Aggregate, Message, MessageId};
+use outbox_core::{Aggregate, Incoming, Message, MessageId};
 use outbox_sea_orm::TableNames;
 use sea_orm::{DbBackend, Statement, TransactionTrait as _};
 use uuid::Uuid;
 
 use super::*;
+use crate::dead_letter::{DeadLetterSelection, DeadLetters, NewDeadLetter, retry};
 use crate::dedup::Claim;
 use crate::dedup::attempts::Attempts;
 use crate::dedup::claim::{Claimant, claim_all};
@@ -222,6 +223,69 @@ async fn nothing_waits_without_end_for_a_sequence_that_a_frozen_process_holds() 
     ])
     .await;
     drop(txs);
+    frozen.rollback().await.unwrap();
+    db.close().await;
+}
+
+/// A frozen process holds a dead letter that is marked, and one that is open. Another one is before them in their aggregate.
+#[tokio::test]
+async fn nothing_waits_without_end_for_a_dead_letter_that_a_frozen_process_holds() {
+    let Some((db, sql)) = open().await else {
+        return;
+    };
+    let pool = &db.pool;
+    for stream_sequence in 1..=3 {
+        let message = Message {
+            sequence: Some(stream_sequence),
+            ..message()
+        };
+        let incoming = Incoming {
+            subject: "events.x".to_owned(),
+            headers: Vec::new(),
+            payload: Default::default(),
+            delivery_count: 1,
+            stream_sequence,
+        };
+        let letter = NewDeadLetter {
+            consumer: "books",
+            message: Some(&message),
+            incoming: &incoming,
+            error: "declined",
+            attempts: 1,
+        };
+        let inserted = crate::dead_letter::insert(pool, &sql, &letter).await;
+        assert!(inserted.unwrap());
+    }
+    let all = DeadLetterSelection::all();
+    assert_eq!(DeadLetters::new(pool.clone()).retry(&all).await.unwrap(), 3);
+    let due = retry::due(pool, &sql, "books", &[], 10, usize::MAX)
+        .await
+        .unwrap();
+    let [first, marked, open] = &due[..] else {
+        panic!("{due:?}");
+    };
+    assert!(retry::begin(pool, &sql, open).await.unwrap());
+    let frozen = pool.begin().await.unwrap();
+    let lock = "UPDATE inbox_dead_letters SET error = 'frozen' WHERE stream_sequence > 1";
+    frozen.execute_unprepared(lock).await.unwrap();
+    let aggregate = Aggregate::new("order", "1");
+    let begin = async { retry::begin(pool, &sql, marked).await.map(drop) };
+    let failed = async {
+        let failed = retry::failed_again(pool, &sql, open, None, "no").await;
+        failed.map(drop)
+    };
+    let hold_behind = async {
+        let behind = Some(("books", &aggregate));
+        let failed = retry::failed_again(pool, &sql, first, behind, "no").await;
+        failed.map(drop)
+    };
+    all_end_in_time(vec![
+        ("begin", begin.boxed_local()),
+        ("put_back", retry::put_back(pool, &sql, open).boxed_local()),
+        ("failed_again", failed.boxed_local()),
+        ("hold_behind", hold_behind.boxed_local()),
+    ])
+    .await;
     frozen.rollback().await.unwrap();
     db.close().await;
 }
