@@ -9,7 +9,7 @@
 //! | what fails to be published, again and again? | [`failing`](fn@failing), which [`status`](fn@status) asks, too |
 //! | which messages are there, and what is in one? | [`list`], [`show`] |
 //! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
-//! | why does this not arrive? | [`why_message`], [`why_aggregate`] |
+//! | why does this not arrive? | [`why_message`], [`why_aggregate`]; [`Question`] also asks broker and consumers |
 //! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`], [`follow_ups`](fn@follow_ups) |
 //! | was anything lost, made up, put out of order, or left without effect? | [`prove`](fn@prove) |
 //! | can it wait until morning? | [`forecast`](fn@forecast) |
@@ -103,5 +103,5 @@ pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays
 pub use resume::{ResumePreview, preview_resume};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects, timeline};
-pub use why::{Cause, Explanation, Finding, why_aggregate, why_message};
+pub use why::{Cause, Explanation, Finding, Question, Reader, Readers, why_aggregate, why_message};
 pub use words::quoted;

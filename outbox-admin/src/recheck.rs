@@ -250,31 +250,36 @@ fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
         let what = "no error was kept, and nothing stands in the way now".to_owned();
         return cause(Holds::Unknown, None, what, None);
     };
-    let is = |words: &&(&str, Obstacle)| words.0.split('…').all(|part| error.contains(part));
-    match WORDS.iter().find(is) {
+    match obstacle_of(error) {
         // Only a relay that publishes now shows that it was an outage which is over.
-        Some((_, Obstacle::RelayAiling)) if !is_fit => {
+        Some(Obstacle::RelayAiling) if !is_fit => {
             let what = format!(
                 "the broker did not answer, and the relay of its partition has published nothing since to tell: {error}"
             );
             cause(Holds::Unknown, Some(Obstacle::RelayAiling), what, None)
         }
         // The stream has room now. Limits of the account and the servers' disks show only when something is published.
-        Some((_, Obstacle::Full)) => {
+        Some(Obstacle::Full) => {
             let what = format!(
                 "the stream itself would take it now, and whether account and servers would shows only when it is tried: {error}"
             );
             cause(Holds::Unknown, Some(Obstacle::Full), what, None)
         }
-        Some((_, obstacle)) => {
+        Some(obstacle) => {
             let what = format!("it does not hold any more: {error}");
-            cause(Holds::Gone, Some(*obstacle), what, None)
+            cause(Holds::Gone, Some(obstacle), what, None)
         }
         None => {
             let what = format!("it shows only when it is tried: {error}");
             cause(Holds::Unknown, None, what, None)
         }
     }
+}
+
+/// What stood in the way when a message failed, if its error has words that this library writes.
+pub(crate) fn obstacle_of(error: &str) -> Option<Obstacle> {
+    let is = |words: &&(&str, Obstacle)| words.0.split('…').all(|part| error.contains(part));
+    WORDS.iter().find(is).map(|(_, obstacle)| *obstacle)
 }
 
 /// Words of errors that this library writes, and what stood in the way then. Tests against real servers find an error whose words have changed.

@@ -70,7 +70,8 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
 /// The contents of the stream, for reconciling the outbox with it.
 pub trait StreamLog: Send + Sync + 'static {
     /// The ids of all messages that the stream stored at `from` or later, by the broker's clock. The result takes
-    /// memory for each of them. An error means that the list is not known; nothing on the stream has changed.
+    /// memory for each of them. A stream from which reading would take messages is refused with [`FailureClass::Configuration`]. An error means that the list
+    /// is not known; nothing on the stream has changed.
     fn message_ids(
         &self,
         from: OffsetDateTime,
@@ -80,7 +81,8 @@ pub trait StreamLog: Send + Sync + 'static {
 /// Single messages on the stream, for whoever asks where one is.
 pub trait StreamSearch: StreamLog {
     /// The stream sequence of a message, by its id; `None` if the stream does not hold the message. Looks at what is on the message's subject and was
-    /// stored an hour before the recording or later. An error means that it is not known; nothing on the stream has changed.
+    /// stored an hour before the recording or later. Refuses what [`StreamLog::message_ids`] refuses. An error means that it is not known; nothing on the stream
+    /// has changed.
     fn locate(&self, message: &Message) -> impl Future<Output = Result<Option<u64>, PublishError>> + Send;
 }
 

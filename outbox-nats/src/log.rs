@@ -37,7 +37,8 @@ pub(crate) const CLOCKS_APART: Duration = Duration::from_hours(1);
 /// Time after which the server removes the consumer by itself.
 const ABANDONED: Duration = Duration::from_secs(30);
 
-/// Reads over the publisher's connection; 100,000 messages take about a second. Ends within 5 s for each batch of 1,000.
+/// Reads over the publisher's connection; 100,000 messages take about a second. Ends within 5 s for each batch of 1,000. A stream whose retention is not Limits is
+/// refused: it deletes what was acknowledged, so what it does not hold any more would look lost.
 impl StreamLog for JetStreamPublisher {
     async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
         self.connected(async |live| {
@@ -47,6 +48,7 @@ impl StreamLog for JetStreamPublisher {
                 true
             };
             let log = Log::open(live, &self.stream().name).await?;
+            log.keeps_what_is_read()?;
             log.read(None, Start::At(from), see).await?;
             Ok(ids)
         })
@@ -54,7 +56,8 @@ impl StreamLog for JetStreamPublisher {
     }
 }
 
-/// Reads the message's subject as the log is read. A consumer in memory receives the headers, so nothing is taken from the stream.
+/// Reads the message's subject as the log is read. A consumer in memory receives the headers, so nothing is taken from the stream; one whose retention is not
+/// Limits is refused.
 impl StreamSearch for JetStreamPublisher {
     async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
         let subject = self.subject_of(message)?;
@@ -67,6 +70,7 @@ impl StreamSearch for JetStreamPublisher {
                 found.is_none()
             };
             let log = Log::open(live, &self.stream().name).await?;
+            log.keeps_what_is_read()?;
             log.read(Some(&subject), Start::At(message.created_at - CLOCKS_APART), see)
                 .await?;
             Ok(found)
@@ -164,7 +168,7 @@ impl Log {
             return Ok(());
         }
         let context = format!(
-            "stream `{}` has retention {retention:?}, so a reader would change what it keeps; needed is Limits",
+            "stream `{}` cannot be read without changing it: it has retention {retention:?}, and deletes what a reader has taken; needed is Limits",
             self.name
         );
         Err(PublishError::new(FailureClass::Configuration, context))

@@ -16,13 +16,13 @@ use time::OffsetDateTime;
 use crate::doctor::Diagnosis;
 use crate::of_aggregate::of_aggregate;
 use crate::serial;
+use crate::timeline;
 use crate::{
     Applied, BlockedRow, BrokerCheck, CauseNow, Change, ConsumerRow, EffectRow, Explanation, LogView,
     MessageDetail, MessageRow, OperationDetail, OperationRow, PartitionRow, PauseChanged, PausePreview,
-    PauseRow, Preview, Proof, ProofStage, Refused, RelayRow, ResumePreview, Resumed, Status, StreamUse,
-    Timeline,
+    PauseRow, Preview, Proof, ProofStage, Question, Readers, Refused, RelayRow, ResumePreview, Resumed,
+    Status, StreamUse, Timeline,
 };
-use crate::{timeline, why};
 
 /// What the inboxes of a stream's consumers say about events.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -90,6 +90,11 @@ pub trait StreamView: Send + Sync + 'static {
     /// What the inboxes of the stream's consumers say about these events. The error is for people.
     async fn inboxes(&self, _events: &[EventId]) -> Result<InboxView, String> {
         Err("this dashboard does not know the inboxes".to_owned())
+    }
+
+    /// The consumers of a message that is on the stream, and what their inboxes say of its event. The error is for people.
+    async fn readers(&self, _message: &Message) -> Result<Readers, String> {
+        Err("this dashboard does not know the consumers".to_owned())
     }
 
     /// How the log of a log relay stands, asked each ten seconds; `None` if there is none. The error is for people.
@@ -194,6 +199,15 @@ pub(super) trait Outbox: Send + Sync {
     ) -> Result<PauseChanged, StoreError>;
 }
 
+/// Longest wait for what makes an answer better, and is not needed for it.
+const ANSWERED_MAX: Duration = Duration::from_secs(2);
+
+/// A page does not fail because the stream is silent.
+async fn answered<T>(question: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let answer = tokio::time::timeout(ANSWERED_MAX, question).await;
+    answer.unwrap_or_else(|_| Err(format!("no answer within {ANSWERED_MAX:?}")))
+}
+
 /// An outbox over a store.
 #[derive(Debug)]
 pub(super) struct Over<S>(pub(super) S);
@@ -229,15 +243,24 @@ impl<S: OutboxAudit> Outbox for Over<S> {
     }
 
     async fn why(&self, stream: &dyn StreamView, subject: &Subject) -> Result<Explanation, StoreError> {
-        let mut open = match subject {
-            Subject::Message(id) => why::open_message(&self.0, *id).await?,
-            Subject::Aggregate(aggregate) => why::open_aggregate(&self.0, aggregate).await?,
+        let mut question = match subject {
+            Subject::Message(id) => Question::of_message(&self.0, *id).await?,
+            Subject::Aggregate(aggregate) => Question::of_aggregate(&self.0, aggregate).await?,
         };
-        if let Some(message) = open.published() {
-            let found = stream.locate(message).await;
-            open.locate(found);
+        if let Some(message) = question.failing() {
+            let refuses = answered(stream.refuses()).await;
+            let refused = refuses.map(|refuses| refuses(message));
+            question.refused(refused);
         }
-        Ok(open.explain())
+        if let Some(message) = question.published() {
+            let found = stream.locate(message).await;
+            question.located(found);
+        }
+        if let Some(message) = question.on_stream() {
+            let readers = answered(stream.readers(message)).await;
+            question.read_by(readers);
+        }
+        Ok(question.explain())
     }
 
     async fn timeline(

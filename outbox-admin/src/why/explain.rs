@@ -5,6 +5,8 @@ use std::time::Duration;
 use outbox_core::{Fitness, FoundMessage, MessageStatus, StoredMessage};
 
 use super::facts::{Facts, Place, Subject};
+use super::readers;
+use super::refused::refused;
 use super::{Cause, Finding};
 use crate::pause::PauseRow;
 use crate::status::State;
@@ -16,8 +18,8 @@ pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
         return vec![not_held(facts)];
     };
     match message.stored.status {
-        MessageStatus::Published => vec![published(facts, message)],
-        MessageStatus::Logged => vec![logged(facts, message)],
+        MessageStatus::Published => published(facts, message),
+        MessageStatus::Logged => logged(facts, message),
         MessageStatus::Dead => dead(facts, message),
         MessageStatus::Pending | MessageStatus::Waiting => {
             let mut findings: Vec<Finding> = aggregate_or_time(facts, message).into_iter().collect();
@@ -30,7 +32,7 @@ pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
     }
 }
 
-fn finding(
+pub(super) fn finding(
     cause: Cause,
     state: State,
     message: Option<&StoredMessage>,
@@ -48,7 +50,7 @@ fn finding(
 }
 
 /// The message as a sentence names it: `#8 order.placed (…)`.
-fn named(message: &StoredMessage) -> String {
+pub(super) fn named(message: &StoredMessage) -> String {
     match message.sequence {
         Some(sequence) => format!("#{sequence} {} ({})", message.event_type, message.id),
         None => format!("{} ({})", message.event_type, message.id),
@@ -59,7 +61,7 @@ fn error_of(message: &StoredMessage) -> &str {
     message.error.as_deref().unwrap_or("no error was kept")
 }
 
-fn times(message: &StoredMessage) -> String {
+pub(super) fn times(message: &StoredMessage) -> String {
     counted(message.failures.into(), "time", "times")
 }
 
@@ -105,22 +107,48 @@ fn not_held(facts: &Facts) -> Finding {
     finding(Cause::NotRecorded, State::Degraded, None, what, &[&next])
 }
 
-fn published(facts: &Facts, message: &FoundMessage) -> Finding {
+/// What is amiss at its consumers comes before the finding that it is on the stream.
+fn on_stream(facts: &Facts, stored: &StoredMessage, stream_sequence: u64) -> Vec<Finding> {
+    let (mut findings, consumers) = match &facts.readers {
+        None => (
+            Vec::new(),
+            "if it has no effect, the reason is at the consumer".to_owned(),
+        ),
+        Some(Err(error)) => (Vec::new(), format!("its consumers are not known: {error}")),
+        Some(Ok(readers)) => readers::judge(stored, stream_sequence, readers),
+    };
+    let consumers = match consumers.is_empty() {
+        true => consumers,
+        false => format!("; {consumers}"),
+    };
+    let what = format!(
+        "{} is on the stream, with stream sequence {stream_sequence}{consumers}",
+        named(stored)
+    );
+    findings.push(Finding {
+        stream_sequence: Some(stream_sequence),
+        ..finding(
+            Cause::OnStream,
+            State::Well,
+            Some(stored),
+            what,
+            &["nats consumer report"],
+        )
+    });
+    findings
+}
+
+fn published(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
     let stored = &message.stored;
-    let name = named(stored);
     match &facts.place {
-        Place::OnStream(stream_sequence) => Finding {
-            stream_sequence: Some(*stream_sequence),
-            ..finding(
-                Cause::OnStream,
-                State::Well,
-                Some(stored),
-                format!(
-                    "{name} is on the stream, with stream sequence {stream_sequence}; if it has no effect, the reason is at the consumer"
-                ),
-                &["nats consumer report"],
-            )
-        },
+        Place::OnStream(stream_sequence) => on_stream(facts, stored, *stream_sequence),
+        elsewhere => vec![not_on_stream(elsewhere, stored)],
+    }
+}
+
+fn not_on_stream(place: &Place, stored: &StoredMessage) -> Finding {
+    let name = named(stored);
+    match place {
         Place::Gone => finding(
             Cause::LeftStream,
             State::Degraded,
@@ -138,7 +166,7 @@ fn published(facts: &Facts, message: &FoundMessage) -> Finding {
             format!("{name} was published; whether it is still on the stream is not known: {why}"),
             &["nats stream info"],
         ),
-        Place::NotAsked => finding(
+        Place::NotAsked | Place::OnStream(_) => finding(
             Cause::StreamUnknown,
             State::Degraded,
             Some(stored),
@@ -151,7 +179,7 @@ fn published(facts: &Facts, message: &FoundMessage) -> Finding {
 }
 
 /// A message that a log relay publishes.
-fn logged(facts: &Facts, message: &FoundMessage) -> Finding {
+fn logged(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
     if let Place::OnStream(_) = facts.place {
         return published(facts, message);
     }
@@ -161,13 +189,13 @@ fn logged(facts: &Facts, message: &FoundMessage) -> Finding {
          health of the log relay, and at its replication slot in pg_replication_slots",
         named(stored)
     );
-    finding(
+    vec![finding(
         Cause::RelayBehind,
         State::Degraded,
         Some(stored),
         what,
         &["outbox status"],
-    )
+    )]
 }
 
 fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
@@ -197,7 +225,7 @@ fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
     vec![finding(Cause::DeadLetter, state, Some(stored), what, next)]
 }
 
-/// What is paused waits for that, and then for a dead letter that halts its aggregate, or for a time of its own. Other waits are the pause's.
+/// What is paused waits for that, and then for a dead letter that halts its aggregate, for a time of its own, or for a broker that refuses it. Other waits are the pause's.
 fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Finding> {
     let of_pause = |pause: &PauseRow| {
         finding(
@@ -212,7 +240,13 @@ fn paused(facts: &Facts, message: &FoundMessage, others: Vec<Finding>) -> Vec<Fi
     let lasts = |other: &Finding| {
         matches!(
             other.cause,
-            Cause::BehindDeadLetter | Cause::Delayed | Cause::BehindDelayed
+            Cause::BehindDeadLetter
+                | Cause::Delayed
+                | Cause::BehindDelayed
+                | Cause::NoStream
+                | Cause::NotCaptured
+                | Cause::Full
+                | Cause::Refused
         )
     };
     // A pause keeps an unsequenced message back by its own time.
@@ -230,6 +264,9 @@ fn aggregate_or_time(facts: &Facts, message: &FoundMessage) -> Option<Finding> {
     let is_sequenced = stored.sequence.is_some();
     if let Some(letter) = facts.halting.as_ref().filter(|_| is_sequenced) {
         return Some(behind_dead_letter(stored, letter));
+    }
+    if let Some(refused) = refused(facts, message) {
+        return Some(refused);
     }
     let blocked_for = facts.block.as_ref().and_then(|block| block.blocked_for);
     let blocked_for = blocked_for.filter(|left| !left.is_zero() && is_sequenced);

@@ -1,6 +1,7 @@
 //! Reads the facts that decide why something does not arrive.
 //!
-//! Invariant: each read is bounded. The stream is asked about one message only, and only if the outbox says that it was published.
+//! Invariant: each read is bounded. The broker is asked about one message only: whether it takes it if it has failed, and where it is if the outbox says that it was
+//! published.
 
 use std::num::NonZeroU32;
 
@@ -11,7 +12,9 @@ use outbox_core::{
 
 use crate::of_aggregate::of_aggregate;
 use crate::pause::{PauseRow, pauses};
+use crate::recheck::Refused;
 use crate::relays::dead_letter;
+use crate::why::Readers;
 
 /// Most messages of an aggregate that are counted.
 const UNPUBLISHED_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
@@ -36,6 +39,19 @@ pub(super) enum Place {
     Unknown(String),
 }
 
+/// What the broker would do with a message that has failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Broker {
+    /// Nobody had to ask.
+    NotAsked,
+    /// It would refuse it again.
+    Refuses(Refused),
+    /// Nothing shows that it would refuse it.
+    Takes,
+    /// It could not be asked.
+    Silent(String),
+}
+
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) subject: Subject,
@@ -51,6 +67,9 @@ pub(super) struct Facts {
     /// The owner of the message's partition.
     pub(super) owner: Option<OwnerId>,
     pub(super) place: Place,
+    pub(super) broker: Broker,
+    /// The consumers of a message that is on the stream, or why they are not known; `None` if nobody has asked.
+    pub(super) readers: Option<Result<Readers, String>>,
     /// The pauses that hold its aggregate.
     pub(super) pauses: Vec<PauseRow>,
     pub(super) unpublished: u64,
@@ -105,6 +124,8 @@ impl Facts {
             relays: Vec::new(),
             owner: None,
             place: Place::NotAsked,
+            broker: Broker::NotAsked,
+            readers: None,
             pauses: Vec::new(),
             unpublished: 0,
         }
@@ -155,6 +176,35 @@ impl Facts {
         found.message.as_ref().ok().filter(|_| may_be_out)
     }
 
+    /// The message that has failed and is waited for: the first one of the aggregate, or the message itself.
+    pub(super) fn failing_row(&self) -> Option<&FoundMessage> {
+        let found = self.message.as_ref()?;
+        let is_halted = self.halting.is_some() && found.stored.sequence.is_some();
+        let waits = |found: &&FoundMessage| {
+            matches!(
+                found.stored.status,
+                MessageStatus::Pending | MessageStatus::Waiting
+            )
+        };
+        let first = Some(found).filter(waits)?;
+        let first = self.before.as_ref().unwrap_or(first);
+        (!is_halted && first.stored.failures > 0).then_some(first)
+    }
+
+    /// The message that the broker has to be asked about, if one has failed.
+    pub(super) fn failing(&self) -> Option<&Message> {
+        self.failing_row()?.message.as_ref().ok()
+    }
+
+    /// Takes the answer of the broker.
+    pub(super) fn refused(&mut self, refused: Result<Option<Refused>, String>) {
+        self.broker = match refused {
+            Ok(Some(refused)) => Broker::Refuses(refused),
+            Ok(None) => Broker::Takes,
+            Err(error) => Broker::Silent(error),
+        };
+    }
+
     /// Takes the answer of the stream.
     pub(super) fn locate(&mut self, found: Result<Option<u64>, String>) {
         self.place = match found {
@@ -162,6 +212,12 @@ impl Facts {
             Ok(None) => Place::Gone,
             Err(error) => Place::Unknown(error),
         };
+    }
+
+    /// The message that the consumers have to be asked about, if it is on the stream.
+    pub(super) fn on_stream(&self) -> Option<&Message> {
+        self.published()
+            .filter(|_| matches!(self.place, Place::OnStream(_)))
     }
 
     /// What the owner of the partition says of itself.

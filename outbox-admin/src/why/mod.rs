@@ -1,19 +1,23 @@
 //! Why something does not arrive: the true reason, out of a closed list.
 //!
 //! Facts are read first (`facts`), then judged by a pure function (`explain`). Invariant: each cause is named only if a fact proves it; what is not known is
-//! said to be unknown. Not here: what consumers do with a message that is on the stream.
+//! said to be unknown. Consumers are judged by their rows and positions (`readers`), a failure by what the broker says (`refused`).
 
 mod explain;
 mod facts;
+mod readers;
+mod refused;
 
 use outbox_core::{Aggregate, Message, MessageId, OutboxReader, StoreError};
 use serde::Serialize;
 
+use crate::recheck::Refused;
 use crate::serial;
 use crate::status::State;
 use facts::Facts;
 
 pub(crate) use facts::unpublished;
+pub use readers::{Reader, Readers};
 
 /// Why a message does not arrive, or that it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -34,6 +38,14 @@ pub enum Cause {
     BackingOff,
     /// An earlier message of its aggregate has failed, and will be tried again at a time.
     BehindFailed,
+    /// It or an earlier message of its aggregate has failed, and there is no stream.
+    NoStream,
+    /// It or an earlier message of its aggregate has failed, and the stream does not take its subject.
+    NotCaptured,
+    /// It or an earlier message of its aggregate has failed, and the stream is full.
+    Full,
+    /// It or an earlier message of its aggregate has failed, and the stream would refuse it again, for another reason.
+    Refused,
     /// Publishing of its aggregate type, or of everything, is paused.
     Paused,
     /// No relay is alive.
@@ -48,6 +60,16 @@ pub enum Cause {
     Unreadable,
     /// It is on the stream.
     OnStream,
+    /// It is a dead letter of a consumer.
+    ConsumerDeadLetter,
+    /// A consumer has failed to handle it, and will try again.
+    ConsumerFailed,
+    /// A consumer has not come to it, and is paused.
+    ConsumerPaused,
+    /// A consumer has not come to it, and no process of it asks for messages.
+    ConsumerIdle,
+    /// A consumer takes messages and has not come to it.
+    ConsumerBehind,
     /// It was published, and is no longer on the stream.
     LeftStream,
     /// It was published, and nobody could say whether it is still on the stream.
@@ -56,7 +78,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 25] = [
         Self::NotRecorded,
         Self::DeadLetter,
         Self::BehindDeadLetter,
@@ -64,6 +86,10 @@ impl Cause {
         Self::BehindDelayed,
         Self::BackingOff,
         Self::BehindFailed,
+        Self::NoStream,
+        Self::NotCaptured,
+        Self::Full,
+        Self::Refused,
         Self::Paused,
         Self::NoRelay,
         Self::NoOwner,
@@ -71,6 +97,11 @@ impl Cause {
         Self::RelayBehind,
         Self::Unreadable,
         Self::OnStream,
+        Self::ConsumerDeadLetter,
+        Self::ConsumerFailed,
+        Self::ConsumerPaused,
+        Self::ConsumerIdle,
+        Self::ConsumerBehind,
         Self::LeftStream,
         Self::StreamUnknown,
     ];
@@ -86,6 +117,10 @@ impl Cause {
             Self::BehindDelayed => "behind-delayed",
             Self::BackingOff => "backing-off",
             Self::BehindFailed => "behind-failed",
+            Self::NoStream => "no-stream",
+            Self::NotCaptured => "not-captured",
+            Self::Full => "full",
+            Self::Refused => "refused",
             Self::Paused => "paused",
             Self::NoRelay => "no-relay",
             Self::NoOwner => "no-owner",
@@ -93,6 +128,11 @@ impl Cause {
             Self::RelayBehind => "relay-behind",
             Self::Unreadable => "unreadable",
             Self::OnStream => "on-stream",
+            Self::ConsumerDeadLetter => "consumer-dead-letter",
+            Self::ConsumerFailed => "consumer-failed",
+            Self::ConsumerPaused => "consumer-paused",
+            Self::ConsumerIdle => "consumer-idle",
+            Self::ConsumerBehind => "consumer-behind",
             Self::LeftStream => "left-stream",
             Self::StreamUnknown => "stream-unknown",
         }
@@ -144,8 +184,9 @@ impl Explanation {
     }
 }
 
-/// Says why a message does not arrive. `locate` finds a published message on the stream, and is only called for one that was published:
-/// [`StreamSearch::locate`](outbox_core::StreamSearch::locate), or something that connects first. Its error is for people.
+/// Says why a message does not arrive, as far as the stream: [`Question`] also asks what the broker refuses, and the consumers. `locate` finds a published message on
+/// the stream, and is only called for one that was published: [`StreamSearch::locate`](outbox_core::StreamSearch::locate), or something that connects first. Its error
+/// is for people.
 ///
 /// # Errors
 ///
@@ -155,15 +196,16 @@ pub async fn why_message(
     locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
     id: MessageId,
 ) -> Result<Explanation, StoreError> {
-    let mut open = open_message(store, id).await?;
-    if let Some(message) = open.published() {
+    let mut question = Question::of_message(store, id).await?;
+    if let Some(message) = question.published() {
         let found = locate(message).await;
-        open.locate(found);
+        question.located(found);
     }
-    Ok(open.explain())
+    Ok(question.explain())
 }
 
-/// Says why the events of an aggregate do not arrive: the first of its messages that is not published, or else where the last one is.
+/// Says why the events of an aggregate do not arrive: the first of its messages that is not published, or else where the last one is. As far as the stream, as
+/// [`why_message`].
 ///
 /// # Errors
 ///
@@ -173,55 +215,84 @@ pub async fn why_aggregate(
     locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
     aggregate: &Aggregate,
 ) -> Result<Explanation, StoreError> {
-    let mut open = open_aggregate(store, aggregate).await?;
-    if let Some(message) = open.published() {
+    let mut question = Question::of_aggregate(store, aggregate).await?;
+    if let Some(message) = question.published() {
         let found = locate(message).await;
-        open.locate(found);
+        question.located(found);
     }
-    Ok(open.explain())
+    Ok(question.explain())
 }
 
-/// What the outbox says. The stream is to be asked yet, if a message was published.
-pub(crate) struct OpenQuestion {
+/// What the outbox says, and which questions are left to others: the broker about [`failing`](Self::failing), the stream about [`published`](Self::published), and
+/// after that the consumers about [`on_stream`](Self::on_stream). Each may stay without an answer, and [`explain`](Self::explain) says what is known.
+#[derive(Debug)]
+pub struct Question {
     subject: String,
     facts: Facts,
 }
 
-impl OpenQuestion {
-    /// The message that the stream has to be asked about, if it is one.
-    pub(crate) fn published(&self) -> Option<&Message> {
+impl Question {
+    /// Reads what the outbox says about a message.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub async fn of_message(store: &impl OutboxReader, id: MessageId) -> Result<Self, StoreError> {
+        Ok(Self {
+            subject: format!("message {id}"),
+            facts: Facts::of_message(store, id).await?,
+        })
+    }
+
+    /// Reads what the outbox says about an aggregate: the first of its messages that is not published, or else the last one.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub async fn of_aggregate(store: &impl OutboxReader, aggregate: &Aggregate) -> Result<Self, StoreError> {
+        Ok(Self {
+            subject: format!("aggregate {aggregate}"),
+            facts: Facts::of_aggregate(store, aggregate).await?,
+        })
+    }
+
+    /// The message that has failed and holds everything up, if one does: the broker is to be asked whether it would refuse it again.
+    #[must_use]
+    pub fn failing(&self) -> Option<&Message> {
+        self.facts.failing()
+    }
+
+    /// Takes the answer about [`Self::failing`]: why the broker would refuse it, `None` if nothing shows that it would, or an error for people.
+    pub fn refused(&mut self, refused: Result<Option<Refused>, String>) {
+        self.facts.refused(refused);
+    }
+
+    /// The message that the stream is to be asked about, if it was published.
+    #[must_use]
+    pub fn published(&self) -> Option<&Message> {
         self.facts.published()
     }
 
-    /// Takes the answer of the stream.
-    pub(crate) fn locate(&mut self, found: Result<Option<u64>, String>) {
+    /// Takes the answer about [`Self::published`]: its stream sequence, `None` if it is not there, or an error for people.
+    pub fn located(&mut self, found: Result<Option<u64>, String>) {
         self.facts.locate(found);
     }
 
-    pub(crate) fn explain(self) -> Explanation {
+    /// The message that the consumers are to be asked about, if it was located.
+    #[must_use]
+    pub fn on_stream(&self) -> Option<&Message> {
+        self.facts.on_stream()
+    }
+
+    /// Takes the answer about [`Self::on_stream`]; an error is for people.
+    pub fn read_by(&mut self, readers: Result<Readers, String>) {
+        self.facts.readers = Some(readers);
+    }
+
+    /// What is so.
+    #[must_use]
+    pub fn explain(self) -> Explanation {
         let findings = explain::explain(&self.facts);
         Explanation::new(self.subject, findings, self.facts.unpublished)
     }
-}
-
-/// Reads what the outbox says about a message.
-pub(crate) async fn open_message(
-    store: &impl OutboxReader,
-    id: MessageId,
-) -> Result<OpenQuestion, StoreError> {
-    Ok(OpenQuestion {
-        subject: format!("message {id}"),
-        facts: Facts::of_message(store, id).await?,
-    })
-}
-
-/// Reads what the outbox says about an aggregate.
-pub(crate) async fn open_aggregate(
-    store: &impl OutboxReader,
-    aggregate: &Aggregate,
-) -> Result<OpenQuestion, StoreError> {
-    Ok(OpenQuestion {
-        subject: format!("aggregate {aggregate}"),
-        facts: Facts::of_aggregate(store, aggregate).await?,
-    })
 }

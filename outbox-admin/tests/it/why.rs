@@ -1,6 +1,6 @@
 //! Each cause is planted, and named.
 
-use outbox_admin::{Cause, Explanation, State, why_aggregate, why_message};
+use outbox_admin::{Cause, Explanation, Obstacle, Question, Refused, State, why_aggregate, why_message};
 use outbox_core::testing::MemoryStore;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{Events, Fitness, Message, MessageId, NewMessage, OutboxStore, OwnerId};
@@ -228,6 +228,48 @@ async fn a_message_that_failed_and_those_behind_it_wait_for_the_next_try() {
         "tried again in 10 min",
     );
     assert_eq!(explanation.findings[0].next, [format!("outbox show {alone}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_the_broker_would_repeat_is_named_by_what_it_refuses() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let (first, second) = (noted(&store, "a"), noted(&store, "a"));
+    let open = async |id| Question::of_message(&store, id).await.expect("read");
+    assert_eq!(open(first).await.failing(), None, "it has not failed");
+    settle(&store, &leases, first, failed()).await;
+    let refused = |obstacle| Refused {
+        obstacle,
+        what: "stream `S` takes nothing".to_owned(),
+        next: Some("nats stream edit S".to_owned()),
+    };
+    for (obstacle, cause, state) in [
+        (Obstacle::NoStream, Cause::NoStream, State::Stuck),
+        (Obstacle::NotCaptured, Cause::NotCaptured, State::Stuck),
+        (Obstacle::Full, Cause::Full, State::Degraded),
+        (Obstacle::Sealed, Cause::Refused, State::Stuck),
+    ] {
+        for (id, text) in [
+            (first, "has failed 1 time, and would again"),
+            (second, "waits behind #1"),
+        ] {
+            let mut question = open(id).await;
+            assert_eq!(question.failing().map(|message| message.id), Some(first));
+            question.refused(Ok(Some(refused(obstacle))));
+            let explanation = question.explain();
+            check(&explanation, &[(cause, state)], text);
+            let finding = &explanation.findings[0];
+            assert_eq!(finding.message, Some(first));
+            assert_eq!(finding.next, ["nats stream edit S", "outbox doctor"]);
+        }
+    }
+    let mut question = open(first).await;
+    question.refused(Ok(None));
+    check(
+        &question.explain(),
+        &[(Cause::BackingOff, State::Degraded)],
+        "tried again in 10 min",
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,6 +22,7 @@ pub mod print;
 mod progress;
 pub mod prove;
 pub mod purge;
+mod readers;
 mod recheck;
 pub mod reconcile;
 mod record;

@@ -102,7 +102,7 @@ async fn sample_for_ever(mut sampler: Sampler, every: Duration, sampled: mpsc::S
 
 /// The lines that `outbox why` prints.
 async fn answer(place: &Place, subject: super::arguments::Subject) -> String {
-    match why::explain(place, &subject).await {
+    match why::explain(place, None, &subject).await {
         Ok(explanation) => explanation.text().unwrap_or_default(),
         Err(CommandError::Configuration(error) | CommandError::Failed(error)) => error.to_string(),
     }

@@ -3,12 +3,15 @@
 use std::fmt::Write as _;
 
 use clap::Args;
+use outbox::Failure;
 use outbox::core::{Message, StreamSearch as _, describe};
-use outbox_admin::{Cause, Explanation, Finding};
+use outbox::nats::JetStreamPublisher;
+use outbox::nats::async_nats::Client;
+use outbox_admin::{Cause, Explanation, Finding, Question, Readers};
 
 use super::arguments::{PlaceArguments, Subject, parse_subject};
 use super::place::Place;
-use super::text;
+use super::{readers, recheck, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain};
 
@@ -27,7 +30,7 @@ pub struct WhyCommand {
 impl WhyCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        let explanation = explain(&place, &self.subject).await?;
+        let explanation = explain(&place, Some(&self.place), &self.subject).await?;
         output::one(self.place.output, &explanation)?;
         let is_absent = |finding: &Finding| finding.cause == Cause::NotRecorded;
         Ok(if explanation.findings.iter().all(is_absent) {
@@ -38,23 +41,68 @@ impl WhyCommand {
     }
 }
 
-/// Why a message, or the events of an aggregate, do not arrive.
-pub(super) async fn explain(place: &Place, subject: &Subject) -> Result<Explanation, CommandError> {
-    // NATS is connected to only if a published message is to be looked for.
-    let locate = async |message: &Message| {
-        let publisher = place.publisher().await.map_err(|error| error.to_string())?;
-        publisher.locate(message).await.map_err(|error| describe(&error))
+/// Why a message, or the events of an aggregate, do not arrive. Inboxes are looked for in the databases of all outboxes that `arguments` name, or else in that of the
+/// place.
+pub(super) async fn explain(
+    place: &Place,
+    arguments: Option<&PlaceArguments>,
+    subject: &Subject,
+) -> Result<Explanation, CommandError> {
+    let mut question = match subject {
+        Subject::Message(id) => place.ask(Question::of_message(&place.store, *id)).await?,
+        Subject::Aggregate(aggregate) => place.ask(Question::of_aggregate(&place.store, aggregate)).await?,
     };
-    match subject {
-        Subject::Message(id) => {
-            let why = outbox_admin::why_message(&place.store, locate, *id);
-            place.ask(why).await
-        }
-        Subject::Aggregate(aggregate) => {
-            let why = outbox_admin::why_aggregate(&place.store, locate, aggregate);
-            place.ask(why).await
-        }
+    // NATS is connected to only if it has to be asked.
+    if let Some(message) = question.failing() {
+        let refuses = recheck::refuses(place).await;
+        let refused = refuses.map(|refuses| refuses(message));
+        question.refused(refused);
     }
+    let Some(message) = question.published().cloned() else {
+        return Ok(question.explain());
+    };
+    let stream = match stream(place).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            question.located(Err(error.to_string()));
+            return Ok(question.explain());
+        }
+    };
+    let found = tokio::time::timeout(place.timeout, stream.1.locate(&message)).await;
+    question.located(match found {
+        Ok(found) => found.map_err(|error| describe(&error)),
+        Err(_) => Err(format!("no answer within {:?}", place.timeout)),
+    });
+    if question.on_stream().is_some() {
+        question.read_by(read_by(place, arguments, stream, &message).await);
+    }
+    Ok(question.explain())
+}
+
+async fn stream(place: &Place) -> Result<(Client, JetStreamPublisher), Failure> {
+    let client = place.client().await?;
+    let stream = place.outbox.section.stream.event_stream()?;
+    Ok((client.clone(), stream.publisher(client)))
+}
+
+async fn read_by(
+    place: &Place,
+    arguments: Option<&PlaceArguments>,
+    (client, publisher): (Client, JetStreamPublisher),
+    message: &Message,
+) -> Result<Readers, String> {
+    let Some(arguments) = arguments else {
+        let places = std::slice::from_ref(place);
+        return readers::of(place, places, (client, &publisher), message).await;
+    };
+    let everywhere = PlaceArguments {
+        outbox: None,
+        ..arguments.clone()
+    };
+    let places = Place::open_all(&everywhere).await.map_err(|error| match error {
+        CommandError::Configuration(error) | CommandError::Failed(error) => error.to_string(),
+    })?;
+    readers::of(place, &places, (client, &publisher), message).await
 }
 
 /// The finding that is to be mended first. There is always one.

@@ -10,7 +10,9 @@ use outbox::nats::JetStreamPublisher;
 use outbox::nats::async_nats::Client;
 use outbox_admin::doctor::Limits;
 use outbox_admin::web::{Examination, InboxView, ProofSpan, Refuses, StreamView};
-use outbox_admin::{BrokerCheck, ConsumerRow, LogView, Proof, ProofRequest, ProofStage, Reason, StreamUse};
+use outbox_admin::{
+    BrokerCheck, ConsumerRow, LogView, Proof, ProofRequest, ProofStage, Readers, Reason, StreamUse,
+};
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::commands::arguments::PlaceArguments;
@@ -19,7 +21,7 @@ use crate::commands::log::Next;
 use crate::commands::log_looks::LogLooks;
 use crate::commands::place::Place;
 use crate::commands::prove::ProveCommand;
-use crate::commands::{recheck, stream, timeline};
+use crate::commands::{readers, recheck, stream, timeline};
 use crate::failure::CommandError;
 use crate::output::Format;
 
@@ -110,6 +112,12 @@ impl StreamView for Stream {
     async fn inboxes(&self, events: &[EventId]) -> Result<InboxView, String> {
         let client = self.client().await.map_err(|error| error.to_string())?;
         Ok(timeline::inboxes(&self.place, &self.places, client, events).await)
+    }
+
+    async fn readers(&self, message: &Message) -> Result<Readers, String> {
+        let client = self.client().await.map_err(|error| error.to_string())?;
+        let publisher = self.publisher().await.map_err(|error| error.to_string())?;
+        readers::of(&self.place, &self.places, (client, &publisher), message).await
     }
 
     async fn log(&self) -> Result<Option<LogView>, String> {

@@ -12,7 +12,7 @@ use super::serve::Served;
 use crate::place::{Kind, Place};
 
 /// The stream of a place, with these settings changed.
-async fn stream(place: &Place, change: impl FnOnce(&mut Config)) {
+pub(super) async fn stream(place: &Place, change: impl FnOnce(&mut Config)) {
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let mut config = Config {
         name: place.name.clone(),

@@ -70,6 +70,23 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
         next.contains(&format!("nats stream edit {}", place.name)),
         "{next}"
     );
+    let why = ask(place, &["why", &id.to_string(), "-o", "json"])
+        .expect(4)
+        .json();
+    let finding = &why["findings"][0];
+    assert_eq!(finding["cause"], "not-captured", "{why}");
+    let what = finding["what"].as_str().unwrap();
+    assert!(
+        what.contains(&subject) && what.contains("and would again"),
+        "{why}"
+    );
+    let next = finding["next"].as_array().unwrap();
+    let edit = format!("nats stream edit {} --subjects=", place.name);
+    assert!(
+        next[0].as_str().unwrap().starts_with(&edit) && next.contains(&"outbox doctor".into()),
+        "{why}"
+    );
+    assert!(!finding["next"].to_string().contains("outbox resume"), "{why}");
     let served = Served::start(place, &[]);
     let (_, page) = served.get("/", &[]).await;
     assert!(page.contains(&nobodys), "{page}");

@@ -148,13 +148,18 @@ impl Planted {
         self.fetch(leases).await;
     }
 
-    /// Publishes all that is due to the stream of the place, by a relay that stops then.
-    pub(crate) async fn publish(&self) {
+    /// Makes the stream of the place.
+    pub(crate) async fn provision(&self) {
         let stream = EventStream::new(&self.place.name)
             .with_prefix(&self.place.name)
             .unwrap();
         let client = stream.connect(&self.place.nats).await.unwrap();
         stream.provision(&client).await.unwrap();
+    }
+
+    /// Publishes all that is due to the stream of the place, by a relay that stops then.
+    pub(crate) async fn publish(&self) {
+        self.provision().await;
         self.publish_as_it_is().await;
     }
 

@@ -1,7 +1,11 @@
 //! `outbox prove` on real servers: a healthy span balances, and each planted trouble is named.
 
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use outbox::nats::async_nats::HeaderMap;
-use outbox::nats::async_nats::jetstream::{self, stream::Stream};
+use outbox::nats::async_nats::jetstream::stream::{RetentionPolicy, State, Stream};
+use outbox::nats::async_nats::jetstream::{self, consumer::pull};
 use outbox::prelude::EventStream;
 use serde_json::Value;
 use uuid::Uuid;
@@ -239,6 +243,12 @@ async fn what_is_open_or_unknown_is_said() {
 /// A reader of a stream that deletes what was acknowledged would change it.
 #[tokio::test]
 async fn a_stream_that_reading_would_change_is_refused() {
+    for retention in [RetentionPolicy::Interest, RetentionPolicy::WorkQueue] {
+        what_reads_the_stream_is_refused(retention).await;
+    }
+}
+
+async fn what_reads_the_stream_is_refused(retention: RetentionPolicy) {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
@@ -250,12 +260,55 @@ async fn a_stream_that_reading_would_change_is_refused() {
     let config = jetstream::stream::Config {
         name: name.clone(),
         subjects: vec![format!("{name}.>")],
-        retention: jetstream::stream::RetentionPolicy::Interest,
+        retention,
         ..jetstream::stream::Config::default()
     };
-    jetstream::new(client).create_stream(config).await.unwrap();
-    planted.placed("1").await;
+    let stream = jetstream::new(client.clone())
+        .create_stream(config)
+        .await
+        .unwrap();
+    // Without it, a stream with retention Interest keeps nothing.
+    let durable = pull::Config {
+        durable_name: Some("billing".to_owned()),
+        ..pull::Config::default()
+    };
+    stream.create_consumer(durable).await.unwrap();
+    let id = planted.placed("1").await.to_string();
+    planted.publish_as_it_is().await;
+    let made = format!("$JS.EVENT.ADVISORY.CONSUMER.CREATED.{name}.>");
+    let mut made = client.subscribe(made).await.unwrap();
+    client.flush().await.unwrap();
+    let before = held(&stream).await;
+    assert_eq!(before.0.messages, 1);
+
+    let refusal =
+        format!("stream `{name}` cannot be read without changing it: it has retention {retention:?}");
+    let place = &planted.place;
     let refused = prove(&planted, &[]).expect(1);
-    assert!(refused.said.contains("has retention Interest"), "{refused:?}");
+    assert!(refused.said.contains(&refusal), "{refused:?}");
+    let reconcile = ["reconcile", "--since", "1h", "--until", "0s", "--yes"];
+    let refused = ask(place, &reconcile).expect(1);
+    assert!(refused.said.contains(&refusal), "{refused:?}");
+    let why = ask(place, &["why", &id, "-o", "json"]).expect(3).json();
+    assert_eq!(why["findings"][0]["cause"], "stream-unknown", "{why}");
+    let what = why["findings"][0]["what"].as_str().unwrap();
+    assert!(what.contains(&refusal), "{why}");
+    let timeline = ask(place, &["timeline", "order/1", "-o", "json"])
+        .expect(0)
+        .json();
+    let unseen = timeline["unseen"][0].as_str().unwrap();
+    assert!(unseen.contains(&refusal), "{timeline}");
+
+    assert_eq!(held(&stream).await, before);
+    let consumer = tokio::time::timeout(Duration::from_millis(300), made.next()).await;
+    assert!(consumer.is_err(), "a consumer was made: {consumer:?}");
     planted.close().await;
+}
+
+/// What a stream holds, and its consumers.
+async fn held(stream: &Stream) -> (State, Vec<String>) {
+    let state = stream.get_info().await.unwrap().state;
+    let mut names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
+    names.sort();
+    (state, names)
 }

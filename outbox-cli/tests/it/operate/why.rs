@@ -1,12 +1,15 @@
 //! `outbox why`: each cause is planted on real servers, and named with its next command and its exit code.
 
-use outbox::core::{Fitness, MessageId};
+use futures_util::StreamExt as _;
+use outbox::core::{Fitness, MessageId, Verdict};
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream;
+use outbox::nats::async_nats::jetstream::consumer::{Consumer, pull};
 use outbox_admin::Cause;
 
 use super::answer::{Answer, ask, at};
-use super::plant::{Planted, dead, failed};
+use super::causes::stream;
+use super::plant::{LONG, Planted, dead, failed};
 use crate::place::Kind;
 
 /// A cause that is not expected below was planted on no server.
@@ -16,6 +19,7 @@ fn each_cause_is_planted() {
     for cause in Cause::ALL {
         let expected = [
             format!("&[\"{}\"]", cause.as_str()),
+            format!("&[\"{}\", \"on-stream\"]", cause.as_str()),
             format!("[\"cause\"], \"{}\"", cause.as_str()),
         ];
         assert!(
@@ -116,6 +120,9 @@ async fn what_waits_for_a_time(kind: Kind) {
         &["behind-delayed"],
         "waits behind #1 order.placed",
     );
+    check(why(&planted, first), 4, &["no-stream"], "there is no stream");
+    check(why(&planted, second), 4, &["no-stream"], "waits behind #1 order");
+    planted.provision().await;
     check(why(&planted, first), 3, &["backing-off"], "no answer");
     check(
         why(&planted, second),
@@ -127,6 +134,67 @@ async fn what_waits_for_a_time(kind: Kind) {
     let alone = planted.viewed("2").await;
     planted.settle(&leases, alone, failed()).await;
     check(why(&planted, alone), 3, &["backing-off"], "order.viewed");
+    planted.close().await;
+}
+
+async fn what_the_broker_refuses(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    let other = format!("{}.other", place.name);
+    stream(place, |config| config.subjects = vec![other.clone()]).await;
+    let (first, second) = (planted.placed("1").await, planted.placed("1").await);
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    // What has not failed yet is left to the relay.
+    check(
+        why(&planted, first),
+        3,
+        &["relay-behind"],
+        "has not come to it yet",
+    );
+    planted.settle(&leases, first, failed()).await;
+    check(
+        why(&planted, first),
+        4,
+        &["not-captured"],
+        "does not capture subject",
+    );
+    check(
+        why(&planted, second),
+        4,
+        &["not-captured"],
+        "waits behind #1 order",
+    );
+    let away = |id: MessageId| {
+        at(
+            place,
+            "nats://127.0.0.1:1",
+            &["why", &id.to_string(), "-o", "json"],
+        )
+    };
+    check(away(first), 3, &["backing-off"], "no answer");
+    let throttled = planted.placed("2").await;
+    let full = Verdict::Blocked {
+        delay: LONG,
+        error: Some("stream `S` is full or throttles, message 1 waits (backpressure)".to_owned()),
+        attempt: false,
+    };
+    planted.settle(&leases, throttled, full).await;
+    check(
+        away(throttled),
+        3,
+        &["full"],
+        "Whether that still holds is not known",
+    );
+
+    stream(place, |config| config.max_messages = 1).await;
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let filled = jetstream::new(client).publish(other.clone(), "".into()).await;
+    filled.unwrap().await.unwrap();
+    check(why(&planted, first), 3, &["full"], "is full and refuses messages");
+    stream(place, |config| config.sealed = true).await;
+    check(why(&planted, first), 4, &["refused"], "is sealed");
     planted.close().await;
 }
 
@@ -186,6 +254,98 @@ async fn what_was_published(kind: Kind) {
     planted.close().await;
 }
 
+/// Lets the inboxes say of all that they know that it has this status.
+async fn set_effects(planted: &Planted, status: u8) {
+    let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
+    let schema = schema.unwrap_or_default();
+    let sql = format!("UPDATE {schema}inbox_messages SET status = {status}");
+    planted.place.execute(&sql).await;
+}
+
+async fn what_has_no_effect(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    let first = planted.placed("1").await;
+    planted.publish().await;
+    planted.handle().await;
+    let dead_letter = why(&planted, first);
+    let next = &dead_letter.json()["findings"][0]["next"];
+    let which = "--consumer billing --aggregate order/1";
+    assert_eq!(next[0], format!("outbox dead-letters list {which}"), "{next}");
+    assert_eq!(next[1], format!("outbox dead-letters retry {which}"), "{next}");
+    check(
+        dead_letter,
+        3,
+        &["consumer-dead-letter", "on-stream"],
+        "is a dead letter of consumer billing after 1 failed attempt: no price",
+    );
+    set_effects(&planted, 1).await;
+    check(
+        why(&planted, first),
+        0,
+        &["on-stream"],
+        "consumer billing: handled",
+    );
+
+    // The inbox has stopped.
+    let second = planted.placed("2").await;
+    planted.publish().await;
+    check(
+        why(&planted, second),
+        3,
+        &["consumer-idle", "on-stream"],
+        "No process of the consumer asks",
+    );
+    let pause = [
+        "consumers",
+        "pause",
+        "billing",
+        "--reason",
+        "stocktaking",
+        "--yes",
+    ];
+    ask(place, &pause).expect(0);
+    check(
+        why(&planted, second),
+        3,
+        &["consumer-paused", "on-stream"],
+        "paused: stocktaking",
+    );
+    ask(place, &["consumers", "resume", "billing", "--yes"]).expect(0);
+
+    // A process has taken the second message and is at work.
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
+    let consumer: Consumer<pull::Config> = stream.get_consumer("billing").await.unwrap();
+    let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
+    let taken = batch.next().await.unwrap().unwrap();
+    check(
+        why(&planted, second),
+        0,
+        &["on-stream"],
+        "has not said what became of it",
+    );
+    set_effects(&planted, 0).await;
+    check(
+        why(&planted, first),
+        3,
+        &["consumer-failed", "on-stream"],
+        "in consumer billing: no price",
+    );
+    let third = planted.placed("3").await;
+    planted.publish().await;
+    check(
+        why(&planted, third),
+        3,
+        &["consumer-behind", "on-stream"],
+        "It has not come to it yet",
+    );
+    drop(taken);
+    planted.close().await;
+}
+
 macro_rules! on_each_database {
     ($($cause:ident: $postgres:ident, $mariadb:ident, $sqlite:ident,)*) => {
         $(
@@ -216,6 +376,10 @@ on_each_database! {
         a_relay_that_ails_in_postgres_is_named, a_relay_that_ails_in_mariadb_is_named, a_relay_that_ails_in_sqlite_is_named,
     what_waits_for_a_time:
         what_waits_for_a_time_in_postgres_is_named, what_waits_for_a_time_in_mariadb_is_named, what_waits_for_a_time_in_sqlite_is_named,
+    what_the_broker_refuses:
+        what_the_broker_refuses_from_postgres_is_named, what_the_broker_refuses_from_mariadb_is_named, what_the_broker_refuses_from_sqlite_is_named,
+    what_has_no_effect:
+        what_has_no_effect_over_postgres_is_named, what_has_no_effect_over_mariadb_is_named, what_has_no_effect_over_sqlite_is_named,
     what_waits_for_an_operator:
         what_waits_for_an_operator_in_postgres_is_named, what_waits_for_an_operator_in_mariadb_is_named, what_waits_for_an_operator_in_sqlite_is_named,
     what_was_published:

@@ -1,0 +1,278 @@
+//! What the consumers have made of a message that is on the stream.
+//!
+//! Invariant: a cause is named only if a row of an inbox or the consumer's own position proves it. What a consumer was handed and has neither acknowledged nor noted is
+//! said in words: it may be at work, or wait behind an earlier message.
+
+use outbox_core::StoredMessage;
+
+use super::explain::{finding, named};
+use super::{Cause, Finding};
+use crate::status::State;
+use crate::timeline::{Effect, EffectOutcome, EffectRow};
+use crate::words::{counted, quoted};
+
+/// How a consumer of the stream stands, whose filters take the message.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reader {
+    /// Its name.
+    pub consumer: String,
+    /// The last stream sequence that it was handed.
+    pub delivered: u64,
+    /// The stream sequence up to which it has acknowledged everything.
+    pub floor: u64,
+    /// Messages that it was handed and has not acknowledged.
+    pub unacknowledged: u64,
+    /// Whether a process asks for messages at this moment.
+    pub is_receiving: bool,
+    /// Why it is paused; `None` if it is not.
+    pub paused: Option<String>,
+}
+
+/// The consumers of a message, and what their inboxes say of its event.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Readers {
+    /// The durable consumers of the stream whose filters take the message.
+    pub readers: Vec<Reader>,
+    /// The rows of their inboxes.
+    pub rows: Vec<EffectRow>,
+    /// What could not be looked at, for people.
+    pub unseen: Vec<String>,
+}
+
+/// What keeps the message from its effects, the worst first; and a sentence about the consumers with which nothing is wrong.
+pub(super) fn judge(
+    stored: &StoredMessage,
+    stream_sequence: u64,
+    readers: &Readers,
+) -> (Vec<Finding>, String) {
+    let mut findings = Vec::new();
+    let mut said = Vec::new();
+    for reader in &readers.readers {
+        let effect = readers
+            .rows
+            .iter()
+            .find(|row| row.event_id == stored.event_id && row.effect.consumer == reader.consumer)
+            .map(|row| &row.effect);
+        match of_reader(stored, stream_sequence, reader, effect) {
+            Judged::Amiss(mut found) => {
+                found.stream_sequence = Some(stream_sequence);
+                findings.push(found);
+            }
+            Judged::Said(text) => said.push(text),
+        }
+    }
+    if readers.readers.is_empty() && readers.unseen.is_empty() {
+        said.push("no durable consumer of the stream takes it".to_owned());
+    }
+    said.extend(readers.unseen.iter().map(|unseen| format!("not seen: {unseen}")));
+    findings.sort_by_key(|found| std::cmp::Reverse(found.state));
+    (findings, said.join("; "))
+}
+
+enum Judged {
+    Amiss(Finding),
+    Said(String),
+}
+
+fn of_reader(
+    stored: &StoredMessage,
+    stream_sequence: u64,
+    reader: &Reader,
+    effect: Option<&Effect>,
+) -> Judged {
+    let (name, consumer) = (named(stored), &reader.consumer);
+    match effect.map(|effect| (effect.outcome, effect)) {
+        Some((EffectOutcome::DeadLetter, effect)) => {
+            return Judged::Amiss(dead_letter(stored, reader, effect));
+        }
+        Some((EffectOutcome::Failed, effect)) => {
+            let failed = counted(effect.attempts, "time", "times");
+            let error = effect.error.as_deref().unwrap_or("no error was kept");
+            let what = format!("{name} has failed {failed} in consumer {consumer}: {error}");
+            let waits = waits(stored, reader, &what);
+            return Judged::Amiss(waits.unwrap_or_else(|| {
+                let what = format!("{what}. It is tried again");
+                lags(Cause::ConsumerFailed, stored, reader, what)
+            }));
+        }
+        Some((outcome, _)) => return Judged::Said(format!("consumer {consumer}: {}", outcome.as_str())),
+        None => {}
+    }
+    if reader.floor >= stream_sequence {
+        return Judged::Said(format!(
+            "consumer {consumer} has left it behind and keeps no row of it"
+        ));
+    }
+    if reader.delivered >= stream_sequence {
+        return Judged::Said(format!(
+            "consumer {consumer} was handed it and has not said what became of it: it is at work, or keeps it back behind an earlier message of its aggregate"
+        ));
+    }
+    let what = format!(
+        "{name} is on the stream with stream sequence {stream_sequence}, and consumer {consumer} was handed messages up to {}",
+        reader.delivered
+    );
+    Judged::Amiss(waits(stored, reader, &what).unwrap_or_else(|| {
+        let what = format!("{what}. It has not come to it yet");
+        lags(Cause::ConsumerBehind, stored, reader, what)
+    }))
+}
+
+fn dead_letter(stored: &StoredMessage, reader: &Reader, effect: &Effect) -> Finding {
+    let what = format!(
+        "{} is a dead letter of consumer {} after {}: {}",
+        named(stored),
+        reader.consumer,
+        counted(effect.attempts, "failed attempt", "failed attempts"),
+        effect.error.as_deref().unwrap_or("no error was kept")
+    );
+    let which = format!(
+        "--consumer {} --aggregate {}",
+        quoted(&reader.consumer),
+        quoted(&stored.aggregate.to_string())
+    );
+    let next = ["list", "retry"].map(|verb| format!("outbox dead-letters {verb} {which}"));
+    let next = [next[0].as_str(), next[1].as_str()];
+    finding(
+        Cause::ConsumerDeadLetter,
+        State::Degraded,
+        Some(stored),
+        what,
+        &next,
+    )
+}
+
+/// Nobody takes messages for the consumer. One that is busy does not ask at each moment.
+fn waits(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
+    if let Some(reason) = &reader.paused {
+        let next = format!("outbox consumers resume {}", quoted(&reader.consumer));
+        let what = format!("{what}. The consumer is paused: {reason}");
+        return Some(finding(
+            Cause::ConsumerPaused,
+            State::Degraded,
+            Some(stored),
+            what,
+            &[&next],
+        ));
+    }
+    if reader.is_receiving || reader.unacknowledged > 0 {
+        return None;
+    }
+    let what = format!("{what}. No process of the consumer asks for messages at this moment");
+    Some(lags(Cause::ConsumerIdle, stored, reader, what))
+}
+
+fn lags(cause: Cause, stored: &StoredMessage, reader: &Reader, what: String) -> Finding {
+    let next = format!("outbox consumers lag {}", quoted(&reader.consumer));
+    finding(cause, State::Degraded, Some(stored), what, &[&next])
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::{Aggregate, EventId, MessageId, MessageStatus};
+    use time::OffsetDateTime;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn stored() -> StoredMessage {
+        StoredMessage {
+            row_id: 1,
+            id: MessageId::from(Uuid::from_u128(1)),
+            event_id: EventId::from(Uuid::from_u128(1)),
+            aggregate: Aggregate::new("order", "1"),
+            sequence: Some(1),
+            event_type: "order.placed".to_owned(),
+            status: MessageStatus::Published,
+            attempts: 0,
+            failures: 0,
+            error: None,
+            halts: false,
+            created_at: OffsetDateTime::UNIX_EPOCH,
+            published_at: None,
+        }
+    }
+
+    /// A consumer that has been handed what is before the message, and asks for more.
+    fn reader() -> Reader {
+        Reader {
+            consumer: "billing".to_owned(),
+            delivered: 6,
+            floor: 6,
+            is_receiving: true,
+            ..Reader::default()
+        }
+    }
+
+    fn judged(
+        change: impl FnOnce(&mut Reader),
+        outcome: Option<EffectOutcome>,
+    ) -> (Option<(Cause, Option<u64>)>, String) {
+        let mut reader = reader();
+        change(&mut reader);
+        let row = |outcome| EffectRow {
+            event_id: stored().event_id,
+            effect: Effect {
+                consumer: "billing".to_owned(),
+                outcome,
+                attempts: 1,
+                at: None,
+                error: Some("no price".to_owned()),
+            },
+        };
+        let readers = Readers {
+            readers: vec![reader],
+            rows: outcome.into_iter().map(row).collect(),
+            unseen: Vec::new(),
+        };
+        let (findings, said) = judge(&stored(), 7, &readers);
+        assert!(
+            findings.iter().all(|found| !found.next.is_empty()),
+            "{findings:?}"
+        );
+        let found = findings.first().map(|found| (found.cause, found.stream_sequence));
+        (found, said)
+    }
+
+    #[test]
+    fn a_consumer_that_keeps_an_event_from_its_effect_is_named() {
+        let check = |change: fn(&mut Reader), outcome, cause| {
+            assert_eq!(judged(change, outcome).0, Some((cause, Some(7))));
+        };
+        let (dead, failed) = (Some(EffectOutcome::DeadLetter), Some(EffectOutcome::Failed));
+        check(|_| {}, dead, Cause::ConsumerDeadLetter);
+        check(
+            |reader| reader.is_receiving = false,
+            dead,
+            Cause::ConsumerDeadLetter,
+        );
+        check(|_| {}, failed, Cause::ConsumerFailed);
+        check(|reader| reader.is_receiving = false, failed, Cause::ConsumerIdle);
+        check(|_| {}, None, Cause::ConsumerBehind);
+        check(|reader| reader.is_receiving = false, None, Cause::ConsumerIdle);
+        check(
+            |reader| reader.paused = Some("stocktaking".to_owned()),
+            None,
+            Cause::ConsumerPaused,
+        );
+    }
+
+    #[test]
+    fn a_consumer_with_which_nothing_is_wrong_is_no_cause() {
+        let check = |change: fn(&mut Reader), outcome, words: &str| {
+            let (found, said) = judged(change, outcome);
+            assert_eq!(found, None);
+            assert!(said.contains(words), "{said}");
+        };
+        let idle = |reader: &mut Reader| reader.is_receiving = false;
+        check(idle, Some(EffectOutcome::Handled), "billing: handled");
+        check(|reader| reader.floor = 7, None, "keeps no row of it");
+        check(
+            |reader| reader.delivered = 7,
+            None,
+            "has not said what became of it",
+        );
+        let (_, said) = judge(&stored(), 7, &Readers::default());
+        assert!(said.contains("no durable consumer"), "{said}");
+    }
+}

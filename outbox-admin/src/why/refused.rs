@@ -1,0 +1,85 @@
+//! A message that has failed, and that the broker would refuse again: trying it anew mends nothing.
+
+use outbox_core::{FoundMessage, StoredMessage};
+
+use super::explain::{finding, named, times};
+use super::facts::{Broker, Facts};
+use super::{Cause, Finding};
+use crate::recheck::{Obstacle, Refused, obstacle_of};
+use crate::status::State;
+
+/// `None` if the broker would take it now, or if nothing is known of that.
+pub(super) fn refused(facts: &Facts, message: &FoundMessage) -> Option<Finding> {
+    let failing = &facts.failing_row()?.stored;
+    match &facts.broker {
+        Broker::Refuses(refused) => Some(for_good(&message.stored, failing, refused)),
+        Broker::NotAsked | Broker::Silent(_) => as_it_said(facts, &message.stored, failing),
+        Broker::Takes => None,
+    }
+}
+
+fn begin(stored: &StoredMessage, failing: &StoredMessage) -> String {
+    match stored.id == failing.id {
+        true => format!("{} has failed {}", named(stored), times(failing)),
+        false => format!(
+            "{} waits behind {} of its aggregate, which has failed {}",
+            named(stored),
+            named(failing),
+            times(failing)
+        ),
+    }
+}
+
+fn for_good(stored: &StoredMessage, failing: &StoredMessage, refused: &Refused) -> Finding {
+    let cause = cause_of(refused.obstacle);
+    let what = format!("{}, and would again: {}", begin(stored, failing), refused.what);
+    let next: Vec<&str> = refused
+        .next
+        .as_deref()
+        .into_iter()
+        .chain(["outbox doctor"])
+        .collect();
+    finding(cause, state_of(cause), Some(failing), what, &next)
+}
+
+/// What the broker has said to the last attempt, if that does not pass by itself.
+fn as_it_said(facts: &Facts, stored: &StoredMessage, failing: &StoredMessage) -> Option<Finding> {
+    let error = failing.error.as_deref()?;
+    let obstacle = obstacle_of(error)?;
+    if !matches!(obstacle, Obstacle::NotCaptured | Obstacle::Full) {
+        return None;
+    }
+    let cause = cause_of(obstacle);
+    let silence = match &facts.broker {
+        Broker::Silent(silence) => format!(": {silence}"),
+        _ => String::new(),
+    };
+    let what = format!(
+        "{}: {error}. Whether that still holds is not known{silence}",
+        begin(stored, failing)
+    );
+    Some(finding(
+        cause,
+        state_of(cause),
+        Some(failing),
+        what,
+        &["outbox doctor"],
+    ))
+}
+
+fn cause_of(obstacle: Obstacle) -> Cause {
+    match obstacle {
+        Obstacle::NoStream => Cause::NoStream,
+        Obstacle::NotCaptured => Cause::NotCaptured,
+        Obstacle::Full => Cause::Full,
+        _ => Cause::Refused,
+    }
+}
+
+/// A full stream has room again when its oldest messages are too old. Anything else waits for somebody.
+fn state_of(cause: Cause) -> State {
+    match cause {
+        Cause::Full => State::Degraded,
+        _ => State::Stuck,
+    }
+}

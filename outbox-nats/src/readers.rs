@@ -1,0 +1,74 @@
+//! How the durable consumers of the stream stand towards one of its messages.
+//!
+//! Invariant: nothing is received or changed.
+
+use async_nats::jetstream::consumer::Info;
+use futures_util::TryStreamExt as _;
+use outbox_core::{FailureClass, Message, PublishError};
+
+use crate::publisher::JetStreamPublisher;
+use crate::subject::captures;
+
+/// A durable consumer that pulls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamReading {
+    /// Its name.
+    pub consumer: String,
+    /// The last stream sequence that it was handed.
+    pub delivered: u64,
+    /// The stream sequence up to which it has acknowledged everything.
+    pub floor: u64,
+    /// Messages that it was handed and has not acknowledged.
+    pub unacknowledged: u64,
+    /// Whether a process asks for messages at this moment.
+    pub is_receiving: bool,
+}
+
+impl JetStreamPublisher {
+    /// The durable pull consumers whose filters take the subject of a message, by their names. Takes a request for each 256 consumers of the stream.
+    ///
+    /// # Errors
+    ///
+    /// If the consumers cannot be listed.
+    pub async fn readings_of(&self, message: &Message) -> Result<Vec<StreamReading>, PublishError> {
+        let subject = self.subject_of(message)?;
+        let name = &self.stream().name;
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+            let context = format!("the consumers of stream `{name}` cannot be listed");
+            PublishError::new(FailureClass::Unknown, context).with_source(error)
+        };
+        self.connected(async |live| {
+            let stream = live.context.get_stream(name).await;
+            let stream = stream.map_err(|error| failed(error.into()))?;
+            let infos: Result<Vec<Info>, _> = stream.consumers().try_collect().await;
+            let infos = infos.map_err(|error| failed(error.into()))?;
+            let takes = |info: &Info| info.config.durable_name.is_some() && takes(info, &subject);
+            let mut readings: Vec<StreamReading> =
+                infos.into_iter().filter(takes).map(StreamReading::of).collect();
+            readings.sort_by(|one, other| one.consumer.cmp(&other.consumer));
+            Ok(readings)
+        })
+        .await
+    }
+}
+
+/// Whether a consumer pulls, and a filter of its takes the subject. Without filters it takes everything.
+fn takes(info: &Info, subject: &str) -> bool {
+    let config = &info.config;
+    let one = Some(&config.filter_subject).filter(|filter| !filter.is_empty());
+    let filters: Vec<String> = config.filter_subjects.iter().chain(one).cloned().collect();
+    config.deliver_subject.is_none() && (filters.is_empty() || captures(&filters, subject))
+}
+
+impl StreamReading {
+    fn of(info: Info) -> Self {
+        Self {
+            delivered: info.delivered.stream_sequence,
+            floor: info.ack_floor.stream_sequence,
+            unacknowledged: u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX),
+            is_receiving: info.num_waiting > 0,
+            consumer: info.name,
+        }
+    }
+}
