@@ -48,8 +48,8 @@ fn rights(roles: &[&str]) -> Vec<(&'static str, &'static str)> {
     let (_, table) = PAGE.split_once("| role | on | rights | for |").unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     let found: Vec<_> = rows
-        .map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`')).collect())
-        .filter(|cells: &Vec<&str>| roles.contains(&cells[1]))
+        .map(|row| Vec::from_iter(row.split('|').map(|cell| cell.trim().trim_matches('`'))))
+        .filter(|cells| roles.contains(&cells[1]))
         .filter(|cells| !cells[4].ends_with("with daily tables") && !cells[4].ends_with("with a log"))
         .map(|cells| (cells[3], cells[2]))
         .filter(|(_, name)| name.starts_with("outbox_"))

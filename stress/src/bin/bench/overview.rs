@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use outbox_core::store::BACKLOG_COUNT_MAX;
 use outbox_core::{
-    FetchRequest, MessageStatus, OutboxReader as _, OutboxStore as _, OwnerId, Selection, Settlement, Verdict,
+    FetchRequest, MessageStatus, OutboxAdmin as _, OutboxReader as _, OutboxStore as _, OwnerId, Selection,
+    Settlement, Verdict,
 };
 use outbox_sea_orm::SqlStore;
 
