@@ -41,7 +41,7 @@ pub struct Metric {
 }
 
 crate::__metrics! {
-    PENDING = "outbox_pending", "gauge", [], "messages not yet published, waiting ones included; counted to one million";
+    PENDING = "outbox_pending", "gauge", [], "messages not yet published, waiting ones included; counted to 100,000";
     WAITING = "outbox_waiting", "gauge", [], "of those, messages that wait for their aggregate or their time";
     OLDEST = "outbox_oldest_pending_age_seconds", "gauge", [], "age of the oldest pending message that does not wait; 0 if there is none";
     DEAD_LETTERS = "outbox_dead_letters", "gauge", [], "dead letters";

@@ -50,7 +50,7 @@ pub enum Check {
     Pauses,
     /// The database's log is set up, if the outbox has one, and a relay reads it.
     Log,
-    /// NATS answers and accepts the login.
+    /// NATS answers, accepts the login, and denies it nothing that is looked at.
     Nats,
     /// The stream is there and takes the messages of this outbox.
     Stream,

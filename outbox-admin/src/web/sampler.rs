@@ -18,10 +18,11 @@ use super::visit::Problem;
 use crate::serial;
 use crate::{BrokerCheck, ConsumerRow, ConsumerSeen, Forecast, LogView, Seen, Status, StreamUse};
 
-/// How long a sample of the outbox is shown. Each costs four statements.
+/// How long a sample of the outbox is shown. Each costs four statements, and a fifth one if messages wait.
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(2);
 
-/// How long a look at the stream and at its consumers is shown. The consumers cost two statements, however many there are.
+/// How long a look at the stream and at its consumers is shown. The consumers cost two statements, however many there are,
+/// and the log four.
 const LOOK_EVERY: Duration = STEP;
 
 /// What pages show live.

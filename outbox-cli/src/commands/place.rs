@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use outbox::Failure;
 use outbox::core::{Publisher as _, SensitiveFields, describe};
-use outbox::nats::JetStreamPublisher;
-use outbox::nats::async_nats::Client;
+use outbox::nats::async_nats::{Client, Event};
+use outbox::nats::{JetStreamPublisher, connect_with_events};
 use outbox::sea_orm::{ConnectError, SqlStore};
 use outbox_admin::BrokerCheck;
 use outbox_admin::rights::Role;
@@ -171,15 +171,31 @@ impl Place {
 
     /// A publisher of the outbox's stream, for reading it. An error is a text for people.
     pub(super) async fn publisher(&self) -> Result<JetStreamPublisher, Failure> {
+        self.publisher_telling(|_| {}).await
+    }
+
+    /// The same, which tells what happens to its connections.
+    pub(super) async fn publisher_telling(
+        &self,
+        on_event: impl Fn(&Event) + Send + Sync + 'static,
+    ) -> Result<JetStreamPublisher, Failure> {
         let stream = self.outbox.section.stream.event_stream()?;
-        Ok(stream.publisher(self.client().await?))
+        Ok(stream.publisher(self.client_telling(on_event).await?))
     }
 
     /// A connection to NATS. An error is a text for people.
     pub(super) async fn client(&self) -> Result<Client, Failure> {
+        self.client_telling(|_| {}).await
+    }
+
+    async fn client_telling(
+        &self,
+        on_event: impl Fn(&Event) + Send + Sync + 'static,
+    ) -> Result<Client, Failure> {
         let connecting = async {
             let options = servers::options(&self.outbox).await?;
-            Ok::<_, Failure>(outbox::nats::connect(servers::of(&self.outbox)?, options).await?)
+            let servers = servers::of(&self.outbox)?;
+            Ok::<_, Failure>(connect_with_events(servers, options, on_event).await?)
         };
         let connected = tokio::time::timeout(CONNECT_MAX.min(self.timeout), connecting).await;
         connected.map_err(|_| Failure::from("nats does not answer"))?

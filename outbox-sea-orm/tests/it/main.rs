@@ -25,6 +25,7 @@ mod many_checks;
 mod migration;
 mod operators;
 mod pauses;
+mod printed_rights;
 mod refused;
 mod relays;
 mod repeat;

@@ -16,7 +16,7 @@ use outbox_core::{
     Aggregate, Events, Limits, MessageId, MessageStatus, NewMessage, OutboxAdmin, OutboxStore, OwnerId,
     Selection, Verdict,
 };
-use outbox_sea_orm::{OutboxTransaction, RecordError, SqlStore};
+use outbox_sea_orm::{OutboxConnection, OutboxTransaction, RecordError, SqlStore};
 use sea_orm::sqlx::Executor;
 use sea_orm::{ConnectionTrait, DbBackend, Statement, Value};
 use time::OffsetDateTime;
@@ -64,9 +64,10 @@ mod conformance {
     }
 }
 
-struct Fixture {
-    db: TestDb,
-    store: SqlStore,
+pub(crate) struct Fixture {
+    pub(crate) db: TestDb,
+    pub(crate) store: SqlStore,
+    pub(crate) outbox: OutboxConnection,
 }
 
 impl Fixture {
@@ -74,6 +75,7 @@ impl Fixture {
         let db = TestDb::open(backend, "conformance").await?;
         Some(Self {
             store: db.store(),
+            outbox: db.outbox(),
             db,
         })
     }
@@ -83,7 +85,7 @@ impl Fixture {
     async fn record(&self, events: Events) -> Result<OutboxTransaction, Refused> {
         let messages = events.checked(&Limits::default())?;
         loop {
-            let tx = self.db.outbox().begin().await?;
+            let tx = self.outbox.begin().await?;
             match outbox_sea_orm::record(&tx, messages.clone()).await {
                 Ok(_) => return Ok(tx),
                 Err(RecordError::Database(error)) if error.to_string().contains("Deadlock") => continue,
@@ -158,7 +160,7 @@ impl StoreFixture for Fixture {
     }
 }
 
-struct Open(OutboxTransaction);
+pub(crate) struct Open(OutboxTransaction);
 
 impl OpenTransaction for Open {
     async fn commit(self) {
@@ -447,7 +449,7 @@ mod time_zone {
 
     async fn check(here: TestDb, elsewhere: sea_orm::DatabaseConnection) {
         let there = SqlStore::new(elsewhere.clone()).with_names(&here.names).unwrap();
-        let outbox_there = outbox_sea_orm::OutboxConnection::new(elsewhere, here.config());
+        let outbox_there = OutboxConnection::new(elsewhere, here.config());
         let now = OffsetDateTime::now_utc();
         let delayed = |id: &str, delay: i64| {
             NewMessage::from_event(&Probe::noted(id, 1))

@@ -2,6 +2,7 @@
 //!
 //! Invariants: nothing is changed. A server that is away is a finding, and the others are looked at all the same.
 
+mod denied;
 pub(super) mod nats;
 
 use std::fmt::Write as _;
@@ -62,7 +63,7 @@ pub(super) async fn examine(place: &Place, closely: Closely) -> Result<Examinati
         Retention::KeepFor(time) => Some(time),
         _ => Some(Duration::ZERO),
     };
-    nats::look(place, &Wanted { retention }, &mut found).await?;
+    nats::look(place, &Wanted { retention }, closely.as_relay, &mut found).await?;
     // The worst first; among equals, in the order of the checks.
     found
         .findings

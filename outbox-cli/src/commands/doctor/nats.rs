@@ -16,13 +16,27 @@ use outbox_admin::doctor::{
 use outbox_admin::quoted;
 use outbox_admin::web::Examination;
 
+use super::denied::Denied;
 use crate::commands::place::Place;
 use crate::failure::CommandError;
 
-/// Looks at the stream and at its consumers.
+/// Looks at the stream and at its consumers, with a login that is that of a relay or only looks.
 pub(super) async fn look(
     place: &Place,
     wanted: &Wanted,
+    as_relay: bool,
+    found: &mut Examination,
+) -> Result<(), CommandError> {
+    let denied = Denied::default();
+    ask(place, wanted, &denied, found).await?;
+    denied.tell(&place.outbox, as_relay, found);
+    Ok(())
+}
+
+async fn ask(
+    place: &Place,
+    wanted: &Wanted,
+    denied: &Denied,
     found: &mut Examination,
 ) -> Result<(), CommandError> {
     let away = |error: String| {
@@ -34,7 +48,8 @@ pub(super) async fn look(
         )
     };
     let unanswered = || away(format!("no answer within {:?}", place.timeout));
-    let publisher = match place.publisher().await {
+    let heard = denied.clone();
+    let publisher = match place.publisher_telling(move |event| heard.hear(event)).await {
         Ok(publisher) => publisher,
         Err(error) => {
             found.findings.push(away(error.to_string()));

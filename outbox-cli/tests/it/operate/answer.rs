@@ -21,6 +21,11 @@ impl Answer {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
+    /// Whether the data or the words contain this.
+    pub(crate) fn says(&self, words: &str) -> bool {
+        self.out.contains(words) || self.said.contains(words)
+    }
+
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");

@@ -26,6 +26,7 @@ mod reconcile;
 pub(crate) mod rights;
 mod rules;
 pub(crate) mod serve;
+mod serve_rights;
 mod statements;
 mod tail;
 mod timeline;

@@ -11,17 +11,19 @@ use outbox::nats::{connect_options, connect_with_events};
 use outbox::prelude::*;
 use tempfile::TempDir;
 
-use super::answer::{logged_in, run};
+use super::answer::{Answer, logged_in, run};
 use super::plant::Planted;
 use crate::place::{Kind, Program};
 
 /// A user, and the roles that its entry is printed for.
-const USERS: [(&str, &[&str]); 4] = [
+const USERS: [(&str, &[&str]); 5] = [
     ("relay", &["relay", "provision"]),
     // An inbox shows how old its oldest message is.
     ("billing", &["consumer", "make-consumer", "sequence"]),
     ("viewer", &["viewer"]),
     ("operator", &["operator", "viewer", "reader"]),
+    // `outbox reconcile --yes` reads the stream and publishes.
+    ("reconciler", &["reader", "relay"]),
 ];
 
 /// A nats-server with these users and one that may do everything. It ends with the test.
@@ -106,6 +108,23 @@ impl Server {
     fn denied(&self) -> Vec<String> {
         self.denied.lock().unwrap().clone()
     }
+
+    /// The answer to a command of a user.
+    fn ask(&self, planted: &Planted, user: &str, command: &str) -> Answer {
+        let words: Vec<&str> = command.split(' ').collect();
+        logged_in(&planted.place, &planted.place.url, &self.url(user), &words)
+    }
+
+    /// Waits until the server has refused this user something about a subject.
+    async fn refuses(&self, user: &str, what: &str, subject: &str) {
+        let refusal = format!("{what} to \"{subject}\"").to_lowercase();
+        eventually(&format!("{user}: {refusal}"), async || {
+            self.denied()
+                .iter()
+                .any(|denied| denied.starts_with(user) && denied.to_lowercase().contains(&refusal))
+        })
+        .await;
+    }
 }
 
 /// Requests that belong to another part, or to nobody.
@@ -123,20 +142,62 @@ async fn foreign_requests_are_refused(server: &Server, stream: &str) {
         ("relay", format!("$JS.API.STREAM.DELETE.{stream}")),
         ("relay", format!("$JS.API.CONSUMER.DELETE.{stream}.billing")),
         ("relay", format!("$JS.ACK.{stream}.billing.1")),
+        // What is on the stream, past its consumers.
+        ("relay", format!("$JS.API.STREAM.MSG.GET.{stream}")),
+        ("relay", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.billing")),
+        ("viewer", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.billing")),
+        ("billing", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.other")),
     ];
     for (user, subject) in foreign {
         let client = server.client(user).await;
         client.publish(subject.clone(), "{}".into()).await.unwrap();
         client.flush().await.unwrap();
-        let refusal = format!("Publish to \"{subject}\"");
-        let is_refused = || {
-            server
-                .denied()
-                .iter()
-                .any(|denied| denied.starts_with(user) && denied.contains(&subject))
-        };
-        eventually(&refusal, async || is_refused()).await;
+        server.refuses(user, "Publish", &subject).await;
     }
+    for (user, _) in USERS {
+        let (client, subject) = (server.client(user).await, format!("{stream}.>"));
+        // An open subscription, for it to be refused.
+        let _open = client.subscribe(subject.clone()).await.unwrap();
+        client.flush().await.unwrap();
+        server.refuses(user, "Subscription", &subject).await;
+    }
+}
+
+/// The doctor names what is denied, and the command that prints the permissions for it.
+fn a_denied_look_names_the_command(server: &Server, planted: &Planted, stream: &str) {
+    let denied = server.ask(planted, "relay", "doctor").expect(4);
+    let subject = format!("nats denies this login to publish on `$JS.API.CONSUMER.LIST.{stream}`");
+    let command = format!(
+        "next: outbox print nats-permissions --role relay --role viewer --stream {stream} --prefix {stream}\n"
+    );
+    assert!(
+        denied.out.contains(&subject) && denied.out.contains(&command),
+        "{denied:?}"
+    );
+    assert!(!denied.out.contains("no answer"), "{denied:?}");
+    let granted = server.ask(planted, "viewer", "doctor --viewer");
+    assert!(!granted.says("denies"), "{granted:?}");
+}
+
+/// An operator sees what the stream has lost. Whoever publishes it again needs the permission to publish, as a relay has it.
+async fn what_is_lost_is_published_again_by_who_may_publish(
+    server: &Server,
+    planted: &Planted,
+    stream: &str,
+) {
+    let admin = jetstream::new(server.client("admin").await);
+    admin.delete_stream(stream).await.unwrap();
+    let events = EventStream::new(stream).with_prefix(stream).unwrap();
+    events.provision(&server.client("relay").await).await.unwrap();
+    let span = "reconcile --since 1h --until 0s";
+    let seen = server.ask(planted, "operator", span).expect(3);
+    assert!(seen.said.contains("repeat it with `--yes`"), "{seen:?}");
+    let yes = format!("{span} --yes");
+    let refused = server.ask(planted, "operator", &yes).expect(1);
+    assert!(refused.said.contains("permission"), "{refused:?}");
+    server.ask(planted, "reconciler", &yes).expect(0);
+    let mut handle = admin.get_stream(stream).await.unwrap();
+    assert_eq!(handle.info().await.unwrap().state.messages, 1);
 }
 
 async fn each_user_does_its_work_and_nothing_else(variable: &'static str) {
@@ -188,23 +249,26 @@ async fn each_user_does_its_work_and_nothing_else(variable: &'static str) {
         "a request that the printed permissions do not grant"
     );
 
-    let ask = |user: &str, command: &str| {
-        let words: Vec<&str> = command.split(' ').collect();
-        logged_in(&planted.place, &planted.place.url, &server.url(user), &words)
-    };
     for command in ["status", "consumers list", "consumers lag billing"] {
-        let answer = ask("viewer", command);
+        let answer = server.ask(&planted, "viewer", command);
         assert!(
             matches!(answer.code, Some(0 | 3)) && !answer.out.contains("cannot be"),
             "{command}: {answer:?}"
         );
     }
-    assert!(ask("operator", "why order/1").out.contains("on-stream"));
+    assert!(
+        server
+            .ask(&planted, "operator", "why order/1")
+            .out
+            .contains("on-stream")
+    );
 
+    a_denied_look_names_the_command(&server, &planted, &stream);
     foreign_requests_are_refused(&server, &stream).await;
     assert_eq!(messages().await, 1);
     let handle = admin.get_stream(&stream).await.unwrap();
     assert!(handle.consumer_info("billing").await.is_ok());
+    what_is_lost_is_published_again_by_who_may_publish(&server, &planted, &stream).await;
     planted.close().await;
 }
 

@@ -1,12 +1,16 @@
 //! What the overview of the dashboard asks of the database while a large backlog waits, and a small one.
 //!
-//! The figure is the time of all its reads as this program waits for them, which is more than the database works. They are as many as the sampler of the
-//! dashboard makes for one sample, without those of consumers.
+//! The figure is the time of all its reads as this program waits for them, which is more than the database works. They are the five that the sampler of the
+//! dashboard makes for one sample while messages wait for another attempt, without those of its look at consumers and log.
 
-use std::time::Instant;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
 
 use outbox_core::store::BACKLOG_COUNT_MAX;
-use outbox_core::{OutboxReader as _, OutboxStore as _};
+use outbox_core::{
+    FetchRequest, MessageStatus, OutboxAdmin as _, OutboxReader as _, OutboxStore as _, OwnerId, Selection,
+    Settlement, Verdict,
+};
 use outbox_sea_orm::SqlStore;
 
 use crate::figure::{Figure, Target};
@@ -14,14 +18,21 @@ use crate::load::{AGGREGATES, fill};
 use crate::servers::{Schema, Servers};
 use crate::{Options, Result, check};
 
+/// The waiting messages that a sample looks at, and that each outbox has.
+const WAITING: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+/// Longer than a run.
+const FOR_LONG: Duration = Duration::from_secs(24 * 3_600);
+
 /// Measures this group.
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
-    let (small, large) = (AGGREGATES, options.size(5_000_000, 500_000));
+    let (small, large) = (2 * AGGREGATES, options.size(5_000_000, 500_000));
     eprintln!("overview: recording {large} messages");
     let backlog = servers.outbox().await?;
     fill(&backlog, AGGREGATES, large).await?;
+    make_wait(&backlog).await?;
     let few = servers.outbox().await?;
     fill(&few, AGGREGATES, small).await?;
+    make_wait(&few).await?;
     let (mut deep, mut shallow) = (Vec::new(), Vec::new());
     for _ in 0..options.runs() {
         deep.push(reads(&backlog, large.min(BACKLOG_COUNT_MAX)).await?);
@@ -35,6 +46,39 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     ])
 }
 
+/// Lets the first messages fail as they do in a relay, so that they wait for another attempt.
+async fn make_wait(outbox: &Schema) -> Result<()> {
+    let store = SqlStore::new(outbox.pool(1).await?);
+    let owner = OwnerId::fresh();
+    let leases = store.acquire(owner, FOR_LONG, 64).await?;
+    let request = FetchRequest {
+        leases: &leases,
+        limit: WAITING,
+        bytes: usize::MAX,
+        in_flight: &[],
+    };
+    let settlements: Vec<Settlement> = store
+        .fetch(request)
+        .await?
+        .due
+        .iter()
+        .map(|row| Settlement {
+            row_id: row.row_id,
+            partition: row.partition,
+            waited: row.waited,
+            verdict: Verdict::Blocked {
+                delay: FOR_LONG,
+                error: Some("no answer".to_owned()),
+                attempt: false,
+            },
+        })
+        .collect();
+    let settled = store.settle(&leases, &settlements).await?;
+    check("messages set aside", settled as u64, u64::from(WAITING.get()))?;
+    store.release(owner, &leases).await?;
+    Ok(())
+}
+
 /// The milliseconds of one sample.
 async fn reads(outbox: &Schema, pending: u64) -> Result<f64> {
     let store = SqlStore::new(outbox.pool(1).await?);
@@ -44,8 +88,16 @@ async fn reads(outbox: &Schema, pending: u64) -> Result<f64> {
     let backlog = store.backlog().await?;
     store.relays().await?;
     let partitions = store.partitions().await?;
+    store.pauses().await?;
+    let of_waiting = Selection::all().status(MessageStatus::Waiting);
+    let waiting = store.list(&of_waiting, WAITING).await?;
     let millis = begun.elapsed().as_secs_f64() * 1000.0;
     check("messages counted", backlog.pending, pending)?;
+    check(
+        "waiting messages read",
+        waiting.len() as u64,
+        u64::from(WAITING.get()),
+    )?;
     check("partitions read", partitions.len() as u64, 64)?;
     Ok(millis)
 }

@@ -1,0 +1,105 @@
+//! The pages of `outbox serve` under a login of the database that may only look.
+//!
+//! Method: a login that has run nothing but what `outbox print grants` prints for a viewer.
+
+use outbox::core::Fitness;
+use outbox::core::testing::eventually;
+use outbox_admin::rights::Role;
+
+use super::answer::ask;
+use super::plant::{Planted, dead};
+use super::rights::Login;
+use super::serve::Served;
+use crate::place::Kind;
+
+/// Each page, and each preview of a change.
+async fn pages(planted: &Planted) -> Vec<String> {
+    let handled = planted.placed("0").await;
+    planted.publish().await;
+    planted.handle().await;
+    let halting = planted.placed("1").await;
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, halting, dead(true)).await;
+    let letter = ask(&planted.place, &["dead-letters", "list", "-o", "name"]).expect(0);
+    ask(&planted.place, &["pause", "--aggregate-type", "cart", "--yes"]).expect(0);
+    let operation = ask(&planted.place, &["audit", "-o", "name"]).expect(0);
+    let mut pages: Vec<String> = [
+        "/",
+        "/messages",
+        "/aggregate?of=order/0",
+        "/aggregate?of=order/1",
+        "/timeline?of=order/0",
+        "/blocked",
+        "/dead-letters",
+        "/consumers",
+        "/relays",
+        "/pauses",
+        "/proof",
+        "/audit",
+        "/doctor",
+        "/change?change=pause&aggregate_type=order&lasts=2h",
+        "/change?change=unpause&aggregate_type=cart",
+        "/change?change=resume&aggregate=order/1",
+    ]
+    .map(str::to_owned)
+    .into();
+    pages.push(format!("/messages/{handled}"));
+    pages.push(format!("/dead-letters/{}", letter.out.trim_end()));
+    pages.push(format!("/operations/{}", operation.out.trim_end()));
+    pages.push(format!("/change?change=retry&id={halting}"));
+    pages.push(format!("/change?change=skip&id={halting}"));
+    pages
+}
+
+async fn a_page_needs_more_than_a_viewer_may(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let pages = pages(&planted).await;
+    let place = &planted.place;
+    let viewer = Login::new(kind, place, &[Role::Viewer]).await;
+    let served = Served::start_over(place, &viewer.url, &["--role", "operator"]);
+    for path in &pages {
+        let (status, page) = served.get(path, &[]).await;
+        assert_eq!(status, 200, "{path}: {page}");
+        assert!(!page.contains("denied"), "{path}: {page}");
+    }
+    // A proof only reads.
+    let token = |page: &str| {
+        let (_, rest) = page.split_once("name=\"token\" value=\"").unwrap();
+        rest.split_once('"').unwrap().0.to_owned()
+    };
+    let (_, page) = served.get("/proof", &[]).await;
+    let headers = [
+        "content-type: application/x-www-form-urlencoded",
+        "sec-fetch-site: same-origin",
+    ];
+    let form = format!("since=1h&until=0s&token={}", token(&page));
+    let (status, answer) = served.ask("POST /proof", &headers, &form).await;
+    assert!(matches!(status, 200 | 303), "{answer}");
+    eventually("a proof", async || {
+        served.json("/proof.json").await["last"]["proof"]["verdict"].is_string()
+    })
+    .await;
+    // What changes something is refused by the database.
+    let (_, page) = served
+        .get("/change?change=unpause&aggregate_type=cart", &[])
+        .await;
+    let form = format!("change=unpause&aggregate_type=cart&token={}", token(&page));
+    let (_, refused) = served.ask("POST /change", &headers, &form).await;
+    assert!(refused.contains("denied"), "{refused}");
+    assert_eq!(place.count("outbox_pauses", "1 = 1").await, 1);
+    drop(served);
+    viewer.close(kind, place).await;
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_page_needs_no_more_than_a_viewer_of_postgres_may() {
+    a_page_needs_more_than_a_viewer_may(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_page_needs_no_more_than_a_viewer_of_mariadb_may() {
+    a_page_needs_more_than_a_viewer_may(Kind::MariaDb).await;
+}
