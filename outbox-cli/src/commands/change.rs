@@ -36,8 +36,8 @@ pub struct ChangeCommand {
     /// All messages that the command can change.
     #[arg(long)]
     pub all: bool,
-    /// Only the first ones of those that are selected, by the order of recording: try one before the rest.
-    #[arg(long, value_name = "N")]
+    /// Only the first ones of those that are selected, by the order of recording: try one before the rest. `--sample` is the same.
+    #[arg(long, visible_alias = "sample", value_name = "N")]
     pub first: Option<NonZeroU64>,
     /// Go on with this operation, which broke off, instead of a new one. No message is taken twice.
     #[arg(long, value_name = "OPERATION", value_parser = parse_operation, conflicts_with_all = [

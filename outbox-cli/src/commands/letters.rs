@@ -133,8 +133,8 @@ pub struct ChangeLettersCommand {
     /// The dead letters.
     #[command(flatten)]
     pub selection: LetterSelectionArguments,
-    /// Only the first ones of those that are selected: try one before the rest.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Only the first ones of those that are selected: try one before the rest. `--sample` is the same.
+    #[arg(long, visible_alias = "sample", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub first: Option<u32>,
     /// Those of all consumers.
     #[arg(long)]

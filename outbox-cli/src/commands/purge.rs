@@ -40,8 +40,8 @@ pub struct PurgeCommand {
     /// Only what was recorded and published longer ago than this; by default, and at least, the `retention` of the file.
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, conflicts_with = "inbox")]
     pub older_than: Option<Duration>,
-    /// Only so many: try a few before the rest.
-    #[arg(long, value_name = "N")]
+    /// Only so many: try a few before the rest. `--sample` is the same.
+    #[arg(long, visible_alias = "sample", value_name = "N")]
     pub first: Option<NonZeroU64>,
     /// Go on with this operation, which broke off, instead of a new one.
     #[arg(long, value_name = "OPERATION", value_parser = parse_operation, conflicts_with_all = ["older_than", "first", "actor", "reason"])]

@@ -2,6 +2,9 @@
 
 use std::process::{Command, Output};
 
+use clap::Parser as _;
+use outbox_cli::Program;
+
 fn outbox(words: &[&str]) -> Output {
     let program = env!("CARGO_BIN_EXE_outbox");
     Command::new(program).args(words).env_clear().output().unwrap()
@@ -37,6 +40,30 @@ fn each_command_has_a_page() {
     );
     let unknown = outbox(&["man", "dead-letters", "eat"]);
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+}
+
+#[test]
+fn the_other_name_of_first_is_known_to_commands_shells_and_manual() {
+    for command in [
+        "retry",
+        "skip",
+        "replay",
+        "purge",
+        "dead-letters retry",
+        "dead-letters cancel-retry",
+        "dead-letters discard",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        let page = text(&[&["man"], &words[..]].concat());
+        assert!(page.contains("\\-\\-sample"), "{command}: {page}");
+        let given = [&["outbox"], &words[..], &["--sample", "1"]].concat();
+        Program::try_parse_from(&given).unwrap();
+        let twice = [&given[..], &["--first", "1"]].concat();
+        Program::try_parse_from(twice).unwrap_err();
+    }
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        assert!(text(&["completions", shell]).contains("sample"), "{shell}");
+    }
 }
 
 #[test]

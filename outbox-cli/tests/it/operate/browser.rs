@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use fantoccini::{Client, ClientBuilder, Locator};
 use outbox::core::testing::{backend_url, eventually};
-use outbox::core::{Fitness, MessageId, MessageStatus, OutboxReader as _};
+use outbox::core::{Fitness, Lease, MessageId, MessageStatus, OutboxReader as _, OwnerId};
 use serde_json::json;
 
 use super::plant::{Planted, dead};
@@ -122,13 +122,13 @@ async fn status(planted: &Planted, id: MessageId) -> MessageStatus {
     planted.store.find(id).await.unwrap().unwrap().stored.status
 }
 
-/// A dead letter that halts order 4711, and one event behind it.
-async fn stuck(planted: &Planted) -> MessageId {
+/// A dead letter that halts order 4711, one event behind it, and the relay that has made it.
+async fn stuck(planted: &Planted) -> (MessageId, (OwnerId, Vec<Lease>)) {
     let id = planted.placed("4711").await;
     planted.placed("4711").await;
-    let (_, leases) = planted.relay(Fitness::Fit).await;
-    planted.settle(&leases, id, dead(true)).await;
-    id
+    let relay = planted.relay(Fitness::Fit).await;
+    planted.settle(&relay.1, id, dead(true)).await;
+    (id, relay)
 }
 
 #[tokio::test]
@@ -139,7 +139,7 @@ async fn an_operator_finds_a_stuck_aggregate_reads_why_and_retries_it() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
-    let id = stuck(&planted).await;
+    let (id, relay) = stuck(&planted).await;
     let file = users(&planted.place, &["olga:operator"]);
     let served = Served::start(&planted.place, &["--users", &file]);
     let browser = driver.browser().await;
@@ -161,6 +161,8 @@ async fn an_operator_finds_a_stuck_aggregate_reads_why_and_retries_it() {
     button.click().await.unwrap();
     shows(&browser, "1 dead letter was made pending again.").await;
     assert_ne!(status(&planted, id).await, MessageStatus::Dead);
+    shows(&browser, "Now: 0 published, 1 to be published, 0 failed again.").await;
+    let operation = browser.current_url().await.unwrap();
     follow(&browser, "Overview").await;
     // The script has its values from the server, under the policy that forbids all others.
     planted.placed("1").await;
@@ -175,6 +177,11 @@ async fn an_operator_finds_a_stuck_aggregate_reads_why_and_retries_it() {
         },
     )
     .await;
+    // The stream is made, and the relay goes on: the page of the retry says that it has worked.
+    planted.publish_after(&relay).await;
+    browser.goto(operation.as_str()).await.unwrap();
+    shows(&browser, "Now: 1 published, 0 to be published, 0 failed again.").await;
+    assert_eq!(status(&planted, id).await, MessageStatus::Published);
     browser.close().await.unwrap();
     drop(served);
     planted.close().await;
@@ -188,7 +195,7 @@ async fn a_viewer_in_a_browser_has_no_form_and_cannot_make_one() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
-    let id = stuck(&planted).await;
+    let (id, _) = stuck(&planted).await;
     let file = users(&planted.place, &["vera:viewer"]);
     let served = Served::start(&planted.place, &["--users", &file]);
     let browser = driver.browser().await;

@@ -1,6 +1,8 @@
 //! Every page of the dashboard in a real browser: axe-core finds nothing that keeps somebody from using it, in light and dark, wide and narrow; and its
 //! pictures for the documents, which `OUTBOX_BLESS=1` keeps.
 
+use std::path::Path;
+
 use fantoccini::key::Key;
 use fantoccini::{Client, Locator};
 use outbox::core::testing::{backend_url, eventually};
@@ -26,6 +28,8 @@ struct Filled {
     handled: MessageId,
     halting: MessageId,
     operation: String,
+    letter: String,
+    fingerprint: String,
 }
 
 /// Something of everything: handled, refused by a consumer, in back-off, halted, waiting, skipped by an operator.
@@ -44,10 +48,15 @@ async fn fill(planted: &Planted) -> Filled {
     let why = ["--reason", "INC-2231", "--actor", "olga", "--yes"];
     ask(&planted.place, &[&["skip", id.as_str()][..], &why].concat()).expect(0);
     let operation = ask(&planted.place, &["audit", "-o", "name"]).expect(0).out;
+    let letter = ask(&planted.place, &["dead-letters", "list", "-o", "name"]);
+    let groups = ask(&planted.place, &["dead-letters", "groups", "-o", "json"]);
+    let groups = groups.expect(0).json();
     Filled {
         handled,
         halting,
         operation: operation.trim().to_owned(),
+        letter: letter.expect(0).out.trim().to_owned(),
+        fingerprint: groups[0]["fingerprint"].as_str().unwrap().to_owned(),
     }
 }
 
@@ -57,6 +66,8 @@ fn pages(filled: &Filled) -> Vec<(&'static str, String)> {
         handled,
         halting,
         operation,
+        letter,
+        fingerprint,
     } = filled;
     vec![
         ("overview", "/".to_owned()),
@@ -66,6 +77,11 @@ fn pages(filled: &Filled) -> Vec<(&'static str, String)> {
         ("timeline", "/timeline?of=order/4710".to_owned()),
         ("blocked", "/blocked".to_owned()),
         ("dead-letters", "/dead-letters".to_owned()),
+        (
+            "dead-letters-alike",
+            format!("/dead-letters?consumer=billing&fingerprint={fingerprint}"),
+        ),
+        ("dead-letter", format!("/dead-letters/{letter}")),
         ("consumers", "/consumers".to_owned()),
         ("relays", "/relays".to_owned()),
         ("pauses-none", "/pauses".to_owned()),
@@ -80,6 +96,19 @@ fn pages(filled: &Filled) -> Vec<(&'static str, String)> {
         ("preview", format!("/change?change=retry&id={halting}")),
         ("nothing", "/nothing".to_owned()),
     ]
+}
+
+/// The pages that look otherwise while something is paused.
+const PAUSED: [(&str, &str); 3] = [
+    ("overview-paused", "/"),
+    ("pauses", "/pauses"),
+    ("unpause", "/change?change=unpause&aggregate_type=order"),
+];
+
+/// The name of the picture of a page in a window, if one is kept: of what there is not, and of the last window, nobody keeps any.
+fn name_of_picture(page: &str, suffix: &str) -> Option<String> {
+    let is_kept = page != "nothing" && suffix != "-narrow-dark";
+    is_kept.then(|| format!("dashboard-{page}{suffix}"))
 }
 
 /// What axe-core finds wrong with the page: each rule with the elements.
@@ -137,8 +166,8 @@ async fn nothing_keeps_anybody_from_using_a_page() {
             if wider > 0 {
                 found.push(format!("{path}{suffix}: {wider} pixels wider than the window"));
             }
-            if name != "nothing" {
-                whole_picture(&browser, &format!("dashboard-{name}{suffix}"), width).await;
+            if let Some(picture) = name_of_picture(name, suffix) {
+                whole_picture(&browser, &picture, width).await;
             }
         };
         for (name, path) in pages(&filled) {
@@ -153,9 +182,9 @@ async fn nothing_keeps_anybody_from_using_a_page() {
                 .contains("Publishing is paused")
         })
         .await;
-        visit("overview-paused", "/").await;
-        visit("pauses", "/pauses").await;
-        visit("unpause", "/change?change=unpause&aggregate_type=order").await;
+        for (name, path) in PAUSED {
+            visit(name, path).await;
+        }
         planted.store.unpause(Some("order")).await.unwrap();
         browser.close().await.unwrap();
     }
@@ -209,7 +238,7 @@ async fn wait_for_lines(browser: &Client) {
 
 /// A picture of the page from its beginning to its end. Narrow ones are only looked at by whoever keeps them.
 async fn whole_picture(browser: &Client, name: &str, width: u32) {
-    if !keeps_pictures() || name.contains("narrow-dark") {
+    if !keeps_pictures() {
         return;
     }
     if width > 400 {
@@ -225,6 +254,44 @@ async fn whole_picture(browser: &Client, name: &str, width: u32) {
             .unwrap();
     }
     picture(browser, name).await;
+}
+
+/// A picture that no test makes shows a page of long ago, and one that no page of the guide shows is seen by nobody.
+#[test]
+fn each_picture_is_made_here_and_shown_in_the_guide() {
+    let nothing = Filled {
+        handled: MessageId::from(uuid::Uuid::nil()),
+        halting: MessageId::from(uuid::Uuid::nil()),
+        operation: String::new(),
+        letter: String::new(),
+        fingerprint: String::new(),
+    };
+    let names = pages(&nothing).into_iter().map(|(name, _)| name);
+    let names: Vec<&str> = names.chain(PAUSED.map(|(name, _)| name)).collect();
+    let mut made: Vec<String> = WINDOWS
+        .iter()
+        .flat_map(|(suffix, ..)| names.iter().filter_map(move |name| name_of_picture(name, suffix)))
+        .map(|name| format!("{name}.png"))
+        .collect();
+    made.sort();
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide");
+    let names_in = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names_in(&guide.join("images")), made);
+    let pages = names_in(&guide).into_iter().filter(|name| name.ends_with(".md"));
+    let pages: String = pages
+        .map(|page| std::fs::read_to_string(guide.join(page)).unwrap())
+        .collect();
+    let unseen: Vec<&String> = made
+        .iter()
+        .filter(|name| !pages.contains(&format!("](images/{name})")))
+        .collect();
+    assert!(unseen.is_empty(), "shown nowhere: {unseen:?}");
 }
 
 #[tokio::test]

@@ -145,25 +145,16 @@ async fn production_on_a_terminal_asks_for_the_number() {
 /// Runs the program on a pseudo-terminal.
 #[cfg(unix)]
 mod terminal {
-    use std::fs::File;
     use std::io::Write as _;
-    use std::os::unix::ffi::OsStrExt as _;
     use std::process::{Command, Stdio};
 
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use crate::operate::pty;
 
     /// Its exit code, after this was typed.
     pub(super) fn run(words: &[&str], variables: &[(&str, &str)], typed: &str) -> Option<i32> {
-        let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-        grantpt(&keyboard).unwrap();
-        unlockpt(&keyboard).unwrap();
-        let name = ptsname(&keyboard, Vec::new()).unwrap();
-        let name = std::ffi::OsStr::from_bytes(name.to_bytes());
-        let terminal = File::options().read(true).write(true).open(name).unwrap();
+        let (mut keyboard, terminal) = pty::open();
         // The terminal keeps what is typed until the program reads it.
-        File::from(keyboard.try_clone().unwrap())
-            .write_all(typed.as_bytes())
-            .unwrap();
+        keyboard.write_all(typed.as_bytes()).unwrap();
         let status = Command::new(env!("CARGO_BIN_EXE_outbox"))
             .args(words)
             .env_clear()

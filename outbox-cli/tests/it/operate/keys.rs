@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use clap::CommandFactory as _;
 use outbox::core::Fitness;
 use serde_json::Value;
 
@@ -89,7 +90,11 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("forget with --yes", &["forget order/0 order/3 --yes"]),
     (
         "dead-letters retry, cancel-retry, discard without --yes",
-        &["dead-letters retry {letter}", "dead-letters discard {letter}"],
+        &[
+            "dead-letters retry {letter}",
+            "dead-letters cancel-retry {letter}",
+            "dead-letters discard {letter}",
+        ],
     ),
     (
         "dead-letters retry, cancel-retry, discard with --yes",
@@ -104,10 +109,24 @@ const COMMANDS: &[(&str, &[&str])] = &[
         &[
             "consumers pause billing --reason trouble",
             "consumers pause billing --reason trouble --yes",
+            "consumers resume billing",
             "consumers resume billing --yes",
         ],
     ),
+    ("migrate with --yes", &["migrate --tables writers --yes"]),
 ];
+
+/// As [`COMMANDS`], on a server whose log can be read.
+const OF_LOG: &[(&str, &[&str])] = &[
+    ("log init without --yes", &["log init"]),
+    ("log init with --yes", &["log init --yes"]),
+    ("log status of a log that is on", &["log status"]),
+    ("log drop without --yes", &["log drop"]),
+    ("log drop with --yes", &["log drop --yes"]),
+];
+
+/// Commands without JSON: they run on, draw, or print a file.
+const WITHOUT_JSON: &[&str] = &["top", "serve", "relay", "print", "completions", "man"];
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/keys.txt");
 
@@ -143,6 +162,22 @@ fn paths(path: &str, value: &Value, found: &mut BTreeMap<String, Vec<&'static st
     }
 }
 
+/// The part of the file about these answers.
+fn part(title: &str, answers: impl IntoIterator<Item = Value>) -> String {
+    let mut found = BTreeMap::new();
+    for answer in answers {
+        paths("", &answer, &mut found);
+    }
+    let mut text = format!("# outbox {title}\n");
+    for (path, kinds) in found {
+        let path = if path.is_empty() { "." } else { &path };
+        // Writing to a `String` does not fail.
+        let _ = writeln!(text, "{path} {}", kinds.join(" or "));
+    }
+    text.push('\n');
+    text
+}
+
 /// The contexts are those of a person, and of no outbox.
 fn contexts(place: &Place) -> String {
     let file = place.folder.path().join("contexts.toml");
@@ -153,18 +188,86 @@ fn contexts(place: &Place) -> String {
     .unwrap();
     let variables = [("OUTBOX_CONTEXTS", file.to_str().unwrap())];
     let answer = run(&["contexts", "-o", "json"], &variables).expect(0);
-    let mut found = BTreeMap::new();
-    paths("", &answer.json(), &mut found);
-    let lines = found.into_iter().map(|(path, kinds)| {
-        let path = if path.is_empty() { ".".to_owned() } else { path };
-        format!("{path} {}\n", kinds.join(" or "))
-    });
-    format!("# outbox contexts\n{}\n", lines.collect::<String>())
+    part("contexts", [answer.json()])
+}
+
+/// A log is set up, and taken down.
+async fn of_log(planted: Planted) -> String {
+    let place = &planted.place;
+    // The slots of a server have names of their own.
+    let config = format!(
+        "{}[outbox.log]\nname = \"{}\"\n",
+        place.outbox("shop"),
+        place.name
+    );
+    let file = place.folder.path().join("log.toml");
+    std::fs::write(&file, config).unwrap();
+    let servers = [("DATABASE_URL", &*place.url), ("NATS_URL", &*place.nats)];
+    let answer = |command: &&str| {
+        let words = command.split(' ');
+        let more = ["-o", "json", "--config", file.to_str().unwrap()];
+        run(&words.chain(more).collect::<Vec<_>>(), &servers).json()
+    };
+    let parts = OF_LOG.iter();
+    let text = parts
+        .map(|(title, commands)| part(title, commands.iter().map(answer)))
+        .collect();
+    planted.close().await;
+    text
+}
+
+/// The commands without others below them, and those that do something without one, with whether they take `--yes`.
+fn commands(of: &clap::Command, words: &str, found: &mut Vec<(String, bool)>) {
+    let takes_yes = of.get_arguments().any(|argument| argument.get_id() == "yes");
+    if !words.is_empty() && !of.is_subcommand_required_set() {
+        found.push((words.to_owned(), takes_yes));
+    }
+    for below in of.get_subcommands() {
+        commands(below, format!("{words} {}", below.get_name()).trim(), found);
+    }
+}
+
+#[test]
+fn each_command_has_its_keys_here() {
+    let mut all = Vec::new();
+    commands(&outbox_cli::Program::command(), "", &mut all);
+    let has_json = |words: &str| {
+        let first = words.split(' ').next().unwrap();
+        !WITHOUT_JSON.contains(&first)
+    };
+    all.retain(|(words, _)| has_json(words));
+    assert!(all.len() > 30, "{all:?}");
+    let asked: Vec<&str> = COMMANDS
+        .iter()
+        .chain(OF_LOG)
+        .flat_map(|(_, commands)| commands.iter().copied())
+        .chain(["contexts"])
+        .collect();
+    let is_asked = |words: &str, with_yes: bool| {
+        asked.iter().any(|command| {
+            let is_it = command.strip_prefix(words);
+            is_it.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+                && command.ends_with(" --yes") == with_yes
+        })
+    };
+    let mut missing = Vec::new();
+    for (words, takes_yes) in all {
+        if !is_asked(&words, false) {
+            missing.push(words.clone());
+        }
+        if takes_yes && !is_asked(&words, true) {
+            missing.push(format!("{words} --yes"));
+        }
+    }
+    assert!(missing.is_empty(), "without keys in this test: {missing:?}");
 }
 
 #[tokio::test]
 async fn the_keys_of_json_stay_as_they_are() {
-    let Some(planted) = Planted::open(Kind::Postgres).await else {
+    let (Some(planted), Some(logical)) = (
+        Planted::open(Kind::Postgres).await,
+        Planted::open(Kind::Logical).await,
+    ) else {
         return;
     };
     let place = &planted.place;
@@ -188,7 +291,7 @@ async fn the_keys_of_json_stay_as_they_are() {
     ];
     let mut text = String::new();
     for (title, commands) in COMMANDS {
-        let mut found = BTreeMap::new();
+        let mut answers = Vec::new();
         for command in *commands {
             let operation = match command.contains("{operation}") {
                 true => {
@@ -211,16 +314,11 @@ async fn the_keys_of_json_stay_as_they_are() {
             if !words.contains(&"-o") {
                 words.extend(["-o", "json"]);
             }
-            paths("", &ask(place, &words).json(), &mut found);
+            answers.push(ask(place, &words).json());
         }
-        // Writing to a `String` does not fail.
-        let _ = writeln!(text, "# outbox {title}");
-        for (path, kinds) in found {
-            let path = if path.is_empty() { "." } else { &path };
-            let _ = writeln!(text, "{path} {}", kinds.join(" or "));
-        }
-        text.push('\n');
+        text.push_str(&part(title, answers));
     }
+    text.push_str(&of_log(logical).await);
     text.push_str(&contexts(place));
     planted.close().await;
     if std::env::var_os("OUTBOX_BLESS").is_some() {

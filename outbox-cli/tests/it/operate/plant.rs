@@ -182,7 +182,7 @@ impl Planted {
             .unwrap();
     }
 
-    /// Makes the tables of an inbox, and lets the consumers of this program handle what is on the stream.
+    /// Makes the tables of an inbox, and lets the consumer `billing` handle what is on the stream.
     pub(crate) async fn handle(&self) {
         self.make_inbox().await;
         self.handle_as(self.place.db.clone()).await;
@@ -190,11 +190,19 @@ impl Planted {
 
     /// As [`Self::handle`], over another connection, and with tables that are there.
     pub(crate) async fn handle_as(&self, db: DatabaseConnection) {
+        self.handle_by("billing", db).await;
+    }
+
+    /// As [`Self::handle_as`], by another consumer of this program. The others have nothing to do with the stream.
+    pub(crate) async fn handle_by(&self, consumer: &str, db: DatabaseConnection) {
         let stream = EventStream::new(&self.place.name)
             .with_prefix(&self.place.name)
             .unwrap();
         let client = stream.connect(&self.place.nats).await.unwrap();
-        let inbox = Inbox::new(db, stream.subscriber(client)).with_names(self.names.clone());
+        let inbox = Inbox::new(db, stream.subscriber(client))
+            .with_names(self.names.clone())
+            .with_outbox(OutboxConfig::default().with_names(self.names.clone()))
+            .with_consumers([consumer]);
         inbox.drain().await.unwrap();
     }
 

@@ -6,12 +6,12 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use outbox::nats::async_nats::HeaderMap;
 use outbox::nats::async_nats::jetstream::stream::{RetentionPolicy, State, Stream};
 use outbox::nats::async_nats::jetstream::{self, consumer::pull};
-use outbox::prelude::EventStream;
+use outbox::prelude::*;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::answer::{Answer, ask, at};
-use super::plant::Planted;
+use super::answer::{Answer, ask, at, run};
+use super::plant::{OrderPlaced, Planted};
 use crate::place::Kind;
 
 fn prove(planted: &Planted, more: &[&str]) -> Answer {
@@ -199,6 +199,125 @@ async fn an_event_that_came_late_is_an_inversion_over_postgres() {
 #[tokio::test]
 async fn an_event_that_came_late_is_an_inversion_over_mariadb() {
     an_event_that_came_late_is_an_inversion(Kind::MariaDb).await;
+}
+
+async fn dead_letters_of_a_consumer_are_counted_and_balance(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    for order in ["1", "1", "2", "3", "3"] {
+        planted.placed(order).await;
+    }
+    planted.publish().await;
+    planted.handle().await;
+    // Given up is known, and nothing is lost by it: it waits for an operator.
+    let books = prove(&planted, &[]).expect(0).json();
+    assert_eq!(
+        (&books["verdict"], &books["reasons"]),
+        (&"balanced".into(), &Value::Array(Vec::new())),
+        "{books:#}"
+    );
+    let billing = &books["consumers"][0];
+    assert_eq!(billing["consumer"], "billing");
+    for (outcome, expected) in [
+        ("dead_letters", 5),
+        ("handled", 0),
+        ("failed", 0),
+        ("open", 0),
+        ("passed", 0),
+    ] {
+        assert_eq!(billing[outcome], expected, "{outcome}: {books:#}");
+    }
+    assert_eq!(count(billing, "missing"), 0);
+    let text = ask(&planted.place, &["prove", "--since", "1h", "--until", "0s"])
+        .expect(0)
+        .out;
+    assert!(
+        text.starts_with("BALANCED: ") && text.contains("handled 0, dead letters 5,"),
+        "{text}"
+    );
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn dead_letters_of_a_consumer_are_counted_and_balance_over_postgres() {
+    dead_letters_of_a_consumer_are_counted_and_balance(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn dead_letters_of_a_consumer_are_counted_and_balance_over_mariadb() {
+    dead_letters_of_a_consumer_are_counted_and_balance(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn dead_letters_of_a_consumer_are_counted_and_balance_over_sqlite() {
+    dead_letters_of_a_consumer_are_counted_and_balance(Kind::Sqlite).await;
+}
+
+#[idempotent_handler(consumer = "shipping")]
+async fn ship(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+    Ok(())
+}
+
+/// One consumer handles beside the outbox, and the other one in a database of its own, which the file names with the same stream.
+#[tokio::test]
+async fn one_ledger_has_inboxes_of_two_databases() {
+    let (Some(service), Some(other)) = (
+        Planted::open(Kind::MariaDb).await,
+        Planted::open(Kind::Sqlite).await,
+    ) else {
+        return;
+    };
+    for order in ["1", "2"] {
+        service.placed(order).await;
+    }
+    service.publish().await;
+    service.make_inbox().await;
+    service.handle_by("shipping", service.place.db.clone()).await;
+    other.make_inbox().await;
+    service.handle_as(other.place.db.clone()).await;
+    let file = service.place.folder.path().join("both.toml");
+    let stream = (&other.place.name, &service.place.name);
+    let inbox = other.place.outbox("inbox").replace(stream.0, stream.1);
+    std::fs::write(&file, format!("{}{inbox}", service.place.outbox("shop"))).unwrap();
+    let servers = [
+        ("OUTBOX_SHOP_DATABASE_URL", service.place.url.as_str()),
+        ("OUTBOX_INBOX_DATABASE_URL", other.place.url.as_str()),
+        ("NATS_URL", service.place.nats.as_str()),
+    ];
+    let words = "prove --since 1h --until 0s --outbox shop -o json --config";
+    let words: Vec<&str> = words.split(' ').chain(file.to_str()).collect();
+    // What each consumer has made of the two events: handled, dead letters, passed.
+    let books = |ledger: &Value| -> Vec<(String, [u64; 3])> {
+        let consumers = ledger["consumers"].as_array().unwrap().iter();
+        let of = |books: &Value, key: &str| books[key].as_u64().unwrap();
+        consumers
+            .map(|consumer| {
+                let counts = ["handled", "dead_letters", "passed"].map(|key| of(consumer, key));
+                (consumer["consumer"].as_str().unwrap().to_owned(), counts)
+            })
+            .collect()
+    };
+    let both = run(&words, &servers).expect(0).json();
+    assert_eq!(
+        books(&both),
+        [
+            ("billing".to_owned(), [0, 2, 0]),
+            ("shipping".to_owned(), [2, 0, 0])
+        ]
+    );
+    assert_eq!(both["verdict"], "balanced");
+    // A file without the other database knows less, and finds fault with nobody.
+    let one = prove(&service, &[]).expect(0).json();
+    assert_eq!(
+        books(&one),
+        [
+            ("billing".to_owned(), [0, 0, 2]),
+            ("shipping".to_owned(), [2, 0, 0])
+        ]
+    );
+    service.close().await;
+    other.close().await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::num::NonZeroU32;
 use std::process::{Child, Command, Stdio};
 
+use outbox::core::testing::eventually;
 use outbox::core::{Fitness, OutboxAdmin as _, Selection};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -319,6 +320,139 @@ async fn the_audit_lists_operations_on_consumers_beside_those_on_the_outbox() {
         let (status, page) = served.get(&format!("/operations/{operation}"), &[]).await;
         assert!(status == 200 && page.contains("olga"), "{status} {page}");
     }
+    drop(served);
+    planted.close().await;
+}
+
+/// The addresses to which a page links and that begin like this, each once.
+fn links(page: &str, beginning: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for link in page.split("href=\"").skip(1) {
+        let address = link.split('"').next().unwrap().replace("&amp;", "&");
+        if address.starts_with(beginning) && !found.contains(&address) {
+            found.push(address);
+        }
+    }
+    found
+}
+
+async fn dead_letters_are_found_by_what_failed(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    for order in ["1", "2", "3"] {
+        planted.placed(order).await;
+    }
+    planted.publish().await;
+    planted.handle().await;
+    let file = users(&planted.place, &["vera:viewer", "adam:admin"]);
+    let served = Served::start(&planted.place, &["--users", &file]);
+    let (vera, adam) = (basic("vera", PASSWORD), basic("adam", PASSWORD));
+    let get = async |path: &str, user: &str| {
+        let (status, page) = served.get(path, &[user]).await;
+        assert_eq!(status, 200, "{path}: {page}");
+        assert!(!page.contains("ada@example.org"), "{path}: {page}");
+        page
+    };
+    let json = async |path: &str, user: &str| -> serde_json::Value {
+        let page = get(path, user).await;
+        serde_json::from_str(page.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    // The orders have other numbers in their errors, and the same cause.
+    let groups = json("/dead-letters.json", &vera).await;
+    assert_eq!(groups["groups"].as_array().unwrap().len(), 1, "{groups}");
+    let group = &groups["groups"][0];
+    assert_eq!(
+        (&group["dead_letters"], &group["consumer"]),
+        (&3.into(), &"billing".into())
+    );
+    let page = get("/dead-letters", &vera).await;
+    let alike = links(&page, "/dead-letters?");
+    assert_eq!(alike.len(), 1, "{page}");
+    let fingerprint = group["fingerprint"].as_str().unwrap();
+    assert!(alike[0].contains(fingerprint), "{alike:?}");
+    let page = get(&alike[0], &vera).await;
+    let letters = links(&page, "/dead-letters/");
+    assert_eq!(letters.len(), 3, "{page}");
+    for letter in &letters {
+        let id = letter.trim_start_matches("/dead-letters/");
+        let page = get(letter, &vera).await;
+        assert!(
+            page.contains("no price") && page.contains(&format!("outbox dead-letters retry {id}")),
+            "{page}"
+        );
+        assert!(
+            page.contains("(viewer) does not see payloads") && !page.contains("order_id"),
+            "{page}"
+        );
+        let path = format!("{letter}.json");
+        let seen = json(&path, &vera).await;
+        assert_eq!(
+            (&seen["id"], &seen["payload"]),
+            (&id.into(), &serde_json::Value::Null)
+        );
+        let seen = json(&path, &adam).await;
+        assert!(seen["payload"].as_str().unwrap().contains("order_id"), "{seen}");
+    }
+    let gone = "/dead-letters/019ab000-0000-7000-8000-000000000001";
+    assert_eq!(served.get(gone, &[&vera]).await.0, 404);
+    assert_eq!(served.get("/dead-letters/1", &[&vera]).await.0, 400);
+    drop(served);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn dead_letters_in_postgres_are_found_by_what_failed() {
+    dead_letters_are_found_by_what_failed(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn dead_letters_in_mariadb_are_found_by_what_failed() {
+    dead_letters_are_found_by_what_failed(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn dead_letters_in_sqlite_are_found_by_what_failed() {
+    dead_letters_are_found_by_what_failed(Kind::Sqlite).await;
+}
+
+#[tokio::test]
+async fn a_consumer_that_stands_still_is_shown_with_what_it_has_left_and_a_forecast() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    planted.placed("1").await;
+    planted.publish().await;
+    planted.handle().await;
+    planted.placed("2").await;
+    planted.placed("3").await;
+    planted.publish().await;
+    let served = Served::start(&planted.place, &[]);
+    let first = served.json("/consumers.json").await;
+    let billing = &first["consumers"][0];
+    assert_eq!(
+        (&billing["consumer"], &billing["undelivered"]),
+        (&"billing".into(), &2.into()),
+        "{first}"
+    );
+    assert_eq!(billing["dead_letters_open"], 1);
+    // A look each ten seconds, and a forecast from the second one on.
+    eventually("a forecast", async || {
+        let seen = served.json("/consumers.json").await;
+        seen["forecast"]["between_seconds"].as_f64().unwrap() > 0.0
+    })
+    .await;
+    let (_, page) = served.get("/consumers", &[]).await;
+    for expected in [
+        "2 messages are left, and it handles none",
+        "Forecasts go on as the last",
+        "no process asks for messages at this moment",
+    ] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    let letters = links(&page, "/dead-letters?consumer=billing");
+    assert_eq!(letters.len(), 1, "{page}");
+    assert_eq!(served.get(&letters[0], &[]).await.0, 200);
     drop(served);
     planted.close().await;
 }

@@ -1,0 +1,18 @@
+//! A pseudo-terminal: what a program writes to it can be read, and what is typed reaches the program.
+#![cfg(unix)]
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+/// Both ends: that of a person, who types and reads, and that of the program.
+pub(super) fn open() -> (File, File) {
+    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&person).unwrap();
+    unlockpt(&person).unwrap();
+    let name = ptsname(&person, Vec::new()).unwrap();
+    let name = std::ffi::OsStr::from_bytes(name.to_bytes());
+    let program = File::options().read(true).write(true).open(name).unwrap();
+    (File::from(person), program)
+}
