@@ -24,6 +24,9 @@ const FOUND_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 /// How far the clocks of writers, who make ids, and of the database may differ.
 const CLOCKS_APART: Duration = Duration::minutes(5);
 
+/// Most messages of an aggregate that are counted.
+pub(crate) const UNPUBLISHED_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+
 /// Messages that are not published, each found by an index of its own.
 const UNPUBLISHED: [MessageStatus; 3] = [
     MessageStatus::Pending,
@@ -129,4 +132,19 @@ fn matches(selection: &Selection, stored: &StoredMessage) -> bool {
             .recorded_until
             .is_none_or(|until| stored.created_at < until)
         && selection.after.is_none_or(|after| stored.row_id > after)
+}
+
+/// The messages of an aggregate that are pending or waiting, in their order.
+pub(crate) async fn unpublished(
+    store: &impl OutboxReader,
+    aggregate: &Aggregate,
+) -> Result<Vec<StoredMessage>, StoreError> {
+    let mut messages = Vec::new();
+    for status in [MessageStatus::Waiting, MessageStatus::Pending] {
+        let selection = Selection::all().aggregate(aggregate).status(status);
+        messages.extend(store.list(&selection, UNPUBLISHED_MAX).await?);
+    }
+    messages.sort_by_key(|message| message.row_id);
+    messages.truncate(UNPUBLISHED_MAX.get() as usize);
+    Ok(messages)
 }

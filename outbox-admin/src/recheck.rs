@@ -10,8 +10,8 @@ use outbox_core::{
 };
 use serde::Serialize;
 
+use crate::of_aggregate::unpublished;
 use crate::pause::{PauseRow, pauses};
-use crate::why::unpublished;
 
 /// Most messages of a preview whose causes are looked at.
 pub const RECHECKED_MAX: usize = 100;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use outbox_core::{Fitness, FoundMessage, MessageStatus, StoredMessage};
 
 use super::facts::{Facts, Place, Subject};
+use super::finding::{finding, named, times};
 use super::readers;
 use super::refused::refused;
 use super::{Cause, Finding};
@@ -32,37 +33,8 @@ pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
     }
 }
 
-pub(super) fn finding(
-    cause: Cause,
-    state: State,
-    message: Option<&StoredMessage>,
-    what: String,
-    next: &[&str],
-) -> Finding {
-    Finding {
-        cause,
-        state,
-        message: message.map(|message| message.id),
-        stream_sequence: None,
-        what,
-        next: next.iter().map(|&command| command.to_owned()).collect(),
-    }
-}
-
-/// The message as a sentence names it: `#8 order.placed (…)`.
-pub(super) fn named(message: &StoredMessage) -> String {
-    match message.sequence {
-        Some(sequence) => format!("#{sequence} {} ({})", message.event_type, message.id),
-        None => format!("{} ({})", message.event_type, message.id),
-    }
-}
-
 fn error_of(message: &StoredMessage) -> &str {
     message.error.as_deref().unwrap_or("no error was kept")
-}
-
-pub(super) fn times(message: &StoredMessage) -> String {
-    counted(message.failures.into(), "time", "times")
 }
 
 /// Whole seconds, and at least one: what is left of a wait is never nothing.

@@ -3,21 +3,16 @@
 //! Invariant: each read is bounded. The broker is asked about one message only: whether it takes it if it has failed, and where it is if the outbox says that it was
 //! published.
 
-use std::num::NonZeroU32;
-
 use outbox_core::{
     Aggregate, AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, Message, MessageId,
     MessageStatus, OutboxReader, OwnerId, Selection, StoreError, StoredMessage,
 };
 
-use crate::of_aggregate::of_aggregate;
+use crate::of_aggregate::{UNPUBLISHED_MAX, of_aggregate, unpublished};
 use crate::pause::{PauseRow, pauses};
 use crate::recheck::Refused;
 use crate::relays::dead_letter;
 use crate::why::Readers;
-
-/// Most messages of an aggregate that are counted.
-const UNPUBLISHED_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
 /// What was asked for.
 #[derive(Debug, Clone)]
@@ -226,21 +221,6 @@ impl Facts {
         let relay = self.relays.iter().find(|relay| relay.owner == owner);
         relay.map(|relay| relay.fitness)
     }
-}
-
-/// The messages of an aggregate that are pending or waiting, in their order.
-pub(crate) async fn unpublished(
-    store: &impl OutboxReader,
-    aggregate: &Aggregate,
-) -> Result<Vec<StoredMessage>, StoreError> {
-    let mut messages = Vec::new();
-    for status in [MessageStatus::Waiting, MessageStatus::Pending] {
-        let selection = Selection::all().aggregate(aggregate).status(status);
-        messages.extend(store.list(&selection, UNPUBLISHED_MAX).await?);
-    }
-    messages.sort_by_key(|message| message.row_id);
-    messages.truncate(UNPUBLISHED_MAX.get() as usize);
-    Ok(messages)
 }
 
 /// The last message of an aggregate of which nothing is pending or waiting. The head row says since when to look; without one, the last rows of everybody are looked

@@ -5,6 +5,7 @@
 
 mod explain;
 mod facts;
+mod finding;
 mod readers;
 mod refused;
 
@@ -16,7 +17,6 @@ use crate::serial;
 use crate::status::State;
 use facts::Facts;
 
-pub(crate) use facts::unpublished;
 pub use readers::{Reader, Readers};
 
 /// Why a message does not arrive, or that it did.

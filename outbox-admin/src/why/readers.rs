@@ -5,7 +5,7 @@
 
 use outbox_core::StoredMessage;
 
-use super::explain::{finding, named};
+use super::finding::{finding, named};
 use super::{Cause, Finding};
 use crate::status::State;
 use crate::timeline::{Effect, EffectOutcome, EffectRow};

@@ -2,8 +2,8 @@
 
 use outbox_core::{FoundMessage, StoredMessage};
 
-use super::explain::{finding, named, times};
 use super::facts::{Broker, Facts};
+use super::finding::{finding, named, times};
 use super::{Cause, Finding};
 use crate::recheck::{Obstacle, Refused, obstacle_of};
 use crate::status::State;

@@ -147,7 +147,7 @@ async fn a_batch_of_dead_letters_reads_no_other_messages() {
         until_counted(&test, pool, "pg_stat_get_tuples_updated", MESSAGES).await;
         // By scanning the table, and through its indexes.
         let read = format!(
-            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_all_tables WHERE relid = '{}'::regclass",
+            "SELECT pg_stat_get_tuples_returned(relid) + idx_tup_fetch FROM pg_stat_all_tables WHERE relid = '{}'::regclass",
             test.messages()
         );
         let read = test.int(&read).await;

@@ -34,7 +34,8 @@ const COMMANDS: &[(&str, Prints, i32)] = &[
     ("partitions --unowned", List, 5),
     ("timeline order/2", One, 0),
     ("timeline order/none", One, 5),
-    ("why order/0", One, 0),
+    // On the stream, and a dead letter of its consumer.
+    ("why order/0", One, 3),
     ("why order/1", One, 3),
     ("why order/2", One, 4),
     ("why order/none", One, 5),

@@ -190,7 +190,8 @@ async fn what_the_broker_refuses(kind: Kind) {
 
     stream(place, |config| config.max_messages = 1).await;
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
-    let filled = jetstream::new(client).publish(other.clone(), "".into()).await;
+    let context = jetstream::new(client);
+    let filled = context.publish(other.clone(), "".into()).await;
     filled.unwrap().await.unwrap();
     check(why(&planted, first), 3, &["full"], "is full and refuses messages");
     stream(place, |config| config.sealed = true).await;

@@ -351,7 +351,7 @@ async fn what_another_relay_lets_the_table_adopt_is_not_overtaken() {
 
 /// The database may have less to spare than `retained_max`.
 #[tokio::test(start_paused = true)]
-async fn a_log_that_is_about_to_be_given_up_is_freed() {
+async fn a_log_that_the_database_is_about_to_drop_is_freed() {
     let logged = Logged::new();
     logged.log.tell_limit(3_000);
     let relay = logged.relay();
