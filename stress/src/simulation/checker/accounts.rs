@@ -84,6 +84,11 @@ pub(in super::super) struct Account {
 }
 
 impl Account {
+    /// Whether the outbox says of the message that it is on the stream.
+    pub(super) fn is_settled(&self) -> bool {
+        self.settled_at.is_some() || self.passed_at.is_some()
+    }
+
     pub(super) fn new(draft: Draft, sequence: Option<u64>, free: bool) -> Self {
         Self {
             was_unrecordable: draft.poison == Poison::Unrecordable,

@@ -94,7 +94,7 @@ impl Checker {
     /// Notes that the task sends a message that it believes lost.
     pub(super) fn sent_again(&mut self, life: Life, no: MessageNo) {
         let account = &self.messages[no as usize];
-        let (settled, aggregate) = (account.settled_at.is_some(), account.draft.aggregate);
+        let (settled, aggregate) = (account.is_settled(), account.draft.aggregate);
         let sequence = account.sequence.filter(|_| self.messages.len() <= PAGE);
         let Some(reconciling) = &mut self.lives[life as usize].reconciles else {
             return;
@@ -111,11 +111,10 @@ impl Checker {
         );
     }
 
-    /// Number of messages that were settled as published, can be read from the outbox, and are not on the stream.
+    /// Number of messages that were settled as published or passed by the log, can be read from the outbox, and are not on the stream.
     pub(in super::super) fn missing(&self) -> u64 {
-        let is_missing = |account: &&super::Account| {
-            account.settled_at.is_some() && account.copies == 0 && !account.purged
-        };
+        let is_missing =
+            |account: &&super::Account| account.is_settled() && account.copies == 0 && !account.purged;
         self.messages.iter().filter(is_missing).count() as u64
     }
 
