@@ -12,10 +12,31 @@ use outbox::prelude::*;
 use super::answer::ask;
 use super::plant::Planted;
 use super::serve::Served;
-use crate::place::Kind;
+use crate::place::{Kind, Place};
 
 async fn failures(planted: &Planted, id: MessageId) -> u32 {
     planted.store.find(id).await.unwrap().unwrap().stored.failures
+}
+
+/// `why` names what the broker refuses, and what mends it.
+fn check_why(place: &Place, id: MessageId, subject: &str) {
+    let why = ask(place, &["why", &id.to_string(), "-o", "json"])
+        .expect(4)
+        .json();
+    let finding = &why["findings"][0];
+    assert_eq!(finding["cause"], "not-captured", "{why}");
+    let what = finding["what"].as_str().unwrap();
+    assert!(
+        what.contains(subject) && what.contains("and would again"),
+        "{why}"
+    );
+    let next = finding["next"].as_array().unwrap();
+    let edit = format!("nats stream edit {} --subjects=", place.name);
+    assert!(
+        next[0].as_str().unwrap().starts_with(&edit) && next.contains(&"outbox doctor".into()),
+        "{why}"
+    );
+    assert!(!finding["next"].to_string().contains("outbox resume"), "{why}");
 }
 
 async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
@@ -70,23 +91,7 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
         next.contains(&format!("nats stream edit {}", place.name)),
         "{next}"
     );
-    let why = ask(place, &["why", &id.to_string(), "-o", "json"])
-        .expect(4)
-        .json();
-    let finding = &why["findings"][0];
-    assert_eq!(finding["cause"], "not-captured", "{why}");
-    let what = finding["what"].as_str().unwrap();
-    assert!(
-        what.contains(&subject) && what.contains("and would again"),
-        "{why}"
-    );
-    let next = finding["next"].as_array().unwrap();
-    let edit = format!("nats stream edit {} --subjects=", place.name);
-    assert!(
-        next[0].as_str().unwrap().starts_with(&edit) && next.contains(&"outbox doctor".into()),
-        "{why}"
-    );
-    assert!(!finding["next"].to_string().contains("outbox resume"), "{why}");
+    check_why(place, id, &subject);
     let served = Served::start(place, &[]);
     let (_, page) = served.get("/", &[]).await;
     assert!(page.contains(&nobodys), "{page}");
