@@ -55,12 +55,7 @@ async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_somebody_moved_on_is_not_trusted() {
     let Some(place) = Place::open().await else { return };
-    place
-        .run(async {
-            place.write(0..5, 2).await;
-            place.published().await;
-        })
-        .await;
+    place.publish_from_the_log().await;
     place.write(0..5, 10).await;
     let moved = format!(
         "SELECT count(*) FROM pg_replication_slot_advance('{}_log', pg_current_wal_lsn())",
@@ -201,12 +196,7 @@ async fn a_table_that_is_not_published_any_more_is_a_reason_of_ill_health() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_position_of_another_system_is_not_trusted() {
     let Some(place) = Place::open().await else { return };
-    place
-        .run(async {
-            place.write(0..5, 2).await;
-            place.published().await;
-        })
-        .await;
+    place.publish_from_the_log().await;
     place.write(0..5, 2).await;
     place
         .execute("UPDATE outbox_log SET system_id = system_id + 1")
@@ -230,6 +220,15 @@ async fn a_position_of_another_system_is_not_trusted() {
 }
 
 impl Place {
+    /// Runs a relay while some messages are written.
+    async fn publish_from_the_log(&self) {
+        self.run(async {
+            self.write(0..5, 2).await;
+            self.published().await;
+        })
+        .await;
+    }
+
     async fn drop_publication(&self) {
         self.execute(&format!("DROP PUBLICATION {}_log", self.name)).await;
     }
