@@ -284,13 +284,15 @@ mod tests {
         for polls in 1..20 {
             {
                 let mut begin = pin!(begin(&db));
-                for _ in 0..polls {
-                    let once = poll_fn(|cx| Poll::Ready(begin.as_mut().poll(cx).is_ready()));
-                    if once.await {
-                        break;
+                let mut left = polls;
+                poll_fn(|cx| {
+                    left -= 1;
+                    match begin.as_mut().poll(cx).is_ready() || left == 0 {
+                        true => Poll::Ready(()),
+                        false => Poll::Pending,
                     }
-                    tokio::task::yield_now().await;
-                }
+                })
+                .await;
             }
             // Statements of their own have transactions of their own.
             let mut numbers = Vec::new();
