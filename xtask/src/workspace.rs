@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::failure::{Context, Failure, Result};
 use crate::process::tied;
@@ -86,10 +86,20 @@ fn package(package: &Value) -> Option<Package> {
         .flatten();
     Some(Package {
         name: package["name"].as_str()?.to_owned(),
-        features: package["features"].as_object()?.keys().cloned().collect(),
+        features: features(package["features"].as_object()?),
         dependencies,
         is_library: kinds.any(|kind| kind == "lib" || kind == "proc-macro"),
     })
+}
+
+/// The names of the features. One that only enables one other, as `default` often does, is that other one.
+fn features(table: &Map<String, Value>) -> Vec<String> {
+    let is_another = |enables: &Value| match enables.as_array().map(Vec::as_slice) {
+        Some([only]) => only.as_str().is_some_and(|only| table.contains_key(only)),
+        _ => false,
+    };
+    let own = table.iter().filter(|(_, enables)| !is_another(enables));
+    own.map(|(name, _)| name.clone()).collect()
 }
 
 /// The cargo that runs this task, so that `cargo +nightly xtask …` stays on one toolchain.
@@ -131,6 +141,18 @@ pub(crate) fn root() -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_feature_that_is_another_one_is_left_out() {
+        let table = serde_json::json!({
+            "default": ["macros"],
+            "macros": ["dep:outbox-macros"],
+            "cbor": ["outbox-core/cbor"],
+            "redis-tls": ["macros", "dep:rustls"],
+        });
+        let names = features(table.as_object().unwrap());
+        assert_eq!(names, ["cbor", "macros", "redis-tls"]);
+    }
 
     #[test]
     fn development_dependencies_are_left_out() {
