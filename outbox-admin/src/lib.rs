@@ -103,5 +103,7 @@ pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays
 pub use resume::{ResumePreview, preview_resume};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects, timeline};
-pub use why::{Cause, Explanation, Finding, Question, Reader, Readers, why_aggregate, why_message};
+pub use why::{
+    Cause, Explanation, Finding, Question, Reader, Readers, earlier_events, why_aggregate, why_message,
+};
 pub use words::quoted;

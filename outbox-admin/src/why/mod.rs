@@ -17,7 +17,7 @@ use crate::serial;
 use crate::status::State;
 use facts::Facts;
 
-pub use readers::{Reader, Readers};
+pub use readers::{Reader, Readers, earlier_events};
 
 /// Why a message does not arrive, or that it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -64,6 +64,8 @@ pub enum Cause {
     ConsumerDeadLetter,
     /// A consumer has failed to handle it, and will try again.
     ConsumerFailed,
+    /// A consumer was handed it and keeps it back behind an earlier event of its aggregate, which it has failed to handle.
+    ConsumerBehindFailed,
     /// A consumer has not come to it, and is paused.
     ConsumerPaused,
     /// A consumer has not come to it, and no process of it asks for messages.
@@ -78,7 +80,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::NotRecorded,
         Self::DeadLetter,
         Self::BehindDeadLetter,
@@ -99,6 +101,7 @@ impl Cause {
         Self::OnStream,
         Self::ConsumerDeadLetter,
         Self::ConsumerFailed,
+        Self::ConsumerBehindFailed,
         Self::ConsumerPaused,
         Self::ConsumerIdle,
         Self::ConsumerBehind,
@@ -130,6 +133,7 @@ impl Cause {
             Self::OnStream => "on-stream",
             Self::ConsumerDeadLetter => "consumer-dead-letter",
             Self::ConsumerFailed => "consumer-failed",
+            Self::ConsumerBehindFailed => "consumer-behind-failed",
             Self::ConsumerPaused => "consumer-paused",
             Self::ConsumerIdle => "consumer-idle",
             Self::ConsumerBehind => "consumer-behind",

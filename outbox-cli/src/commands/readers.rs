@@ -3,10 +3,11 @@
 use outbox::core::{Message, describe};
 use outbox::nats::async_nats::Client;
 use outbox::nats::{JetStreamPublisher, StreamReading};
-use outbox_admin::{Reader, Readers};
+use outbox_admin::{Reader, Readers, earlier_events};
 
 use super::place::Place;
 use super::{stream, timeline};
+use crate::failure::CommandError;
 
 /// Reads the inboxes in the databases of all `places` with the stream of this one.
 pub(super) async fn of(
@@ -25,7 +26,15 @@ pub(super) async fn of(
     if readers.is_empty() {
         return Ok(Readers::default());
     }
-    let view = timeline::inboxes(place, places, client.clone(), &[message.event_id]).await;
+    let mut events = vec![message.event_id];
+    let earlier = place.ask(earlier_events(&place.store, message)).await;
+    match earlier {
+        Ok(earlier) => events.extend(earlier),
+        Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
+            return Err(format!("earlier events of its aggregate: {error}"));
+        }
+    }
+    let view = timeline::inboxes(place, places, client.clone(), &events).await;
     // Without a row of a pause, a paused consumer is one of which no process asks for messages.
     if readers.iter().any(|reader| !reader.is_receiving)
         && let Ok(consumers) = stream::consumers_of(place, client)

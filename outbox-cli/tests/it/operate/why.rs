@@ -335,6 +335,16 @@ async fn what_has_no_effect(kind: Kind) {
         &["consumer-failed", "on-stream"],
         "in consumer billing: no price",
     );
+    let after = planted.placed("1").await;
+    planted.publish().await;
+    let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
+    let kept = batch.next().await.unwrap().unwrap();
+    check(
+        why(&planted, after),
+        3,
+        &["consumer-behind-failed", "on-stream"],
+        "waits in consumer billing behind event",
+    );
     let third = planted.placed("3").await;
     planted.publish().await;
     check(
@@ -343,7 +353,7 @@ async fn what_has_no_effect(kind: Kind) {
         &["consumer-behind", "on-stream"],
         "It has not come to it yet",
     );
-    drop(taken);
+    drop((taken, kept));
     planted.close().await;
 }
 
