@@ -3,7 +3,7 @@
 //! With `--json` nothing but the demo's own final object reaches the standard output. The program `northwind` in `examples` decides what is shown and
 //! checks it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +36,9 @@ pub(crate) struct Options {
     /// What the relays read. `log` needs `--database postgres`.
     #[arg(long, value_enum, default_value_t = Relay::Polling)]
     relay: Relay,
+    /// Give each program a login with the rights that `outbox print grants` prints for it, and no others. Needs a database server.
+    #[arg(long)]
+    least_rights: bool,
     /// What carries the messages.
     #[arg(long, value_enum, default_value_t = Broker::Nats)]
     broker: Broker,
@@ -75,6 +78,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let quiet: &[&str] = if options.json { &["--quiet"] } else { &[] };
     let program = program::build(&workspace, "examples", "northwind", quiet)?;
+    let printer = match options.least_rights {
+        true => Some(program::build(&workspace, "outbox-cli", "outbox", quiet)?),
+        false => None,
+    };
     let services = Services::start(&wanted(options, database), &workspace)?;
     let work = services.folder().join("demo");
     fs::create_dir(&work).context(|| format!("cannot make {}", work.display()))?;
@@ -82,6 +89,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     command
         .arg("run")
         .args(connection(options, database, &services, &work)?)
+        .args(
+            printer
+                .iter()
+                .flat_map(|printer| [OsStr::new("--grants-by"), printer.as_os_str()]),
+        )
         .args(input);
     // The demo talks to the terminal, so it stays in the foreground and gets ctrl-c too.
     let process = Process::launch(command, Manners::FOREGROUND)?;

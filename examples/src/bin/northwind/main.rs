@@ -31,6 +31,7 @@ mod service;
 
 mod broker;
 mod database;
+mod logins;
 mod setup;
 
 mod progress;
@@ -51,8 +52,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Cli, Command, ProgramArgs};
 use crate::failure::Failure;
-use crate::setup::Setup;
-use crate::workers::Role;
+use crate::setup::{Role, Setup};
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::database::connect;
 use crate::failure::{Doing, Failure};
-use crate::setup::{Part, RelayKind, Setup};
+use crate::setup::{Part, RelayKind, Role, Setup};
 
 /// Publishes the messages of a part until `shutdown`.
 pub(crate) async fn run<P: Publisher>(
@@ -18,7 +18,8 @@ pub(crate) async fn run<P: Publisher>(
     publisher: P,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
-    let db = connect(setup.database, setup.url(part), 4).await?;
+    let url = setup.url_of(Role::Relay(part));
+    let db = connect(setup.database, url, 4).await?;
     // Shorter intervals than the defaults, which spare the database. People watch a demo, and a killed relay must not delay it.
     let config = RelayConfig::default()
         .lease_ttl(Duration::from_secs(2))
@@ -33,7 +34,7 @@ pub(crate) async fn run<P: Publisher>(
                 .await
         }
         RelayKind::Log => {
-            let log = setup.log(part, db)?;
+            let log = setup.log(part, url, db)?;
             let relay = LogRelay::new(store, log, publisher).with_config(config);
             relay.run(shutdown).await
         }

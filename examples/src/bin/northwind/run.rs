@@ -3,6 +3,7 @@
 //! Invariant: nothing is created before the input is checked, and everything created is removed at the end. Databases and stream stay only if the
 //! ledger does not balance, so that the cause can be found.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ use crate::generate::generate;
 use crate::input;
 use crate::ledger::Ledger;
 use crate::logging;
+use crate::logins::Logins;
 use crate::order::{Expected, Order};
 use crate::progress::Progress;
 use crate::setup::{DatabaseKind, Part, RelayKind, Setup, Stream, logs, prepare_work_dir};
@@ -34,18 +36,24 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         let why = "--relay log needs --database postgres: only PostgreSQL's log can be read";
         return Err(Failure::Wrong(why.to_owned()));
     }
+    let id = Uuid::now_v7().simple().to_string();
+    // The end of the id is random, and short enough for database names.
+    let id = &id[20..];
+    let logins = args.grants_by.as_deref();
+    let logins = logins
+        .map(|printer| Logins::new(printer, args.database, id))
+        .transpose()?;
     let orders = read_orders(&args)?;
     let work_dir = prepare_work_dir(&args.work_dir)?;
     logging::to_file(&logs(&work_dir), "run")?;
     let shutdown = shutdown::on_signals();
 
-    let id = Uuid::now_v7().simple().to_string();
-    // The end of the id is random, and short enough for database names.
-    let id = &id[20..];
     let databases = Databases::create(args.database, &args.database_url, id).await?;
-    let setup = Setup {
+    let admin_url = databases.admin_url();
+    let mut setup = Setup {
         database: args.database,
         urls: databases.urls(),
+        logins: BTreeMap::new(),
         relay: args.relay,
         stream: Stream {
             nats_url: (args.broker == BrokerKind::Nats).then(|| args.nats_url.clone()),
@@ -61,7 +69,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
             return Err(error);
         }
     };
-    let ended = run_on(&args, &setup, &broker, &orders, shutdown).await;
+    let ended = run_on(&args, &mut setup, logins.as_ref(), &broker, &orders, shutdown).await;
     // Also of a run whose databases stay: a slot that nobody reads fills the server's disk.
     let ended = match drop_logs(&setup).await {
         Ok(()) => ended,
@@ -71,11 +79,13 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         Ok(Some(ledger)) if ledger.balances() => {
             broker.delete().await?;
             databases.drop().await?;
+            drop_logins(logins.as_ref(), &setup, &admin_url).await?;
             Ok(ExitCode::SUCCESS)
         }
         Ok(None) => {
             broker.delete().await?;
             databases.drop().await?;
+            drop_logins(logins.as_ref(), &setup, &admin_url).await?;
             Err(Failure::Wrong("interrupted".to_owned()))
         }
         Ok(Some(_)) => Err(kept(&setup, "the ledger does not balance".to_owned())),
@@ -103,7 +113,8 @@ fn kept(setup: &Setup, what: String) -> Failure {
 /// Runs on existing databases and an existing stream; `None` if the run was interrupted.
 async fn run_on(
     args: &RunArgs,
-    setup: &Setup,
+    setup: &mut Setup,
+    logins: Option<&Logins<'_>>,
     broker: &Broker,
     orders: &[Order],
     shutdown: CancellationToken,
@@ -116,13 +127,18 @@ async fn run_on(
         let db = connect(setup.database, setup.url(part), 2).await?;
         migrate(&db, part).await?;
         if setup.has_log(part) {
-            let log = setup.log(part, db.clone())?;
+            let log = setup.log(part, setup.url(part), db.clone())?;
             log.init()
                 .await
                 .or_cannot(format_args!("set up the log of {}", part.name()))?;
         }
+        if let Some(logins) = logins {
+            let made = logins.make(setup, part, &db).await?;
+            setup.logins.extend(made);
+        }
         dbs.insert(part, db);
     }
+    let setup = &*setup;
     setup.write_orders(orders)?;
     let setup_path = setup.write()?;
 
@@ -159,13 +175,21 @@ async fn run_on(
 async fn drop_logs(setup: &Setup) -> Result<(), Failure> {
     for part in Part::ALL.into_iter().filter(|part| setup.has_log(*part)) {
         let db = connect(setup.database, setup.url(part), 2).await?;
-        let log = setup.log(part, db.clone())?;
+        let log = setup.log(part, setup.url(part), db.clone())?;
         log.drop()
             .await
             .or_cannot(format_args!("drop the log of {}", part.name()))?;
         db.close().await.or_cannot("close a database")?;
     }
     Ok(())
+}
+
+/// Drops the logins of the programs, which have ended.
+async fn drop_logins(logins: Option<&Logins<'_>>, setup: &Setup, admin_url: &str) -> Result<(), Failure> {
+    match logins {
+        Some(logins) => logins.drop(setup.database, admin_url).await,
+        None => Ok(()),
+    }
 }
 
 fn print(ledger: &Ledger, json: bool) -> Result<(), Failure> {

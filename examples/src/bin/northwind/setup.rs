@@ -1,4 +1,4 @@
-//! The setup that every program of a run needs: the addresses of the databases and the stream, and the paths of the files.
+//! The programs of a run, and the setup that each of them needs: the addresses of the databases and the stream, and the paths of the files.
 //!
 //! The orchestrator writes the setup into the work folder and passes its path to the programs. Addresses can contain passwords, and command lines are
 //! visible to everybody on the machine.
@@ -75,6 +75,50 @@ impl Part {
     }
 }
 
+/// The job of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Service,
+    Relay(Part),
+    Consumer(Part),
+}
+
+impl Role {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let consumers = Part::CONSUMERS.into_iter().map(Self::Consumer);
+        // The service comes last, so that the other programs run when its first message is recorded.
+        consumers
+            .chain(Part::OUTBOXES.into_iter().map(Self::Relay))
+            .chain([Self::Service])
+    }
+
+    /// Its arguments on the command line.
+    pub(crate) fn arguments(self) -> Vec<&'static str> {
+        match self {
+            Self::Service => vec!["service"],
+            Self::Relay(part) => vec!["relay", "--outbox", part.name()],
+            Self::Consumer(part) => vec!["consumer", part.name()],
+        }
+    }
+
+    /// The part whose database it works on.
+    pub(crate) fn part(self) -> Part {
+        match self {
+            Self::Service => Part::Service,
+            Self::Relay(part) | Self::Consumer(part) => part,
+        }
+    }
+
+    /// Its name, in messages and as the name of its log.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Service => "service".to_owned(),
+            Self::Relay(part) => format!("relay-{}", part.name()),
+            Self::Consumer(part) => format!("consumer-{}", part.name()),
+        }
+    }
+}
+
 /// The stream of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Stream {
@@ -92,6 +136,8 @@ pub(crate) struct Setup {
     pub(crate) database: DatabaseKind,
     /// Address of each part's database.
     pub(crate) urls: BTreeMap<Part, String>,
+    /// Addresses with a login of their own, by the names of the programs; empty if all programs have the login of the run.
+    pub(crate) logins: BTreeMap<String, String>,
     pub(crate) relay: RelayKind,
     pub(crate) stream: Stream,
     pub(crate) work_dir: PathBuf,
@@ -117,15 +163,22 @@ impl Setup {
         &self.urls[&part]
     }
 
+    /// Address of the database that a program works on, with the login of the program.
+    pub(crate) fn url_of(&self, role: Role) -> &str {
+        self.logins
+            .get(&role.name())
+            .map_or_else(|| self.url(role.part()), String::as_str)
+    }
+
     /// Whether a log relay publishes the messages of this part.
     pub(crate) fn has_log(&self, part: Part) -> bool {
         self.relay == RelayKind::Log && Part::OUTBOXES.contains(&part)
     }
 
     /// The log of a part's outbox. Its name has the run's id, because all databases of a server share the names of slots.
-    pub(crate) fn log(&self, part: Part, db: DatabaseConnection) -> Result<PostgresLog, Failure> {
+    pub(crate) fn log(&self, part: Part, url: &str, db: DatabaseConnection) -> Result<PostgresLog, Failure> {
         let name = format!("{}_{}", self.stream.prefix, part.name());
-        PostgresLog::new(db, self.url(part))
+        PostgresLog::new(db, url)
             .and_then(|log| log.named(&name))
             .or_cannot(format_args!("read the log of {}", part.name()))
     }

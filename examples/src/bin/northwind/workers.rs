@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::broker::Broker;
 use crate::cli::UNTIL_STDIN_CLOSES;
 use crate::failure::{Doing, Failure};
-use crate::setup::{Part, Setup};
+use crate::setup::{Role, Setup};
 use crate::{consumers, relay, service};
 
 /// Maximum number of restarts of a program.
@@ -23,42 +23,6 @@ const RESTARTS_MAX: u32 = 5;
 
 /// How long the programs may take to end after the request. Their own limits are shorter.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
-
-/// The job of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    Service,
-    Relay(Part),
-    Consumer(Part),
-}
-
-impl Role {
-    fn all() -> impl Iterator<Item = Self> {
-        let consumers = Part::CONSUMERS.into_iter().map(Self::Consumer);
-        // The service comes last, so that the other programs run when its first message is recorded.
-        consumers
-            .chain(Part::OUTBOXES.into_iter().map(Self::Relay))
-            .chain([Self::Service])
-    }
-
-    /// Its arguments on the command line.
-    fn arguments(self) -> Vec<&'static str> {
-        match self {
-            Self::Service => vec!["service"],
-            Self::Relay(part) => vec!["relay", "--outbox", part.name()],
-            Self::Consumer(part) => vec!["consumer", part.name()],
-        }
-    }
-
-    /// Its name, in messages and as the name of its log.
-    pub(crate) fn name(self) -> String {
-        match self {
-            Self::Service => "service".to_owned(),
-            Self::Relay(part) => format!("relay-{}", part.name()),
-            Self::Consumer(part) => format!("consumer-{}", part.name()),
-        }
-    }
-}
 
 /// The programs of a run.
 #[derive(Debug)]
