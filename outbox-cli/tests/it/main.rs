@@ -11,6 +11,7 @@ mod guide;
 mod log;
 mod log_page;
 mod manual;
+mod mounted;
 mod night;
 mod operate;
 mod place;

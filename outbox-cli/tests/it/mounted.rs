@@ -1,0 +1,44 @@
+//! The commands in a program of a service's own: `examples/mounted.rs`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::operate::plant::Planted;
+use crate::place::Kind;
+
+/// Runs a command of the shop's program, or of the program `outbox`, with a file that lists no events.
+fn show(planted: &Planted, program: &Path, words: &[&str]) -> String {
+    let place = &planted.place;
+    let file = place.folder.path().join("mounted.toml");
+    std::fs::write(&file, place.outbox("shop")).unwrap();
+    let output = Command::new(program)
+        .args(words)
+        .arg("--config")
+        .arg(&file)
+        .env_clear()
+        .envs([("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{:?}", output.stderr);
+    text
+}
+
+#[tokio::test]
+async fn a_program_of_ones_own_knows_the_events_that_are_linked_into_it() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let id = planted.placed("1").await.to_string();
+    let program = Path::new(env!("CARGO_BIN_EXE_outbox"));
+    let mounted = program.with_file_name("examples").join("mounted");
+    let words = ["show", &id, "--payload", "-o", "json"];
+    let unknown = show(&planted, program, &words);
+    assert!(!unknown.contains("order_id"), "{unknown}");
+    let mut words = words.to_vec();
+    words.insert(0, "outbox");
+    let known = show(&planted, &mounted, &words);
+    assert!(known.contains("order_id") && known.contains("***"), "{known}");
+    assert!(!known.contains("ada@example.org"), "{known}");
+    planted.close().await;
+}
