@@ -1,14 +1,21 @@
-//! The commands of operators in a program of a shop's own: `mounted outbox show <id> --payload` shows what the shop has recorded.
+//! The commands of operators and the dashboard in a program of a shop's own: `mounted outbox show <id> --payload` shows what the shop has recorded, and `mounted pages` has the
+//! dashboard at `/outbox` of the shop's own application.
 //!
 //! What it has before the program `outbox`: the events that are linked into it are known, so their payloads are shown, with their sensitive fields masked, and no file
 //! has to list them.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use axum::routing::get;
+use axum::{Extension, Router};
 use clap::Parser;
 use outbox::prelude::*;
-use outbox_cli::OutboxCommand;
+use outbox_admin::web::{Access, Role};
+use outbox_cli::commands::serve::ServeCommand;
+use outbox_cli::{CommandError, OutboxCommand, Outcome};
 use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
 
 /// An order was placed.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
@@ -22,14 +29,38 @@ struct OrderPlaced {
 
 /// The shop.
 #[derive(Debug, Parser)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a program")]
 enum Shop {
     /// The outbox of the shop.
     #[command(subcommand)]
     Outbox(OutboxCommand),
+    /// The pages of the shop.
+    Pages(ServeCommand),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Shop::Outbox(command) = Shop::parse();
-    outbox_cli::exit_code(command.run().await)
+    outbox_cli::exit_code(match Shop::parse() {
+        Shop::Outbox(command) => command.run().await,
+        Shop::Pages(command) => pages(&command).await,
+    })
+}
+
+async fn serve(address: SocketAddr, router: Router) -> std::io::Result<()> {
+    let listener = TcpListener::bind(address).await?;
+    eprintln!("the dashboard is on http://{}/outbox", listener.local_addr()?);
+    axum::serve(listener, router).await
+}
+
+async fn pages(command: &ServeCommand) -> Result<Outcome, CommandError> {
+    let dashboard = command.dashboard().await?.router();
+    // A login of the shop's own would say who asks.
+    let dashboard = dashboard.layer(Extension(Access::new("ada", Role::Operator)));
+    let shop = Router::new()
+        .route("/", get(async || "the shop"))
+        .nest("/outbox", dashboard);
+    match serve(command.address, shop).await {
+        Ok(()) => Ok(Outcome::Well),
+        Err(error) => Err(CommandError::Failed(error.into())),
+    }
 }

@@ -1,10 +1,17 @@
-//! The commands in a program of a service's own: `examples/mounted.rs`.
+//! The commands and the dashboard in a program of a service's own: `examples/mounted.rs`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::operate::plant::Planted;
+use crate::operate::serve::Served;
 use crate::place::Kind;
+
+/// The shop's program, which `cargo test` builds beside the program `outbox`.
+fn mounted() -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_outbox"));
+    program.with_file_name("examples").join("mounted")
+}
 
 /// Runs a command of the shop's program, or of the program `outbox`, with a file that lists no events.
 fn show(planted: &Planted, program: &Path, words: &[&str]) -> String {
@@ -31,14 +38,43 @@ async fn a_program_of_ones_own_knows_the_events_that_are_linked_into_it() {
     };
     let id = planted.placed("1").await.to_string();
     let program = Path::new(env!("CARGO_BIN_EXE_outbox"));
-    let mounted = program.with_file_name("examples").join("mounted");
     let words = ["show", &id, "--payload", "-o", "json"];
     let unknown = show(&planted, program, &words);
     assert!(!unknown.contains("order_id"), "{unknown}");
     let mut words = words.to_vec();
     words.insert(0, "outbox");
-    let known = show(&planted, &mounted, &words);
+    let known = show(&planted, &mounted(), &words);
     assert!(known.contains("order_id") && known.contains("***"), "{known}");
     assert!(!known.contains("ada@example.org"), "{known}");
+    planted.close().await;
+}
+
+/// The dashboard in an application of one's own knows what the one of `outbox serve` knows, that is the stream, too.
+#[tokio::test]
+async fn a_dashboard_in_ones_own_application_knows_the_stream() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.placed("1").await;
+    planted.publish().await;
+    let file = place.folder.path().join("mounted.toml");
+    std::fs::write(&file, place.outbox("shop")).unwrap();
+    let mut command = Command::new(mounted());
+    command
+        .args(["pages", "--address", "127.0.0.1:0", "--config"])
+        .arg(&file)
+        .env_clear()
+        .envs([("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)]);
+    let served = Served::launch(command);
+    let json = served.json("/outbox/timeline.json?of=order/1").await;
+    let event = &json["timeline"]["events"][0];
+    assert_eq!(
+        (&event["status"], &event["stream_sequence"]),
+        (&"published".into(), &1.into()),
+        "{json}"
+    );
+    let (status, page) = served.get("/outbox/messages", &[]).await;
+    assert!(status == 200 && page.contains("/outbox/"), "{page}");
     planted.close().await;
 }

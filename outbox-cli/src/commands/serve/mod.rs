@@ -153,16 +153,29 @@ impl ServeCommand {
         }
         let login = self.login()?;
         let environment = Environment::of_process();
-        let arguments = PlaceArguments {
-            config: self.config.clone(),
-            context: self.context.clone(),
-            outbox: self.outbox.clone(),
-            timeout: self.timeout,
-            output: Format::default(),
-            quiet: true,
-        };
-        let (config, _) = configured(&arguments).map_err(CommandError::configuration)?;
+        let (config, _) = configured(&self.arguments()).map_err(CommandError::configuration)?;
         let filter = logging::filter(&config.log, &environment).map_err(CommandError::configuration)?;
+        let dashboard = self.dashboard().await?;
+        logging::start(&config.log, filter);
+        let router = dashboard.router().layer(axum::middleware::from_fn_with_state(
+            Arc::new(login),
+            login::login,
+        ));
+        self.serve(router).await
+    }
+
+    /// The dashboard that `outbox serve` shows, for an axum application of one's own: what it asks of database and NATS is told it already. The application lets people in,
+    /// and gives each request an [`Access`](outbox_admin::web::Access); without one a request is refused. So `address`, `users`, `role` and the proxy are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError`]: the configuration is wrong, or the database does not answer. NATS is connected to when a page first asks for it.
+    ///
+    /// # Cancellation
+    ///
+    /// Nothing is left behind.
+    pub async fn dashboard(&self) -> Result<Dashboard, CommandError> {
+        let arguments = self.arguments();
         let place = Place::open(&arguments).await?;
         let reading = place.reading(READERS).await?;
         let mut others = Vec::new();
@@ -176,13 +189,18 @@ impl ServeCommand {
                 others.push(other.reading(1).await?);
             }
         }
-        logging::start(&config.log, filter);
-        let router = self.router(&place, reading, others)?;
-        let router = router.layer(axum::middleware::from_fn_with_state(
-            Arc::new(login),
-            login::login,
-        ));
-        self.serve(router).await
+        self.of_places(&place, reading, others)
+    }
+
+    fn arguments(&self) -> PlaceArguments {
+        PlaceArguments {
+            config: self.config.clone(),
+            context: self.context.clone(),
+            outbox: self.outbox.clone(),
+            timeout: self.timeout,
+            output: Format::default(),
+            quiet: true,
+        }
     }
 
     /// Who may come in.
@@ -206,7 +224,12 @@ impl ServeCommand {
         }
     }
 
-    fn router(&self, place: &Place, reading: Place, others: Vec<Place>) -> Result<Router, CommandError> {
+    fn of_places(
+        &self,
+        place: &Place,
+        reading: Place,
+        others: Vec<Place>,
+    ) -> Result<Dashboard, CommandError> {
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
         let connection = reading.store.connection().clone();
         let letters = DeadLetters::new(connection.clone()).with_names(names.clone());
@@ -225,7 +248,7 @@ impl ServeCommand {
         if !self.read_only {
             dashboard = dashboard.with_changes(place.store.clone());
         }
-        Ok(dashboard.router())
+        Ok(dashboard)
     }
 
     async fn serve(&self, router: Router) -> Result<Outcome, CommandError> {

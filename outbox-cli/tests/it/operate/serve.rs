@@ -48,16 +48,20 @@ impl Served {
     pub(crate) fn start_with(place: &Place, database: &str, config: &str, words: &[&str]) -> Self {
         let file = place.folder.path().join("outbox.toml");
         std::fs::write(&file, config).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_outbox"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_outbox"));
+        command
             .args(["serve", "--address", "127.0.0.1:0", "--config"])
             .arg(&file)
             .args(words)
             .env_clear()
-            .envs([("DATABASE_URL", database), ("NATS_URL", place.nats.as_str())])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .envs([("DATABASE_URL", database), ("NATS_URL", place.nats.as_str())]);
+        Self::launch(command)
+    }
+
+    /// Starts a program that serves a dashboard, and says where.
+    pub(crate) fn launch(mut command: Command) -> Self {
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut said = String::new();
         let address = loop {
