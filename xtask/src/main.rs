@@ -11,6 +11,7 @@ mod failure;
 mod failures;
 mod graph;
 mod image;
+mod lane;
 mod lint;
 mod polyglot;
 mod postgres18;
@@ -20,6 +21,7 @@ mod services;
 mod simulate;
 mod test;
 mod tidy;
+mod totals;
 mod unfinished;
 mod workspace;
 
