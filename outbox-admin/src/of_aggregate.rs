@@ -22,7 +22,7 @@ const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(200_000).unwrap();
 const FOUND_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
 /// How far the clocks of writers, who make ids, and of the database may differ.
-pub(crate) const CLOCKS_APART: Duration = Duration::minutes(5);
+const CLOCKS_APART: Duration = Duration::minutes(5);
 
 /// Most messages of an aggregate that are counted.
 pub(crate) const UNPUBLISHED_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();

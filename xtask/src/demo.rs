@@ -129,6 +129,11 @@ fn keep_logs(logs: &Path, kept: &Path) -> Result<bool> {
 
 /// The server of the database, if it needs one.
 fn backend(options: &Options) -> Result<Option<Backend>> {
+    if options.least_rights && matches!(options.database, Database::Sqlite) {
+        return Err(Failure::new(
+            "--least-rights needs --database postgres or mariadb: SQLite has no logins",
+        ));
+    }
     match (options.relay, options.database) {
         (Relay::Polling, Database::Sqlite) => Ok(None),
         (Relay::Polling, Database::Postgres) => Ok(Some(Backend::Postgres)),

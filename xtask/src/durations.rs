@@ -46,7 +46,9 @@ impl Durations {
     }
 
     pub(crate) fn add(&mut self, other: Self) {
-        self.seconds.extend(other.seconds);
+        for (program, seconds) in other.seconds {
+            *self.seconds.entry(program).or_default() += seconds;
+        }
     }
 
     /// For people: the programs that took longest. `source` gives the file that a program was compiled from.

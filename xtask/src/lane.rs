@@ -23,6 +23,8 @@ use crate::workspace::cargo_command;
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// Longest wait for what was said on standard error until cargo ended. A program that outlives it may hold that output open.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long cargo may take to end after a test that hangs. Then it is killed.
+const LAST_DEEDS: Duration = Duration::from_secs(10);
 
 /// What a lane does.
 #[derive(Debug)]
@@ -48,6 +50,12 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Counts something that was no test as one that failed.
+    fn fail(&mut self, why: String) {
+        self.totals.failed += 1;
+        self.failures.push(why);
+    }
+
     pub(crate) fn add(&mut self, other: Self) {
         self.totals.add(other.totals);
         self.durations.add(other.durations);
@@ -56,7 +64,7 @@ impl Outcome {
 }
 
 impl Lane<'_> {
-    pub(crate) fn run(&self, root: &Path) -> Result<Outcome> {
+    pub(crate) fn run(&self, root: &Path) -> Outcome {
         let mut outcome = Outcome::default();
         let voice = Arc::new(if self.is_kept {
             Voice::Kept(Mutex::default())
@@ -64,12 +72,16 @@ impl Lane<'_> {
             Voice::Shown
         });
         for call in &self.calls {
-            outcome.add(self.call(call, root, &voice)?);
+            outcome.add(self.call(call, root, &voice).unwrap_or_else(|failure| {
+                let mut lost = Outcome::default();
+                lost.fail(format!("cargo {}: {}", call.join(" "), failure.report()));
+                lost
+            }));
         }
         if let Voice::Kept(kept) = &*voice {
             outcome.kept = std::mem::take(&mut lock(kept));
         }
-        Ok(outcome)
+        outcome
     }
 
     fn call(&self, call: &[String], root: &Path, voice: &Arc<Voice>) -> Result<Outcome> {
@@ -91,7 +103,7 @@ impl Lane<'_> {
         let durations = Arc::new(Mutex::new(Durations::default()));
         let errors = pass_on(errors, durations.clone(), voice.clone());
         let (mut outcome, mut unfinished) = (Outcome::default(), Unfinished::default());
-        let mut failures = Failures::default();
+        let (mut failures, mut hangs) = (Failures::default(), None);
         let lines = lines_of(output, durations.clone());
         loop {
             let line = match unfinished.patience() {
@@ -102,8 +114,7 @@ impl Lane<'_> {
                 Ok(line) => line.context(|| "cannot read the output of cargo test".to_owned())?,
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {
-                    voice.say(format!("{}\n", unfinished.describe()).as_bytes())?;
-                    // It fails then, without a failed test.
+                    hangs = Some(unfinished.describe());
                     process.ask_to_stop();
                     break;
                 }
@@ -115,18 +126,25 @@ impl Lane<'_> {
             line.push(b'\n');
             voice.say(&line)?;
         }
-        let status = process.wait()?;
+        let status = match hangs {
+            Some(_) => process.wait_at_most(LAST_DEEDS)?,
+            None => Some(process.wait()?),
+        };
         // What cargo has started and left behind ends here, and its last words are on their way.
         drop(process);
         errors.recv_timeout(LAST_WORDS).ok();
-        if !status.success() && outcome.totals.failed == 0 {
-            // It did not compile, or a test program was killed.
-            let words = call.join(" ");
-            let failed = format!("cargo {words} failed ({status}) without a failed test; see above\n");
-            voice.say(failed.as_bytes())?;
-            outcome.totals.failed += 1;
-        }
         outcome.failures = failures.lines().to_vec();
+        let words = call.join(" ");
+        match (hangs, status) {
+            (Some(hangs), _) => outcome.fail(format!("{hangs}; the rest of cargo {words} did not run")),
+            // It did not compile, or a test program was killed.
+            (None, Some(status)) if !status.success() && outcome.totals.failed == 0 => {
+                outcome.fail(format!(
+                    "cargo {words} failed ({status}) without a failed test; see above"
+                ));
+            }
+            _ => {}
+        }
         outcome.durations = std::mem::take(&mut lock(&durations));
         Ok(outcome)
     }

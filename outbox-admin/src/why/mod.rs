@@ -64,8 +64,6 @@ pub enum Cause {
     ConsumerDeadLetter,
     /// A consumer has failed to handle it, and will try again.
     ConsumerFailed,
-    /// A consumer was handed it and keeps it back behind an earlier event of its aggregate, which it has failed to handle.
-    ConsumerBehindFailed,
     /// A consumer has not come to it, and is paused.
     ConsumerPaused,
     /// A consumer has not come to it, and no process of it asks for messages.
@@ -80,7 +78,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 25] = [
         Self::NotRecorded,
         Self::DeadLetter,
         Self::BehindDeadLetter,
@@ -101,7 +99,6 @@ impl Cause {
         Self::OnStream,
         Self::ConsumerDeadLetter,
         Self::ConsumerFailed,
-        Self::ConsumerBehindFailed,
         Self::ConsumerPaused,
         Self::ConsumerIdle,
         Self::ConsumerBehind,
@@ -133,7 +130,6 @@ impl Cause {
             Self::OnStream => "on-stream",
             Self::ConsumerDeadLetter => "consumer-dead-letter",
             Self::ConsumerFailed => "consumer-failed",
-            Self::ConsumerBehindFailed => "consumer-behind-failed",
             Self::ConsumerPaused => "consumer-paused",
             Self::ConsumerIdle => "consumer-idle",
             Self::ConsumerBehind => "consumer-behind",

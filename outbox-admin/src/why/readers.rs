@@ -1,15 +1,16 @@
 //! What the consumers have made of a message that is on the stream.
 //!
-//! Invariant: a cause is named only if a row of an inbox or the consumer's own position proves it. What a consumer was handed and has neither acknowledged nor noted waits
-//! behind an earlier event of its aggregate if that has failed; otherwise it is said in words, for it may be at work.
+//! Invariant: a cause is named only if a row of an inbox or the consumer's own position proves it. What a consumer was handed and has neither acknowledged nor noted is
+//! said in words: it may be at work, or wait behind an earlier event of its aggregate. If one of those has failed there, that is said with it; whether the consumer keeps
+//! the order, no row tells.
 
 use std::num::NonZeroU32;
 
 use outbox_core::{EventId, Message, OutboxReader, PublishedSearch, StoreError, StoredMessage};
+use time::Duration;
 
 use super::finding::{finding, named};
 use super::{Cause, Finding};
-use crate::of_aggregate::CLOCKS_APART;
 use crate::status::State;
 use crate::timeline::{Effect, EffectOutcome, EffectRow};
 use crate::words::{counted, quoted};
@@ -48,12 +49,17 @@ const EARLIER_MAX: NonZeroU32 = NonZeroU32::new(100).unwrap();
 /// Messages of everybody that are read for them: about 0.02 s of a processor of the database.
 const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
 
-/// The published events of a message's aggregate that come before it, at most 100 of them: a consumer that keeps the order keeps the message behind them. They are looked
-/// for among the last 20,000 messages of everybody that were recorded before it. One statement; none if the message has no number, since nothing comes before it then.
+/// The published events of a message's aggregate that come before it, at most 100 of them: a consumer that keeps the order keeps the message back behind them. They are
+/// looked for among the 20,000 messages of everybody whose ids were made last before the message was recorded, so what was recorded long before it on a busy outbox is not
+/// found. None if the message has no number, since nothing comes before it then. Two statements, which change nothing.
 ///
 /// # Errors
 ///
 /// [`StoreError`].
+///
+/// # Cancellation
+///
+/// Nothing is left behind.
 pub async fn earlier_events(
     store: &impl OutboxReader,
     message: &Message,
@@ -61,10 +67,12 @@ pub async fn earlier_events(
     let Some(number) = message.sequence else {
         return Ok(Vec::new());
     };
+    // Ids are made by the clocks of writers, so what they made while this message was recorded counts, too.
+    let until = message.created_at.checked_add(Duration::seconds(1));
     let search = PublishedSearch {
         aggregate: Some(message.aggregate.clone()),
         from: None,
-        until: message.created_at.checked_add(CLOCKS_APART),
+        until,
         looked_at_max: LOOKED_AT_MAX,
         limit: EARLIER_MAX,
     };
@@ -136,13 +144,11 @@ fn of_reader(stored: &StoredMessage, stream_sequence: u64, reader: &Reader, rows
         ));
     }
     if reader.delivered >= stream_sequence {
-        let has_failed = |row: &&&EffectRow| row.effect.outcome == EffectOutcome::Failed;
-        return match rows.iter().find(has_failed) {
-            Some(earlier) => Judged::Amiss(behind_failed(stored, reader, earlier)),
-            None => Judged::Said(format!(
-                "consumer {consumer} was handed it and has not said what became of it: it is at work, or keeps it back behind an earlier message of its aggregate"
-            )),
-        };
+        // A row that is made before a repeated delivery runs has no error.
+        let has_failed =
+            |row: &&&EffectRow| row.effect.outcome == EffectOutcome::Failed && row.effect.error.is_some();
+        let earlier = rows.iter().find(has_failed);
+        return Judged::Said(handed(consumer, earlier.copied()));
     }
     let what = format!(
         "{name} is on the stream with stream sequence {stream_sequence}, and consumer {consumer} was handed messages up to {}",
@@ -178,20 +184,20 @@ fn dead_letter(stored: &StoredMessage, reader: &Reader, effect: &Effect) -> Find
     )
 }
 
-/// The consumer keeps the message back, because an earlier event of its aggregate has failed.
-fn behind_failed(stored: &StoredMessage, reader: &Reader, earlier: &EffectRow) -> Finding {
-    let what = format!(
-        "{} waits in consumer {} behind event {} of its aggregate, which has failed {}: {}",
-        named(stored),
-        reader.consumer,
+/// The consumer was handed the message, and nothing is known of it.
+fn handed(consumer: &str, earlier: Option<&EffectRow>) -> String {
+    let Some(earlier) = earlier else {
+        return format!(
+            "consumer {consumer} was handed it and has not said what became of it: it is at work, or keeps it back behind an earlier message of its aggregate"
+        );
+    };
+    format!(
+        "consumer {consumer} was handed it and has not said what became of it. Event {} of its aggregate came before it, and has failed there {}: {}. If the consumer keeps \
+         the order, this one waits for that one",
         earlier.event_id,
         counted(earlier.effect.attempts, "time", "times"),
-        earlier.effect.error.as_deref().unwrap_or("no error was kept")
-    );
-    waits(stored, reader, &what).unwrap_or_else(|| {
-        let what = format!("{what}. That event is tried again");
-        lags(Cause::ConsumerBehindFailed, stored, reader, what)
-    })
+        earlier.effect.error.as_deref().unwrap_or_default()
+    )
 }
 
 /// Nobody takes messages for the consumer. One that is busy does not ask at each moment.
@@ -310,13 +316,13 @@ mod tests {
     }
 
     /// What is said of a message that the consumer was handed, if the earlier event of its aggregate has this outcome.
-    fn behind(outcome: EffectOutcome) -> Option<Cause> {
+    fn said_behind(outcome: EffectOutcome, error: Option<&str>) -> String {
         let effect = Effect {
             consumer: "billing".to_owned(),
             outcome,
             attempts: 2,
             at: None,
-            error: Some("no price".to_owned()),
+            error: error.map(str::to_owned),
         };
         let readers = Readers {
             readers: vec![Reader {
@@ -329,14 +335,22 @@ mod tests {
             }],
             unseen: Vec::new(),
         };
-        let (findings, _) = judge(&stored(), 7, &readers);
-        findings.first().map(|found| found.cause)
+        let (findings, said) = judge(&stored(), 7, &readers);
+        assert_eq!(findings, []);
+        said
     }
 
     #[test]
-    fn what_waits_behind_a_failed_event_of_its_aggregate_is_told_from_what_is_at_work() {
-        assert_eq!(behind(EffectOutcome::Failed), Some(Cause::ConsumerBehindFailed));
-        assert_eq!(behind(EffectOutcome::Handled), None);
+    fn a_failed_event_that_came_before_is_said_and_no_cause() {
+        let waits = "this one waits for that one";
+        let said = said_behind(EffectOutcome::Failed, Some("no price"));
+        assert!(
+            said.contains("failed there 2 times: no price") && said.contains(waits),
+            "{said}"
+        );
+        // It is at work, or its process has ended in it.
+        assert!(!said_behind(EffectOutcome::Failed, None).contains(waits));
+        assert!(!said_behind(EffectOutcome::Handled, None).contains(waits));
     }
 
     #[test]

@@ -27,14 +27,15 @@ pub(super) async fn of(
         return Ok(Readers::default());
     }
     let mut events = vec![message.event_id];
-    let earlier = place.ask(earlier_events(&place.store, message)).await;
-    match earlier {
+    let mut unseen = Vec::new();
+    match place.ask(earlier_events(&place.store, message)).await {
         Ok(earlier) => events.extend(earlier),
         Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
-            return Err(format!("earlier events of its aggregate: {error}"));
+            unseen.push(format!("earlier events of its aggregate: {error}"));
         }
     }
     let view = timeline::inboxes(place, places, client.clone(), &events).await;
+    unseen.extend(view.unseen);
     // Without a row of a pause, a paused consumer is one of which no process asks for messages.
     if readers.iter().any(|reader| !reader.is_receiving)
         && let Ok(consumers) = stream::consumers_of(place, client)
@@ -51,7 +52,7 @@ pub(super) async fn of(
     Ok(Readers {
         readers,
         rows: view.rows,
-        unseen: view.unseen,
+        unseen,
     })
 }
 

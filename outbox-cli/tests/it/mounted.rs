@@ -10,7 +10,13 @@ use crate::place::Kind;
 /// The shop's program, which `cargo test` builds beside the program `outbox`.
 fn mounted() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_outbox"));
-    program.with_file_name("examples").join("mounted")
+    let mounted = program.with_file_name("examples").join("mounted");
+    assert!(
+        mounted.exists(),
+        "there is no {}; run the tests of the whole workspace, or first `cargo build --package outbox-cli --examples`",
+        mounted.display()
+    );
+    mounted
 }
 
 /// Runs a command of the shop's program, or of the program `outbox`, with a file that lists no events.
@@ -27,7 +33,11 @@ fn show(planted: &Planted, program: &Path, words: &[&str]) -> String {
         .output()
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{text}{:?}", output.stderr);
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     text
 }
 

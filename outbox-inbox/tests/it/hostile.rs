@@ -15,7 +15,7 @@ use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;
 use crate::runtime::{spawn, within};
-use crate::support::{Backend, OrderPlaced, Script, Step, TestDb, book, message, placed, publish, quick};
+use crate::support::{Backend, OrderPlaced, Script, Step, TestDb, book, message, placed, publish, slow};
 
 #[idempotent_handler(consumer = "ledger", strategy = sequence)]
 async fn enter(event: Event<OrderPlaced>, tx: Tx<'_>, key: StableKey) -> Result<(), HandlerError> {
@@ -193,7 +193,7 @@ async fn a_payload_larger_than_the_database_takes(test: TestDb) {
     let script = Script::new([Step::Fatal], Step::Ok);
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .with_config(quick().concurrency(1))
+        .with_config(slow().concurrency(1))
         .with_state(script.clone());
     let report = inbox.drain().await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (1, 1), "{report:?}");

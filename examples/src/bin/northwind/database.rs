@@ -213,14 +213,24 @@ fn with_database(url: &str, name: &str) -> String {
     format!("{}/{name}{query}", &address[..end])
 }
 
-/// The same address with another login.
+/// The same address with another login, wherever the old one stands.
 pub(crate) fn with_login(url: &str, name: &str, password: &str) -> String {
     let host = url.find("://").map_or(0, |scheme| scheme + 3);
     let end = url[host..].find(['/', '?']).map_or(url.len(), |end| host + end);
     let server = url[host..end]
         .rsplit_once('@')
         .map_or(&url[host..end], |(_, server)| server);
-    format!("{}{name}:{password}@{server}{}", &url[..host], &url[end..])
+    let (path, query) = url[end..].split_once('?').unwrap_or((&url[end..], ""));
+    let is_login = |pair: &&str| matches!(pair.split('=').next(), Some("user" | "password"));
+    let query: Vec<&str> = query
+        .split('&')
+        .filter(|pair| !pair.is_empty() && !is_login(pair))
+        .collect();
+    let query = match query.is_empty() {
+        true => String::new(),
+        false => format!("?{}", query.join("&")),
+    };
+    format!("{}{name}:{password}@{server}{path}{query}", &url[..host])
 }
 
 /// A statement from SQL with `?` for its values, numbered for PostgreSQL. The SQL contains no other question mark.
@@ -286,6 +296,10 @@ mod tests {
                 "postgres://n:s@h/x?sslmode=disable",
             ),
             ("mysql://root@127.0.0.1:3307", "mysql://n:s@127.0.0.1:3307"),
+            (
+                "postgres://h/x?user=u&sslmode=disable&password=p",
+                "postgres://n:s@h/x?sslmode=disable",
+            ),
         ] {
             assert_eq!(with_login(url, "n", "s"), expected);
         }

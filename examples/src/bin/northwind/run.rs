@@ -105,7 +105,7 @@ fn kept(setup: &Setup, what: String) -> Failure {
     let stream = &setup.stream.name;
     let logs = setup.logs();
     Failure::Wrong(format!(
-        "{what}\nlogs are in {}; its databases and stream {stream} were not removed",
+        "{what}\nlogs are in {}; its databases, their logins if it made some, and stream {stream} were not removed",
         logs.display()
     ))
 }

@@ -165,11 +165,12 @@ impl ServeCommand {
     }
 
     /// The dashboard that `outbox serve` shows, for an axum application of one's own: what it asks of database and NATS is told it already. The application lets people in,
-    /// and gives each request an [`Access`](outbox_admin::web::Access); without one a request is refused. So `address`, `users`, `role` and the proxy are not looked at.
+    /// and gives each request an [`Access`](outbox_admin::web::Access); without one a request is refused. So `address`, `users`, `role`, `host`, the proxy and `new_user` are not looked at.
     ///
     /// # Errors
     ///
-    /// [`CommandError`]: the configuration is wrong, or the database does not answer. NATS is connected to when a page first asks for it.
+    /// [`CommandError::Configuration`]: the configuration is wrong, for example several outboxes without `outbox`. The database and NATS are connected to when a page first
+    /// asks for them.
     ///
     /// # Cancellation
     ///
