@@ -29,7 +29,6 @@ struct OrderPlaced {
 
 /// The shop.
 #[derive(Debug, Parser)]
-#[expect(clippy::large_enum_variant, reason = "there is one in a program")]
 enum Shop {
     /// The outbox of the shop.
     #[command(subcommand)]

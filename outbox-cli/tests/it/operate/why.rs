@@ -316,21 +316,27 @@ async fn what_has_no_effect(kind: Kind) {
     );
     ask(place, &["consumers", "resume", "billing", "--yes"]).expect(0);
 
-    // A process has taken the second message and is at work.
+    what_a_process_was_handed(&planted, first, second).await;
+    planted.close().await;
+}
+
+/// A process has taken the second message and is at work; the first one has failed.
+async fn what_a_process_was_handed(planted: &Planted, first: MessageId, second: MessageId) {
+    let place = &planted.place;
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
     let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
     let consumer: Consumer<pull::Config> = stream.get_consumer("billing").await.unwrap();
     let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
     let taken = batch.next().await.unwrap().unwrap();
     check(
-        why(&planted, second),
+        why(planted, second),
         0,
         &["on-stream"],
         "has not said what became of it",
     );
-    set_effects(&planted, 0).await;
+    set_effects(planted, 0).await;
     check(
-        why(&planted, first),
+        why(planted, first),
         3,
         &["consumer-failed", "on-stream"],
         "in consumer billing: no price",
@@ -340,7 +346,7 @@ async fn what_has_no_effect(kind: Kind) {
     let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
     let kept = batch.next().await.unwrap().unwrap();
     check(
-        why(&planted, after),
+        why(planted, after),
         0,
         &["on-stream"],
         "has failed there 1 time: no price. If the consumer keeps the order",
@@ -348,13 +354,12 @@ async fn what_has_no_effect(kind: Kind) {
     let third = planted.placed("3").await;
     planted.publish().await;
     check(
-        why(&planted, third),
+        why(planted, third),
         3,
         &["consumer-behind", "on-stream"],
         "It has not come to it yet",
     );
     drop((taken, kept));
-    planted.close().await;
 }
 
 macro_rules! on_each_database {
