@@ -45,12 +45,6 @@ impl Durations {
         }
     }
 
-    pub(crate) fn add(&mut self, other: Self) {
-        for (program, seconds) in other.seconds {
-            *self.seconds.entry(program).or_default() += seconds;
-        }
-    }
-
     /// For people: the programs that took longest. `source` gives the file that a program was compiled from.
     pub(crate) fn lines(&self, source: impl Fn(&str) -> Option<String>) -> Vec<String> {
         let mut programs: Vec<(&String, f64)> = self

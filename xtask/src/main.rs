@@ -11,7 +11,6 @@ mod failure;
 mod failures;
 mod graph;
 mod image;
-mod lane;
 mod lint;
 mod polyglot;
 mod postgres18;
@@ -21,7 +20,6 @@ mod services;
 mod simulate;
 mod test;
 mod tidy;
-mod totals;
 mod unfinished;
 mod workspace;
 

@@ -70,7 +70,8 @@ impl Served {
             };
             let line = line.unwrap();
             if let Some((_, address)) = line.split_once("the dashboard is on http://") {
-                break address.to_owned();
+                // Without the path that it may be under.
+                break address.split('/').next().unwrap().to_owned();
             }
             said.push_str(&line);
         };

@@ -349,7 +349,7 @@ async fn what_a_process_was_handed(planted: &Planted, first: MessageId, second: 
         why(planted, after),
         0,
         &["on-stream"],
-        "has failed there 1 time: no price. If the consumer keeps the order",
+        "has failed there 1 time: no price",
     );
     let third = planted.placed("3").await;
     planted.publish().await;
