@@ -3,7 +3,7 @@
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
 use crate::failure::{failed, setup, sqlstate};
-use crate::slot::{Slot, foreign_slot, no_free_slot, setting};
+use crate::slot::{NOT_FOUND_OUT, Slot, foreign_slot, no_free_slot, setting};
 use crate::sql::{LOGGED, Names, statement};
 use crate::{LogError, PostgresLog, table};
 
@@ -24,10 +24,7 @@ impl PostgresLog {
             return Err(wrong_publication(names));
         }
         check_other_name(db, names).await?;
-        match Slot::find(db, names)
-            .await
-            .map_err(|error| setup(error.to_string()))?
-        {
+        match Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))? {
             Some(slot) if !slot.is_of_a_log() => Err(setup(foreign_slot(names))),
             Some(_) => Ok(()),
             None => check_free_slot(db).await,

@@ -12,7 +12,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 
 use crate::check::{Publication, publication, version_of_publication, wrong_publication};
 use crate::failure::{sqlstate, trouble};
-use crate::slot::{Slot, create_slot, foreign_slot};
+use crate::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot};
 use crate::sql::{LOGGED, Names, statement};
 use crate::{LogError, PostgresLog, PostgresLogReader, table};
 
@@ -25,7 +25,7 @@ const NO_COLUMN: &str = "42703";
 pub(crate) async fn open(log: &PostgresLog) -> Result<Option<PostgresLogReader>, StoreError> {
     let (db, names) = (&log.db, &log.names);
     // The slot first: a reading that stores a position and ends in between must not make its slot look ahead.
-    let slot = Slot::find(db, names).await?;
+    let slot = Slot::find(db, names).await.map_err(trouble(NOT_FOUND_OUT))?;
     let stored = stored(db, names).await?;
     let position = match slot {
         Some(slot) if slot.is_active => return Ok(None),

@@ -16,7 +16,7 @@ use crate::check::{
     Publication, check_server, no_table, publication, version_of_publication, wrong_publication,
 };
 use crate::failure::{failed, setup, sqlstate};
-use crate::slot::{Slot, create_slot, foreign_slot, setting};
+use crate::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot, setting};
 use crate::sql::{LOGGED, Names, statement};
 use crate::table;
 use crate::{LogError, PostgresLog};
@@ -134,13 +134,11 @@ impl PostgresLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Failed`], and [`LogError::Setup`] if the slot or the table of messages cannot be read.
+    /// [`LogError::Failed`], and [`LogError::Setup`] if the table of messages cannot be read.
     pub async fn status(&self) -> Result<SlotStatus, LogError> {
         let (db, names) = (&self.db, &self.names);
         let stored = stored(db, names).await?;
-        let slot = Slot::find(db, names)
-            .await
-            .map_err(|error| setup(error.to_string()))?;
+        let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
         let is_on = stored.is_some_and(|(_, is_on)| is_on);
         let behind = match is_on {
             true => behind(db, names)
@@ -256,9 +254,7 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
 /// A relay that has just ended may take a moment to free the slot.
 async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
     for _ in 0..25 {
-        let slot = Slot::find(db, names)
-            .await
-            .map_err(|error| setup(error.to_string()))?;
+        let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
         if !slot.is_some_and(|slot| slot.is_active) {
             return Ok(());
         }
@@ -271,9 +267,7 @@ async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), Log
 
 /// A slot that an earlier attempt has left, whose position nobody stored.
 async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    let slot = Slot::find(db, names)
-        .await
-        .map_err(|error| setup(error.to_string()))?;
+    let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
     let Some(slot) = slot else { return Ok(()) };
     if slot.is_active {
         return Err(setup(format!(
@@ -330,9 +324,7 @@ async fn turn_off(db: &DatabaseConnection, names: &Names) -> Result<(), LogError
 
 /// Names of slots are shared by all databases of a server. What was never set up here is of somebody else.
 async fn refuse_foreign_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    let slot = Slot::find(db, names)
-        .await
-        .map_err(|error| setup(error.to_string()))?;
+    let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
     match slot {
         Some(slot) if !slot.is_of_a_log() => Err(setup(foreign_slot(names))),
         _ => Ok(()),
@@ -459,5 +451,33 @@ async fn stored(db: &DatabaseConnection, names: &Names) -> Result<Option<(Positi
         }
         Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(None),
         Err(error) => Err(failed("the stored position could not be read")(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::testing::backend_url;
+    use outbox_sea_orm::TableNames;
+    use sea_orm::Database;
+
+    use super::*;
+
+    /// Who sets up a log tries again after an outage, and not after a wrong set-up.
+    #[tokio::test]
+    async fn an_outage_while_the_slot_is_looked_up_is_no_wrong_set_up() {
+        let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+            return;
+        };
+        let db = Database::connect(url).await.unwrap();
+        db.clone().close().await.unwrap();
+        let names = Names::new(&TableNames::default(), "away").unwrap();
+        for error in [
+            refuse_reader(&db, &names).await,
+            drop_left_slot(&db, &names).await,
+            refuse_foreign_slot(&db, &names).await,
+        ] {
+            let error = error.unwrap_err();
+            assert!(matches!(error, LogError::Failed { .. }), "{error:?}");
+        }
     }
 }

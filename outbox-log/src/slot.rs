@@ -1,10 +1,9 @@
 //! The replication slot, as the server shows it, and how it is made.
 
-use outbox_core::StoreError;
 use outbox_core::log::Position;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 
-use crate::failure::{failed, setup, sqlstate, trouble};
+use crate::failure::{failed, setup, sqlstate};
 use crate::sql::{Names, statement};
 use crate::{LogError, table};
 
@@ -23,8 +22,11 @@ pub(crate) struct Slot {
     is_of_this_database: bool,
 }
 
+/// What could not be done if [`Slot::find`] fails, which is an outage and no wrong set-up.
+pub(crate) const NOT_FOUND_OUT: &str = "the slot could not be looked up";
+
 impl Slot {
-    pub(crate) async fn find(db: &DatabaseConnection, names: &Names) -> Result<Option<Self>, StoreError> {
+    pub(crate) async fn find(db: &DatabaseConnection, names: &Names) -> Result<Option<Self>, DbErr> {
         let sql = "SELECT active, wal_status, (confirmed_flush_lsn - '0/0')::bigint AS confirmed, plugin, \
                    database = current_database() AS here, \
                    pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS retained, safe_wal_size AS safe \
@@ -47,7 +49,6 @@ impl Slot {
             })
         };
         row.and_then(|row| row.map(read).transpose())
-            .map_err(trouble("the slot could not be looked up"))
     }
 
     /// The server has given up the slot, because it kept too much or stood still for too long.
