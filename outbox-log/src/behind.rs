@@ -5,14 +5,15 @@
 
 use std::time::Duration;
 
-use outbox_core::StoreError;
-use sea_orm::{ConnectionTrait, DatabaseConnection};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 use time::OffsetDateTime;
 
-use crate::failure::{failed, sqlstate, trouble};
+use crate::failure::{failed, setup, sqlstate};
 use crate::sql::{LOGGED, Names, statement};
 use crate::{LogError, PostgresLog, table};
 
+/// What could not be done if that fails.
+const NOT_READ: &str = "how far the log is behind could not be read";
 /// Messages beyond this many are not counted.
 const COUNTED_MAX: u32 = 10_000;
 /// A message that was recorded longer than this before the position was stored is not met: a longer transaction, or a writer whose clock is behind by more.
@@ -90,8 +91,15 @@ pub(crate) struct Behind {
 }
 
 /// Of a log that is on. Two statements: the second one needs the time that the first one reads.
-pub(crate) async fn behind(db: &DatabaseConnection, names: &Names) -> Result<Behind, StoreError> {
-    let failed = || trouble("how far the log is behind could not be read");
+pub(crate) async fn behind(db: &DatabaseConnection, names: &Names) -> Result<Behind, LogError> {
+    read(db, names).await.map_err(|error| match sqlstate(&error) {
+        // A table or a right is missing.
+        Some(code) if code.starts_with("42") => setup(outbox_core::describe(&failed(NOT_READ)(error))),
+        _ => failed(NOT_READ)(error),
+    })
+}
+
+async fn read(db: &DatabaseConnection, names: &Names) -> Result<Behind, DbErr> {
     let sql = format!(
         "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'::pg_lsn + position)::bigint AS bytes, stored_at, \
          extract(epoch FROM clock_timestamp() - stored_at)::float8 AS stored FROM {} WHERE name = $1 AND is_on",
@@ -99,16 +107,12 @@ pub(crate) async fn behind(db: &DatabaseConnection, names: &Names) -> Result<Beh
     );
     let row = db
         .query_one_raw(statement(sql, [names.slot.clone().into()]))
-        .await
-        .map_err(failed())?;
+        .await?;
     let Some(row) = row else {
         return Ok(Behind::default());
     };
-    let (bytes, stored): (i64, f64) = (
-        row.try_get("", "bytes").map_err(failed())?,
-        row.try_get("", "stored").map_err(failed())?,
-    );
-    let stored_at: OffsetDateTime = row.try_get("", "stored_at").map_err(failed())?;
+    let (bytes, stored): (i64, f64) = (row.try_get("", "bytes")?, row.try_get("", "stored")?);
+    let stored_at: OffsetDateTime = row.try_get("", "stored_at")?;
     let (messages, is_passed) = (&names.messages, table::is_passed(names, "m"));
     let sql = format!(
         "SELECT count(*) AS undecided, extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest FROM ( \
@@ -117,9 +121,9 @@ pub(crate) async fn behind(db: &DatabaseConnection, names: &Names) -> Result<Beh
     );
     let first = table::first_id_of(stored_at - SLACK).into();
     let row = db.query_one_raw(statement(sql, [first])).await;
-    let row = row.and_then(table::found).map_err(failed())?;
-    let undecided: i64 = row.try_get("", "undecided").map_err(failed())?;
-    let oldest: Option<f64> = row.try_get("", "oldest").map_err(failed())?;
+    let row = row.and_then(table::found)?;
+    let undecided: i64 = row.try_get("", "undecided")?;
+    let oldest: Option<f64> = row.try_get("", "oldest")?;
     let span = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
     Ok(Behind {
         bytes: Some(u64::try_from(bytes).unwrap_or_default()),

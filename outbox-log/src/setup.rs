@@ -134,16 +134,14 @@ impl PostgresLog {
     ///
     /// # Errors
     ///
-    /// [`LogError::Failed`], and [`LogError::Setup`] if the table of messages cannot be read.
+    /// [`LogError::Failed`], and [`LogError::Setup`] if the table of messages is missing or may not be read.
     pub async fn status(&self) -> Result<SlotStatus, LogError> {
         let (db, names) = (&self.db, &self.names);
         let stored = stored(db, names).await?;
         let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
         let is_on = stored.is_some_and(|(_, is_on)| is_on);
         let behind = match is_on {
-            true => behind(db, names)
-                .await
-                .map_err(|error| setup(outbox_core::describe(&error)))?,
+            true => behind(db, names).await?,
             false => Behind::default(),
         };
         Ok(SlotStatus {
@@ -464,7 +462,7 @@ mod tests {
 
     /// Who sets up a log tries again after an outage, and not after a wrong set-up.
     #[tokio::test]
-    async fn an_outage_while_the_slot_is_looked_up_is_no_wrong_set_up() {
+    async fn an_outage_while_a_log_is_looked_at_is_no_wrong_set_up() {
         let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
             return;
         };
@@ -475,6 +473,7 @@ mod tests {
             refuse_reader(&db, &names).await,
             drop_left_slot(&db, &names).await,
             refuse_foreign_slot(&db, &names).await,
+            behind(&db, &names).await.map(drop),
         ] {
             let error = error.unwrap_err();
             assert!(matches!(error, LogError::Failed { .. }), "{error:?}");
