@@ -1,6 +1,13 @@
 //! Commits that wait for a standby server (`synchronous_standby_names`). They are in the log before anybody can see them in the table.
 
+use sea_orm::ConnectionTrait as _;
+
 use super::{Place, pool, run_relay, until};
+
+/// A commit that changes nothing.
+const PROBE: &str = "SELECT pg_logical_emit_message(true, 'probe', '')";
+/// Number of commits that wait for a standby server.
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query";
 
 impl Place {
     /// From here on commits wait for a standby server that does not exist, unless their session asks for none.
@@ -8,10 +15,16 @@ impl Place {
         self.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
             .await;
         self.execute("SELECT pg_reload_conf()").await;
-        until("the setting does not change", async || {
-            self.number("SELECT count(*) FROM pg_settings WHERE name = 'synchronous_standby_names' AND setting = 'nobody'")
-                .await
-                == 1
+        // The server's checkpointer puts it into force at a moment of its own. A probe that waits returns with the others.
+        until("the setting is not in force", async || {
+            let db = self.db.clone();
+            let probe = tokio::spawn(async move { db.execute_unprepared(PROBE).await });
+            while !probe.is_finished() {
+                if self.number(&format!("{WAITING} LIKE '%probe%'")).await > 0 {
+                    return true;
+                }
+            }
+            false
         })
         .await;
     }
@@ -24,8 +37,7 @@ impl Place {
 
     async fn until_waiting(&self, commits: i64) {
         until("the commits do not wait", async || {
-            let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
-            self.number(waiting).await >= commits
+            self.number(&format!("{WAITING} NOT LIKE '%probe%'")).await >= commits
         })
         .await;
     }
