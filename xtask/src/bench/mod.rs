@@ -157,8 +157,10 @@ fn measure(subcommand: &str, options: &Options) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let program = program::build(&workspace, program::STRESS, "bench", &["--release"])?;
     let groups = options.only.as_deref();
-    let reads_log =
-        subcommand == "relay" && groups.is_none_or(|groups| groups.split(',').any(|group| group == "log"));
+    let is_wanted = |group| {
+        subcommand == "relay" && groups.is_none_or(|groups| groups.split(',').any(|one| one == group))
+    };
+    let reads_log = is_wanted("log") || is_wanted("ways");
     let logical = reads_log.then_some(Backend::PostgresLogical);
     let wanted: Vec<_> = [Backend::Postgres, Backend::Nats]
         .into_iter()
@@ -169,6 +171,8 @@ fn measure(subcommand: &str, options: &Options) -> Result<ExitCode> {
     command.args(passed_on(options));
     if reads_log {
         command.args(["--logical-url", services.url(Backend::PostgresLogical)?]);
+    }
+    if is_wanted("log") {
         match Debezium::install(&workspace) {
             Ok(debezium) => {
                 command.arg("--debezium-jars").arg(debezium.jars);

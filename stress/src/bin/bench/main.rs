@@ -27,6 +27,7 @@ mod log;
 mod overview;
 mod programs;
 mod prove;
+mod ways;
 mod write;
 
 use std::path::PathBuf;
@@ -108,7 +109,7 @@ pub(crate) struct Options {
     /// A PostgreSQL whose user may create databases.
     #[arg(long)]
     postgres_url: String,
-    /// A PostgreSQL whose log can be read, on this machine, for the group `log`.
+    /// A PostgreSQL whose log can be read, on this machine, for the groups `log` and `ways`.
     #[arg(long)]
     logical_url: Option<String>,
     /// The folder of Debezium's jars, for a figure of the group `log`. It is left out otherwise.
@@ -143,6 +144,7 @@ enum Group {
     Latency,
     Write,
     Log,
+    Ways,
     Overview,
 }
 
@@ -248,6 +250,9 @@ async fn figures(servers: &Servers, asked: &Asked<Group>) -> Result<Vec<Figure>>
     }
     if asked.is_wanted(Group::Log) {
         figures.extend(log::figures(options).await?);
+    }
+    if asked.is_wanted(Group::Ways) {
+        figures.extend(ways::figures(options).await?);
     }
     if asked.is_wanted(Group::Overview) {
         figures.extend(overview::figures(servers, options).await?);

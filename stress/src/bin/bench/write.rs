@@ -22,7 +22,7 @@ const ACCOUNTS: u64 = 10_000;
 
 /// The minimum that a message needs, written by hand: its row in our table, and the number that only the head row can
 /// give.
-const SEQUENCED_BY_HAND: &str = "WITH head AS (INSERT INTO outbox_aggregates AS head (aggregate_type, aggregate_id, last_sequence) \
+pub(crate) const SEQUENCED_BY_HAND: &str = "WITH head AS (INSERT INTO outbox_aggregates AS head (aggregate_type, aggregate_id, last_sequence) \
      VALUES ('account', $3, 1) ON CONFLICT (aggregate_type, aggregate_id) \
      DO UPDATE SET last_sequence = head.last_sequence + 1 RETURNING last_sequence) \
      INSERT INTO outbox_messages (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, content_type, \
