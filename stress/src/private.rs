@@ -42,7 +42,6 @@ impl Server {
     /// If `initdb` fails.
     pub fn postgres(program: &Path, settings: &[&str]) -> Result<Self, Failure> {
         let (folder, user) = prepare("postgres")?;
-        let port = free_port();
         let data = folder.path().join("data");
         let initdb = [
             "--username=postgres",
@@ -54,10 +53,16 @@ impl Server {
         ];
         let mut command = as_user(&program.with_file_name("initdb"), user, folder.path());
         run(command.args(initdb).arg(&data))?;
+        Ok(Self::postgres_of(folder, user, program, settings))
+    }
+
+    /// A PostgreSQL whose data is in the folder `data` of this one.
+    fn postgres_of(folder: TempDir, user: Option<u32>, program: &Path, settings: &[&str]) -> Self {
+        let port = free_port();
         let mut words = vec![
             text(program),
             "-D".to_owned(),
-            text(&data),
+            text(&folder.path().join("data")),
             "-p".to_owned(),
             port.to_string(),
         ];
@@ -70,7 +75,38 @@ impl Server {
             words.extend(["-c".to_owned(), (*setting).to_owned()]);
         }
         let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
-        Ok(Self::new(folder, port, words, user, url))
+        Self::new(folder, port, words, user, url)
+    }
+
+    /// A standby server of this PostgreSQL, which must not run yet or any more: the standby server begins with a copy of its data. It reads the primary
+    /// server's log by the physical replication slot `slot`, and has these `settings`.
+    ///
+    /// # Errors
+    ///
+    /// If the data cannot be copied.
+    pub fn standby(&self, slot: &str, settings: &[&str]) -> Result<Self, Failure> {
+        let (folder, user) = prepare("postgres")?;
+        let data = folder.path().join("data");
+        run(Command::new("cp")
+            .arg("-a")
+            .args([&self.folder.path().join("data"), &data]))?;
+        // Slots belong to the server that they were made on.
+        for copied in fs::read_dir(data.join("pg_replslot"))? {
+            fs::remove_dir_all(copied?.path())?;
+        }
+        fs::write(data.join("standby.signal"), "")?;
+        let primary = format!(
+            "primary_conninfo=host=127.0.0.1 port={} user=postgres dbname=postgres application_name={slot}",
+            self.port
+        );
+        let slot = format!("primary_slot_name={slot}");
+        let settings = [&[&*primary, &*slot], settings].concat();
+        Ok(Self::postgres_of(
+            folder,
+            user,
+            Path::new(&self.words[0]),
+            &settings,
+        ))
     }
 
     /// A MariaDB with a database and an administrator called `shop`.

@@ -3,6 +3,7 @@
 //! Method: the writer keeps its own list. In the end each event of it is on the stream, nothing else is, and the events of each account first appear in the
 //! order of their commits. Relays that are killed are in `chaos.rs`.
 
+mod failover;
 mod invalidated;
 mod modern;
 mod proxy;
@@ -23,6 +24,7 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::backend_url;
 use outbox_core::{DomainEvent, EventPolicy, Events, NewMessage, RelayConfig};
 use outbox_log::PostgresLog;
+use outbox_nats::async_nats::header;
 use outbox_nats::async_nats::jetstream::{self, consumer, stream};
 use outbox_nats::{EventStream, JetStreamPublisher, connect, connect_options};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
@@ -44,6 +46,7 @@ struct Credited {
 
 /// A message on the stream.
 struct Arrived {
+    id: String,
     account: String,
     number: u64,
     stored_at: OffsetDateTime,
@@ -155,6 +158,16 @@ impl Place {
 
     /// Commits events of one account in one transaction.
     async fn write_with(&self, account: &str, count: u64, change: impl Fn(&mut Recorded)) {
+        self.try_write_with(account, count, change).await.unwrap();
+    }
+
+    /// As [`Self::write_with`]. After an error of the commit nobody knows whether it took place.
+    async fn try_write_with(
+        &self,
+        account: &str,
+        count: u64,
+        change: impl Fn(&mut Recorded),
+    ) -> Result<(), Box<dyn std::error::Error>> {
         let before = self.committed(account);
         let mut events = Events::new();
         for number in before + 1..=before + count {
@@ -172,15 +185,16 @@ impl Place {
             });
         }
         let outbox = OutboxConnection::new(self.db.clone(), OutboxConfig::default());
-        let tx = outbox.begin().await.unwrap();
-        outbox_sea_orm::record(&tx, events).await.unwrap();
-        tx.commit().await.unwrap();
+        let tx = outbox.begin().await?;
+        outbox_sea_orm::record(&tx, events).await?;
+        tx.commit().await?;
         *self
             .committed
             .lock()
             .unwrap()
             .entry(account.to_owned())
             .or_default() += count;
+        Ok(())
     }
 
     fn committed(&self, account: &str) -> u64 {
@@ -218,7 +232,9 @@ impl Place {
         while (arrived.len() as u64) < expected {
             let message = messages.next().await.unwrap().unwrap();
             let event: Credited = serde_json::from_slice(&message.payload).unwrap();
+            let headers = message.headers.as_ref().unwrap();
             arrived.push(Arrived {
+                id: headers.get(header::NATS_MESSAGE_ID).unwrap().to_string(),
                 stored_at: message.info().unwrap().published,
                 account: event.account,
                 number: event.number,

@@ -1,4 +1,5 @@
-//! A TCP proxy in front of PostgreSQL. It can hold everything back, and its connections can fall silent, as if a firewall had forgotten them.
+//! A TCP proxy in front of PostgreSQL. It can hold everything back, its connections can fall silent, as if a firewall had forgotten them, and it can lead to
+//! another server from now on, as a name does after a failover.
 
 use std::sync::Arc;
 
@@ -20,17 +21,19 @@ struct Rule {
 pub(super) struct Proxy {
     pub(super) url: String,
     rule: Arc<watch::Sender<Rule>>,
+    /// Address and port that new connections lead to.
+    server: Arc<watch::Sender<String>>,
 }
 
 impl Proxy {
     /// Listens on a free port of the loopback interface until the test's runtime ends.
     pub(super) async fn in_front_of(url: &str) -> Self {
-        let (login, rest) = url.rsplit_once('@').unwrap();
-        let (server, path) = rest.split_once('/').unwrap();
+        let (login, server, path) = parts(url);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let rule = Arc::new(watch::Sender::new(Rule::default()));
-        let (shared, server) = (rule.clone(), server.to_owned());
+        let server = Arc::new(watch::Sender::new(server.to_owned()));
+        let (shared, leads_to) = (rule.clone(), server.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let mut number = 0;
@@ -38,13 +41,20 @@ impl Proxy {
                     number = rule.next;
                     rule.next += 1;
                 });
-                tokio::spawn(pass(client, server.clone(), number, shared.subscribe()));
+                let server = leads_to.borrow().clone();
+                tokio::spawn(pass(client, server, number, shared.subscribe()));
             }
         });
         Self {
             url: format!("{login}@{address}/{path}"),
             rule,
+            server,
         }
+    }
+
+    /// New connections lead to this server.
+    pub(super) fn lead_to(&self, url: &str) {
+        self.server.send_replace(parts(url).1.to_owned());
     }
 
     /// Nothing is passed on until [`Self::pass_on`].
@@ -60,6 +70,13 @@ impl Proxy {
     pub(super) fn silence(&self) {
         self.rule.send_modify(|rule| rule.silent_below = rule.next);
     }
+}
+
+/// Login, server and path of an address.
+fn parts(url: &str) -> (&str, &str, &str) {
+    let (login, rest) = url.rsplit_once('@').unwrap();
+    let (server, path) = rest.split_once('/').unwrap();
+    (login, server, path)
 }
 
 /// Passes bytes on in both directions. If one side ends, both end, but not for a client whose connection is silent.

@@ -1,0 +1,140 @@
+//! A primary server that dies under load, and a standby server that takes over.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outbox_core::testing::backend_url;
+use outbox_stress::private::Server;
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
+
+use super::proxy::Proxy;
+use super::{Place, modern, number, until};
+
+const STANDBY: &str = "standby";
+const ACCOUNTS: [&str; 4] = ["1", "2", "3", "4"];
+/// The first version whose standby servers keep a copy of the slot.
+const SLOTS_FOLLOW: u32 = 17;
+
+/// A primary server, a standby server that has each commit before its writer learns of it, and an address that leads to the primary one.
+struct Pair {
+    primary: Server,
+    standby: Server,
+    proxy: Proxy,
+}
+
+impl Pair {
+    async fn open(program: &str, version: u32) -> Self {
+        let follows = version >= SLOTS_FOLLOW;
+        let mut settings = vec!["wal_level=logical", "synchronous_standby_names=*"];
+        // The relay is told of no commit that the standby server does not have.
+        settings.extend(follows.then_some("synchronized_standby_slots=standby"));
+        let mut primary = Server::postgres(Path::new(program), &settings).unwrap();
+        primary.start().await.unwrap();
+        let db = primary.connect(1).await.unwrap();
+        let slot = format!("SELECT pg_create_physical_replication_slot('{STANDBY}', true)");
+        db.execute_unprepared(&slot).await.unwrap();
+        db.close().await.unwrap();
+        primary.kill().unwrap();
+
+        let mut settings = vec!["wal_level=logical", "hot_standby_feedback=on"];
+        settings.extend(follows.then_some("sync_replication_slots=on"));
+        let mut standby = primary.standby(STANDBY, &settings).unwrap();
+        primary.start().await.unwrap();
+        standby.start().await.unwrap();
+        let proxy = Proxy::in_front_of(primary.url()).await;
+        Self {
+            primary,
+            standby,
+            proxy,
+        }
+    }
+
+    /// The primary server dies. For a while its address leads to a server that only reads, which then takes over.
+    async fn fail_over(&mut self, standby: &DatabaseConnection) {
+        self.primary.kill().unwrap();
+        self.proxy.lead_to(self.standby.url());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        standby.execute_unprepared("SELECT pg_promote()").await.unwrap();
+    }
+}
+
+impl Place {
+    /// Commits events of one account until a commit fails.
+    async fn write_until_it_fails(&self, account: &str) {
+        while self.try_write_with(account, 1, |_| {}).await.is_ok() {}
+    }
+
+    /// Counts what is committed. A writer does not know it of its last event.
+    async fn look_what_is_committed(&self, account: &str) {
+        let sql = format!("SELECT count(*) FROM outbox_messages WHERE aggregate_id = '{account}'");
+        let there = u64::try_from(self.number(&sql).await).unwrap();
+        let known = self.committed(account);
+        assert!(
+            (known..=known + 1).contains(&there),
+            "{known} commits of {account} succeeded, and {there} are there"
+        );
+        let mut committed = self.committed.lock().unwrap();
+        committed.insert(account.to_owned(), there);
+    }
+
+    /// The ids of all messages in the table.
+    async fn recorded(&self) -> BTreeSet<String> {
+        let sql = "SELECT id::text AS id FROM outbox_messages";
+        let rows = Statement::from_string(self.db.get_database_backend(), sql);
+        let rows = self.db.query_all_raw(rows).await.unwrap();
+        rows.iter().map(|row| row.try_get("", "id").unwrap()).collect()
+    }
+}
+
+/// With a copy of the slot (from PostgreSQL 17 on) the log goes on, and no event is published that the failover has lost. Without it the table publishes what
+/// may be missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_server_that_takes_over_under_load_loses_nothing() {
+    let (Some(version), Some(program)) = (modern::version(), backend_url("OUTBOX_TEST_POSTGRES_BIN")) else {
+        return;
+    };
+    let Some(nats_url) = backend_url("OUTBOX_TEST_NATS_URL") else {
+        return;
+    };
+    let mut pair = Pair::open(&program, version).await;
+    let place = Place::make(None, pair.proxy.url.clone(), &nats_url).await;
+    let standby = pair.standby.connect(1).await.unwrap();
+    let follows = format!(
+        "SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{}_log' AND to_jsonb(pg_replication_slots) @> '{{\"synced\": true, \"temporary\": false}}'",
+        place.name
+    );
+    place
+        .run(async {
+            place.write(&ACCOUNTS, 10).await;
+            place.published().await;
+            if version >= SLOTS_FOLLOW {
+                until("the standby server has no copy of the slot", async || {
+                    place.write(&ACCOUNTS, 1).await;
+                    number(&standby, &follows).await == 1
+                })
+                .await;
+            }
+            let writers = join_all(ACCOUNTS.map(|account| place.write_until_it_fails(account)));
+            let failover = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                pair.fail_over(&standby).await;
+            };
+            tokio::join!(writers, failover);
+            for account in ACCOUNTS {
+                place.look_what_is_committed(account).await;
+            }
+            place.write(&ACCOUNTS, 10).await;
+            place.published().await;
+        })
+        .await;
+    if version >= SLOTS_FOLLOW {
+        assert_eq!(number(&standby, &follows).await, 1, "the copy was not used");
+        assert_eq!(place.rows(1).await, 0, "the table has published");
+        let arrived = place.arrived().await.into_iter().map(|message| message.id);
+        assert_eq!(arrived.collect::<BTreeSet<_>>(), place.recorded().await);
+    }
+    place.assert_balanced().await;
+    place.close().await;
+}
