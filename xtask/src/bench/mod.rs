@@ -7,6 +7,7 @@
 pub(crate) mod draw;
 mod svg;
 
+use std::env::consts::ARCH;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use std::process::{Command, ExitCode};
 
 use clap::{Args, Subcommand};
 
-use crate::failure::{Context as _, Result};
+use crate::failure::{Context as _, Failure, Result};
 use crate::image;
 use crate::process::{Manners, Process, tied};
 use crate::program;
@@ -23,13 +24,13 @@ use crate::workspace::Workspace;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
-    /// Writers, relays and latency: groups drain, backlog, hot, latency, write, log, overview.
+    /// Writers, relays and latency: groups drain, backlog, hot, latency, write, log, ways, overview.
     Relay(Options),
     /// Consumers, their latency and memory, and what failures and several processes cost: groups consume, strategies, latency, memory, failing, across, trimmed, trimmed-across.
     Inbox(Options),
     /// The ledger of `outbox prove` over a million messages: its time, and the memory of the program.
     Prove(ProveOptions),
-    /// The relay of the program `outbox` with the system's allocator, with mimalloc, and as the static program.
+    /// The relay of the program `outbox` with the system's allocator and with mimalloc, also as the static program.
     Programs(ProgramsOptions),
     /// Draw the pictures of docs/performance from the figures beside them, which `--json` prints.
     Draw,
@@ -111,17 +112,20 @@ fn programs(options: &ProgramsOptions) -> Result<ExitCode> {
     let services = start(&[Backend::Postgres, Backend::Nats], &workspace)?;
     let mut command = command("programs", bench, &services)?;
     command.args(options.common.passed_on());
-    // Each build takes the place of the one before, so it is copied.
-    let mimalloc = ["--release", "--features", "mimalloc"];
-    for (name, arguments) in [("plain", &mimalloc[..1]), ("mimalloc", &mimalloc[..])] {
-        let built = program::build(&workspace, OUTBOX_PACKAGE, OUTBOX, arguments)?;
+    // Each build takes the place of one before, so it is copied.
+    let build = |arguments: &[&str]| program::build(&workspace, OUTBOX_PACKAGE, OUTBOX, arguments);
+    let mut add = |name: &str, built: PathBuf| {
         let copy = services.folder().join(name);
         fs::copy(&built, &copy).context(|| format!("cannot copy {}", built.display()))?;
         command.arg("--program").arg(named(name, &copy));
-    }
-    command
-        .arg("--program")
-        .arg(named("static", &image::build(&workspace)?));
+        Ok::<_, Failure>(())
+    };
+    let musl = format!("{ARCH}-unknown-linux-musl");
+    add("plain", build(&["--release"])?)?;
+    add("mimalloc", build(&["--release", "--features", "mimalloc"])?)?;
+    add("static", image::build(&workspace)?)?;
+    // Its tools have been installed for the one before.
+    add("musl", build(&["--release", "--target", &musl])?)?;
     finish(command)
 }
 

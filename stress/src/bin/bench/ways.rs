@@ -14,7 +14,7 @@ use crate::load::{AGGREGATES, Moved, account_id};
 use crate::log::log_of;
 use crate::processor::{self, Postmaster};
 use crate::raw::per_second;
-use crate::servers::{Schema, Servers, count};
+use crate::servers::{Servers, count};
 use crate::write::SEQUENCED_BY_HAND;
 use crate::{Failure, Options, Result, check};
 
@@ -60,7 +60,7 @@ pub(crate) async fn figures(options: &Options) -> Result<Vec<Figure>> {
 }
 
 async fn measure(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
-    let messages = options.size(40_000, 8_000);
+    let messages = options.size(100_000, 20_000);
     let [mut row, mut deleted, mut none]: [Costs; 3] = Default::default();
     for run in 1..=options.runs() {
         eprintln!("ways: run {run} of {}", options.runs());
@@ -96,12 +96,14 @@ impl Costs {
         log.init().await?;
         let server = Postmaster::of(&outbox.db).await?;
         let server = Some(server.ok_or("the group `ways` needs a server on this machine")?);
+        // Closed at the end: the time of a backend that has ended is known when its server has noticed it.
+        let writers = outbox.pool(u32::try_from(WRITERS)?).await?;
         let each = |total: f64| total / messages as f64;
         let micros = |seconds: Option<f64>| seconds.map(|seconds| each(seconds * 1e6));
 
         let position = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8 AS n";
         let (before, start) = (count(&outbox.db, position).await?, Instant::now());
-        let ((), seconds) = processor::during(server, write(&outbox, way, messages)).await?;
+        let ((), seconds) = processor::during(server, write(&writers, way, messages)).await?;
         self.rates.push(per_second(messages, start.elapsed()));
         self.write.extend(micros(seconds));
         let written = count(&outbox.db, position).await? - before;
@@ -122,6 +124,7 @@ impl Costs {
         self.table_bytes.push(each(count(&outbox.db, size).await? as f64));
         let left = if way == Way::Row { messages } else { 0 };
         check("messages in the table", outbox.messages().await?, left)?;
+        writers.close().await?;
         log.drop().await?;
         outbox.remove().await
     }
@@ -138,8 +141,7 @@ fn decode(name: &str, way: Way) -> String {
 }
 
 /// Writes the messages, one in a transaction, to all aggregates in turn.
-async fn write(outbox: &Schema, way: Way, messages: u64) -> Result<()> {
-    let db = outbox.pool(u32::try_from(WRITERS)?).await?;
+async fn write(db: &DatabaseConnection, way: Way, messages: u64) -> Result<()> {
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
         let db = db.clone();
@@ -153,7 +155,7 @@ async fn write(outbox: &Schema, way: Way, messages: u64) -> Result<()> {
     for written in writers.join_all().await {
         written?;
     }
-    Ok(db.close().await?)
+    Ok(())
 }
 
 async fn write_one(db: &DatabaseConnection, way: Way, account: i64) -> Result<()> {
