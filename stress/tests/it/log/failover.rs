@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use outbox_core::testing::backend_url;
@@ -14,6 +13,8 @@ use super::{Place, modern, number, until};
 
 const STANDBY: &str = "standby";
 const ACCOUNTS: [&str; 4] = ["1", "2", "3", "4"];
+/// Events of each account that are committed before the primary server dies.
+const LOAD: u64 = 20;
 /// The first version whose standby servers keep a copy of the slot.
 const SLOTS_FOLLOW: u32 = 17;
 
@@ -51,12 +52,17 @@ impl Pair {
         }
     }
 
-    /// The primary server dies. For a while its address leads to a server that only reads, which then takes over.
+    /// The primary server dies. Its address leads to a server that only reads, until the relay has met it. Then that server takes over.
     async fn fail_over(&mut self, standby: &DatabaseConnection) {
         self.primary.kill().unwrap();
         self.proxy.lead_to(self.standby.url());
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        standby.execute_unprepared("SELECT pg_promote()").await.unwrap();
+        let others = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+        until("nobody connects to the standby server", async || {
+            number(standby, others).await > 0
+        })
+        .await;
+        let promoted = number(standby, "SELECT pg_promote()::int").await;
+        assert_eq!(promoted, 1, "the standby server does not take over");
     }
 }
 
@@ -117,8 +123,13 @@ async fn a_standby_server_that_takes_over_under_load_loses_nothing() {
                 .await;
             }
             let writers = join_all(ACCOUNTS.map(|account| place.write_until_it_fails(account)));
+            let before = ACCOUNTS.map(|account| place.committed(account));
             let failover = async {
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                until("the writers do not write", async || {
+                    let mut accounts = ACCOUNTS.iter().zip(before);
+                    accounts.all(|(account, before)| place.committed(account) >= before + LOAD)
+                })
+                .await;
                 pair.fail_over(&standby).await;
             };
             tokio::join!(writers, failover);
