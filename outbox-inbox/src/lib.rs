@@ -111,6 +111,7 @@
 mod handler;
 
 mod config;
+mod interest;
 mod preflight;
 mod router;
 mod settings;
@@ -159,6 +160,7 @@ pub use handler::{
     Tx,
 };
 pub use hook::{DeadDelivery, Handled};
+pub use interest::Interest;
 pub use layer::{Middleware, Next};
 #[cfg(feature = "migration")]
 pub use migration::migrate;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outbox_core::{EventDescriptor, Message};
 
-use crate::subject::{SubjectError, SubjectPrefix, is_plain_name, shard_token};
+use crate::subject::{SubjectError, SubjectPrefix, is_plain_name, shard_token, without_covered};
 
 /// Name of the stream unless another one is given.
 pub const DEFAULT_STREAM: &str = "EVENTS";
@@ -182,6 +182,21 @@ impl EventStream {
     #[must_use]
     pub fn prefix(&self) -> &SubjectPrefix {
         &self.prefix
+    }
+
+    /// The filters of a durable consumer that asks for these events, and with `whole_aggregates` for the others of their aggregate types as well: sorted, and none
+    /// covers another.
+    ///
+    /// A [`JetStreamSubscriber`](crate::JetStreamSubscriber) makes a durable with them, and gives one that exists those that it lacks. So a durable may have more,
+    /// and with a server before 2.10 it has one that is wider.
+    #[must_use]
+    pub fn consumer_filters<'a>(
+        &self,
+        events: impl IntoIterator<Item = &'a EventDescriptor>,
+        whole_aggregates: bool,
+    ) -> Vec<String> {
+        let events = events.into_iter();
+        without_covered(events.flat_map(|event| self.filters(event, whole_aggregates)))
     }
 
     /// The reason why this description contradicts itself.

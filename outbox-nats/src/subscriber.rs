@@ -25,7 +25,7 @@ use crate::provision::REQUEST_TIMEOUT;
 use crate::pull::connects;
 use crate::standing::{self, MayRead};
 use crate::stream::{EventStream, Provisioning};
-use crate::subject::{captures, is_plain_name, without_covered};
+use crate::subject::{captures, is_plain_name};
 use crate::subscription::{JetStreamSubscription, Received};
 use crate::unbroken::known_until;
 
@@ -221,10 +221,11 @@ impl Subscriber for JetStreamSubscriber {
         // Before anything is known of the consumer: what is known belongs to this connection.
         let connects = connects(&self.client);
         let stream = self.stream_for(consumer).await?;
+        let events = consumer.events.iter().chain(&consumer.siblings).copied();
         let durable = Durable {
             stream,
             spec: consumer.clone(),
-            filters: without_covered(self.filters(consumer).into_iter().map(|(_, filter)| filter)),
+            filters: self.stream.consumer_filters(events, consumer.whole_aggregates),
             prefix: self.stream.prefix.clone(),
             has_shards: self.stream.shards.is_some(),
             provisioning: self.config.provisioning,

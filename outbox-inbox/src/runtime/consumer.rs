@@ -25,6 +25,7 @@ use crate::dedup::claim::Claimant;
 use crate::dedup::sql::InboxSql;
 use crate::handler::{HandlerLimits, Order, Registration, StateMap, Strategy};
 use crate::hook::Hooks;
+use crate::interest::Interest;
 use crate::layer::Middleware;
 use crate::upcast::Upcasters;
 
@@ -104,9 +105,7 @@ pub(crate) struct Consumer {
     raw: Vec<(&'static EventDescriptor, Arc<Registration>)>,
     /// By the handler's name.
     health: HashMap<&'static str, Arc<HandlerHealth>>,
-    events: Vec<&'static EventDescriptor>,
-    /// Event types that only count, see [`ConsumerSpec::siblings`].
-    siblings: Vec<&'static EventDescriptor>,
+    interest: Interest,
     /// The fixed subjects of each event type that this program knows.
     fixed_subjects: HashMap<String, Vec<&'static str>>,
     pub(super) order: Order,
@@ -114,8 +113,6 @@ pub(crate) struct Consumer {
     pub(super) batch_max: usize,
     /// Whether its messages take their turn by number.
     pub(super) sequenced: bool,
-    /// Whether it needs to see every number of an aggregate.
-    whole_aggregates: bool,
     /// Whether numbers are the order of any of its handlers.
     numbered: bool,
     /// Whether somebody has paused it.
@@ -135,6 +132,8 @@ const ASK_PAUSE: Duration = Duration::from_secs(60);
 impl Consumer {
     /// A consumer with checked handlers: no two of them want the same event, and they agree on the order.
     pub(crate) fn new(name: &'static str, handlers: &[Registration], shared: Arc<Shared>) -> Self {
+        // Contradictions among them have been reported at the start.
+        let linked: Vec<_> = Catalogue::linked().unwrap_or_default().iter().collect();
         let mut consumer = Self {
             name,
             shared,
@@ -142,13 +141,11 @@ impl Consumer {
             handlers: HashMap::new(),
             raw: Vec::new(),
             health: HashMap::new(),
-            events: Vec::new(),
-            siblings: Vec::new(),
+            interest: Interest::of(name, handlers, &linked),
             fixed_subjects: HashMap::new(),
             order: Order::default(),
             batch_max: 1,
             sequenced: false,
-            whole_aggregates: false,
             numbered: false,
             paused: watch::Sender::new(false),
             resumed_at: Mutex::default(),
@@ -163,11 +160,8 @@ impl Consumer {
             consumer.order = options.order;
             consumer.batch_max = consumer.batch_max.max(batch_max(&handler));
             consumer.sequenced |= matches!(options.strategy, Strategy::Sequence { .. });
-            consumer.whole_aggregates |=
-                matches!(options.strategy, Strategy::Sequence { gap } if gap != Some(Duration::ZERO));
             consumer.numbered |= matches!(options.strategy, Strategy::Sequence { .. });
             for event in handler.events {
-                consumer.events.push(event);
                 if event.is_selection() {
                     consumer.raw.push((event, handler.clone()));
                     continue;
@@ -182,46 +176,16 @@ impl Consumer {
         consumer
             .raw
             .sort_by_key(|(event, _)| (event.is_everything(), event.is_whole_aggregate()));
-        // Contradictions among them have been reported at the start.
-        let linked = Catalogue::linked().unwrap_or_default();
-        consumer.know(&linked.iter().collect::<Vec<_>>());
+        consumer.know(&linked);
         consumer
     }
 
-    /// Learns the event types of this program.
+    /// Learns the fixed subjects of the event types of this program.
     fn know(&mut self, linked: &[&'static EventDescriptor]) {
-        // Selected event types on fixed subjects, which a selection itself does not name. That of everything needs no names.
-        let is_selected = |event: &EventDescriptor| {
-            let selections = self.raw.iter().map(|(selection, _)| selection);
-            let mut selections = selections.filter(|selection| !selection.is_everything());
-            event.subject.is_some() && selections.any(|selection| selection.selects(&event.event_type()))
-        };
-        let selected: Vec<_> = linked
-            .iter()
-            .copied()
-            .filter(|event| is_selected(event))
-            .collect();
-        for event in selected {
-            if !self.events.contains(&event) {
-                self.events.push(event);
-            }
-        }
-        let own = self.events.iter().filter(|event| !event.is_selection());
+        let own = self.interest.events.iter().filter(|event| !event.is_selection());
         for event in linked.iter().chain(own) {
             let known = self.fixed_subjects.entry(event.event_type()).or_default();
             known.extend(event.subject);
-        }
-        if self.whole_aggregates {
-            let counts = |event: &EventDescriptor| {
-                event.sequenced
-                    && event.subject.is_some()
-                    && self.events.iter().any(|own| own.aggregate == event.aggregate)
-            };
-            let others = linked
-                .iter()
-                .copied()
-                .filter(|event| !self.events.contains(event));
-            self.siblings = others.filter(|event| counts(event)).collect();
         }
     }
 
@@ -229,10 +193,10 @@ impl Consumer {
         let config = &self.shared.config;
         ConsumerSpec {
             name: self.name.to_owned(),
-            events: self.events.clone(),
+            events: self.interest.events.clone(),
             ack_wait: config.ack_wait,
-            whole_aggregates: self.whole_aggregates,
-            siblings: self.siblings.clone(),
+            whole_aggregates: self.interest.whole_aggregates,
+            siblings: self.interest.siblings.clone(),
             in_flight_max: match self.order {
                 Order::Strict => 1,
                 _ => config.ack_pending_max,
@@ -379,12 +343,12 @@ impl Consumer {
 
     /// Whether messages that it has no handler for still count up the sequence of their aggregate.
     pub(super) fn keeps_sequences(&self) -> bool {
-        self.whole_aggregates
+        self.interest.whole_aggregates
     }
 
     /// Whether it asks for messages of an aggregate type.
     pub(super) fn wants_aggregate(&self, aggregate_type: &str) -> bool {
-        let mut events = self.events.iter();
+        let mut events = self.interest.events.iter();
         events.any(|event| event.is_everything() || event.aggregate == aggregate_type)
     }
 

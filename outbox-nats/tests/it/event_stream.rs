@@ -57,6 +57,7 @@ async fn what_is_said_once_reaches_stream_publisher_and_subscriber(nats: &Nats) 
     let subscriber = stream.subscriber(nats.client.clone());
     let mut subscription = subscriber.subscribe(&consumer(&[&PLACED])).await.unwrap();
     assert_eq!(filters(nats).await, [nats.prefix.filter(&PLACED)]);
+    assert_eq!(filters(nats).await, stream.consumer_filters([&PLACED], false));
     let delivery = receive(&mut subscription).await;
     assert_eq!(delivery.incoming().subject, placed);
     delivery.ack().await.unwrap();
@@ -91,6 +92,9 @@ async fn strong_mode_reaches_stream_publisher_and_subscriber(nats: &Nats) {
         .unwrap();
     if nats.client.is_server_compatible(2, 10, 0) {
         assert!(filters(nats).await.contains(&aggregates));
+        let mut kept = filters(nats).await;
+        kept.sort();
+        assert_eq!(kept, stream.consumer_filters([&PLACED, &SHIPPED], false));
     }
     assert_eq!(
         receive_and_ack(&mut subscription, 2).await,

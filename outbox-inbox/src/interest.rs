@@ -1,0 +1,67 @@
+//! The events that a consumer asks its broker for.
+//!
+//! Invariant: it depends on the handlers and on the event types of the program alone, so that an inbox and whoever looks from outside come to the same answer.
+//! Not here: how a broker selects the events ([`outbox_core::Subscriber`]).
+
+use std::time::Duration;
+
+use outbox_core::EventDescriptor;
+
+use crate::handler::{Registration, Strategy};
+
+/// The events that a consumer asks its broker for: the part of a [`ConsumerSpec`](outbox_core::ConsumerSpec) that follows from its handlers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Interest {
+    /// As [`ConsumerSpec::events`](outbox_core::ConsumerSpec::events).
+    pub events: Vec<&'static EventDescriptor>,
+    /// As [`ConsumerSpec::whole_aggregates`](outbox_core::ConsumerSpec::whole_aggregates).
+    pub whole_aggregates: bool,
+    /// As [`ConsumerSpec::siblings`](outbox_core::ConsumerSpec::siblings).
+    pub siblings: Vec<&'static EventDescriptor>,
+}
+
+impl Interest {
+    /// The interest of a consumer, out of the handlers of all consumers, in a program with these event types.
+    pub(crate) fn of(consumer: &str, handlers: &[Registration], linked: &[&'static EventDescriptor]) -> Self {
+        let mut interest = Self::default();
+        for handler in handlers.iter().filter(|handler| handler.consumer == consumer) {
+            // Where the newest number wins, no other event of the aggregate has to be seen.
+            let strategy = handler.options.strategy;
+            interest.whole_aggregates |=
+                matches!(strategy, Strategy::Sequence { gap } if gap != Some(Duration::ZERO));
+            interest.events.extend(handler.events);
+        }
+        interest.add_selected(linked);
+        interest.add_siblings(linked);
+        interest
+    }
+
+    /// Selected event types on fixed subjects, which a selection itself does not name. That of everything needs no names.
+    fn add_selected(&mut self, linked: &[&'static EventDescriptor]) {
+        let is_selection = |event: &&EventDescriptor| event.is_selection() && !event.is_everything();
+        let selections: Vec<_> = self.events.iter().copied().filter(is_selection).collect();
+        for event in linked.iter().copied().filter(|event| event.subject.is_some()) {
+            let mut selections = selections.iter();
+            let is_selected = selections.any(|selection| selection.selects(&event.event_type()));
+            if is_selected && !self.events.contains(&event) {
+                self.events.push(event);
+            }
+        }
+    }
+
+    /// Event types that only count: whoever needs to see every number of an aggregate needs those on fixed subjects, too.
+    fn add_siblings(&mut self, linked: &[&'static EventDescriptor]) {
+        if !self.whole_aggregates {
+            return;
+        }
+        let own = &self.events;
+        let counts = |event: &&'static EventDescriptor| {
+            event.sequenced
+                && event.subject.is_some()
+                && !own.contains(event)
+                && own.iter().any(|own| own.aggregate == event.aggregate)
+        };
+        self.siblings = linked.iter().copied().filter(counts).collect();
+    }
+}
