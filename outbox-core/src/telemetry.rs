@@ -133,7 +133,7 @@ mod facade {
         metrics::gauge!(OLDEST).set(backlog.oldest_pending.unwrap_or_default().as_secs_f64());
     }
 
-    /// This relay no longer counts the backlog: what it counted last is not so any more, and nothing is not so either.
+    /// This relay does not count the backlog any more, or cannot: what it counted last is not so any more, and nothing is not so either.
     pub(crate) fn forget_backlog() {
         for name in [PENDING, WAITING, DEAD_LETTERS, HALTED, BLOCKED, OLDEST] {
             metrics::gauge!(name).set(f64::NAN);
@@ -148,6 +148,14 @@ mod facade {
         gauge(LEASES, owned as u64);
         gauge(RELAYS, u64::from(relays.alive()));
         gauge(AILING, u64::from(relays.ailing));
+    }
+
+    /// What this relay owned is free by now, or another relay's, and who is alive is not known.
+    pub(crate) fn leases_ran_out() {
+        gauge(LEASES, 0);
+        for name in [RELAYS, AILING] {
+            metrics::gauge!(name).set(f64::NAN);
+        }
     }
 
     /// A relay that does not read the log knows nothing of it, and must not go on showing what it knew.
@@ -212,6 +220,7 @@ mod facade {
     pub(crate) fn forget_backlog() {}
     pub(crate) fn pauses(_: usize) {}
     pub(crate) fn leases(_: usize, _: Relays) {}
+    pub(crate) fn leases_ran_out() {}
     pub(crate) fn log(_: &LogStatus) {}
     pub(crate) fn published(_: bool, _: Duration, _: Duration) {}
     pub(crate) fn failed(_: FailureClass) {}

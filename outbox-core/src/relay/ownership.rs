@@ -174,6 +174,11 @@ impl Ownership {
         }
     }
 
+    /// Whether the store keeps the leases from others no more, as far as this relay can tell.
+    pub(super) fn has_run_out(&self) -> bool {
+        self.granted_at + self.ttl.saturating_sub(self.slept()) <= Instant::now()
+    }
+
     /// Looks whether the machine was suspended. If so, the leases are renewed at once. Returns for how long, if it was not known before.
     pub(super) fn notice_suspension(&mut self) -> Option<Duration> {
         let slept = self.slept();

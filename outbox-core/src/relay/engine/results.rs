@@ -197,6 +197,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Err(error) => {
                 let pause = self.store_failed(Activity::Keeping, error)?;
                 self.ownership.postpone(pause);
+                if self.ownership.has_run_out() && !self.relay.of_log {
+                    telemetry::leases_ran_out();
+                }
                 return Ok(false);
             }
         };
@@ -322,7 +325,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                     .health
                     .update(|vitals| vitals.halted = backlog.halted_aggregates);
             }
-            Err(error) => tracing::warn!(error = %describe(&error), "the backlog could not be counted"),
+            Err(error) => {
+                tracing::warn!(error = %describe(&error), "the backlog could not be counted");
+                if self.counts_backlog {
+                    telemetry::forget_backlog();
+                }
+            }
         }
         Ok(())
     }

@@ -327,6 +327,58 @@ async fn the_gauges_of_the_backlog_go_with_the_partition_whose_owner_counts_it()
     .await;
 }
 
+/// Nobody keeps them current then. What is read of a gauge here is only what was set since it was read before.
+#[tokio::test(start_paused = true)]
+async fn while_the_database_is_away_no_gauge_shows_what_was_so_before() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let gauges = || {
+        let (mut backlog, mut owned, mut relays) = (Vec::new(), Vec::new(), Vec::new());
+        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
+            let DebugValue::Gauge(value) = value else {
+                continue;
+            };
+            let value = value.into_inner();
+            match key.key().name() {
+                "outbox_leases_owned" => owned.push(value),
+                "outbox_relays_alive" | "outbox_relays_ailing" => relays.push(value),
+                name if METRICS[..6].iter().any(|metric| metric.name == name) => backlog.push(value),
+                _ => {}
+            }
+        }
+        (backlog, owned, relays)
+    };
+    let is_known =
+        |values: &[f64], count| values.len() == count && values.iter().all(|value| !value.is_nan());
+    let is_unknown =
+        |values: &[f64], count| values.len() == count && values.iter().all(|value| value.is_nan());
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    run_during(&relay_of(&store, &broker, quick()), async {
+        for _ in 0..2 {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let (backlog, owned, relays) = gauges();
+            assert!(
+                is_known(&backlog, 6) && is_known(&relays, 2),
+                "{backlog:?}, {relays:?}"
+            );
+            assert_eq!(owned, [64.0]);
+            // All of them are set once more.
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            store.set_down(true);
+            tokio::time::sleep(Duration::from_secs(120)).await;
+            let (backlog, owned, relays) = gauges();
+            assert!(
+                is_unknown(&backlog, 6) && is_unknown(&relays, 2),
+                "{backlog:?}, {relays:?}"
+            );
+            assert_eq!(owned, [0.0], "they have run out");
+            store.set_down(false);
+        }
+    })
+    .await;
+}
+
 static LINKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[tokio::test(start_paused = true)]
