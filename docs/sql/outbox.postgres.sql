@@ -134,6 +134,7 @@ CREATE TABLE outbox_relays (
     owner      uuid NOT NULL,
     expires_at timestamptz NOT NULL,
     fitness    smallint NOT NULL,
+    name       text,                             -- host and process id, unless the relay was given a name
     CONSTRAINT outbox_relays_pk PRIMARY KEY (owner)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
 

@@ -9,7 +9,7 @@ use outbox_core::{
     MessageStatus, Operation, OperationFilter, OperationId, OperationKind, OutboxAudit, StoreError,
     StoredMessage,
 };
-use outbox_inbox::{DeadLetterSelection, DeadLetters, InboxOperations};
+use outbox_inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters, InboxOperations};
 use sea_orm::DbErr;
 use serde::Serialize;
 use serde_json::Value;
@@ -76,11 +76,12 @@ pub struct OperationDetail {
     pub names_all: bool,
     /// Those that are published and still kept.
     pub published: u64,
-    /// Those that are to be published: pending, waiting, or in the hands of a log relay.
+    /// Those that are to be published: pending, waiting, or in the hands of a log relay. Of dead letters of consumers: those that are to be tried again.
     pub pending: u64,
-    /// Those that are dead letters now. After a retry they have failed again; after a skip it is what was asked for.
+    /// Those that are dead letters now. After a retry they have failed again; after a skip it is what was asked for. Of dead letters of consumers: those that are open,
+    /// after a retry because they have failed again, are being tried at this moment, or the retry was cancelled.
     pub dead: u64,
-    /// Those that the outbox does not hold any more: deleted after they were published, or forgotten.
+    /// Those that the outbox does not hold any more: deleted after they were published, or forgotten. Of dead letters of consumers: those that were handled or discarded.
     pub gone: u64,
     /// The most frequent errors of those that are dead letters.
     pub errors: Vec<ErrorCount>,
@@ -134,8 +135,8 @@ pub async fn list_inbox_operations(
     Ok(operations.iter().map(OperationRow::from).collect())
 }
 
-/// An operation on consumers or their dead letters; `None` if there is none. Of the dead letters that it names, those that are still there count as dead, and the others
-/// as gone: handled, or discarded.
+/// An operation on consumers or their dead letters; `None` if there is none. Of the dead letters that it names, those that are marked to be tried again count as pending, those
+/// that are open as dead, and the others as gone: handled, or discarded.
 ///
 /// # Errors
 ///
@@ -150,8 +151,14 @@ pub async fn show_inbox_operation(
     };
     let named = operations.letters_of(id).await?;
     let count = u64::try_from(named.len()).unwrap_or(u64::MAX);
-    let left = letters.count(&DeadLetterSelection::ids(named)).await?;
-    let gone = count.saturating_sub(left);
+    let named = DeadLetterSelection::ids(named);
+    // In this order: one that is taken up between both counts is counted twice, and not as one that was handled.
+    let marked = letters
+        .count(&named.clone().status(DeadLetterStatus::Retry))
+        .await?;
+    let open = letters.count(&named.status(DeadLetterStatus::Open)).await?;
+    let gone = count.saturating_sub(marked).saturating_sub(open);
+    let now = || became(&operation, gone, marked, open);
     let outcome = match (count, operation.is_finished()) {
         (0, is_finished) if operation.kind == OperationKind::PurgeInbox => {
             let state = if is_finished {
@@ -164,23 +171,21 @@ pub async fn show_inbox_operation(
         (0, true) if operation.kind == OperationKind::Migrate => applied(&operation),
         (0, true) => "it has ended".to_owned(),
         (0, false) => "it is running, or broke off".to_owned(),
-        (_, true) => format!("{gone} handled or discarded, {left} still dead letters"),
-        (_, false) => {
-            format!("it is running, or broke off; {gone} handled or discarded, {left} still dead letters")
-        }
+        (_, true) => now(),
+        (_, false) => format!("it is running, or broke off; {}", now()),
     };
     Ok(Some(OperationDetail {
         row: OperationRow::from(&operation),
         named: count,
         names_all: count >= operation.changed,
         published: 0,
-        pending: 0,
-        dead: left,
+        pending: marked,
+        dead: open,
         gone,
         errors: Vec::new(),
         outcome,
         next: match operation.kind {
-            OperationKind::RetryLetters if left > 0 => Some("outbox dead-letters list".to_owned()),
+            OperationKind::RetryLetters if open > 0 => Some("outbox dead-letters list".to_owned()),
             OperationKind::PurgeInbox if !operation.is_finished() => {
                 Some(format!("outbox purge --inbox --operation {id}"))
             }
@@ -190,6 +195,16 @@ pub async fn show_inbox_operation(
             _ => None,
         },
     }))
+}
+
+/// What became of dead letters of consumers. One that is being tried is open until that has ended.
+fn became(operation: &Operation, gone: u64, marked: u64, open: u64) -> String {
+    let why = if operation.kind == OperationKind::RetryLetters && open > 0 {
+        ": failed again, being tried, or cancelled"
+    } else {
+        ""
+    };
+    format!("{gone} handled or discarded, {marked} to be tried again, {open} open{why}")
 }
 
 fn detail(operation: &Operation, named: u64, messages: &[StoredMessage]) -> OperationDetail {

@@ -62,7 +62,6 @@ impl ConsumerRow {
 
 fn reasons(consumer: &str, lag: &ConsumerLag) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    let next = |verb: &str| format!("outbox consumers {verb} {}", quoted(consumer));
     match (&lag.on_stream, &lag.paused) {
         (None, _) => reasons.push(Reason::new(
             State::Degraded,
@@ -73,13 +72,15 @@ fn reasons(consumer: &str, lag: &ConsumerLag) -> Vec<Reason> {
             reasons.push(Reason::new(
                 State::Degraded,
                 format!("it is paused: {reason}"),
-                next("resume"),
+                format!("outbox consumers resume {}", quoted(consumer)),
             ));
         }
         (Some(standing), None) if standing.undelivered > 0 && !standing.is_receiving => {
             let messages = counted(standing.undelivered, "message is", "messages are");
             let what = format!("{messages} not delivered, and no process asks for messages at this moment");
-            reasons.push(Reason::new(State::Degraded, what, next("lag")));
+            // One that is busy asks again within moments: a second look tells.
+            let next = "outbox consumers list --forecast; if it handles none, start its service";
+            reasons.push(Reason::new(State::Degraded, what, next));
         }
         (Some(_), None) => {}
     }

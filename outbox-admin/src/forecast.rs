@@ -3,6 +3,7 @@
 //! A pure function of two looks. Invariant: a forecast is a straight line through both, and says so by naming the time between them; where nothing changes, no
 //! time is named.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -108,7 +109,7 @@ pub enum Outlook {
     Ends,
     /// It does not end at this rate.
     Never,
-    /// It ends badly after a time.
+    /// It ends badly after a time, which may be unknown.
     Runs,
 }
 
@@ -141,9 +142,9 @@ pub struct Prospect {
     pub name: String,
     /// How it ends.
     pub outlook: Outlook,
-    /// By how many messages (of the stream's room: bytes, if it has a bound in bytes) it changes in a second.
+    /// By how many messages it changes in a second; of the stream's room, by how many bytes, unless a bound of messages is reached first or is the only one.
     pub per_second: f64,
-    /// When it ends.
+    /// When it ends; `None` if it does not, or if nobody knows.
     #[serde(rename = "within_seconds", serialize_with = "serial::seconds_if_any")]
     pub within: Option<Duration>,
     /// The same as a sentence.
@@ -235,36 +236,107 @@ fn of_backlog(earlier: &Seen, now: &Seen, between: Duration) -> Option<Prospect>
     ))
 }
 
-/// The bound of bytes is looked at first, since it is the one that a stream should have.
+/// Most bytes that a full stream has left: as many as a server takes in one message by default.
+const ROOM_OF_A_FULL_STREAM: u64 = 1 << 20;
+
+/// A bound of the stream, and how fast it is reached.
+struct Bound {
+    used: u64,
+    most: u64,
+    unit: &'static str,
+    per_second: f64,
+    /// When it is reached; `None` if it is not.
+    within: Option<Duration>,
+}
+
+impl Bound {
+    fn percent(&self) -> u64 {
+        self.used.saturating_mul(100) / self.most.max(1)
+    }
+
+    /// A full stream stands still, and of bytes some are left: the next message is too large for them.
+    fn is_reached(&self) -> bool {
+        let room = self.most.saturating_sub(self.used);
+        let is_full = match self.unit {
+            "bytes" => room <= ROOM_OF_A_FULL_STREAM && self.percent() >= 99,
+            _ => room == 0,
+        };
+        self.per_second == 0.0 && is_full
+    }
+}
+
+/// Of two bounds the one that is reached first; of two that are not reached the one that is nearer.
 fn of_stream(earlier: &StreamUse, now: &StreamUse, between: Duration) -> Option<Prospect> {
-    let (before, used, most, unit) = match (now.max_bytes, now.max_messages) {
-        (Some(most), _) => (earlier.bytes, now.bytes, most, "bytes"),
-        (None, Some(most)) => (earlier.messages, now.messages, most, "messages"),
-        (None, None) => return None,
+    let bounds = [
+        (now.max_bytes, earlier.bytes, now.bytes, "bytes"),
+        (now.max_messages, earlier.messages, now.messages, "messages"),
+    ];
+    let bounds = bounds.into_iter().filter_map(|(most, before, used, unit)| {
+        let (most, per_second) = (most?, rate(before, used, between));
+        Some(Bound {
+            used,
+            most,
+            unit,
+            per_second,
+            within: time_for(most.saturating_sub(used), per_second),
+        })
+    });
+    let comes = |bound: &Bound| {
+        let within = match bound.is_reached() {
+            true => Duration::ZERO,
+            false => bound.within.unwrap_or(Duration::MAX),
+        };
+        (within, Reverse(bound.percent()))
     };
-    let per_second = rate(before, used, between);
-    let share = used.saturating_mul(100) / most.max(1);
+    let Some(bound) = bounds.min_by_key(comes) else {
+        return of_unbounded(earlier, now, between);
+    };
+    let Bound { used, most, unit, .. } = bound;
+    let share = bound.percent();
     let end = if now.drops_oldest {
         "drops its oldest messages"
     } else {
         "refuses new messages"
     };
-    let room = most.saturating_sub(used);
-    let (outlook, within, what) = match time_for(room, per_second) {
-        Some(within) => {
-            let what = format!("the stream is {share} % full and {end} in {}", in_words(within));
-            (Outlook::Runs, Some(within), what)
-        }
-        None => {
-            let what = format!("the stream is {share} % full ({used} of {most} {unit}), and does not grow");
-            (Outlook::Done, None, what)
-        }
+    let (outlook, what) = match bound.within {
+        Some(within) => (
+            Outlook::Runs,
+            format!("the stream is {share} % full and {end} in {}", in_words(within)),
+        ),
+        // One that drops its oldest messages goes on as it is.
+        None if bound.is_reached() && !now.drops_oldest => (
+            Outlook::Never,
+            format!("the stream is {share} % full ({used} of {most} {unit}), and refuses what does not fit"),
+        ),
+        None => (
+            Outlook::Done,
+            format!("the stream is {share} % full ({used} of {most} {unit}), and does not grow"),
+        ),
     };
     Some(Prospect::new(
         (Subject::Stream, ""),
         outlook,
+        bound.per_second,
+        bound.within,
+        what,
+        "outbox doctor",
+    ))
+}
+
+/// Nobody here knows how large the server's disk is, so no time is told. A stream that deletes its messages by their age has a bound, which nobody knows either.
+fn of_unbounded(earlier: &StreamUse, now: &StreamUse, between: Duration) -> Option<Prospect> {
+    let per_second = rate(earlier.bytes, now.bytes, between);
+    if now.max_age.is_some() || per_second <= 0.0 {
+        return None;
+    }
+    let what = format!(
+        "the stream grows by {per_second:.1} bytes each second and has no bound: it ends when the server's disk is full"
+    );
+    Some(Prospect::new(
+        (Subject::Stream, ""),
+        Outlook::Runs,
         per_second,
-        within,
+        None,
         what,
         "outbox doctor",
     ))
@@ -279,7 +351,11 @@ fn of_consumer(earlier: &ConsumerSeen, now: &ConsumerSeen, between: Duration) ->
     } else {
         match time_for(now.left, -per_second) {
             Some(within) => {
-                let what = format!("{messages} left; it catches up in {}", in_words(within));
+                let what = format!(
+                    "{messages} left, {:.1} fewer each second; it catches up in {}",
+                    -per_second,
+                    in_words(within)
+                );
                 (Outlook::Ends, Some(within), what)
             }
             None if handled <= 0.0 => (
@@ -353,146 +429,4 @@ impl Prospect {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BETWEEN: Duration = Duration::from_secs(10);
-
-    fn backlog(pending: u64) -> Seen {
-        Seen {
-            pending: Some((pending, true)),
-            ..Seen::default()
-        }
-    }
-
-    fn stream(bytes: u64, max_bytes: Option<u64>) -> Seen {
-        Seen {
-            stream: Some(StreamUse {
-                bytes,
-                max_bytes,
-                max_age: Some(Duration::from_secs(3600)),
-                ..StreamUse::default()
-            }),
-            ..Seen::default()
-        }
-    }
-
-    fn consumer(left: u64, floor: u64, oldest: Option<u64>) -> Seen {
-        let mut seen = stream(0, None);
-        seen.consumers.push(ConsumerSeen {
-            consumer: "billing".to_owned(),
-            left,
-            floor,
-            oldest: oldest.map(Duration::from_secs),
-        });
-        seen
-    }
-
-    #[track_caller]
-    fn check(earlier: &Seen, now: &Seen, expected: &[(Outlook, Option<u64>, &str)]) {
-        let forecast = forecast(earlier, now, BETWEEN);
-        let found: Vec<_> = forecast
-            .prospects
-            .iter()
-            .map(|prospect| {
-                assert_eq!(
-                    prospect.next.is_empty(),
-                    !prospect.outlook.is_bad(),
-                    "{prospect:?}"
-                );
-                let within = prospect.within.map(|within| within.as_secs());
-                (prospect.outlook, within, prospect.what.as_str())
-            })
-            .collect();
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn a_backlog_that_shrinks_ends_and_one_that_does_not_never_does() {
-        let ends = "500 messages are to be published, all of them in 50 s";
-        check(&backlog(600), &backlog(500), &[(Outlook::Ends, Some(50), ends)]);
-        let grows = "1 message is to be published, 0.1 more each second";
-        check(&backlog(0), &backlog(1), &[(Outlook::Never, None, grows)]);
-        let stands = "7 messages are to be published, as many as before";
-        check(&backlog(7), &backlog(7), &[(Outlook::Never, None, stands)]);
-        let done = "nothing is to be published";
-        check(&backlog(7), &backlog(0), &[(Outlook::Done, None, done)]);
-    }
-
-    #[test]
-    fn of_a_backlog_that_nobody_has_counted_no_time_is_told() {
-        let mut bounded = backlog(100_000);
-        bounded.pending = Some((100_000, false));
-        let what = "at least 100000 messages are to be published; beyond that, nobody counts";
-        check(&bounded, &bounded, &[(Outlook::Never, None, what)]);
-    }
-
-    #[test]
-    fn a_stream_that_grows_is_full_at_a_time_and_one_without_a_bound_never() {
-        let full = "the stream is 20 % full and refuses new messages in 80 s";
-        check(
-            &stream(100, Some(1000)),
-            &stream(200, Some(1000)),
-            &[(Outlook::Runs, Some(80), full)],
-        );
-        let stands = "the stream is 20 % full (200 of 1000 bytes), and does not grow";
-        check(
-            &stream(200, Some(1000)),
-            &stream(200, Some(1000)),
-            &[(Outlook::Done, None, stands)],
-        );
-        check(&stream(1, None), &stream(2, None), &[]);
-    }
-
-    #[test]
-    fn a_consumer_catches_up_or_never_does() {
-        let ends = "100 messages are left; it catches up in 10 s";
-        check(
-            &consumer(200, 1, None),
-            &consumer(100, 101, None),
-            &[(Outlook::Ends, Some(10), ends)],
-        );
-        let never = "200 messages are left; it passes 5.0 stream sequences each second and never catches up at this rate";
-        check(
-            &consumer(100, 1, None),
-            &consumer(200, 51, None),
-            &[(Outlook::Never, None, never)],
-        );
-        let none = "1 message is left, and it handles none";
-        check(
-            &consumer(1, 1, None),
-            &consumer(1, 1, None),
-            &[(Outlook::Never, None, none)],
-        );
-        let done = "it has handled everything";
-        check(
-            &consumer(1, 1, None),
-            &consumer(0, 2, None),
-            &[(Outlook::Done, None, done)],
-        );
-    }
-
-    #[test]
-    fn what_the_stream_deletes_unread_comes_before_what_ends_well() {
-        let expires = "its oldest message is deleted by the stream in 10 min";
-        let ends = "100 messages are left; it catches up in 10 s";
-        check(
-            &consumer(200, 1, Some(2990)),
-            &consumer(100, 101, Some(3000)),
-            &[
-                (Outlook::Runs, Some(600), expires),
-                (Outlook::Ends, Some(10), ends),
-            ],
-        );
-    }
-
-    #[test]
-    fn one_look_or_an_unknown_consumer_tells_nothing() {
-        assert!(
-            forecast(&backlog(1), &backlog(1), Duration::ZERO)
-                .prospects
-                .is_empty()
-        );
-        check(&stream(0, None), &consumer(1, 1, None), &[]);
-    }
-}
+mod tests;

@@ -1,39 +1,55 @@
 //! Who publishes, who owns what, and which aggregates wait.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox_core::{
-    BlockedAggregate, Fitness, MessageId, OutboxReader, OwnerId, Selection, StoreError, StoredMessage,
+    BlockedAggregate, Fitness, LiveRelay, MessageId, OutboxReader, OwnerId, Selection, StoreError,
+    StoredMessage,
 };
 use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 
 use crate::serial;
 
-/// A relay that is alive.
+/// A relay that is alive, or one that has died and whose partitions nobody has taken yet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct RelayRow {
     /// Its identity, which is new at each start.
     #[serde(serialize_with = "serial::text")]
     pub owner: OwnerId,
-    /// How well it works, by its own word: `fit`, `unproven`, `trying` or `ailing`.
+    /// What it calls itself: its host and process id, unless it was given a name. Of a dead one it is known until another relay announces itself.
+    pub name: Option<String>,
+    /// Whether it is alive. One that is not has let leases run out, and announces itself no more.
+    pub is_alive: bool,
+    /// How well it works, by its own word: `fit`, `unproven`, `trying` or `ailing`; `None` if it is not alive.
     #[serde(serialize_with = "fitness")]
-    pub fitness: Fitness,
-    /// Partitions that it owns.
+    pub fitness: Option<Fitness>,
+    /// Partitions that it owns; of a dead one, those that it has left and nobody has taken since.
     pub partitions: u16,
     /// When it started, by the clock of its machine.
     #[serde(serialize_with = "serial::time_if_any")]
     pub started_at: Option<OffsetDateTime>,
-    /// The time until it counts as dead, unless it announces itself again.
+    /// The time until it counts as dead, unless it announces itself again; zero if it does already.
     #[serde(rename = "expires_in_seconds", serialize_with = "serial::seconds")]
     pub expires_in: Duration,
 }
 
-fn fitness<S: Serializer>(fitness: &Fitness, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(fitness.as_str())
+impl RelayRow {
+    /// What it says of itself in a word, or `dead`.
+    #[must_use]
+    pub fn says(&self) -> &'static str {
+        self.fitness.map_or("dead", Fitness::as_str)
+    }
+}
+
+fn fitness<S: Serializer>(fitness: &Option<Fitness>, to: S) -> Result<S::Ok, S::Error> {
+    match fitness {
+        Some(fitness) => to.serialize_str(fitness.as_str()),
+        None => to.serialize_none(),
+    }
 }
 
 /// A partition and its owner.
@@ -72,30 +88,48 @@ pub struct BlockedRow {
     pub blocked_for: Option<Duration>,
 }
 
-/// The relays that are alive, in the order of their starts.
+/// The relays that are alive, in the order of their starts, and behind them those that have died. A dead one is known by the leases that it has let run out: once others
+/// have taken its partitions, or if it owned none, no trace of it is left.
 ///
 /// # Errors
 ///
 /// [`StoreError`].
 pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreError> {
-    let relays = store.relays().await?;
+    let alive = store.relays().await?;
     let mut owned: HashMap<OwnerId, u16> = HashMap::new();
-    for owner in store
-        .partitions()
-        .await?
-        .into_iter()
-        .filter_map(|lease| lease.owner)
-    {
-        *owned.entry(owner).or_default() += 1;
+    let mut left: BTreeMap<OwnerId, u16> = BTreeMap::new();
+    for lease in store.partitions().await? {
+        if let Some(owner) = lease.owner {
+            *owned.entry(owner).or_default() += 1;
+        }
+        if let Some(owner) = lease.last_owner {
+            *left.entry(owner).or_default() += 1;
+        }
     }
-    let row = |relay: outbox_core::LiveRelay| RelayRow {
+    // One that stood still announces itself again before it acquires again.
+    left.retain(|owner, _| alive.iter().all(|relay| relay.owner != *owner));
+    let row = |relay: LiveRelay| RelayRow {
         owner: relay.owner,
-        fitness: relay.fitness,
+        name: relay.name,
+        is_alive: true,
+        fitness: Some(relay.fitness),
         partitions: owned.get(&relay.owner).copied().unwrap_or_default(),
         started_at: started_at(relay.owner),
         expires_in: relay.expires_in,
     };
-    Ok(relays.into_iter().map(row).collect())
+    let mut rows: Vec<RelayRow> = alive.into_iter().map(row).collect();
+    for (owner, partitions) in left {
+        rows.push(RelayRow {
+            owner,
+            name: store.relay_name(owner).await?,
+            is_alive: false,
+            fitness: None,
+            partitions,
+            started_at: started_at(owner),
+            expires_in: Duration::ZERO,
+        });
+    }
+    Ok(rows)
 }
 
 /// The first 48 bits of a UUID v7 are its time in milliseconds.

@@ -327,6 +327,7 @@ mod tests {
     fn counts(fitness: &[Fitness]) -> RelayCounts {
         let relay = |fitness: &Fitness| LiveRelay {
             owner: OwnerId::fresh(),
+            name: None,
             fitness: *fitness,
             expires_in: TTL,
         };

@@ -47,6 +47,14 @@ pub(crate) fn complete(text: &str) -> String {
     }
 }
 
+/// A text about one of several outboxes, whose commands have to name it.
+pub(crate) fn of_outbox(text: &str, outbox: &str) -> String {
+    match PROGRAM.get() {
+        Some(program) => with_options(text, &[("outbox", quoted(outbox))], program),
+        None => text.to_owned(),
+    }
+}
+
 /// Lines of an answer, in which only what stands behind `next: ` is a command: the others may hold texts of somebody else.
 pub(crate) fn complete_lines(text: &str) -> String {
     const NEXT: &str = "next: ";

@@ -5,6 +5,7 @@
 
 mod broker;
 mod database;
+mod handlers;
 mod rules;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ pub use broker::{ConsumerFacts, MAX_BYTES, StreamFacts, Wanted, of_consumer, of_
 pub use database::{
     DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, database_time, inbox_memory,
 };
+pub use handlers::{LinkedConsumer, of_handlers};
 pub use rules::{PauseFacts, of_database, of_pauses, of_relays, of_setup};
 
 use crate::status::State;
@@ -72,6 +74,8 @@ pub enum Check {
     PayloadLimit,
     /// The version of nats-server is supported.
     NatsVersion,
+    /// A consumer whose handlers are linked into this program asks the broker for their events and for no others.
+    Handlers,
     /// A durable consumer has the settings that an inbox needs.
     ConsumerSettings,
     /// A consumer is not paused.
@@ -84,7 +88,7 @@ pub enum Check {
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Database,
         Self::DatabaseVersion,
         Self::Tables,
@@ -109,6 +113,7 @@ impl Check {
         Self::MaxMessagesPerSubject,
         Self::PayloadLimit,
         Self::NatsVersion,
+        Self::Handlers,
         Self::ConsumerSettings,
         Self::ConsumerPaused,
         Self::ConsumerBehind,
@@ -143,6 +148,7 @@ impl Check {
             Self::MaxMessagesPerSubject => "max-messages-per-subject",
             Self::PayloadLimit => "payload-limit",
             Self::NatsVersion => "nats-version",
+            Self::Handlers => "handlers",
             Self::ConsumerSettings => "consumer-settings",
             Self::ConsumerPaused => "consumer-paused",
             Self::ConsumerBehind => "consumer-behind",

@@ -122,7 +122,7 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
         ["outbox", "consumers", "lag", _] => Some(visit.link("/consumers", &[])),
         ["outbox", "relays" | "partitions"] => Some(visit.link("/relays", &[])),
         ["outbox", "list", "--status", status] => Some(visit.link("/messages", &[("status", status)])),
-        ["outbox", "consumers", "list"] => Some(visit.link("/consumers", &[])),
+        ["outbox", "consumers", "list", ..] => Some(visit.link("/consumers", &[])),
         ["outbox", "dead-letters", "list", "--consumer", name] => {
             Some(visit.link("/dead-letters", &[("consumer", name)]))
         }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use outbox_admin::{Change, apply, preview, preview_resume, show_operation};
+use outbox_admin::{Change, PREVIEW_MAX, apply, preview, preview_resume, show_operation};
 use outbox_core::testing::MemoryStore;
-use outbox_core::{Fitness, Intent, OperationScope, Selection};
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{Events, Fitness, Intent, OperationScope, Selection};
 
 use crate::plant::{aggregate, all, dead, failed, noted, published, relay, settle};
 
@@ -66,6 +67,30 @@ async fn a_preview_of_a_replay_says_that_it_counts_all_logged_messages() {
         .await
         .expect("applied");
     assert_eq!(done.messages, 0, "nobody has read the log");
+}
+
+/// What the log has is selected by a replay, and needs no relay.
+#[tokio::test(start_paused = true)]
+async fn a_preview_stops_counting_at_its_bound_and_says_so() {
+    const EACH: u32 = 1_000;
+    let store = MemoryStore::new();
+    let _log = store.log();
+    for batch in 0..PREVIEW_MAX / EACH {
+        let mut events = Events::new();
+        for number in 0..EACH {
+            events = events.with(Probe::noted(format!("a{}", number % 100), u64::from(batch)));
+        }
+        store.record(events).expect("it is recorded");
+    }
+    let ask = async || {
+        let said = preview(&store, Change::Replay, &Selection::all(), None).await;
+        let said = said.expect("previewed");
+        (said.messages, said.is_complete)
+    };
+    let bound = u64::from(PREVIEW_MAX);
+    assert_eq!(ask().await, (bound, true), "that is all");
+    noted(&store, "last");
+    assert_eq!(ask().await, (bound, false), "one more is not counted");
 }
 
 #[tokio::test(start_paused = true)]

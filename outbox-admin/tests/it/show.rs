@@ -1,12 +1,13 @@
 //! What is shown of messages, relays and blocks.
 
-use outbox_admin::{blocked, partitions, relays, show};
+use outbox_admin::{RelayRow, blocked, partitions, relays, show};
 use outbox_core::testing::MemoryStore;
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::{Events, Fitness, NewMessage, SensitiveFields};
+use outbox_core::{Events, Fitness, NewMessage, OutboxStore, OwnerId, SensitiveFields};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use crate::plant::{dead, failed, noted, record, relay, settle};
+use crate::plant::{LONG, dead, failed, noted, record, relay, settle};
 
 const TEN: NonZeroU32 = NonZeroU32::new(10).unwrap();
 
@@ -66,7 +67,7 @@ async fn relays_are_listed_with_the_number_of_their_partitions() {
         .iter()
         .map(|relay| (relay.fitness, relay.partitions))
         .collect();
-    assert_eq!(counts, [(Fitness::Trying, 64)]);
+    assert_eq!(counts, [(Some(Fitness::Trying), 64)]);
     assert!(listed[0].started_at.is_some());
     let owned = partitions(&store).await.expect("listed");
     assert!(
@@ -74,6 +75,48 @@ async fn relays_are_listed_with_the_number_of_their_partitions() {
             .iter()
             .all(|partition| partition.owner == Some(listed[0].owner))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_has_died_is_listed_until_others_have_its_partitions() {
+    const SHORT: Duration = Duration::from_secs(15);
+    let store = MemoryStore::new();
+    let (died, lives) = (OwnerId::fresh(), OwnerId::fresh());
+    for (owner, ttl, max) in [(died, SHORT, 3), (lives, LONG, 60)] {
+        store.announce(owner, ttl, Fitness::Fit).await.expect("announced");
+        store.acquire(owner, ttl, max).await.expect("acquired");
+    }
+    let listed = async || {
+        let listed = relays(&store).await.expect("listed");
+        let row = |relay: &RelayRow| (relay.owner, relay.is_alive, relay.says(), relay.partitions);
+        listed.iter().map(row).collect::<Vec<_>>()
+    };
+    let both = [(died, true, "fit", 3), (lives, true, "fit", 60)];
+    assert_eq!(listed().await, both);
+    tokio::time::advance(SHORT).await;
+    let one_died = [(lives, true, "fit", 60), (died, false, "dead", 3)];
+    assert_eq!(listed().await, one_died);
+    // It stood still, and goes on: its leases are lost all the same.
+    store.announce(died, LONG, Fitness::Fit).await.expect("announced");
+    assert_eq!(listed().await[0], (died, true, "fit", 0));
+    store.leave(died).await.expect("left");
+    assert_eq!(listed().await, [(lives, true, "fit", 60)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_relay_whose_partitions_were_taken_no_trace_is_left() {
+    const SHORT: Duration = Duration::from_secs(15);
+    let store = MemoryStore::new();
+    let (died, lives) = (OwnerId::fresh(), OwnerId::fresh());
+    for (owner, ttl) in [(died, SHORT), (lives, LONG)] {
+        store.announce(owner, ttl, Fitness::Fit).await.expect("announced");
+    }
+    store.acquire(died, SHORT, 64).await.expect("acquired");
+    tokio::time::advance(SHORT).await;
+    assert_eq!(relays(&store).await.expect("listed").len(), 2);
+    store.acquire(lives, LONG, 64).await.expect("acquired");
+    let listed = relays(&store).await.expect("listed");
+    assert_eq!((listed.len(), listed[0].owner), (1, lives));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! What a person does about an error of the database: a missing table is made, a missing right is granted.
 //!
-//! Invariant: what is added ends with a command that can be copied. The error itself stands before it, as the server has put it.
+//! Invariant: what is added ends with a command that can be copied, where one mends it. The error itself stands before it, as the server has put it.
 
 use outbox_admin::quoted;
 use outbox_admin::rights::{Object, Role, grants};
@@ -8,6 +8,9 @@ use sea_orm::DbBackend;
 use url::Url;
 
 use crate::config::Outbox;
+
+/// Stands between an error about a column that is missing and what mends it.
+pub(super) const OLDER_TABLES: &str = "; the tables are those of an older version; ";
 
 /// The login of a command, and what it needs its rights for.
 pub(super) struct Login<'a> {
@@ -23,6 +26,9 @@ pub(super) fn with_advice(error: &str, login: &Login<'_>) -> String {
     }
     if let Some(name) = refused_object(error) {
         return format!("{error}; {}", login.missing_right(name));
+    }
+    if lacks_column(error) {
+        return format!("{error}{OLDER_TABLES}make them anew (CHANGELOG.md)");
     }
     // The three databases say in these words that a table is missing.
     let is_missing = ["does not exist", "doesn't exist", "no such table"]
@@ -44,6 +50,14 @@ pub(super) fn with_advice(error: &str, login: &Login<'_>) -> String {
         );
     }
     error.to_owned()
+}
+
+/// Whether a column is missing, as PostgreSQL, MariaDB, MySQL and SQLite say it.
+fn lacks_column(error: &str) -> bool {
+    let of_postgres = error.split_once("column ");
+    let of_others = ["Unknown column", "no such column", "has no column named"];
+    of_postgres.is_some_and(|(_, rest)| rest.contains("does not exist"))
+        || of_others.iter().any(|words| error.contains(words))
 }
 
 /// What the login may not use, without its schema: PostgreSQL, MariaDB and MySQL say so in these words.
@@ -168,6 +182,22 @@ mod tests {
         );
         let other = advised("no answer at line 3", DbBackend::Postgres, Role::Viewer);
         assert_eq!(other, "no answer at line 3");
+    }
+
+    #[test]
+    fn a_missing_column_is_told_as_tables_of_an_older_version() {
+        for (error, backend) in [
+            ("column \"name\" does not exist", DbBackend::Postgres),
+            (
+                "1054 (42S22): Unknown column 'name' in 'SELECT'",
+                DbBackend::MySql,
+            ),
+            ("(code: 1) no such column: name", DbBackend::Sqlite),
+        ] {
+            let said = advised(error, backend, Role::Viewer);
+            let next = "make them anew (CHANGELOG.md)";
+            assert_eq!(said, format!("{error}{OLDER_TABLES}{next}"));
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub struct AuditCommand {
 #[derive(Debug, Clone, Subcommand)]
 #[non_exhaustive]
 pub enum AuditSubcommand {
-    /// Show an operation, and what became of its messages: published, to be published, failed again.
+    /// Show an operation, and what became of its messages: published, to be published, failed again. Of dead letters of consumers: handled, to be tried again, open.
     Show(ShowOperationCommand),
 }
 
@@ -136,7 +136,8 @@ impl ShowOperationCommand {
             return Ok(Outcome::NothingMatched);
         };
         output::one(self.place.output, &detail)?;
-        let failed_again = detail.row.kind == "retry" && detail.dead > 0;
+        let is_retry = ["retry", "retry-letters"].contains(&detail.row.kind.as_str());
+        let failed_again = is_retry && detail.dead > 0;
         Ok(if failed_again || !detail.row.is_finished {
             Outcome::Degraded
         } else {

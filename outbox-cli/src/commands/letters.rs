@@ -2,14 +2,14 @@
 //!
 //! Invariant: nothing is changed without `--yes`.
 
+mod groups;
+
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use outbox::core::Aggregate;
 use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters, InboxOperations};
-use outbox_admin::{
-    LetterCause, LetterChange, LetterDetail, LetterGroup, LetterPreview, LetterRow, LettersChanged, quoted,
-};
+use outbox_admin::{LetterCause, LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -23,6 +23,8 @@ use super::{recheck, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain, say};
 
+pub use groups::{Deployment, GroupLettersCommand};
+
 /// Most dead letters that are read for their groups.
 const GROUPED_MAX: u32 = 10_000;
 
@@ -32,7 +34,7 @@ const GROUPED_MAX: u32 = 10_000;
 pub enum LettersCommand {
     /// List them, oldest first.
     List(ListLettersCommand),
-    /// Group them by what failed, the largest group first: how many, and since when.
+    /// Group them by what failed, the largest group first: how many, since when, and since which deployment.
     Groups(GroupLettersCommand),
     /// Show one; with `--payload` its payload, masked.
     Show(ShowLetterCommand),
@@ -94,18 +96,6 @@ pub struct ListLettersCommand {
     /// How many.
     #[command(flatten)]
     pub limit: LimitArguments,
-}
-
-/// Arguments of `outbox dead-letters groups`.
-#[derive(Debug, Clone, Args)]
-#[non_exhaustive]
-pub struct GroupLettersCommand {
-    /// The outbox.
-    #[command(flatten)]
-    pub place: PlaceArguments,
-    /// The dead letters.
-    #[command(flatten)]
-    pub selection: LetterSelectionArguments,
 }
 
 /// Arguments of `outbox dead-letters show`.
@@ -184,36 +174,6 @@ impl ListLettersCommand {
             say("no dead letter matches");
             return Ok(Outcome::NothingMatched);
         }
-        Ok(Outcome::Well)
-    }
-}
-
-impl GroupLettersCommand {
-    async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open(&self.place).await?;
-        let letters = letters_of(&place)?;
-        let selection = self.selection.selection();
-        let rows = place
-            .ask(outbox_admin::list_letters(&letters, &selection, GROUPED_MAX))
-            .await?;
-        let groups = outbox_admin::group_letters(&rows);
-        output::many(self.place.output, &groups)?;
-        if rows.len() == GROUPED_MAX as usize {
-            say(&format!(
-                "there are more: only the oldest {GROUPED_MAX} were read; `--since` begins later"
-            ));
-        }
-        let Some(first) = groups.first() else {
-            say("no dead letter matches");
-            return Ok(Outcome::NothingMatched);
-        };
-        let event_type = first.event_type.as_ref();
-        let event_type = event_type.map(|event_type| format!(" --type {}", quoted(event_type)));
-        say(&format!(
-            "next: outbox dead-letters list --consumer {}{}",
-            quoted(&first.consumer),
-            event_type.unwrap_or_default()
-        ));
         Ok(Outcome::Well)
     }
 }
@@ -371,22 +331,6 @@ impl Print for LetterRow {
 
     fn name(&self) -> String {
         self.id.to_string()
-    }
-}
-
-impl Print for LetterGroup {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("fingerprint", |group| group.fingerprint.clone()),
-        Column::new("consumer", |group| group.consumer.clone()),
-        Column::new("type", |group| text::any(group.event_type.clone())),
-        Column::new("dead_letters", |group| group.dead_letters.to_string()),
-        Column::new("first", |group| text::time(group.first_at)),
-        Column::new("last", |group| text::time(group.last_at)),
-        Column::new("error", |group| group.error.clone()),
-    ];
-
-    fn name(&self) -> String {
-        self.fingerprint.clone()
     }
 }
 

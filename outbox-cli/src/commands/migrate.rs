@@ -118,7 +118,8 @@ impl PartArgument {
 impl MigrateCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let place = match self.sql {
-            true => Place::open(&self.place).await?,
+            // Nothing is read, so a file of SQLite may be made.
+            true => Place::open_to_write(&self.place).await?,
             false => Place::open_to_change(&self.place).await?,
         };
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;

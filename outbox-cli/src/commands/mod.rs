@@ -67,7 +67,7 @@ pub enum OutboxCommand {
     Show(messages::ShowCommand),
     /// List aggregates whose messages wait: those that are halted first.
     Blocked(relays::BlockedCommand),
-    /// List the relays that are alive.
+    /// List the relays that are alive, and those that have died and whose partitions nobody has taken yet.
     Relays(relays::RelaysCommand),
     /// List the partitions and their owners.
     Partitions(relays::PartitionsCommand),

@@ -11,7 +11,7 @@ use outbox::nats::{JetStreamPublisher, connect_with_events};
 use outbox::sea_orm::{ConnectError, SqlStore};
 use outbox_admin::BrokerCheck;
 use outbox_admin::rights::Role;
-use sea_orm::{ConnectOptions, Database};
+use sea_orm::{ConnectOptions, Database, DbErr};
 use url::Url;
 
 use super::advice::{Login, with_advice};
@@ -35,6 +35,17 @@ pub(super) struct Place {
     role: Role,
 }
 
+/// What the sessions of a place may do.
+#[derive(Debug, Clone, Copy)]
+enum Sessions {
+    /// What the login may do.
+    Ordinary,
+    /// The same, but a file of SQLite that is missing is not made.
+    AsTheyAre,
+    /// Read, each statement no longer than an answer is waited for.
+    Reading,
+}
+
 /// Which context a command works in.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InContext {
@@ -42,26 +53,37 @@ pub(super) struct InContext {
     pub(super) name: Option<String>,
     /// Whether it is production.
     pub(super) production: bool,
+    /// Whether the outboxes of its file publish to more than one place: another server, another stream or another prefix.
+    pub(super) several_places: bool,
     /// The contexts that there are, if the command line names neither one of them nor a file.
     unnamed: Vec<String>,
 }
 
 impl Place {
-    /// Opens the outbox that the arguments name, or the only one.
+    /// Opens the outbox that the arguments name, or the only one, for a command that only reads: its session cannot write, and its statements end by themselves.
     pub(super) async fn open(arguments: &PlaceArguments) -> Result<Self, CommandError> {
+        Self::open_for(arguments, Sessions::Reading).await
+    }
+
+    /// The same over an ordinary session, for whoever may change it later on.
+    pub(super) async fn open_to_write(arguments: &PlaceArguments) -> Result<Self, CommandError> {
+        Self::open_for(arguments, Sessions::Ordinary).await
+    }
+
+    async fn open_for(arguments: &PlaceArguments, sessions: Sessions) -> Result<Self, CommandError> {
         let (mut outboxes, context) = chosen(arguments)?;
         let (Some(outbox), true) = (outboxes.pop(), outboxes.is_empty()) else {
             return Err(CommandError::configuration(
                 "the file has several outboxes; choose one with `--outbox NAME`",
             ));
         };
-        Self::of(outbox, arguments.timeout, context).await
+        Self::of(outbox, arguments.timeout, context, sessions).await
     }
 
     /// Opens the outbox that the arguments name, or the only one, for a command that may change it, and says which one it is. If there are several contexts
     /// the command line has to name one, or a file: a variable that was set an hour ago is easily forgotten.
     pub(super) async fn open_to_change(arguments: &PlaceArguments) -> Result<Self, CommandError> {
-        let mut place = Self::open(arguments).await?;
+        let mut place = Self::open_to_write(arguments).await?;
         place.role = Role::Operator;
         if place.context.unnamed.len() > 1 {
             let names = place.context.unnamed.join("`, `");
@@ -73,19 +95,40 @@ impl Place {
         Ok(place)
     }
 
-    /// Opens the outbox that the arguments name, or all.
+    /// Opens the outbox that the arguments name, or all, as [`Self::open`] does.
     pub(super) async fn open_all(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
+        Self::open_all_for(arguments, Sessions::Reading).await
+    }
+
+    /// The same over sessions as the database gives them, for an examination of what relays meet there.
+    pub(super) async fn open_all_as_they_are(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
+        Self::open_all_for(arguments, Sessions::AsTheyAre).await
+    }
+
+    async fn open_all_for(arguments: &PlaceArguments, sessions: Sessions) -> Result<Vec<Self>, CommandError> {
         let mut places = Vec::new();
         let (outboxes, context) = chosen(arguments)?;
         for outbox in outboxes {
-            places.push(Self::of(outbox, arguments.timeout, context.clone()).await?);
+            places.push(Self::of(outbox, arguments.timeout, context.clone(), sessions).await?);
         }
         Ok(places)
     }
 
-    async fn of(outbox: Outbox, timeout: Duration, context: InContext) -> Result<Self, CommandError> {
+    async fn of(
+        outbox: Outbox,
+        timeout: Duration,
+        context: InContext,
+        sessions: Sessions,
+    ) -> Result<Self, CommandError> {
         Self::connect(outbox, timeout, context, |options| {
             options.max_connections(1);
+            match sessions {
+                Sessions::Ordinary => {}
+                Sessions::AsTheyAre => {
+                    options.map_sqlx_sqlite_opts(|session| session.create_if_missing(false));
+                }
+                Sessions::Reading => sessions::cannot_write(options, timeout),
+            }
         })
         .await
     }
@@ -113,11 +156,9 @@ impl Place {
             .acquire_timeout(timeout)
             .sqlx_logging(false);
         set(&mut options);
-        // The error of SeaORM would show the address with its password.
         let db = Database::connect(options)
             .await
-            .map_err(|_| ConnectError::Address);
-        let db = db.map_err(CommandError::configuration)?;
+            .map_err(|error| not_opened(&outbox, &error))?;
         let names = outbox.table_names().map_err(CommandError::configuration)?;
         let store = SqlStore::new(db)
             .with_names(&names)
@@ -301,13 +342,36 @@ pub(super) fn configured(arguments: &PlaceArguments) -> Result<(Config, InContex
         production: context.production,
         name: Some(name),
         unnamed,
+        ..InContext::default()
     };
     Ok((config, context))
 }
 
+/// The error of a connection that was not even begun. That of a server's address would show the password in it; a file is opened here, and its address has none.
+fn not_opened(outbox: &Outbox, error: &DbErr) -> CommandError {
+    let text = describe(error);
+    if !outbox.database_url.expose().starts_with("sqlite:") || text.contains("error with configuration") {
+        return CommandError::configuration(ConnectError::Address);
+    }
+    CommandError::failed(format!(
+        "outbox `{}`: the file of the database cannot be opened: {text}; a command that only reads makes none: correct DATABASE_URL, or make the file with its tables: outbox migrate --yes",
+        outbox.name()
+    ))
+}
+
 /// The outboxes of the configuration, or the one that is named.
 fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, InContext), CommandError> {
-    let (config, context) = configured(arguments).map_err(CommandError::configuration)?;
+    let (config, mut context) = configured(arguments).map_err(CommandError::configuration)?;
+    let place = |outbox: &Outbox| {
+        let stream = &outbox.section.stream;
+        (
+            outbox.nats_url.clone(),
+            stream.name.clone(),
+            stream.prefix.clone(),
+        )
+    };
+    let mut others = config.outboxes.windows(2);
+    context.several_places = others.any(|pair| place(&pair[0]) != place(&pair[1]));
     let Some(name) = &arguments.outbox else {
         return Ok((config.outboxes, context));
     };

@@ -23,7 +23,7 @@ impl RelaysCommand {
         let place = Place::open(&self.place).await?;
         let rows = place.ask(outbox_admin::relays(&place.store)).await?;
         output::many(self.place.output, &rows)?;
-        if rows.is_empty() {
+        if !rows.iter().any(|row| row.is_alive) {
             say("no relay is alive; next: outbox relay run");
             return Ok(Outcome::NothingMatched);
         }
@@ -100,7 +100,8 @@ impl BlockedCommand {
 impl Print for RelayRow {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("relay", |row| row.owner.to_string()),
-        Column::new("says", |row| row.fitness.as_str().to_owned()),
+        Column::new("name", |row| text::any(row.name.as_deref())),
+        Column::new("says", |row| row.says().to_owned()),
         Column::new("partitions", |row| row.partitions.to_string()),
         Column::new("started", |row| text::any(row.started_at.map(text::time))),
         Column::wide("expires_in", |row| text::duration(row.expires_in)),

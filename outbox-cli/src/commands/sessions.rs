@@ -5,7 +5,7 @@ use std::time::Duration;
 use sea_orm::ConnectOptions;
 use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
 
-/// Lets each session only read, and ends each of its statements after a time. SQLite knows no such time; whoever asks stops waiting.
+/// Lets each session only read, and ends each of its statements after a time. SQLite knows no such time; whoever asks stops waiting. A file of SQLite that is missing is not made.
 pub(super) fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
     let millis = statement_max.as_millis().to_string();
     options.map_sqlx_postgres_opts(move |session| {
@@ -36,7 +36,7 @@ pub(super) fn cannot_write(options: &mut ConnectOptions, statement_max: Duration
             })
         })
     });
-    options.map_sqlx_sqlite_opts(|session| session.pragma("query_only", "on"));
+    options.map_sqlx_sqlite_opts(|session| session.create_if_missing(false).pragma("query_only", "on"));
 }
 
 #[cfg(test)]
@@ -69,7 +69,10 @@ mod tests {
             }
         }
         let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite://{}?mode=rwc", folder.path().join("outbox.db").display());
+        let file = folder.path().join("outbox.db");
+        let url = format!("sqlite://{}?mode=rwc", file.display());
+        // It makes none.
+        std::fs::File::create(&file).unwrap();
         check(&url, "CREATE TABLE never_made (id INTEGER)").await;
     }
 

@@ -13,6 +13,7 @@ use super::log::{self, LogRow};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
 
 /// Arguments of `outbox status`.
@@ -58,6 +59,9 @@ impl StatusCommand {
                 forecast,
             });
         }
+        if rows.len() > 1 || failure.is_some() {
+            rows.iter_mut().for_each(StatusRow::name_outbox);
+        }
         output::many(self.place.output, &rows)?;
         if let Some(failure) = failure {
             return Err(failure);
@@ -84,6 +88,22 @@ struct StatusRow {
     forecast: Option<Forecast>,
     /// The alerts of `outbox print alerts` that fire if it stays like this, as far as one look can tell.
     alerts: Vec<&'static str>,
+}
+
+impl StatusRow {
+    /// Lets the commands that come next name the outbox.
+    fn name_outbox(&mut self) {
+        for reason in &mut self.status.reasons {
+            reason.next = hint::of_outbox(&reason.next, &self.outbox);
+        }
+        for prospect in self
+            .forecast
+            .iter_mut()
+            .flat_map(|forecast| &mut forecast.prospects)
+        {
+            prospect.next = hint::of_outbox(&prospect.next, &self.outbox);
+        }
+    }
 }
 
 /// The alerts whose conditions are met now, of those that look at a value of this moment and not at a rate.

@@ -204,6 +204,8 @@ impl StreamSection {
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RelaySection {
+    /// What it calls itself where relays are listed. Default: its host and process id.
+    pub name: Option<String>,
     /// How long a partition is owned without renewal.
     #[serde(deserialize_with = "duration::deserialize")]
     pub lease_ttl: Duration,
@@ -256,6 +258,7 @@ impl Default for RelaySection {
     fn default() -> Self {
         let relay = RelayConfig::default();
         Self {
+            name: None,
             lease_ttl: relay.lease_ttl,
             batch: relay.batch,
             buffer_bytes: relay.buffer_bytes,

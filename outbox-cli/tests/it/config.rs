@@ -57,6 +57,7 @@ fn the_settings_that_are_commented_out_in_the_printed_file_exist() {
     let section = &file.outbox[0];
     assert!(section.database_url.is_some() && section.nats_ca.is_some() && section.schema.is_some());
     assert!(section.stream.max_bytes.is_some() && section.stream.subject_shards.is_some());
+    assert_eq!(section.relay.name.as_deref(), Some("shop-relay-0"));
 }
 
 #[test]

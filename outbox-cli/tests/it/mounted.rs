@@ -1,7 +1,12 @@
 //! The commands and the dashboard in a program of a service's own: `examples/mounted.rs`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
+
+use outbox::nats::async_nats::jetstream;
+use outbox::nats::async_nats::jetstream::consumer::pull;
+use outbox::prelude::*;
+use serde_json::Value;
 
 use crate::operate::plant::Planted;
 use crate::operate::serve::Served;
@@ -20,18 +25,23 @@ fn mounted() -> PathBuf {
 }
 
 /// Runs a command of the shop's program, or of the program `outbox`, with a file that lists no events.
-fn show(planted: &Planted, program: &Path, words: &[&str]) -> String {
+fn run(planted: &Planted, program: &Path, words: &[&str]) -> Output {
     let place = &planted.place;
     let file = place.folder.path().join("mounted.toml");
     std::fs::write(&file, place.outbox("shop")).unwrap();
-    let output = Command::new(program)
+    Command::new(program)
         .args(words)
         .arg("--config")
         .arg(&file)
         .env_clear()
         .envs([("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)])
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+/// The data of a command that succeeds.
+fn show(planted: &Planted, program: &Path, words: &[&str]) -> String {
+    let output = run(planted, program, words);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
         output.status.success(),
@@ -56,6 +66,69 @@ async fn a_program_of_ones_own_knows_the_events_that_are_linked_into_it() {
     let known = show(&planted, &mounted(), &words);
     assert!(known.contains("order_id") && known.contains("***"), "{known}");
     assert!(!known.contains("ada@example.org"), "{known}");
+    planted.close().await;
+}
+
+/// What a doctor has seen of handlers, all of it about the shop's one consumer. Beside that, there is no relay.
+fn about_handlers(planted: &Planted, program: &Path, words: &[&str]) -> Vec<String> {
+    let output = run(planted, program, words);
+    let answer: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let findings = answer[0]["findings"].as_array().unwrap();
+    let about = findings.iter().filter(|finding| finding["check"] == "handlers");
+    about
+        .map(|finding| {
+            assert_eq!(finding["subject"], "inventory", "{finding}");
+            finding["seen"].as_str().unwrap().to_owned()
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_program_of_ones_own_knows_the_handlers_that_are_linked_into_it() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    planted.provision().await;
+    let words = ["outbox", "doctor", "-o", "json"];
+    let seen = || about_handlers(&planted, &mounted(), &words);
+    // Its consumer may be one of another stream, as long as this one holds nothing for it.
+    assert_eq!(seen(), [""; 0]);
+    planted.placed("1").await;
+    planted.publish().await;
+    let missing = seen();
+    assert!(
+        missing.len() == 1 && missing[0].ends_with("the stream has no consumer of this name"),
+        "{missing:?}"
+    );
+    // The program `outbox` has no handlers.
+    let program = Path::new(env!("CARGO_BIN_EXE_outbox"));
+    assert_eq!(about_handlers(&planted, program, &words[1..]), [""; 0]);
+
+    let name = &planted.place.name;
+    let client = EventStream::new(name).connect(&planted.place.nats).await.unwrap();
+    let stream = jetstream::new(client).get_stream(name).await.unwrap();
+    let asks_for = async |event: &str| {
+        let filter_subject = format!("{name}.order.*.{event}");
+        let config = pull::Config {
+            durable_name: Some("inventory".to_owned()),
+            filter_subject: filter_subject.clone(),
+            ..pull::Config::default()
+        };
+        stream.create_consumer(config).await.unwrap();
+        filter_subject
+    };
+    let cancelled = asks_for("cancelled").await;
+    let both = seen();
+    assert!(
+        both.len() == 2
+            && both[0].starts_with(&format!("it does not ask for `{name}.order.*.placed`, "))
+            && both[1].starts_with(&format!("it asks for `{cancelled}`, ")),
+        "{both:?}"
+    );
+    stream.delete_consumer("inventory").await.unwrap();
+    asks_for("placed").await;
+    assert_eq!(seen(), [""; 0]);
     planted.close().await;
 }
 

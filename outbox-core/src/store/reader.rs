@@ -52,6 +52,13 @@ pub trait OutboxReader: OutboxAdmin {
     /// Lists the relays that are alive, in the order of their ids, which is that of their starts.
     fn relays(&self) -> impl Future<Output = Result<Vec<LiveRelay>, StoreError>> + Send;
 
+    /// What a relay called itself when it announced itself last, also one that is dead; `None` if the store keeps no names, or not that announcement any more.
+    /// Announcements that have run out are deleted by the next relay that announces itself, so this tells who was last where none is left.
+    fn relay_name(&self, owner: OwnerId) -> impl Future<Output = Result<Option<String>, StoreError>> + Send {
+        let _ = owner;
+        std::future::ready(Ok(None))
+    }
+
     /// Lists all partitions, in their order, with their owners.
     fn partitions(&self) -> impl Future<Output = Result<Vec<PartitionOwner>, StoreError>> + Send;
 }
@@ -77,10 +84,12 @@ pub struct AggregateHead {
 }
 
 /// A relay that is alive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveRelay {
     /// Its identity, which is new at each start.
     pub owner: OwnerId,
+    /// What it calls itself: its host and process id, unless it was given a name; `None` if its store keeps none. Several relays may have the same.
+    pub name: Option<String>,
     /// How well it works, by its own word.
     pub fitness: Fitness,
     /// The time until it counts as dead, unless it announces itself again.
@@ -96,6 +105,9 @@ pub struct PartitionOwner {
     pub epoch: i64,
     /// The relay whose lease has not run out.
     pub owner: Option<OwnerId>,
+    /// The relay whose lease has run out without being given back: it has died, stands still, or does not reach the database. `None` if the partition has an
+    /// owner, was given back, or was never acquired. Whoever acquires the partition next takes the place of this trace.
+    pub last_owner: Option<OwnerId>,
     /// The time until the lease runs out; zero if nobody owns the partition.
     pub expires_in: Duration,
 }

@@ -224,6 +224,7 @@ mod wrong_stores {
         finds_other_blocks: FindsOtherBlocks => the_block_of_an_aggregate_is_found,
         lists_no_ailing_relays: ListsNoAilingRelays => live_relays_are_listed,
         lists_former_owners: ListsFormerOwners => partitions_are_listed_with_their_owners,
+        forgets_former_owners: ForgetsFormerOwners => partitions_are_listed_with_their_owners,
         holds_for_ever: HoldsForEver => what_is_paused_waits_until_the_pause_is_finished,
         holds_for_a_moment: HoldsForAMoment => what_is_paused_waits_until_the_pause_is_finished,
         holds_without_a_pause: HoldsWithoutAPause => nothing_is_held_by_a_pause_that_does_not_stand,

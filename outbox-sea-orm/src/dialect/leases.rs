@@ -71,24 +71,27 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Announces a relay: until when it is alive, and its fitness.
-    pub(crate) fn announce(&self, owner: Uuid, ttl_micros: i64, fitness: Fitness) -> Statement {
+    /// Announces a relay: until when it is alive, its fitness, and what it calls itself.
+    pub(crate) fn announce(&self, owner: Uuid, ttl_micros: i64, fitness: Fitness, name: &str) -> Statement {
         let mut sql = self.sql(format!(
-            "INSERT INTO {} (owner, fitness, expires_at) VALUES (",
+            "INSERT INTO {} (owner, name, fitness, expires_at) VALUES (",
             self.relays
         ));
         sql.bind(owner)
+            .push(", ")
+            .bind(name)
             .push(", ")
             .bind(i64::from(fitness.number()))
             .push(", ");
         let ttl = sql.placeholder(ttl_micros);
         sql.push(&self.now_plus(&ttl)).push(match self.backend {
             DbBackend::MySql => {
-                ") ON DUPLICATE KEY UPDATE expires_at = VALUES(expires_at), fitness = VALUES(fitness)"
+                ") ON DUPLICATE KEY UPDATE expires_at = VALUES(expires_at), fitness = VALUES(fitness), \
+                 name = VALUES(name)"
             }
             _ => {
                 ") ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at, \
-                 fitness = EXCLUDED.fitness"
+                 fitness = EXCLUDED.fitness, name = EXCLUDED.name"
             }
         });
         sql.statement()

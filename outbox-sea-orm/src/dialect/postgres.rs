@@ -116,17 +116,25 @@ fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease], condition: &
 
 /// Deletes announcements that ran out, except those that another relay is deleting. Announces the owner, and counts the other relays by fitness.
 /// One statement; its parts do not see each other's changes.
-pub(crate) fn announce(dialect: &Dialect, owner: uuid::Uuid, ttl_micros: i64, fitness: Fitness) -> Statement {
+pub(crate) fn announce(
+    dialect: &Dialect,
+    owner: uuid::Uuid,
+    ttl_micros: i64,
+    fitness: Fitness,
+    name: &str,
+) -> Statement {
     let (relays, now) = (&dialect.relays, dialect.now());
     let mut sql = dialect.sql("");
     let owner = sql.placeholder(owner);
     let ttl = sql.placeholder(ttl_micros);
     let fitness = sql.placeholder(i64::from(fitness.number()));
+    let name = sql.placeholder(name);
     sql.push(&format!(
         "WITH gone AS (DELETE FROM {relays} WHERE owner IN (SELECT owner FROM {relays} \
          WHERE expires_at <= {now} AND owner <> {owner} FOR UPDATE SKIP LOCKED)), \
-         own AS (INSERT INTO {relays} (owner, expires_at, fitness) VALUES ({owner}, {until}, {fitness}) \
-         ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at, fitness = EXCLUDED.fitness) \
+         own AS (INSERT INTO {relays} (owner, expires_at, fitness, name) VALUES ({owner}, {until}, {fitness}, {name}) \
+         ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at, fitness = EXCLUDED.fitness, \
+         name = EXCLUDED.name) \
          SELECT fitness::int8 AS fitness, count(*) AS relays FROM {relays} \
          WHERE owner <> {owner} AND expires_at > {now} GROUP BY fitness",
         until = dialect.now_plus(&ttl),

@@ -2,6 +2,7 @@
 
 use outbox_core::{Aggregate, MessageId};
 use sea_orm::Statement;
+use uuid::Uuid;
 
 use super::Dialect;
 use super::key::Key;
@@ -41,13 +42,20 @@ impl Dialect {
     pub(crate) fn live_relays(&self) -> Statement {
         let now = self.statement_now();
         self.sql(format!(
-            "SELECT owner, {} AS fitness, {} AS expires_micros, {} AS now_micros FROM {} WHERE expires_at > {now} ORDER BY owner",
+            "SELECT owner, name, {} AS fitness, {} AS expires_micros, {} AS now_micros FROM {} WHERE expires_at > {now} ORDER BY owner",
             self.int("fitness"),
             self.micros_of_any("expires_at"),
             self.micros(now),
             self.relays,
         ))
         .statement()
+    }
+
+    /// What a relay called itself when it announced itself last, alive or not (primary key).
+    pub(crate) fn relay_name(&self, owner: Uuid) -> Statement {
+        let mut sql = self.sql(format!("SELECT name FROM {} WHERE owner = ", self.relays));
+        sql.bind(owner);
+        sql.statement()
     }
 
     /// All 64 leases, live or not (primary key).

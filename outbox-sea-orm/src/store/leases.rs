@@ -101,7 +101,7 @@ pub(super) async fn release(
     tx.commit().await
 }
 
-/// Announces that a relay is alive, and its fitness. Returns the number of live relays by fitness. The relay counts itself, even if its
+/// Announces that a relay is alive, its fitness and its name. Returns the number of live relays by fitness. The relay counts itself, even if its
 /// announcement ran out at once.
 pub(super) async fn announce(
     db: &Session,
@@ -109,14 +109,16 @@ pub(super) async fn announce(
     owner: OwnerId,
     ttl: Duration,
     fitness: Fitness,
+    name: &str,
 ) -> Result<Relays, DbErr> {
     let (owner, ttl) = (owner.as_uuid(), micros(ttl));
     let count = match dialect.backend {
         #[cfg(feature = "postgres")]
-        DbBackend::Postgres => postgres::announce(dialect, owner, ttl, fitness),
+        DbBackend::Postgres => postgres::announce(dialect, owner, ttl, fitness, name),
         // Three statements without a transaction: each one locks only its own rows, so relays that announce at the same time cannot deadlock.
         _ => {
-            db.execute_raw(dialect.announce(owner, ttl, fitness)).await?;
+            db.execute_raw(dialect.announce(owner, ttl, fitness, name))
+                .await?;
             db.execute_raw(dialect.forget_relays()).await?;
             dialect.count_relays(owner)
         }

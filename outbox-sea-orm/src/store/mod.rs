@@ -22,6 +22,7 @@ mod purge;
 mod purge_operation;
 mod reader;
 mod refusal;
+mod relay_name;
 mod search;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
@@ -83,6 +84,8 @@ pub struct SqlStore {
     dialect: Arc<Dialect>,
     isolation: Isolation,
     fitting: Fitting,
+    /// What a relay of this store calls itself.
+    relay_name: Arc<str>,
     /// Whether the messages are in daily tables, once it is known.
     #[cfg(feature = "postgres")]
     by_day: Arc<OnceCell<bool>>,
@@ -92,7 +95,7 @@ impl SqlStore {
     /// The outbox with the default table names.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
-        Self::over(db, TableNames::new())
+        Self::over(db, TableNames::new(), relay_name::of_process())
     }
 
     /// Sets other table names: the same as in the writers' [`OutboxConfig`](crate::OutboxConfig).
@@ -105,10 +108,10 @@ impl SqlStore {
     pub fn with_names(self, names: &TableNames) -> Result<Self, NameError> {
         names.check(self.dialect.backend)?;
         in_use::note(names);
-        Ok(Self::over(self.db, names.clone()))
+        Ok(Self::over(self.db, names.clone(), self.relay_name))
     }
 
-    fn over(db: DatabaseConnection, names: TableNames) -> Self {
+    fn over(db: DatabaseConnection, names: TableNames, relay_name: Arc<str>) -> Self {
         let dialect = Dialect::new(db.get_database_backend(), &names);
         Self {
             db,
@@ -116,6 +119,7 @@ impl SqlStore {
             dialect: Arc::new(dialect),
             isolation: Isolation::default(),
             fitting: Fitting::default(),
+            relay_name,
             #[cfg(feature = "postgres")]
             by_day: Arc::default(),
         }
@@ -198,9 +202,9 @@ impl OutboxStore for SqlStore {
     }
 
     async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
-        let context = "the relay could not be announced";
+        let (context, name) = ("the relay could not be announced", self.relay_name.clone());
         self.run(context, move |db, dialect| async move {
-            leases::announce(&db, &dialect, owner, ttl, fitness).await
+            leases::announce(&db, &dialect, owner, ttl, fitness, &name).await
         })
         .await
     }

@@ -77,6 +77,15 @@ impl OutboxReader for SqlStore {
         .await
     }
 
+    async fn relay_name(&self, owner: OwnerId) -> Result<Option<String>, StoreError> {
+        let context = "the name of a relay could not be read";
+        self.run(context, move |db, dialect| async move {
+            let row = db.query_one_raw(dialect.relay_name(owner.as_uuid())).await?;
+            row.map_or(Ok(None), |row| row.try_get("", "name"))
+        })
+        .await
+    }
+
     async fn partitions(&self) -> Result<Vec<PartitionOwner>, StoreError> {
         self.run("partitions could not be listed", |db, dialect| async move {
             let rows = db.query_all_raw(dialect.partitions()).await?;
@@ -131,6 +140,7 @@ fn read_relay(row: &QueryResult) -> Result<LiveRelay, DbErr> {
         .find(|said| i64::from(said.number()) == fitness);
     Ok(LiveRelay {
         owner: OwnerId::from(owner),
+        name: row.try_get("", "name")?,
         // A number of a newer version is unknown here: such a relay is alive.
         fitness: said.unwrap_or_default(),
         expires_in: admin::since(row.try_get("", "now_micros")?, row.try_get("", "expires_micros")?),
@@ -139,14 +149,16 @@ fn read_relay(row: &QueryResult) -> Result<LiveRelay, DbErr> {
 
 fn read_partition(row: &QueryResult) -> Result<PartitionOwner, DbErr> {
     let partition: i64 = row.try_get("", "partition_no")?;
-    let owner: Option<Uuid> = row.try_get("", "owner")?;
+    let owner = row.try_get::<Option<Uuid>>("", "owner")?.map(OwnerId::from);
     let expires_in = admin::since(row.try_get("", "now_micros")?, row.try_get("", "expires_micros")?);
     let is_live = owner.is_some() && !expires_in.is_zero();
     Ok(PartitionOwner {
         partition: u16::try_from(partition)
             .map_err(|_| DbErr::Type(format!("partition {partition} of a lease is out of range")))?,
         epoch: row.try_get("", "epoch")?,
-        owner: owner.filter(|_| is_live).map(OwnerId::from),
+        owner: owner.filter(|_| is_live),
+        // Whoever gives a lease back leaves no owner.
+        last_owner: owner.filter(|_| !is_live),
         expires_in: if is_live {
             expires_in
         } else {

@@ -56,7 +56,7 @@ pub(super) async fn check(db: &Session, dialect: &Dialect, deletes: bool) -> Res
         },
         Table {
             name: &dialect.relays,
-            columns: "owner, expires_at, fitness",
+            columns: "owner, expires_at, fitness, name",
             written: "fitness",
             does: &[INSERT, UPDATE, DELETE],
         },

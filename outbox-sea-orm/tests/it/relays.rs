@@ -1,5 +1,6 @@
 //! A whole relay over each database: how it uses sessions, and how it survives their end.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,12 +9,15 @@ use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::testing::{MemoryBroker, MemoryPublisher, not_applicable};
-use outbox_core::{Message, OutboxStore, PublishError, Publisher, Receipt, Relay, RelayConfig, StoreError};
+use outbox_core::{
+    Fitness, Message, OutboxReader, OutboxStore, OwnerId, PublishError, Publisher, Receipt, Relay,
+    RelayConfig, StoreError,
+};
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
 use tokio::sync::watch;
 
-use crate::support::{Backend, TestDb};
+use crate::support::{Backend, TTL, TestDb};
 
 crate::on_every_backend!(
     a_silent_broker_leaves_the_only_connection_free,
@@ -21,6 +25,8 @@ crate::on_every_backend!(
     a_verdict_that_the_database_refuses_does_not_block_the_others,
     a_table_that_cannot_be_read_now_is_not_taken_for_missing,
     tables_of_an_older_version_are_found_at_the_start,
+    a_relay_says_its_host_and_process_or_the_name_that_it_was_given,
+    the_name_of_a_dead_relay_is_known_until_another_one_announces_itself,
 );
 
 /// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
@@ -188,6 +194,7 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
     let table = |name| test.names.table(test.sql_backend(), name);
     let mut changes: Vec<(String, Option<String>)> = [
         ("outbox_relays", "fitness"),
+        ("outbox_relays", "name"),
         ("outbox_messages", "last_error"),
         ("outbox_messages", "available_at"),
         ("outbox_aggregates", "last_sequence"),
@@ -229,6 +236,59 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
             pool.execute_unprepared(&undo).await.expect(&undo);
         }
     }
+}
+
+/// Otherwise operators would see ids only, which say nothing of where a relay runs.
+async fn a_relay_says_its_host_and_process_or_the_name_that_it_was_given(test: TestDb) {
+    let store = test.store();
+    let pod = test.store().with_relay_name("shop-relay-ü0\0");
+    // Other table names leave the name as it is, and one without a character is none.
+    let kept = pod.clone().with_names(&test.names).unwrap().with_relay_name(" ");
+    let long = test.store().with_relay_name("x".repeat(200));
+    let stores = [&store, &pod, &kept, &long];
+    let owners = stores.map(|_| OwnerId::fresh());
+    for (store, owner) in stores.into_iter().zip(owners) {
+        store.announce(owner, TTL, Fitness::Fit).await.unwrap();
+    }
+    let listed = async || -> HashMap<OwnerId, Option<String>> {
+        let relays = store.relays().await.unwrap().into_iter();
+        relays.map(|relay| (relay.owner, relay.name)).collect()
+    };
+    let names = listed().await;
+    let names = owners.map(|owner| names[&owner].clone().unwrap());
+    let process = std::process::id().to_string();
+    let host = names[0]
+        .strip_suffix(process.as_str())
+        .expect("it ends with the process id");
+    assert!(
+        host == "pid " || (host.len() > 1 && host.ends_with('/')),
+        "{names:?}"
+    );
+    let cut = "x".repeat(128);
+    assert_eq!(names[1..], ["shop-relay-0", "shop-relay-0", cut.as_str()]);
+    // Each announcement says the name anew.
+    pod.announce(owners[0], TTL, Fitness::Fit).await.unwrap();
+    assert_eq!(listed().await[&owners[0]].as_deref(), Some("shop-relay-0"));
+}
+
+/// Where the only relay has died, its name says which one it was.
+async fn the_name_of_a_dead_relay_is_known_until_another_one_announces_itself(test: TestDb) {
+    let store = test.store().with_relay_name("shop-relay-0");
+    let (died, other) = (OwnerId::fresh(), OwnerId::fresh());
+    assert_eq!(store.relay_name(died).await.unwrap(), None);
+    store.announce(died, TTL, Fitness::Fit).await.unwrap();
+    let past = match test.sql_backend() {
+        DbBackend::Sqlite => "0",
+        _ => "'1970-01-02 00:00:00'",
+    };
+    let relays = test.names.relays(test.sql_backend());
+    test.execute(&format!("UPDATE {relays} SET expires_at = {past}"))
+        .await;
+    assert_eq!(store.relays().await.unwrap(), []);
+    let name = store.relay_name(died).await.unwrap();
+    assert_eq!(name.as_deref(), Some("shop-relay-0"));
+    store.announce(other, TTL, Fitness::Fit).await.unwrap();
+    assert_eq!(store.relay_name(died).await.unwrap(), None);
 }
 
 /// Otherwise a relay that starts during an outage would end, instead of waiting for the outage to end.

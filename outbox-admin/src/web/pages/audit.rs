@@ -196,13 +196,28 @@ fn facts(detail: &OperationDetail) -> Markup {
             dt { "How many" } dd { (how_many(row)) }
             dt { "Began (UTC)" } dd { (began(row)) }
             dt { "Ended (UTC)" } dd { (ended(row)) }
-            @if detail.named > 0 {
+            @if detail.named > 0 && is_of_letters(row) {
+                dt { "Handled or discarded" } dd { (detail.gone) }
+                dt { "To be tried again" } dd { (detail.pending) }
+                dt { "Open" } dd { (detail.dead) }
+            } @else if detail.named > 0 {
                 dt { "Published" } dd { (detail.published) }
                 dt { "To be published" } dd { (detail.pending) }
                 dt { "Dead letters" } dd { (detail.dead) }
                 dt { "Not held any more" } dd { (detail.gone) }
             }
         }
-        @if !detail.names_all { p { "The last four are of the first " (detail.named) " messages." } }
+        @if !detail.names_all { p { "The counts of what became of them are of the first " (detail.named) "." } }
     }
+}
+
+/// Whether it has changed dead letters of consumers, which are not published but handled.
+fn is_of_letters(row: &OperationRow) -> bool {
+    matches!(
+        OperationKind::from(row.kind.as_str()),
+        OperationKind::RetryLetters
+            | OperationKind::CancelRetry
+            | OperationKind::DiscardLetters
+            | OperationKind::EraseLetters
+    )
 }

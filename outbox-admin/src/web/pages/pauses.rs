@@ -17,7 +17,9 @@ pub(in crate::web) async fn get(visit: Visit) -> Response {
 async fn make(visit: &Visit) -> Result<Page, Problem> {
     let app = &visit.app;
     let pauses = app.ask(app.outbox.pauses()).await?;
-    let relays = app.ask(app.outbox.relays()).await?;
+    let mut relays = app.ask(app.outbox.relays()).await?;
+    // A pause holds up none that has died.
+    relays.retain(|relay| relay.is_alive);
     let body = html! {
         @if pauses.is_empty() {
             p.sentence { (layout::state(crate::State::Well)) " Publishing is not paused." }
@@ -29,7 +31,7 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
         @if relays.is_empty() {
             p.error { "No relay is alive: nothing is published, paused or not. Start one, for example with " code { "outbox relay run" } "." }
         } @else {
-            (relay_table(&relays))
+            (relay_table("Relays that are alive", &relays))
             p.quiet { "A relay knows of a pause, and of its end, after a third of its " code { "lease_ttl" } " (5 s by default). What it has sent before is finished." }
         }
     };

@@ -20,10 +20,11 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
     let partitions = app.ask(app.outbox.partitions()).await?;
     let unowned = partitions.iter().filter(|row| row.owner.is_none()).count();
     let body = html! {
-        @if relays.is_empty() {
+        @if !relays.iter().any(|relay| relay.is_alive) {
             p.error { "No relay is alive: nothing is published. Start one, for example with " code { "outbox relay run" } "." }
-        } @else {
-            (relay_table(&relays))
+        }
+        @if !relays.is_empty() {
+            (relay_table("Relays, and behind them those that have died and left partitions", &relays))
         }
         h2 { "Partitions" }
         p { (unowned) " of " (partitions.len()) " partitions have no owner." }
@@ -33,25 +34,27 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
     Ok(Page::new("Relays and partitions", &data, body))
 }
 
-pub(super) fn relay_table(relays: &[RelayRow]) -> Markup {
+pub(super) fn relay_table(caption: &str, relays: &[RelayRow]) -> Markup {
     let row = |row: &RelayRow| {
         html! {
             td.id { (row.owner) }
-            td { (row.fitness.as_str()) }
+            td { (layout::any(row.name.as_deref())) }
+            td { (row.says()) }
             td.number { (row.partitions) }
             td { @if let Some(time) = row.started_at { (layout::time(time)) } }
-            td { (layout::duration(row.expires_in)) }
+            td { (layout::any(row.is_alive.then(|| layout::duration(row.expires_in)))) }
         }
     };
     let columns = [
         "Relay",
+        "Name",
         "Says",
         "Partitions",
         "Started (UTC)",
         "Counts as dead in",
     ];
     let rows: Vec<Markup> = relays.iter().map(row).collect();
-    layout::table("Relays that are alive", &columns, &rows)
+    layout::table(caption, &columns, &rows)
 }
 
 fn partition_table(partitions: &[PartitionRow]) -> Markup {

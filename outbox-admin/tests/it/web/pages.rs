@@ -6,10 +6,10 @@ use axum::{Extension, Router};
 use outbox_admin::web::{Access, Dashboard, Role};
 use outbox_core::testing::MemoryStore;
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::{Fitness, SensitiveFields};
+use outbox_core::{Fitness, OutboxStore as _, OwnerId, SensitiveFields};
 
 use super::{get, pages, send};
-use crate::plant::{dead, noted, record, relay, settle};
+use crate::plant::{LONG, dead, noted, record, relay, settle};
 
 #[tokio::test(start_paused = true)]
 async fn the_overview_says_first_what_is_worst() {
@@ -195,6 +195,33 @@ async fn each_page_is_json_for_a_program_that_asks_for_it() {
             assert!(page.contains(landmark), "{path}: {landmark}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_has_died_is_shown_with_the_partitions_that_it_left() {
+    let store = MemoryStore::new();
+    let owner = OwnerId::fresh();
+    store
+        .announce(owner, LONG, Fitness::Fit)
+        .await
+        .expect("announced");
+    store.acquire(owner, LONG, 3).await.expect("acquired");
+    tokio::time::advance(LONG).await;
+    let viewers = pages(&store, Role::Viewer);
+    let page = get(&viewers, "/relays").await.expect(200).body;
+    for expected in ["No relay is alive", "<td>dead</td><td class=\"number\">3</td>"] {
+        assert!(page.contains(expected), "{expected}: {page}");
+    }
+    let json = get(&viewers, "/relays.json").await.expect(200).json();
+    let relay = &json["relays"][0];
+    assert_eq!(relay["owner"], owner.to_string());
+    assert_eq!(
+        (&relay["is_alive"], relay["fitness"].is_null()),
+        (&false.into(), true)
+    );
+    // A pause holds up only who is alive.
+    let json = get(&viewers, "/pauses.json").await.expect(200).json();
+    assert_eq!(json["relays"].as_array().map(Vec::len), Some(0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -130,7 +130,7 @@ async fn an_examination_is_made_once_however_many_people_ask() {
             "no answer",
             "a server that answers",
             "outbox doctor",
-            "28 checks, 1 finding.",
+            "29 checks, 1 finding.",
         ] {
             assert!(page.contains(expected), "{expected}: {page}");
         }
@@ -143,7 +143,7 @@ async fn an_examination_is_made_once_however_many_people_ask() {
         (&json["state"], &json["findings"][0]["check"]),
         (&"stuck".into(), &"nats".into())
     );
-    assert_eq!(json["checks"].as_array().map(Vec::len), Some(28));
+    assert_eq!(json["checks"].as_array().map(Vec::len), Some(29));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 //! Invariants: nothing is changed. A server that is away is a finding, and the others are looked at all the same.
 
 mod denied;
+mod handlers;
 pub(super) mod nats;
 
 use std::fmt::Write as _;
@@ -19,10 +20,12 @@ use outbox_admin::web::Examination;
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use super::advice::OLDER_TABLES;
 use super::arguments::{PlaceArguments, parse_duration};
 use super::place::Place;
 use super::{log, text};
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 use crate::output::{self, Column, Print, plain};
 
 /// Arguments of `outbox doctor`.
@@ -74,7 +77,7 @@ pub(super) async fn examine(place: &Place, closely: Closely) -> Result<Examinati
 impl DoctorCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let mut rows = Vec::new();
-        for place in Place::open_all(&self.place).await? {
+        for place in Place::open_all_as_they_are(&self.place).await? {
             let limits = Limits::default()
                 .transaction(self.transaction)
                 .pause(self.pause)
@@ -92,6 +95,13 @@ impl DoctorCommand {
                 unseen: found.unseen,
             });
         }
+        if rows.len() > 1 {
+            for DoctorRow { outbox, findings, .. } in &mut rows {
+                for finding in findings {
+                    finding.next = hint::of_outbox(&finding.next, outbox);
+                }
+            }
+        }
         output::many(self.place.output, &rows)?;
         let worst = rows.iter().map(|row| row.state).max();
         Ok(worst.unwrap_or(State::Well).into())
@@ -103,13 +113,19 @@ async fn look_at_database(
     closely: Closely,
     found: &mut Examination,
 ) -> Result<(), CommandError> {
-    let away = |error: String| {
-        Diagnosis::failed(
+    let away = |error: String| match error.split_once(OLDER_TABLES) {
+        Some((seen, next)) => Diagnosis::failed(
+            Check::Tables,
+            seen,
+            "the tables of this version, where `schema` and `prefix` say",
+            next,
+        ),
+        None => Diagnosis::failed(
             Check::Database,
             error,
             "a database that answers",
             "correct DATABASE_URL, or start the server",
-        )
+        ),
     };
     let unanswered = || away(format!("no answer within {:?}", place.timeout));
     if closely.as_relay {

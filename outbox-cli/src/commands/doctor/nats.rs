@@ -17,6 +17,7 @@ use outbox_admin::quoted;
 use outbox_admin::web::Examination;
 
 use super::denied::Denied;
+use super::handlers;
 use crate::commands::place::Place;
 use crate::failure::CommandError;
 
@@ -159,14 +160,15 @@ async fn look_closely(
         .into_iter()
         .filter(|info| info.config.durable_name.is_some())
         .collect();
+    let events = settings.event_stream().map_err(|error| describe(&error))?;
+    // Before the questions about each durable, one of which may fail.
+    let of_handlers = handlers::findings(place, &handle, &events, &durables).await?;
+    found.findings.extend(of_handlers);
     if durables.is_empty() {
         return Ok(());
     }
     let paused = paused(place, found).await;
-    let subscriber = settings
-        .event_stream()
-        .map_err(|error| describe(&error))?
-        .subscriber(client);
+    let subscriber = events.subscriber(client);
     for info in durables {
         let facts = consumer_facts(place, &subscriber, &info, &paused).await?;
         found.findings.extend(of_consumer(&facts, &stream));

@@ -100,7 +100,10 @@ async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<Runne
     let client = stream.connect_with(servers::of(outbox)?, options).await?;
     probes.waits_for(index, "it waits for the stream");
     provision(&stream, &client).await?;
-    let store = SqlStore::new(db.clone()).with_names(&outbox.table_names()?)?;
+    let name = outbox.section.relay.name.clone().unwrap_or_default();
+    let store = SqlStore::new(db.clone())
+        .with_names(&outbox.table_names()?)?
+        .with_relay_name(name);
     let (publisher, config) = (stream.publisher(client), outbox.section.relay.relay_config());
     let section = &outbox.section.log;
     tracing::info!(

@@ -177,7 +177,7 @@ impl ServeCommand {
     /// Nothing is left behind.
     pub async fn dashboard(&self) -> Result<Dashboard, CommandError> {
         let arguments = self.arguments();
-        let place = Place::open(&arguments).await?;
+        let place = Place::open_to_write(&arguments).await?;
         let reading = place.reading(READERS).await?;
         let mut others = Vec::new();
         for other in Place::open_all(&PlaceArguments {

@@ -8,12 +8,13 @@ use crate::operate::plant::Planted;
 use crate::place::Kind;
 
 #[tokio::test]
-async fn reconcile_counts_what_the_stream_lacks() {
+async fn reconcile_counts_what_the_stream_lacks_and_prove_names_it() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
+    let mut ids = Vec::new();
     for order in ["4710", "4711", "4712"] {
-        planted.placed(order).await;
+        ids.push(planted.placed(order).await);
     }
     planted.publish().await;
     let place = &planted.place;
@@ -22,5 +23,11 @@ async fn reconcile_counts_what_the_stream_lacks() {
     assert!(stream.delete_message(2).await.unwrap());
     let answer = check(&planted, "reconcile --since 3h --until 0s", 3);
     assert!(answer.said.contains("repeat it with `--yes`"), "{answer:?}");
+    let books = check(&planted, "prove --since 3h --until 0s", 4);
+    assert!(books.out.contains("next: outbox reconcile --since "), "{books:?}");
+    assert!(books.out.contains("lost 1, "), "{books:?}");
+    let (_, after) = books.out.split_once("\n    lost ").unwrap();
+    let lost = after.lines().next().unwrap();
+    assert!(ids.iter().any(|id| id.to_string() == lost), "{lost}: {books:?}");
     planted.close().await;
 }

@@ -1,6 +1,6 @@
-//! Did my retry work? A dead letter was retried, and a relay has published it since.
+//! Did my retry work? Three dead letters were retried. Since then a relay has published one, has not come to another one, and has failed on the third.
 
-use outbox::core::Fitness;
+use outbox::core::{Fitness, Verdict};
 
 use super::page::check;
 use crate::operate::answer::ask;
@@ -8,16 +8,46 @@ use crate::operate::plant::{Planted, dead};
 use crate::place::Kind;
 
 #[tokio::test]
-async fn what_was_retried_is_published_and_no_dead_letter_is_left() {
+async fn an_operation_says_what_is_published_what_waits_and_what_has_failed_again() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
-    let id = planted.placed("4711").await;
-    let relay = planted.relay(Fitness::Fit).await;
-    planted.settle(&relay.1, id, dead(true)).await;
-    check(&planted, "retry --aggregate order/4711 --yes", 0);
-    planted.publish_after(&relay).await;
-    check(&planted, "list --aggregate order/4711", 0);
-    ask(&planted.place, &["list", "--status", "dead"]).expect(5);
+    let (one, two, three) = (
+        planted.placed("4710").await,
+        planted.placed("4711").await,
+        planted.placed("4712").await,
+    );
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    for id in [one, two, three] {
+        planted.settle(&leases, id, dead(true)).await;
+    }
+    let retried = check(&planted, "retry --type order.placed --yes", 0);
+    let list = ask(&planted.place, &["audit", "--kind", "retry", "-o", "name"]).expect(0);
+    let show = format!("audit show {}", list.out.trim_end());
+    assert!(
+        retried
+            .said
+            .contains(&format!("what became of it: outbox {show}")),
+        "{retried:?}"
+    );
+    let words: Vec<&str> = show.split(' ').collect();
+    let waiting = ask(&planted.place, &words).expect(0);
+    assert!(
+        waiting
+            .out
+            .contains("now: 0 published, 3 to be published, 0 failed again"),
+        "{waiting:?}"
+    );
+    planted
+        .settle(&leases, one, Verdict::Published { keep: true })
+        .await;
+    planted.settle(&leases, two, dead(true)).await;
+    let answer = check(&planted, &show, 3);
+    for expected in [
+        "now: 1 published, 1 to be published, 1 failed again",
+        &format!("next: outbox why {two}"),
+    ] {
+        assert!(answer.out.contains(expected), "{expected}: {answer:?}");
+    }
     planted.close().await;
 }

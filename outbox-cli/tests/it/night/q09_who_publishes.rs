@@ -1,22 +1,53 @@
-//! Is a relay dead, and who owns what? One relay is left, and has taken half of the partitions.
+//! Is a relay dead, and who owns what? One relay has died, and the other one has not taken its partitions yet.
 
-use outbox::core::{Fitness, OutboxStore as _};
+use std::time::Duration;
+
+use outbox::core::testing::eventually;
+use outbox::core::{Fitness, OutboxStore as _, OwnerId};
 
 use super::page::check;
 use crate::operate::answer::ask;
 use crate::operate::plant::{LONG, Planted};
 use crate::place::Kind;
 
+const SHORT: Duration = Duration::from_millis(200);
+
 #[tokio::test]
-async fn relays_and_partitions_say_who_is_left() {
+async fn relays_and_partitions_say_who_has_died_and_who_is_left() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
-    let owner = planted.announce(Fitness::Fit).await;
-    assert_eq!(planted.store.acquire(owner, LONG, 61).await.unwrap().len(), 61);
+    let (place, store) = (&planted.place, &planted.store);
+    // As pods would call themselves. By default it is the host and the process id, which differ in each run.
+    let named = |name: &str| store.clone().with_relay_name(name);
+    let (lives, died) = (OwnerId::fresh(), OwnerId::fresh());
+    let announced = named("shop-relay-0").announce(lives, LONG, Fitness::Fit).await;
+    announced.unwrap();
+    assert_eq!(store.acquire(lives, LONG, 61).await.unwrap().len(), 61);
+    let announced = named("shop-relay-1").announce(died, SHORT, Fitness::Fit).await;
+    announced.unwrap();
+    assert_eq!(store.acquire(died, SHORT, 3).await.unwrap().len(), 3);
+    let relays = || ask(place, &["relays", "-o", "json"]).expect(0).json();
+    eventually("the end of its leases", async || {
+        relays()[1]["is_alive"].as_bool() == Some(false)
+    })
+    .await;
+    let dead = relays()[1].clone();
+    assert_eq!(
+        (&dead["owner"], &dead["partitions"]),
+        (&died.to_string().into(), &3.into()),
+        "{dead}"
+    );
     check(&planted, "relays", 0);
-    let unowned = ask(&planted.place, &["partitions", "--unowned", "-o", "name"]).expect(0);
+    let unowned = ask(place, &["partitions", "--unowned", "-o", "name"]).expect(0);
     assert_eq!(unowned.out.lines().count(), 3);
     check(&planted, "partitions --unowned", 0);
+    // With the other one gone as it should, nobody publishes, and the dead one is named all the same.
+    store.leave(lives).await.unwrap();
+    let nobody = ask(place, &["relays"]).expect(5);
+    assert!(
+        nobody.out.contains(&died.to_string()) && nobody.said.contains("no relay is alive"),
+        "{nobody:?}"
+    );
     planted.close().await;
 }

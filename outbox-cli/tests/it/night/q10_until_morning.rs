@@ -1,12 +1,96 @@
-//! Can I wait until morning? The stream drops copies for too short a time, which a relay that stays down would meet.
+//! Can I wait until morning? What ends by itself: what the stream deletes unread, its room, and what a relay that stays down would meet.
+
+use std::time::Duration;
 
 use outbox::core::Fitness;
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream;
+use outbox::nats::async_nats::jetstream::Context;
+use outbox::nats::async_nats::jetstream::stream::Config;
 
 use super::page::check;
+use crate::operate::answer::ask;
 use crate::operate::plant::Planted;
-use crate::place::Kind;
+use crate::place::{Kind, Place};
+
+async fn context(place: &Place) -> Context {
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    jetstream::new(client)
+}
+
+/// Changes the stream of a place.
+async fn change(place: &Place, change: impl FnOnce(&mut Config)) {
+    let context = context(place).await;
+    let stream = context.get_stream(&place.name).await.unwrap();
+    let mut config = stream.cached_info().config.clone();
+    change(&mut config);
+    context.update_stream(config).await.unwrap();
+}
+
+/// A consumer has not read its message, and a relay that is alive publishes nothing.
+#[tokio::test]
+async fn a_forecast_names_what_is_deleted_unread_and_what_stands_still() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    planted.publish().await;
+    planted.handle().await;
+    planted.placed("4711").await;
+    planted.publish().await;
+    change(&planted.place, |config| config.max_age = Duration::from_hours(8)).await;
+    planted.relay(Fitness::Fit).await;
+    planted.placed("4712").await;
+    let answer = check(&planted, "status --forecast=2s", 0);
+    for expected in [
+        "billing: its oldest message is deleted by the stream in 7 h",
+        "1 message is to be published, as many as before",
+        "billing: 1 message is left, and it handles none",
+    ] {
+        assert!(answer.out.contains(expected), "{expected}: {answer:?}");
+    }
+    planted.close().await;
+}
+
+/// Publishes half a kilobyte each 20 ms, until the stream is full.
+async fn fill(context: Context, subject: String) {
+    loop {
+        let sent = context
+            .publish(subject.clone(), vec![b'x'; 512].into())
+            .await
+            .unwrap();
+        if sent.await.is_err() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// It takes more than two minutes until it is full, of which the program looks at two seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forecast_says_when_the_stream_is_full() {
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    planted.provision().await;
+    let place = &planted.place;
+    // A full one refuses new messages: so it was made.
+    change(place, |config| config.max_bytes = 1 << 22).await;
+    let filling = tokio::spawn(fill(context(place).await, format!("{}.filler", place.name)));
+    let words = ["status", "--forecast=2s", "-o", "json"];
+    let status = ask(place, &words).json();
+    filling.abort();
+    assert!(filling.await.unwrap_err().is_cancelled(), "it was full before");
+    let mut prospects = status[0]["forecast"]["prospects"].as_array().unwrap().iter();
+    let prospect = prospects
+        .find(|prospect| prospect["subject"] == "stream")
+        .unwrap();
+    assert_eq!(prospect["outlook"], "runs", "{status}");
+    assert!(prospect["per_second"].as_f64().unwrap() > 0.0, "{status}");
+    assert!(prospect["within_seconds"].as_f64().unwrap() > 0.0, "{status}");
+    let what = prospect["what"].as_str().unwrap();
+    assert!(what.contains(" % full and refuses new messages in "), "{status}");
+    planted.close().await;
+}
 
 #[tokio::test]
 async fn doctor_names_what_does_not_hold_for_long() {
@@ -15,13 +99,8 @@ async fn doctor_names_what_does_not_hold_for_long() {
     };
     planted.publish().await;
     planted.relay(Fitness::Fit).await;
-    let place = &planted.place;
-    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
-    let context = jetstream::new(client);
-    let stream = context.get_stream(&place.name).await.unwrap();
-    let mut config = stream.cached_info().config.clone();
-    config.duplicate_window = std::time::Duration::from_secs(120);
-    context.update_stream(config).await.unwrap();
+    let window = Duration::from_secs(120);
+    change(&planted.place, |config| config.duplicate_window = window).await;
     let answer = check(&planted, "doctor", 3);
     assert!(answer.out.contains("duplicate-window"), "{answer:?}");
     planted.close().await;

@@ -88,6 +88,60 @@ async fn an_operation_on_sqlite_says_what_became_of_it() {
     an_operation_says_who_what_why_and_what_became_of_it(Kind::Sqlite).await;
 }
 
+/// The handler of the consumer refuses everything.
+async fn a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    for order in ["1", "2", "3"] {
+        planted.placed(order).await;
+    }
+    planted.publish().await;
+    planted.handle().await;
+    let retry = ["dead-letters", "retry", "--all", "--yes", "-o", "json"];
+    let retried = ask(place, &retry).expect(0).json();
+    let operation = retried["operation"].as_str().unwrap();
+    let shown = |code: i32| {
+        let shown = ask(place, &["audit", "show", operation, "-o", "json"])
+            .expect(code)
+            .json();
+        let counts = ["gone", "pending", "dead"].map(|key| shown[key].as_u64().unwrap());
+        (counts, shown["outcome"].as_str().unwrap().to_owned())
+    };
+    let waiting = "0 handled or discarded, 3 to be tried again, 0 open";
+    assert_eq!(shown(0), ([0, 3, 0], waiting.to_owned()));
+    planted.handle().await;
+    assert_eq!(shown(3).0, [0, 0, 3]);
+    let keys = ask(place, &["dead-letters", "list", "-o", "name"]).expect(0).out;
+    let keys: Vec<&str> = keys.lines().collect();
+    ask(place, &["dead-letters", "retry", keys[0], "--yes"]).expect(0);
+    ask(place, &["dead-letters", "discard", keys[1], "--yes"]).expect(0);
+    let text = ask(place, &["audit", "show", operation]).expect(3).out;
+    for expected in [
+        "now: 1 handled or discarded, 1 to be tried again, 1 open: failed again, being tried, or cancelled\n",
+        "  next: outbox dead-letters list\n",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_retry_of_dead_letters_in_postgres_says_what_became_of_them() {
+    a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_retry_of_dead_letters_in_mariadb_says_what_became_of_them() {
+    a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(Kind::MariaDb).await;
+}
+
+#[tokio::test]
+async fn a_retry_of_dead_letters_in_sqlite_says_what_became_of_them() {
+    a_retry_of_dead_letters_of_a_consumer_says_what_became_of_them(Kind::Sqlite).await;
+}
+
 /// Kills the program as soon as its operation is written down, and goes on with that operation.
 async fn a_replay_goes_on_after_it_was_killed(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {

@@ -39,7 +39,10 @@ const COMMANDS: &[(&str, &[&str])] = &[
         &["consumers lag billing", "consumers lag nobody"],
     ),
     ("dead-letters list", &["dead-letters list"]),
-    ("dead-letters groups", &["dead-letters groups"]),
+    (
+        "dead-letters groups",
+        &["dead-letters groups", "dead-letters groups --deploy v42=2h"],
+    ),
     ("tail", &["tail --since 1h --limit 1 -o jsonl"]),
     (
         "dead-letters show",

@@ -9,6 +9,7 @@ mod changes;
 mod contexts;
 mod denied;
 mod doctor;
+mod files;
 mod forget;
 mod hints;
 mod inbox;

@@ -252,7 +252,7 @@ async fn the_rights_printed_for_mariadb_are_enough_from_the_save_to_the_dead_let
 }
 
 /// The commands that change nothing, with those that say what a change would do.
-const READS: [&str; 26] = [
+pub(super) const READS: [&str; 26] = [
     "status",
     "list",
     "blocked",

@@ -163,7 +163,7 @@ async fn pages_show_the_outbox_and_change_nothing(kind: Kind) {
         (format!("/messages/{id}"), "maximum payload exceeded".to_owned()),
         ("/aggregate?of=order/1".to_owned(), "dead-letter".to_owned()),
         ("/timeline?of=order/1".to_owned(), id.to_string()),
-        ("/doctor".to_owned(), "28 checks".to_owned()),
+        ("/doctor".to_owned(), "29 checks".to_owned()),
         ("/blocked".to_owned(), id.to_string()),
         (
             "/relays".to_owned(),
@@ -321,10 +321,15 @@ async fn the_audit_lists_operations_on_consumers_beside_those_on_the_outbox() {
         .map(|operation| page.find(&format!("/operations/{operation}")))
         .collect();
     assert!(places[0].is_some() && places[0] < places[1], "{places:?}: {page}");
-    for operation in operations {
+    for operation in &operations {
         let (status, page) = served.get(&format!("/operations/{operation}"), &[]).await;
         assert!(status == 200 && page.contains("olga"), "{status} {page}");
     }
+    let (_, of_letters) = served.get(&format!("/operations/{}", operations[1]), &[]).await;
+    assert!(
+        of_letters.contains("<dt>To be tried again</dt><dd>1</dd>"),
+        "{of_letters}"
+    );
     drop(served);
     planted.close().await;
 }

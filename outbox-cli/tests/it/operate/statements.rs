@@ -1,7 +1,8 @@
-//! How many statements the overview costs a PostgreSQL server, however many people look: counted between the program and the server.
+//! How many statements the overview costs a PostgreSQL server, however many people look, and which sessions commands open there: seen between the program and the
+//! server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use outbox::core::Fitness;
 use outbox::core::testing::eventually;
@@ -10,7 +11,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::plant::{Planted, failed};
+use super::answer::logged_in;
+use super::plant::{Planted, dead, failed};
+use super::rights::READS;
 use super::serve::Served;
 use crate::place::Kind;
 
@@ -23,28 +26,42 @@ const LOOK_MAX: u64 = 2 + 4;
 struct Counter {
     address: String,
     statements: Arc<AtomicU64>,
+    /// What each session began with.
+    sessions: Sessions,
 }
+
+type Sessions = Arc<Mutex<Vec<String>>>;
 
 impl Counter {
     async fn before(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let statements = Arc::new(AtomicU64::new(0));
-        let counted = statements.clone();
+        let sessions = Sessions::default();
+        let (counted, begun) = (statements.clone(), sessions.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(&server).await.unwrap();
                 let ((client, to_client), (mut answers, to_server)) =
                     (client.into_split(), server.into_split());
-                let counted = counted.clone();
-                tokio::spawn(async move { count(client, to_server, &counted).await });
+                let (counted, begun) = (counted.clone(), begun.clone());
+                tokio::spawn(async move { count(client, to_server, &counted, &begun).await });
                 tokio::spawn(async move {
                     let mut to_client = to_client;
                     tokio::io::copy(&mut answers, &mut to_client).await
                 });
             }
         });
-        Self { address, statements }
+        Self {
+            address,
+            statements,
+            sessions,
+        }
+    }
+
+    /// The sessions that have begun since this was asked before.
+    fn sessions(&self) -> Vec<String> {
+        std::mem::take(&mut *self.sessions.lock().unwrap())
     }
 
     fn count(&self) -> u64 {
@@ -57,6 +74,7 @@ async fn count(
     mut client: OwnedReadHalf,
     mut server: OwnedWriteHalf,
     statements: &AtomicU64,
+    sessions: &Mutex<Vec<String>>,
 ) -> std::io::Result<()> {
     const SSL_REQUEST: u32 = 80_877_103;
     let mut has_begun = false;
@@ -75,7 +93,11 @@ async fn count(
             statements.fetch_add(1, Ordering::SeqCst);
         }
         // The server answers a question for TLS with a byte, and the session begins with the next message.
-        has_begun |= !body.starts_with(&SSL_REQUEST.to_be_bytes());
+        if !has_begun && !body.starts_with(&SSL_REQUEST.to_be_bytes()) {
+            has_begun = true;
+            let begin = String::from_utf8_lossy(&body).into_owned();
+            sessions.lock().unwrap().push(begin);
+        }
         server.write_all(&head).await?;
         server.write_all(&body).await?;
     }
@@ -136,5 +158,63 @@ async fn the_overview_costs_five_statements_however_many_people_look() {
     }
     assert!(samples.iter().any(|(_, has_looked)| !has_looked), "{samples:?}");
     drop(served);
+    planted.close().await;
+}
+
+/// The program is waited for without the runtime, so what passes on its words has threads of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_that_only_read_have_sessions_that_cannot_write() {
+    // What these say, or would do, is read by a session of those that do it; a doctor looks at sessions as relays get them.
+    const OTHERS: [&str; 9] = [
+        "doctor",
+        "reconcile",
+        "retry",
+        "skip",
+        "replay",
+        "resume",
+        "consumers pause",
+        "dead-letters retry",
+        "pause --aggregate-type",
+    ];
+    let Some(planted) = Planted::open(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.placed("0").await;
+    planted.publish().await;
+    planted.handle().await;
+    let (halting, backing_off) = (planted.placed("1").await, planted.placed("2").await);
+    let (_, leases) = planted.relay(Fitness::Fit).await;
+    planted.settle(&leases, halting, dead(true)).await;
+    planted.settle(&leases, backing_off, failed()).await;
+    let url = url::Url::parse(&place.url).unwrap();
+    let server = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap_or(5432));
+    let counter = Counter::before(server.clone()).await;
+    let database = place.url.replacen(&server, &counter.address, 1);
+    assert_ne!(database, place.url, "the address names host and port");
+    let ask = |command: &str| {
+        let words: Vec<&str> = command.split(' ').collect();
+        let answer = logged_in(place, &database, &place.nats, &words);
+        assert!(
+            matches!(answer.code, Some(0 | 3 | 4 | 5)),
+            "{command}: {answer:?}"
+        );
+        let sessions = counter.sessions();
+        assert!(!sessions.is_empty(), "{command} asks the database");
+        sessions
+    };
+    let cannot_write = |session: &String| session.contains("default_transaction_read_only=on");
+    let is_other = |command: &String| OTHERS.iter().any(|other| command.starts_with(other));
+    let reads = READS.map(str::to_owned).into_iter().chain([
+        format!("show {halting}"),
+        format!("dead-letters show {}", uuid::Uuid::nil()),
+        "log status".to_owned(),
+    ]);
+    for command in reads.filter(|command| !is_other(command)) {
+        let sessions = ask(&command);
+        assert!(sessions.iter().all(cannot_write), "{command}: {sessions:?}");
+    }
+    let sessions = ask("retry --all");
+    assert!(!sessions.iter().any(cannot_write), "{sessions:?}");
     planted.close().await;
 }

@@ -99,6 +99,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_relays (
     owner      BINARY(16) NOT NULL,
     expires_at DATETIME(6) NOT NULL,
     fitness    TINYINT NOT NULL,
+    name       VARCHAR(128) COLLATE utf8mb4_bin NULL COMMENT 'host and process id, unless the relay was given a name',
     PRIMARY KEY (owner)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

@@ -109,7 +109,8 @@ ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS {prefix}outbox_relays (
     owner      BLOB NOT NULL PRIMARY KEY,
     expires_at INTEGER NOT NULL,
-    fitness    INTEGER NOT NULL
+    fitness    INTEGER NOT NULL,
+    name       TEXT                          -- host and process id, unless the relay was given a name
 );
 
 -- For people. It never fails: a payload that is not JSON is shown in hexadecimal.

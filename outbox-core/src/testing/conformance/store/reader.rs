@@ -237,14 +237,27 @@ pub async fn live_relays_are_listed<F: StoreFixture>(fixture: &F) {
     assert_eq!(said, announced);
     let lasts = |relay: &LiveRelay| relay.expires_in > TTL / 2 && relay.expires_in <= TTL;
     assert!(listed.iter().all(lasts), "{listed:?}");
+    let name = async |owner| {
+        fixture
+            .store()
+            .relay_name(owner)
+            .await
+            .expect("relay_name answers")
+    };
+    for relay in &listed {
+        assert_eq!(name(relay.owner).await, relay.name, "{relay:?}");
+    }
+    let stranger = OwnerId::fresh();
+    assert_eq!(name(stranger).await, None, "it has never announced itself");
 }
 
-/// All partitions are listed, those whose lease has run out without an owner.
+/// All partitions are listed, those whose lease has run out without an owner, and with the one that has not given them back.
 pub async fn partitions_are_listed_with_their_owners<F: StoreFixture>(fixture: &F) {
     let free = partitions(fixture).await;
     let numbers: Vec<u16> = free.iter().map(|partition| partition.partition).collect();
     assert_eq!(numbers, (0..PARTITIONS).collect::<Vec<_>>());
-    assert!(free.iter().all(|partition| partition.owner.is_none()));
+    let has_none = |partition: &PartitionOwner| partition.owner.is_none() && partition.last_owner.is_none();
+    assert!(free.iter().all(has_none), "{free:?}");
     let (owner, leases) = lease_all(fixture).await;
     let owned = partitions(fixture).await;
     for (partition, lease) in owned.iter().zip(&leases) {
@@ -252,11 +265,23 @@ pub async fn partitions_are_listed_with_their_owners<F: StoreFixture>(fixture: &
             (partition.partition, partition.epoch),
             (lease.partition, lease.epoch)
         );
-        assert_eq!(partition.owner, Some(owner));
+        assert_eq!((partition.owner, partition.last_owner), (Some(owner), None));
         assert!(partition.expires_in > TTL / 2 && partition.expires_in <= TTL);
     }
     fixture.expire_leases().await;
     let expired = partitions(fixture).await;
     let is_free = |partition: &PartitionOwner| partition.owner.is_none() && partition.expires_in.is_zero();
     assert!(expired.iter().all(is_free), "{expired:?}");
+    let is_left = |partition: &PartitionOwner| partition.last_owner == Some(owner);
+    assert!(expired.iter().all(is_left), "{expired:?}");
+    let (other, leases) = lease_all(fixture).await;
+    let taken = partitions(fixture).await;
+    assert!(
+        taken.iter().all(|partition| partition.last_owner.is_none()),
+        "{taken:?}"
+    );
+    let released = fixture.store().release(other, &leases).await;
+    released.expect("release answers");
+    let given_back = partitions(fixture).await;
+    assert!(given_back.iter().all(has_none), "{given_back:?}");
 }

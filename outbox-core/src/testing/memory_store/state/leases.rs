@@ -152,6 +152,8 @@ impl Leases {
             .filter(|(_, (expires_at, _))| now < *expires_at)
             .map(|(owner, (expires_at, fitness))| LiveRelay {
                 owner: *owner,
+                // All relays of this store are in one process.
+                name: None,
                 fitness: *fitness,
                 expires_in: *expires_at - now,
             })
@@ -160,7 +162,7 @@ impl Leases {
         relays
     }
 
-    /// All partitions with their live owners.
+    /// All partitions with their live owners, or those whose lease has run out.
     pub(in super::super) fn partitions(&self) -> Vec<PartitionOwner> {
         let now = Instant::now();
         let live = |row: &LeaseRow| row.owned.filter(|_| row.is_live());
@@ -170,6 +172,7 @@ impl Leases {
                 partition,
                 epoch: row.epoch,
                 owner: live(row).map(|(owner, _)| owner),
+                last_owner: row.owned.filter(|_| !row.is_live()).map(|(owner, _)| owner),
                 expires_in: live(row).map_or(Duration::ZERO, |(_, expires_at)| {
                     expires_at.saturating_duration_since(now)
                 }),

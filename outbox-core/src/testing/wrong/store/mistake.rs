@@ -189,6 +189,8 @@ pub enum StoreMistake {
     ListsNoAilingRelays,
     /// Lists the relay whose lease has run out as the owner of the partition.
     ListsFormerOwners,
+    /// Does not say whose lease has run out.
+    ForgetsFormerOwners,
     /// Removes a pause that has ended, and leaves held what it held.
     HoldsForEver,
     /// Holds what is paused for a moment, so that relays meet it again and again.

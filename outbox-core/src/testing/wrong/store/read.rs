@@ -79,10 +79,18 @@ impl OutboxReader for WrongStore {
 
     async fn partitions(&self) -> Result<Vec<PartitionOwner>, StoreError> {
         let mut partitions = self.inner.partitions().await?;
-        if self.mistake == M::ListsFormerOwners {
-            let acquired = partitions.iter_mut().filter(|partition| partition.epoch > 0);
-            acquired
-                .for_each(|partition| partition.owner = partition.owner.or_else(|| Some(OwnerId::fresh())));
+        match self.mistake {
+            M::ListsFormerOwners => {
+                for partition in partitions.iter_mut().filter(|partition| partition.epoch > 0) {
+                    partition.owner = partition.owner.or_else(|| Some(OwnerId::fresh()));
+                }
+            }
+            M::ForgetsFormerOwners => {
+                for partition in &mut partitions {
+                    partition.last_owner = None;
+                }
+            }
+            _ => {}
         }
         Ok(partitions)
     }

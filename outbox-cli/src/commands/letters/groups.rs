@@ -1,0 +1,160 @@
+//! `outbox dead-letters groups`: what fails, since when, and since which deployment.
+//!
+//! Invariant: nothing is changed. Nobody here knows of deployments but whoever asks.
+
+use clap::Args;
+use outbox_admin::{LetterGroup, quoted};
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use super::super::arguments::{PlaceArguments, parse_time};
+use super::super::place::Place;
+use super::super::text;
+use super::{GROUPED_MAX, LetterSelectionArguments, letters_of};
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, say};
+
+/// Arguments of `outbox dead-letters groups`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct GroupLettersCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The dead letters.
+    #[command(flatten)]
+    pub selection: LetterSelectionArguments,
+    /// A deployment and when it was: `v42=2h`, or with a date or a time by RFC 3339. Each group then names the last one at or before its first failure. May be repeated.
+    #[arg(long = "deploy", value_name = "NAME=TIME", value_parser = parse_deployment)]
+    pub deployments: Vec<Deployment>,
+}
+
+/// A deployment, by whatever name it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deployment {
+    /// Its name.
+    pub name: String,
+    /// When it was.
+    pub at: OffsetDateTime,
+}
+
+/// No time holds an equals sign, and a name may.
+fn parse_deployment(text: &str) -> Result<Deployment, String> {
+    match text.rsplit_once('=') {
+        Some((name, at)) if !name.is_empty() => Ok(Deployment {
+            name: name.to_owned(),
+            at: parse_time(at)?,
+        }),
+        _ => Err("no deployment; write its name and its time, such as `v42=2h`".to_owned()),
+    }
+}
+
+/// The last deployment at this time or before it.
+fn last_until(deployments: &[Deployment], at: OffsetDateTime) -> Option<&Deployment> {
+    let earlier = deployments.iter().filter(|deployment| deployment.at <= at);
+    earlier.max_by_key(|deployment| deployment.at)
+}
+
+impl GroupLettersCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let letters = letters_of(&place)?;
+        let selection = self.selection.selection();
+        let rows = place
+            .ask(outbox_admin::list_letters(&letters, &selection, GROUPED_MAX))
+            .await?;
+        let groups: Vec<Grouped> = outbox_admin::group_letters(&rows)
+            .into_iter()
+            .map(|group| Grouped::new(group, &self.deployments))
+            .collect();
+        output::many(self.place.output, &groups)?;
+        if rows.len() == GROUPED_MAX as usize {
+            say(&format!(
+                "there are more: only the oldest {GROUPED_MAX} were read; `--since` begins later"
+            ));
+        }
+        let Some(Grouped { group: first, .. }) = groups.first() else {
+            say("no dead letter matches");
+            return Ok(Outcome::NothingMatched);
+        };
+        let event_type = first.event_type.as_ref();
+        let event_type = event_type.map(|event_type| format!(" --type {}", quoted(event_type)));
+        say(&format!(
+            "next: outbox dead-letters list --consumer {}{}",
+            quoted(&first.consumer),
+            event_type.unwrap_or_default()
+        ));
+        Ok(Outcome::Well)
+    }
+}
+
+/// A group, and the deployment since which there is one like it.
+#[derive(Debug, Serialize)]
+struct Grouped {
+    #[serde(flatten)]
+    group: LetterGroup,
+    /// `null` without a deployment at or before the first failure.
+    deploy: Option<String>,
+}
+
+impl Grouped {
+    fn new(group: LetterGroup, deployments: &[Deployment]) -> Self {
+        let deploy = last_until(deployments, group.first_at);
+        Self {
+            deploy: deploy.map(|deployment| deployment.name.clone()),
+            group,
+        }
+    }
+}
+
+impl Print for Grouped {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("fingerprint", |grouped| grouped.group.fingerprint.clone()),
+        Column::new("consumer", |grouped| grouped.group.consumer.clone()),
+        Column::new("type", |grouped| text::any(grouped.group.event_type.clone())),
+        Column::new("dead_letters", |grouped| grouped.group.dead_letters.to_string()),
+        Column::new("first", |grouped| text::time(grouped.group.first_at)),
+        Column::new("last", |grouped| text::time(grouped.group.last_at)),
+        Column::new("deploy", |grouped| text::any(grouped.deploy.clone())),
+        Column::new("error", |grouped| grouped.group.error.clone()),
+    ];
+
+    fn name(&self) -> String {
+        self.group.fingerprint.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deployment_has_a_name_and_a_time() {
+        let deployment = parse_deployment("app=v42=2026-11-20").unwrap();
+        assert_eq!(
+            deployment,
+            Deployment {
+                name: "app=v42".to_owned(),
+                at: parse_time("2026-11-20").unwrap(),
+            }
+        );
+        for text in ["", "v42", "=2h", "v42=", "v42=yesterday"] {
+            parse_deployment(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn the_last_deployment_at_or_before_a_failure_is_found_in_any_order() {
+        let deployments = ["v42=2026-11-20", "v43=2026-11-21", "v41=2026-11-19"];
+        let deployments = deployments.map(|text| parse_deployment(text).unwrap());
+        let found = |time: &str| {
+            let found = last_until(&deployments, parse_time(time).unwrap());
+            found.map(|deployment| deployment.name.as_str())
+        };
+        assert_eq!(found("2026-11-18T23:59:59Z"), None);
+        assert_eq!(found("2026-11-20T00:00:00Z"), Some("v42"));
+        assert_eq!(found("2026-11-20T23:59:59Z"), Some("v42"));
+        assert_eq!(found("2026-11-22"), Some("v43"));
+    }
+}

@@ -1,0 +1,71 @@
+//! Files of databases that are not there, and files that name several outboxes.
+
+use super::answer::run;
+
+/// A typing error in the address must not leave an empty database behind, which the next command would take for the right one.
+#[test]
+fn a_command_that_only_reads_makes_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, database) = (
+        folder.path().join("outbox.toml"),
+        folder.path().join("missing.db"),
+    );
+    std::fs::write(
+        &config,
+        "[[outbox]]\nname = \"shop\"\n[outbox.stream]\nname = \"SHOP\"\n",
+    )
+    .unwrap();
+    let address = format!("sqlite://{}?mode=rwc", database.display());
+    let variables = [
+        ("DATABASE_URL", address.as_str()),
+        ("NATS_URL", "nats://127.0.0.1:1"),
+    ];
+    for words in [
+        &["status"][..],
+        &["relays"],
+        &["list"],
+        &["audit"],
+        &["why", "order/1"],
+        &["doctor"],
+        &["doctor", "--viewer"],
+    ] {
+        let words = [words, &["--timeout", "2s", "--config", config.to_str().unwrap()]].concat();
+        let answer = run(&words, &variables);
+        assert!(answer.says("cannot be opened"), "{words:?}: {answer:?}");
+        assert!(answer.says("outbox migrate"), "{words:?}: {answer:?}");
+        assert!(!database.exists(), "{words:?}");
+    }
+}
+
+/// What is said of one of several outboxes can be copied as it stands.
+#[test]
+fn commands_about_one_of_several_outboxes_name_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("outbox.toml");
+    let outbox = |name: &str| {
+        format!("[[outbox]]\nname = \"{name}\"\nprefix = \"{name}_\"\n[outbox.stream]\nname = \"SHOP\"\n")
+    };
+    std::fs::write(&config, ["a", "b"].map(outbox).concat()).unwrap();
+    let file = format!("sqlite://{}?mode=rwc", folder.path().join("outbox.db").display());
+    let variables = [
+        ("DATABASE_URL", file.as_str()),
+        ("NATS_URL", "nats://127.0.0.1:1"),
+    ];
+    let config = config.to_str().unwrap();
+    for name in ["a", "b"] {
+        let of_one = |words: &[&str]| {
+            let words = [words, &["--yes", "--config", config, "--outbox", name]].concat();
+            run(&words, &variables).expect(0);
+        };
+        of_one(&["migrate"]);
+        of_one(&["pause", "--aggregate-type", "order", "--reason", "overrun"]);
+    }
+    for words in [&["status"][..], &["doctor", "--pause", "0s"]] {
+        let words = [words, &["--timeout", "2s", "--config", config]].concat();
+        let answer = run(&words, &variables);
+        for name in ["a", "b"] {
+            let named = format!("next: outbox unpause --config {config} --outbox {name} ");
+            assert!(answer.out.contains(&named), "{named}: {answer:?}");
+        }
+    }
+}
