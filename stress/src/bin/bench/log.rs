@@ -41,10 +41,18 @@ struct Drains {
 
 /// Measures this group.
 pub(crate) async fn figures(options: &Options) -> Result<Vec<Figure>> {
+    on_logical_server(options, measure).await
+}
+
+/// Measures on the server whose log can be read.
+pub(crate) async fn on_logical_server(
+    options: &Options,
+    measure: impl AsyncFnOnce(&Servers, &Options) -> Result<Vec<Figure>>,
+) -> Result<Vec<Figure>> {
     let url = options
         .logical_url
         .as_deref()
-        .ok_or("the group `log` needs `--logical-url`; choose other groups with `--only`")?;
+        .ok_or("the groups `log` and `ways` need `--logical-url`; choose other groups with `--only`")?;
     let servers = Servers::connect(url, &options.nats_url).await?;
     let figures = measure(&servers, options).await;
     // Also after a failure: a slot that nobody reads would keep the server's log.

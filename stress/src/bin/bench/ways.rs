@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::figure::Figure;
 use crate::load::{AGGREGATES, Moved, account_id};
-use crate::log::log_of;
+use crate::log::{log_of, on_logical_server};
 use crate::processor::{self, Postmaster};
 use crate::raw::per_second;
 use crate::servers::{Servers, count};
@@ -47,16 +47,7 @@ struct Costs {
 
 /// Measures this group.
 pub(crate) async fn figures(options: &Options) -> Result<Vec<Figure>> {
-    let url = options
-        .logical_url
-        .as_deref()
-        .ok_or("the group `ways` needs `--logical-url`; choose other groups with `--only`")?;
-    let servers = Servers::connect(url, &options.nats_url).await?;
-    let figures = measure(&servers, options).await;
-    // Also after a failure: a slot that nobody reads would keep the server's log.
-    servers.drop_slots().await?;
-    servers.remove().await?;
-    figures
+    on_logical_server(options, measure).await
 }
 
 async fn measure(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
