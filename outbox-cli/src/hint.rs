@@ -2,7 +2,7 @@
 //!
 //! Invariants: only what the command line gave is added, and only to commands that take it; what the environment gave is there for the next command too.
 //! A command stands at the beginning of a text, behind a colon or a backtick, or as the second of two; other texts are left as they are. Not in JSON: its
-//! readers know what they have asked.
+//! readers know what they have asked. Only the name of an outbox stands there too, where an answer is about several.
 
 use std::path::Path;
 use std::sync::OnceLock;

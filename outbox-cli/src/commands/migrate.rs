@@ -117,11 +117,10 @@ impl PartArgument {
 
 impl MigrateCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let place = match self.sql {
-            // Nothing is read, so a file of SQLite may be made.
-            true => Place::open_to_write(&self.place).await?,
-            false => Place::open_to_change(&self.place).await?,
-        };
+        let mut place = Place::open_to_make(&self.place).await?;
+        if !self.sql {
+            place = place.for_change()?;
+        }
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
         let db = place.store.connection();
         if self.sql {

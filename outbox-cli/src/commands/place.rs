@@ -38,12 +38,12 @@ pub(super) struct Place {
 /// What the sessions of a place may do.
 #[derive(Debug, Clone, Copy)]
 enum Sessions {
-    /// What the login may do.
-    Ordinary,
-    /// The same, but a file of SQLite that is missing is not made.
-    AsTheyAre,
     /// Read, each statement no longer than an answer is waited for.
     Reading,
+    /// What the login may do.
+    Writing,
+    /// The same, and make a file of SQLite that is missing, if its address allows it.
+    Making,
 }
 
 /// Which context a command works in.
@@ -67,7 +67,12 @@ impl Place {
 
     /// The same over an ordinary session, for whoever may change it later on.
     pub(super) async fn open_to_write(arguments: &PlaceArguments) -> Result<Self, CommandError> {
-        Self::open_for(arguments, Sessions::Ordinary).await
+        Self::open_for(arguments, Sessions::Writing).await
+    }
+
+    /// The same for the command that makes the tables, which may make a file of SQLite for them.
+    pub(super) async fn open_to_make(arguments: &PlaceArguments) -> Result<Self, CommandError> {
+        Self::open_for(arguments, Sessions::Making).await
     }
 
     async fn open_for(arguments: &PlaceArguments, sessions: Sessions) -> Result<Self, CommandError> {
@@ -80,19 +85,23 @@ impl Place {
         Self::of(outbox, arguments.timeout, context, sessions).await
     }
 
-    /// Opens the outbox that the arguments name, or the only one, for a command that may change it, and says which one it is. If there are several contexts
-    /// the command line has to name one, or a file: a variable that was set an hour ago is easily forgotten.
+    /// Opens the outbox that the arguments name, or the only one, for a command that may change it, as [`Self::for_change`] has it.
     pub(super) async fn open_to_change(arguments: &PlaceArguments) -> Result<Self, CommandError> {
-        let mut place = Self::open_to_write(arguments).await?;
-        place.role = Role::Operator;
-        if place.context.unnamed.len() > 1 {
-            let names = place.context.unnamed.join("`, `");
+        Self::open_to_write(arguments).await?.for_change()
+    }
+
+    /// Says which outbox may be changed. If there are several contexts the command line has to name one, or a file: a variable that was set an hour ago is
+    /// easily forgotten.
+    pub(super) fn for_change(mut self) -> Result<Self, CommandError> {
+        self.role = Role::Operator;
+        if self.context.unnamed.len() > 1 {
+            let names = self.context.unnamed.join("`, `");
             return Err(CommandError::configuration(format!(
                 "there are several contexts; say which one with `--context NAME`, out of `{names}`, or name a file with `--config`"
             )));
         }
-        place.say_where();
-        Ok(place)
+        self.say_where();
+        Ok(self)
     }
 
     /// Opens the outbox that the arguments name, or all, as [`Self::open`] does.
@@ -100,9 +109,9 @@ impl Place {
         Self::open_all_for(arguments, Sessions::Reading).await
     }
 
-    /// The same over sessions as the database gives them, for an examination of what relays meet there.
-    pub(super) async fn open_all_as_they_are(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
-        Self::open_all_for(arguments, Sessions::AsTheyAre).await
+    /// The same over ordinary sessions, for an examination of what relays meet there.
+    pub(super) async fn open_all_to_examine(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
+        Self::open_all_for(arguments, Sessions::Writing).await
     }
 
     async fn open_all_for(arguments: &PlaceArguments, sessions: Sessions) -> Result<Vec<Self>, CommandError> {
@@ -123,11 +132,11 @@ impl Place {
         Self::connect(outbox, timeout, context, |options| {
             options.max_connections(1);
             match sessions {
-                Sessions::Ordinary => {}
-                Sessions::AsTheyAre => {
+                Sessions::Reading => sessions::cannot_write(options, timeout),
+                Sessions::Writing => {
                     options.map_sqlx_sqlite_opts(|session| session.create_if_missing(false));
                 }
-                Sessions::Reading => sessions::cannot_write(options, timeout),
+                Sessions::Making => {}
             }
         })
         .await
@@ -354,7 +363,7 @@ fn not_opened(outbox: &Outbox, error: &DbErr) -> CommandError {
         return CommandError::configuration(ConnectError::Address);
     }
     CommandError::failed(format!(
-        "outbox `{}`: the file of the database cannot be opened: {text}; a command that only reads makes none: correct DATABASE_URL, or make the file with its tables: outbox migrate --yes",
+        "outbox `{}`: the file of the database cannot be opened: {text}; correct DATABASE_URL, or make the file with its tables: outbox migrate --yes",
         outbox.name()
     ))
 }

@@ -77,7 +77,7 @@ pub(super) async fn examine(place: &Place, closely: Closely) -> Result<Examinati
 impl DoctorCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let mut rows = Vec::new();
-        for place in Place::open_all_as_they_are(&self.place).await? {
+        for place in Place::open_all_to_examine(&self.place).await? {
             let limits = Limits::default()
                 .transaction(self.transaction)
                 .pause(self.pause)

@@ -4,7 +4,7 @@ use super::answer::run;
 
 /// A typing error in the address must not leave an empty database behind, which the next command would take for the right one.
 #[test]
-fn a_command_that_only_reads_makes_no_file() {
+fn no_command_but_migrate_makes_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let (config, database) = (
         folder.path().join("outbox.toml"),
@@ -28,6 +28,9 @@ fn a_command_that_only_reads_makes_no_file() {
         &["why", "order/1"],
         &["doctor"],
         &["doctor", "--viewer"],
+        &["retry", "--all"],
+        &["purge"],
+        &["pause", "--yes"],
     ] {
         let words = [words, &["--timeout", "2s", "--config", config.to_str().unwrap()]].concat();
         let answer = run(&words, &variables);
@@ -35,6 +38,9 @@ fn a_command_that_only_reads_makes_no_file() {
         assert!(answer.says("outbox migrate"), "{words:?}: {answer:?}");
         assert!(!database.exists(), "{words:?}");
     }
+    let words = ["migrate", "--yes", "--config", config.to_str().unwrap()];
+    run(&words, &variables).expect(0);
+    assert!(database.exists());
 }
 
 /// What is said of one of several outboxes can be copied as it stands.
