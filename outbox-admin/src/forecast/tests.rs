@@ -1,4 +1,4 @@
-//! What is to come, and what is said of it.
+//! What the forecast foresees, and the sentence that it says.
 
 use super::*;
 

@@ -55,7 +55,7 @@ async fn read_slowly(consumer: Consumer<pull::Config>) {
     }
 }
 
-/// More than a minute of work, of which the program looks at two seconds: also on a slow machine, some is left then.
+/// The work takes more than a minute, and the program looks for two seconds. So some of it is left, also on a slow machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forecast_says_when_a_slow_consumer_has_caught_up() {
     let Some(planted) = with_a_consumer().await else {

@@ -1,4 +1,4 @@
-//! Can I wait until morning? What ends by itself: what the stream deletes unread, its room, and what a relay that stays down would meet.
+//! Can I wait until morning? The stream deletes a message that nobody has read; it has no room left; a setting is wrong for a relay that stays down.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ async fn fill(context: Context, subject: String) {
     }
 }
 
-/// It takes more than two minutes until it is full, of which the program looks at two seconds.
+/// The stream is full after more than two minutes, and the program looks for two seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_forecast_says_when_the_stream_is_full() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {

@@ -327,7 +327,7 @@ async fn the_gauges_of_the_backlog_go_with_the_partition_whose_owner_counts_it()
     .await;
 }
 
-/// Nobody keeps them current then. What is read of a gauge here is only what was set since it was read before.
+/// No relay can keep the gauges current then. A snapshot has a gauge only if it was set after the snapshot before.
 #[tokio::test(start_paused = true)]
 async fn while_the_database_is_away_no_gauge_shows_what_was_so_before() {
     let recorder = DebuggingRecorder::new();
