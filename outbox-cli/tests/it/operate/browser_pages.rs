@@ -111,6 +111,9 @@ fn name_of_picture(page: &str, suffix: &str) -> Option<String> {
     is_kept.then(|| format!("dashboard-{page}{suffix}"))
 }
 
+/// How often a page may load itself anew while it is looked at.
+const ANEW_MAX: u32 = 10;
+
 /// What axe-core finds wrong with the page: each rule with the elements.
 async fn violations(browser: &Client, axe: &str) -> Vec<String> {
     let script = format!(
@@ -118,7 +121,14 @@ async fn violations(browser: &Client, axe: &str) -> Vec<String> {
          (found) => done(found.violations.map((rule) => rule.id + ': ' + rule.nodes.map((node) => node.html).join(' | '))),\
          (error) => done([String(error)]));"
     );
-    let found = browser.execute_async(&script, Vec::new()).await.unwrap();
+    let mut anew = 0;
+    let found = loop {
+        match browser.execute_async(&script, Vec::new()).await {
+            // The overview loads itself anew when the list of what is wrong changes. The driver calls that a timeout at once.
+            Err(error) if error.is_script_timeout() && anew < ANEW_MAX => anew += 1,
+            found => break found.unwrap(),
+        }
+    };
     let found = found.as_array().unwrap().iter();
     found.map(|rule| rule.as_str().unwrap().to_owned()).collect()
 }
