@@ -97,6 +97,8 @@ pub use provision::{ProvisionError, StreamReport, StreamWarning};
 pub use publisher::{DEFAULT_WINDOW, JetStreamPublisher, PublisherConfig};
 pub use readers::StreamReading;
 pub use stream::{DEFAULT_STREAM, EventStream, Provisioning};
-pub use subject::{PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, decode_token, encode_token};
+pub use subject::{
+    PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, covers, decode_token, encode_token, overlap,
+};
 pub use subscriber::{JetStreamSubscriber, SubscriberConfig};
 pub use subscription::{JetStreamDelivery, JetStreamSubscription};

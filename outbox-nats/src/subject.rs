@@ -308,13 +308,37 @@ pub(crate) fn is_shard(token: &str) -> bool {
 }
 
 /// Whether all subjects that match `narrow` match `wide` too. Both may hold wildcards.
-pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
+///
+/// ```
+/// assert!(outbox_nats::covers("events.order.*.*", "events.order.*.placed"));
+/// assert!(!outbox_nats::covers("events.order.*.placed", "events.order.>"));
+/// ```
+#[must_use]
+pub fn covers(wide: &str, narrow: &str) -> bool {
     let (mut wide, mut narrow) = (wide.split('.'), narrow.split('.'));
     loop {
         match (wide.next(), narrow.next()) {
             (Some(">"), Some(_)) | (None, None) => return true,
             (Some("*"), Some(token)) if token != ">" => {}
             (Some(wide), Some(narrow)) if wide == narrow => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Whether some subject matches both. Both may hold wildcards.
+///
+/// ```
+/// assert!(outbox_nats::overlap("events.order.*.placed", "events.*.42.>"));
+/// assert!(!outbox_nats::overlap("events.order.>", "events.cart.>"));
+/// ```
+#[must_use]
+pub fn overlap(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one.split('.'), other.split('.'));
+    loop {
+        match (one.next(), other.next()) {
+            (Some(">"), Some(_)) | (Some(_), Some(">")) | (None, None) => return true,
+            (Some(one), Some(other)) if one == other || one == "*" || other == "*" => {}
             _ => return false,
         }
     }

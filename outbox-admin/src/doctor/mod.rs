@@ -16,7 +16,7 @@ pub use broker::{ConsumerFacts, MAX_BYTES, StreamFacts, Wanted, of_consumer, of_
 pub use database::{
     DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, database_time, inbox_memory,
 };
-pub use handlers::{LinkedConsumer, of_handlers};
+pub use handlers::{HandlerFacts, of_handlers};
 pub use rules::{PauseFacts, of_database, of_pauses, of_relays, of_setup};
 
 use crate::status::State;

@@ -388,3 +388,19 @@ fn selections_are_filters_of_every_layout() {
     assert_eq!(prefix.filter(&placed), "shop.events.order.*.placed");
     assert_eq!(prefix.filter(&EventDescriptor::EVERYTHING), ">");
 }
+
+#[test]
+fn patterns_overlap_where_a_subject_matches_both() {
+    for (one, other) in [
+        ("a.*.c", "a.b.*"),
+        ("a.>", "a.b"),
+        ("*.b", "a.>"),
+        (">", "a"),
+        ("a.b", "a.b"),
+    ] {
+        assert!(overlap(one, other) && overlap(other, one), "{one} {other}");
+    }
+    for (one, other) in [("a.b", "a.c"), ("a.*", "a.b.c"), ("a.>", "a"), ("a.*.c", "b.>")] {
+        assert!(!overlap(one, other) && !overlap(other, one), "{one} {other}");
+    }
+}
