@@ -1,7 +1,8 @@
 //! What the overview of the dashboard asks of the database while a large backlog waits, and a small one.
 //!
-//! The figure is the time of all its reads as this program waits for them, which is more than the database works. They are the five that the sampler of the
-//! dashboard makes for one sample while messages wait for another attempt, without those of its look at consumers and log.
+//! The figures are times of reads as this program waits for them, which is more than the database works. `overview_reads` are the five that the sampler of the
+//! dashboard makes for one sample while messages wait for another attempt. `overview_look` is its look at the consumers, with what it asks the broker, and at the log:
+//! six more reads, every ten seconds.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
@@ -11,15 +12,21 @@ use outbox_core::{
     FetchRequest, MessageStatus, OutboxAdmin as _, OutboxReader as _, OutboxStore as _, OwnerId, Selection,
     Settlement, Verdict,
 };
+use outbox_inbox::Consumers;
 use outbox_sea_orm::SqlStore;
+use sea_orm::ConnectionTrait as _;
 
 use crate::figure::{Figure, Target};
 use crate::load::{AGGREGATES, fill};
-use crate::servers::{Schema, Servers};
+use crate::log::log_of;
+use crate::servers::{Schema, Servers, Stream};
 use crate::{Options, Result, check};
 
 /// The waiting messages that a sample looks at, and that each outbox has.
 const WAITING: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
+/// The consumers of a look, and the dead letters of each: as many as it counts.
+const CONSUMERS: [&str; 3] = ["billing", "inventory", "shipping"];
+const LETTERS: u64 = 10_000;
 /// Longer than a run.
 const FOR_LONG: Duration = Duration::from_secs(24 * 3_600);
 
@@ -33,16 +40,20 @@ pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<
     let few = servers.outbox().await?;
     fill(&few, AGGREGATES, small).await?;
     make_wait(&few).await?;
-    let (mut deep, mut shallow) = (Vec::new(), Vec::new());
+    let stream = consumed(&backlog, servers).await?;
+    let (mut deep, mut shallow, mut looks) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..options.runs() {
         deep.push(reads(&backlog, large.min(BACKLOG_COUNT_MAX)).await?);
         shallow.push(reads(&few, small).await?);
+        looks.push(look(&backlog, &stream).await?);
     }
+    stream.remove(0).await?;
     backlog.remove().await?;
     few.remove().await?;
     Ok(vec![
         Figure::alone("overview_reads", "ms", &deep).target(Target::AtMost(50.0)),
         Figure::against("overview_reads_growth", "ms", &deep, &shallow),
+        Figure::alone("overview_look", "ms", &looks),
     ])
 }
 
@@ -99,5 +110,40 @@ async fn reads(outbox: &Schema, pending: u64) -> Result<f64> {
         u64::from(WAITING.get()),
     )?;
     check("partitions read", partitions.len() as u64, 64)?;
+    Ok(millis)
+}
+
+/// A stream with consumers, whose inbox is in the database of the outbox.
+async fn consumed(outbox: &Schema, servers: &Servers) -> Result<Stream> {
+    let stream = servers.stream().await?;
+    outbox_inbox::migrate(&outbox.db).await?;
+    for consumer in CONSUMERS {
+        stream.add_consumer_at_end(consumer).await?;
+        let letters = format!(
+            "INSERT INTO inbox_dead_letters \
+             (id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, source, subject, stream_sequence, headers, payload, error, attempts, \
+             status, created_at) \
+             SELECT gen_random_uuid(), '{consumer}', gen_random_uuid(), 'order.placed', 'order', n::text, 1, 'shop', 'events.order', n, '[]', '', 'no price', 3, 0, \
+             clock_timestamp() FROM generate_series(1, {LETTERS}) n"
+        );
+        outbox.db.execute_unprepared(&letters).await?;
+    }
+    Ok(stream)
+}
+
+/// The milliseconds of one look.
+async fn look(outbox: &Schema, stream: &Stream) -> Result<f64> {
+    let consumers = Consumers::new(outbox.pool(1).await?, stream.subscriber().await?);
+    let log = log_of(outbox).await?;
+    // The sessions and their statements are there before.
+    consumers.lags(CONSUMERS).await?;
+    log.status().await?;
+    let begun = Instant::now();
+    let lags = consumers.lags(CONSUMERS).await?;
+    log.status().await?;
+    let millis = begun.elapsed().as_secs_f64() * 1000.0;
+    for (consumer, lag) in &lags {
+        check(consumer, lag.dead_letters_open, LETTERS)?;
+    }
     Ok(millis)
 }
