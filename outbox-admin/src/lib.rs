@@ -104,6 +104,7 @@ pub use resume::{ResumePreview, preview_resume};
 pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects, timeline};
 pub use why::{
-    Cause, Explanation, Finding, Question, Reader, Readers, earlier_events, why_aggregate, why_message,
+    Cause, Explanation, Finding, Numbers, Question, Reader, Readers, earlier_events, why_aggregate,
+    why_message,
 };
 pub use words::quoted;

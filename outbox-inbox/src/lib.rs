@@ -165,8 +165,8 @@ pub use layer::{Middleware, Next};
 #[cfg(feature = "migration")]
 pub use migration::migrate;
 pub use operate::{
-    ConsumerLag, Consumers, ConsumersError, Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan,
-    Replayed, Unremembered,
+    AggregatePosition, ConsumerLag, Consumers, ConsumersError, Memory, MemoryRows, Obstacle, RenamePlan,
+    Renamed, ReplayPlan, Replayed, Unremembered,
 };
 pub use operations::InboxOperations;
 pub use outbox_core::StartAt;

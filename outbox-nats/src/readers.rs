@@ -4,8 +4,10 @@
 
 use async_nats::jetstream::consumer::Info;
 use futures_util::TryStreamExt as _;
-use outbox_core::{FailureClass, Message, PublishError};
+use outbox_core::{FailureClass, Message, PublishError, codec};
 
+use crate::headers;
+use crate::log::message_id;
 use crate::publisher::JetStreamPublisher;
 use crate::subject::captures;
 
@@ -21,6 +23,8 @@ pub struct StreamReading {
     pub floor: u64,
     /// Messages that it was handed and has not acknowledged.
     pub unacknowledged: u64,
+    /// The most messages that it may have unacknowledged; `None` if there is no such bound.
+    pub max_ack_pending: Option<u64>,
     /// Whether a process asks for messages at this moment.
     pub is_receiving: bool,
 }
@@ -51,6 +55,37 @@ impl JetStreamPublisher {
         })
         .await
     }
+
+    /// The service that numbers the events of a message's aggregate, as the message on the stream names it (`ce-source`); empty if it names none. `None` if another
+    /// message has this stream sequence, as on a stream that was made anew. Two requests; the user needs permission to publish on `$JS.API.STREAM.INFO.<stream>` and
+    /// `$JS.API.STREAM.MSG.GET.<stream>`.
+    ///
+    /// # Errors
+    ///
+    /// If the message or its header cannot be read.
+    pub async fn source_of(
+        &self,
+        message: &Message,
+        stream_sequence: u64,
+    ) -> Result<Option<String>, PublishError> {
+        let name = &self.stream().name;
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+            let context = format!("stream sequence {stream_sequence} of stream `{name}` cannot be read");
+            PublishError::new(FailureClass::Unknown, context).with_source(error)
+        };
+        self.connected(async |live| {
+            let stream = live.context.get_stream(name).await;
+            let stream = stream.map_err(|error| failed(error.into()))?;
+            let found = stream.get_raw_message(stream_sequence).await;
+            let found = found.map_err(|error| failed(error.into()))?;
+            if message_id(&found.headers) != Some(message.id) {
+                return Ok(None);
+            }
+            let source = codec::source(&headers::decode(&found.headers));
+            source.map(Some).map_err(|error| failed(error.into()))
+        })
+        .await
+    }
 }
 
 /// Whether a consumer pulls, and a filter of its takes the subject. Without filters it takes everything.
@@ -67,6 +102,9 @@ impl StreamReading {
             delivered: info.delivered.stream_sequence,
             floor: info.ack_floor.stream_sequence,
             unacknowledged: u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX),
+            max_ack_pending: u64::try_from(info.config.max_ack_pending)
+                .ok()
+                .filter(|max| *max > 0),
             is_receiving: info.num_waiting > 0,
             consumer: info.name,
         }

@@ -255,7 +255,7 @@ pub const GRANTS: &[Grant] = &[
     view("outbox_dead_letters", "SQL by hand"),
     view("outbox_blocked", "SQL by hand"),
     on(Role::Viewer, "inbox_messages", SELECT, "doctor, timeline, prove"),
-    on(Role::Viewer, "inbox_sequences", SELECT, "SQL by hand"),
+    on(Role::Viewer, "inbox_sequences", SELECT, "why"),
     on(
         Role::Viewer,
         "inbox_dead_letters",

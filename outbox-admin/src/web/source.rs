@@ -92,8 +92,8 @@ pub trait StreamView: Send + Sync + 'static {
         Err("this dashboard does not know the inboxes".to_owned())
     }
 
-    /// The consumers of a message that is on the stream, and what their inboxes say of its event. The error is for people.
-    async fn readers(&self, _message: &Message) -> Result<Readers, String> {
+    /// The consumers of a message that is on the stream, with this stream sequence, and what their inboxes say of its event. The error is for people.
+    async fn readers(&self, _message: &Message, _stream_sequence: u64) -> Result<Readers, String> {
         Err("this dashboard does not know the consumers".to_owned())
     }
 
@@ -256,8 +256,8 @@ impl<S: OutboxAudit> Outbox for Over<S> {
             let found = stream.locate(message).await;
             question.located(found);
         }
-        if let Some(message) = question.on_stream() {
-            let readers = answered(stream.readers(message)).await;
+        if let Some((message, stream_sequence)) = question.on_stream() {
+            let readers = answered(stream.readers(message, stream_sequence)).await;
             question.read_by(readers);
         }
         Ok(question.explain())

@@ -209,10 +209,12 @@ impl Facts {
         };
     }
 
-    /// The message that the consumers have to be asked about, if it is on the stream.
-    pub(super) fn on_stream(&self) -> Option<&Message> {
-        self.published()
-            .filter(|_| matches!(self.place, Place::OnStream(_)))
+    /// The message that the consumers have to be asked about, with its stream sequence, if it is on the stream.
+    pub(super) fn on_stream(&self) -> Option<(&Message, u64)> {
+        match self.place {
+            Place::OnStream(stream_sequence) => Some((self.published()?, stream_sequence)),
+            _ => None,
+        }
     }
 
     /// What the owner of the partition says of itself.

@@ -1,11 +1,13 @@
 //! Why something does not arrive: the true reason, out of a closed list.
 //!
 //! Facts are read first (`facts`), then judged by a pure function (`explain`). Invariant: each cause is named only if a fact proves it; what is not known is
-//! said to be unknown. Consumers are judged by their rows and positions (`readers`), a failure by what the broker says (`refused`).
+//! said to be unknown. Consumers are judged by their rows and positions (`readers`), those that go by numbers by these (`numbers`), a failure by what the broker says
+//! (`refused`).
 
 mod explain;
 mod facts;
 mod finding;
+mod numbers;
 mod readers;
 mod refused;
 
@@ -17,6 +19,7 @@ use crate::serial;
 use crate::status::State;
 use facts::Facts;
 
+pub use numbers::Numbers;
 pub use readers::{Reader, Readers, earlier_events};
 
 /// Why a message does not arrive, or that it did.
@@ -66,10 +69,14 @@ pub enum Cause {
     ConsumerFailed,
     /// A consumer has not come to it, and is paused.
     ConsumerPaused,
+    /// A consumer has as many messages unacknowledged as it may have, and has not come to it.
+    ConsumerFull,
     /// A consumer has not come to it, and no process of it asks for messages.
     ConsumerIdle,
     /// A consumer takes messages and has not come to it.
     ConsumerBehind,
+    /// A consumer that goes by numbers was handed it, and has not handled an earlier event of its aggregate, which comes first.
+    ConsumerGap,
     /// It was published, and is no longer on the stream.
     LeftStream,
     /// It was published, and nobody could say whether it is still on the stream.
@@ -78,7 +85,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 27] = [
         Self::NotRecorded,
         Self::DeadLetter,
         Self::BehindDeadLetter,
@@ -100,8 +107,10 @@ impl Cause {
         Self::ConsumerDeadLetter,
         Self::ConsumerFailed,
         Self::ConsumerPaused,
+        Self::ConsumerFull,
         Self::ConsumerIdle,
         Self::ConsumerBehind,
+        Self::ConsumerGap,
         Self::LeftStream,
         Self::StreamUnknown,
     ];
@@ -131,8 +140,10 @@ impl Cause {
             Self::ConsumerDeadLetter => "consumer-dead-letter",
             Self::ConsumerFailed => "consumer-failed",
             Self::ConsumerPaused => "consumer-paused",
+            Self::ConsumerFull => "consumer-full",
             Self::ConsumerIdle => "consumer-idle",
             Self::ConsumerBehind => "consumer-behind",
+            Self::ConsumerGap => "consumer-gap",
             Self::LeftStream => "left-stream",
             Self::StreamUnknown => "stream-unknown",
         }
@@ -278,9 +289,9 @@ impl Question {
         self.facts.locate(found);
     }
 
-    /// The message that the consumers are to be asked about, if it was located.
+    /// The message that the consumers are to be asked about, with its stream sequence, if it was located.
     #[must_use]
-    pub fn on_stream(&self) -> Option<&Message> {
+    pub fn on_stream(&self) -> Option<(&Message, u64)> {
         self.facts.on_stream()
     }
 

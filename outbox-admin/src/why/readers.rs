@@ -2,7 +2,7 @@
 //!
 //! Invariant: a cause is named only if a row of an inbox or the consumer's own position proves it. What a consumer was handed and has neither acknowledged nor noted is
 //! said in words: it may be at work, or wait behind an earlier event of its aggregate. If one of those has failed there, that is said with it; whether the consumer keeps
-//! the order, no row tells.
+//! the order, no row tells. Not here: consumers that go by numbers, of which a row tells where they are, see [`super::numbers`].
 
 use std::num::NonZeroU32;
 
@@ -10,6 +10,7 @@ use outbox_core::{EventId, Message, OutboxReader, PublishedSearch, StoreError, S
 use time::Duration;
 
 use super::finding::{finding, named};
+use super::numbers::{self, Numbers};
 use super::{Cause, Finding};
 use crate::status::State;
 use crate::timeline::{Effect, EffectOutcome, EffectRow};
@@ -26,10 +27,14 @@ pub struct Reader {
     pub floor: u64,
     /// Messages that it was handed and has not acknowledged.
     pub unacknowledged: u64,
+    /// The most messages that it may have unacknowledged; `None` if there is no such bound.
+    pub max_ack_pending: Option<u64>,
     /// Whether a process asks for messages at this moment.
     pub is_receiving: bool,
     /// Why it is paused; `None` if it is not.
     pub paused: Option<String>,
+    /// How far it is in the numbers of the message's aggregate; `None` if it does not go by numbers, has met no event of the aggregate, or could not be asked.
+    pub numbers: Option<Numbers>,
 }
 
 /// The consumers of a message, and what their inboxes say of its event.
@@ -129,7 +134,8 @@ fn of_reader(stored: &StoredMessage, stream_sequence: u64, reader: &Reader, rows
             let failed = counted(effect.attempts, "time", "times");
             let error = effect.error.as_deref().unwrap_or("no error was kept");
             let what = format!("{name} has failed {failed} in consumer {consumer}: {error}");
-            let waits = waits(stored, reader, &what);
+            // What has failed is handed out again, however much is unacknowledged.
+            let waits = paused(stored, reader, &what).or_else(|| idle(stored, reader, &what));
             return Judged::Amiss(waits.unwrap_or_else(|| {
                 let what = format!("{what}. It is tried again");
                 lags(Cause::ConsumerFailed, stored, reader, what)
@@ -138,12 +144,20 @@ fn of_reader(stored: &StoredMessage, stream_sequence: u64, reader: &Reader, rows
         Some((outcome, _)) => return Judged::Said(format!("consumer {consumer}: {}", outcome.as_str())),
         None => {}
     }
+    let was_handed = reader.delivered >= stream_sequence;
+    let numbers = reader.numbers.filter(|_| was_handed);
+    if let Some(said) = numbers.and_then(|numbers| numbers::passed(stored, consumer, numbers)) {
+        return Judged::Said(said);
+    }
     if reader.floor >= stream_sequence {
         return Judged::Said(format!(
             "consumer {consumer} has left it behind and keeps no row of it"
         ));
     }
-    if reader.delivered >= stream_sequence {
+    if let Some(gap) = numbers.and_then(|numbers| numbers::gap(stored, stream_sequence, consumer, numbers)) {
+        return Judged::Amiss(gap);
+    }
+    if was_handed {
         // A row that is made before a repeated delivery runs has no error.
         let has_failed =
             |row: &&&EffectRow| row.effect.outcome == EffectOutcome::Failed && row.effect.error.is_some();
@@ -154,7 +168,10 @@ fn of_reader(stored: &StoredMessage, stream_sequence: u64, reader: &Reader, rows
         "{name} is on the stream with stream sequence {stream_sequence}, and consumer {consumer} was handed messages up to {}",
         reader.delivered
     );
-    Judged::Amiss(waits(stored, reader, &what).unwrap_or_else(|| {
+    let waits = paused(stored, reader, &what)
+        .or_else(|| full(stored, reader, &what))
+        .or_else(|| idle(stored, reader, &what));
+    Judged::Amiss(waits.unwrap_or_else(|| {
         let what = format!("{what}. It has not come to it yet");
         lags(Cause::ConsumerBehind, stored, reader, what)
     }))
@@ -200,19 +217,35 @@ fn handed(consumer: &str, earlier: Option<&EffectRow>) -> String {
     )
 }
 
-/// Nobody takes messages for the consumer. One that is busy does not ask at each moment.
-fn waits(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
-    if let Some(reason) = &reader.paused {
-        let next = format!("outbox consumers resume {}", quoted(&reader.consumer));
-        let what = format!("{what}. The consumer is paused: {reason}");
-        return Some(finding(
-            Cause::ConsumerPaused,
-            State::Degraded,
-            Some(stored),
-            what,
-            &[&next],
-        ));
+fn paused(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
+    let reason = reader.paused.as_ref()?;
+    let next = format!("outbox consumers resume {}", quoted(&reader.consumer));
+    let what = format!("{what}. The consumer is paused: {reason}");
+    Some(finding(
+        Cause::ConsumerPaused,
+        State::Degraded,
+        Some(stored),
+        what,
+        &[&next],
+    ))
+}
+
+/// The server hands out nothing new, whoever asks.
+fn full(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
+    let (max, unacknowledged) = (reader.max_ack_pending?, reader.unacknowledged);
+    if unacknowledged < max {
+        return None;
     }
+    let messages = counted(unacknowledged, "message", "messages");
+    let what = format!(
+        "{what}. It has {messages} unacknowledged and may have {max} (`max_ack_pending`). Each of these is at work, is tried again, or waits for an earlier event or for a \
+         version that handles it; new ones are handed out when some are acknowledged"
+    );
+    Some(lags(Cause::ConsumerFull, stored, reader, what))
+}
+
+/// Nobody takes messages for the consumer. One that is busy does not ask at each moment.
+fn idle(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
     if reader.is_receiving || reader.unacknowledged > 0 {
         return None;
     }
@@ -313,6 +346,98 @@ mod tests {
             None,
             Cause::ConsumerPaused,
         );
+        check(
+            |reader| {
+                reader.numbers = Some(Numbers {
+                    last: 0,
+                    failing: Some(1),
+                });
+            },
+            failed,
+            Cause::ConsumerFailed,
+        );
+    }
+
+    #[test]
+    fn a_consumer_that_is_handed_no_more_is_full() {
+        let full = |reader: &mut Reader| {
+            reader.is_receiving = false;
+            (reader.unacknowledged, reader.max_ack_pending) = (3, Some(3));
+        };
+        let cause = |found: Option<(Cause, Option<u64>)>| found.map(|(cause, _)| cause);
+        assert_eq!(cause(judged(full, None).0), Some(Cause::ConsumerFull));
+        let paused = |reader: &mut Reader| {
+            full(reader);
+            reader.paused = Some("stocktaking".to_owned());
+        };
+        assert_eq!(cause(judged(paused, None).0), Some(Cause::ConsumerPaused));
+        // What has failed comes again nevertheless.
+        let failed = Some(EffectOutcome::Failed);
+        assert_eq!(cause(judged(full, failed).0), Some(Cause::ConsumerFailed));
+        for max in [None, Some(4)] {
+            let busy = |reader: &mut Reader| {
+                full(reader);
+                reader.max_ack_pending = max;
+            };
+            assert_eq!(
+                cause(judged(busy, None).0),
+                Some(Cause::ConsumerBehind),
+                "{max:?}"
+            );
+        }
+        let handed = |reader: &mut Reader| {
+            full(reader);
+            reader.delivered = 7;
+        };
+        assert_eq!(judged(handed, None).0, None);
+    }
+
+    #[test]
+    fn a_gap_of_a_consumer_that_was_handed_the_message_is_named() {
+        let at = |last| {
+            move |reader: &mut Reader| {
+                reader.delivered = 9;
+                reader.numbers = Some(Numbers { last, failing: None });
+            }
+        };
+        let judge_fifth = |change: &dyn Fn(&mut Reader)| {
+            let mut reader = reader();
+            change(&mut reader);
+            let readers = Readers {
+                readers: vec![reader],
+                ..Readers::default()
+            };
+            let stored = StoredMessage {
+                sequence: Some(5),
+                ..stored()
+            };
+            judge(&stored, 7, &readers)
+        };
+        let (findings, said) = judge_fifth(&at(3));
+        let found: Vec<_> = findings
+            .iter()
+            .map(|found| (found.cause, found.stream_sequence))
+            .collect();
+        assert_eq!(
+            (found, said),
+            (vec![(Cause::ConsumerGap, Some(7))], String::new())
+        );
+        assert_eq!(judge_fifth(&at(4)).0, []);
+        let (findings, said) = judge_fifth(&at(5));
+        assert!(findings.is_empty() && said.contains("is at #5"), "{said}");
+        // It was left behind, as where the consumer was made anew behind it.
+        let left = |reader: &mut Reader| {
+            at(3)(reader);
+            reader.floor = 9;
+        };
+        let (findings, said) = judge_fifth(&left);
+        assert!(findings.is_empty() && said.contains("left it behind"), "{said}");
+        // It was not handed it: how far it is in the aggregate keeps nothing back.
+        let behind = |reader: &mut Reader| {
+            at(3)(reader);
+            reader.delivered = 6;
+        };
+        assert_eq!(judge_fifth(&behind).0[0].cause, Cause::ConsumerBehind);
     }
 
     /// What is said of a message that the consumer was handed, if the earlier event of its aggregate has this outcome.

@@ -3,18 +3,18 @@
 use outbox::core::{Message, describe};
 use outbox::nats::async_nats::Client;
 use outbox::nats::{JetStreamPublisher, StreamReading};
-use outbox_admin::{Reader, Readers, earlier_events};
+use outbox_admin::{Numbers, Reader, Readers, earlier_events};
 
 use super::place::Place;
 use super::{stream, timeline};
 use crate::failure::CommandError;
 
-/// Reads the inboxes in the databases of all `places` with the stream of this one.
+/// Reads the inboxes in the databases of all `places` with the stream of this one. The message comes with its stream sequence.
 pub(super) async fn of(
     place: &Place,
     places: &[Place],
     (client, publisher): (Client, &JetStreamPublisher),
-    message: &Message,
+    (message, stream_sequence): (&Message, u64),
 ) -> Result<Readers, String> {
     let readings = tokio::time::timeout(place.timeout, publisher.readings_of(message)).await;
     let readings = readings.map_err(|_| format!("no answer within {:?}", place.timeout))?;
@@ -36,6 +36,8 @@ pub(super) async fn of(
     }
     let view = timeline::inboxes(place, places, client.clone(), &events).await;
     unseen.extend(view.unseen);
+    let numbered = (message, stream_sequence);
+    unseen.extend(count(place, places, (client.clone(), publisher), numbered, &mut readers).await);
     // Without a row of a pause, a paused consumer is one of which no process asks for messages.
     if readers.iter().any(|reader| !reader.is_receiving)
         && let Ok(consumers) = stream::consumers_of(place, client)
@@ -56,13 +58,72 @@ pub(super) async fn of(
     })
 }
 
+/// Notes of the consumers that go by numbers how far they are in the aggregate of a message. The numbers are those of the message's source: other services may number
+/// an aggregate of the same name. Returns what could not be looked at.
+async fn count(
+    place: &Place,
+    places: &[Place],
+    (client, publisher): (Client, &JetStreamPublisher),
+    (message, stream_sequence): (&Message, u64),
+    readers: &mut [Reader],
+) -> Vec<String> {
+    let (mut positions, mut unseen) = (Vec::new(), Vec::new());
+    if message.sequence.is_none() {
+        return unseen;
+    }
+    let names: Vec<String> = readers.iter().map(|reader| reader.consumer.clone()).collect();
+    for other in places.iter().filter(|other| other.has_stream_of(place)) {
+        let found = match stream::consumers_of(other, client.clone()) {
+            Ok(consumers) => other.ask(consumers.positions(&names, &message.aggregate)).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(found) => positions.extend(found),
+            Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
+                unseen.push(format!("consumers that go by numbers: {error}"));
+            }
+        }
+    }
+    if positions.is_empty() {
+        return unseen;
+    }
+    let source = publisher.source_of(message, stream_sequence);
+    let source = match tokio::time::timeout(place.timeout, source).await {
+        Ok(source) => source.map_err(|error| describe(&error)),
+        Err(_) => Err(format!("no answer within {:?}", place.timeout)),
+    };
+    let source = source.unwrap_or_else(|error| {
+        unseen.push(format!("consumers that go by numbers: {error}"));
+        None
+    });
+    for position in positions {
+        if Some(&position.source) != source.as_ref() {
+            continue;
+        }
+        let is_it = |reader: &&mut Reader| reader.consumer == position.consumer;
+        let Some(reader) = readers.iter_mut().find(is_it) else {
+            continue;
+        };
+        // A consumer that has moved to another database may have left a row behind, which is older.
+        if reader.numbers.is_none_or(|known| known.last < position.last) {
+            reader.numbers = Some(Numbers {
+                last: position.last,
+                failing: position.failing,
+            });
+        }
+    }
+    unseen
+}
+
 fn reader(reading: StreamReading) -> Reader {
     Reader {
         consumer: reading.consumer,
         delivered: reading.delivered,
         floor: reading.floor,
         unacknowledged: reading.unacknowledged,
+        max_ack_pending: reading.max_ack_pending,
         is_receiving: reading.is_receiving,
         paused: None,
+        numbers: None,
     }
 }

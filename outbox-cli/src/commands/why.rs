@@ -73,8 +73,10 @@ pub(super) async fn explain(
         Ok(found) => found.map_err(|error| describe(&error)),
         Err(_) => Err(format!("no answer within {:?}", place.timeout)),
     });
-    if question.on_stream().is_some() {
-        question.read_by(read_by(place, arguments, stream, &message).await);
+    let on_stream = question.on_stream().map(|(_, stream_sequence)| stream_sequence);
+    if let Some(stream_sequence) = on_stream {
+        let message = (&message, stream_sequence);
+        question.read_by(read_by(place, arguments, stream, message).await);
     }
     Ok(question.explain())
 }
@@ -89,7 +91,7 @@ async fn read_by(
     place: &Place,
     arguments: Option<&PlaceArguments>,
     (client, publisher): (Client, JetStreamPublisher),
-    message: &Message,
+    message: (&Message, u64),
 ) -> Result<Readers, String> {
     let Some(arguments) = arguments else {
         let places = std::slice::from_ref(place);

@@ -312,7 +312,8 @@ impl InboxSql {
         sql.push(" AND source = ").bind(self.name(Some(key.source)));
     }
 
-    fn is_forgotten(&self) -> String {
+    /// Whether the failing mark of a row is too old to count.
+    pub(crate) fn is_forgotten(&self) -> String {
         let now = self.now();
         match self.backend() {
             DbBackend::Postgres => format!("updated_at < {now} - interval '{MARK_SECS} seconds'"),

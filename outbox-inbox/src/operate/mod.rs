@@ -5,6 +5,7 @@
 
 pub(crate) mod expiry;
 mod plan;
+mod positions;
 mod quiet;
 mod rename;
 mod replay;
@@ -26,10 +27,11 @@ use crate::pauses::PausedConsumers;
 use crate::router::Router;
 
 pub use plan::{Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan, Replayed, Unremembered};
+pub use positions::AggregatePosition;
 
 /// The consumers of a database and a stream. Operators look at them and move them here.
 ///
-/// Works in any process that reaches both, with inboxes running or not. Looking ([`Self::lag`], the plans) changes nothing.
+/// Works in any process that reaches both, with inboxes running or not. Looking ([`Self::lag`], [`Self::positions`], the plans) changes nothing.
 ///
 /// ```
 /// use outbox_core::testing::MemoryBroker;

@@ -114,9 +114,10 @@ impl StreamView for Stream {
         Ok(timeline::inboxes(&self.place, &self.places, client, events).await)
     }
 
-    async fn readers(&self, message: &Message) -> Result<Readers, String> {
+    async fn readers(&self, message: &Message, stream_sequence: u64) -> Result<Readers, String> {
         let client = self.client().await.map_err(|error| error.to_string())?;
         let publisher = self.publisher().await.map_err(|error| error.to_string())?;
+        let message = (message, stream_sequence);
         readers::of(&self.place, &self.places, (client, &publisher), message).await
     }
 

@@ -1,10 +1,8 @@
 //! `outbox why`: each cause is planted on real servers, and named with its next command and its exit code.
 
-use futures_util::StreamExt as _;
 use outbox::core::{Fitness, MessageId, Verdict};
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream;
-use outbox::nats::async_nats::jetstream::consumer::{Consumer, pull};
 use outbox_admin::Cause;
 
 use super::answer::{Answer, ask, at};
@@ -15,7 +13,11 @@ use crate::place::Kind;
 /// A cause that is not expected below was planted on no server.
 #[test]
 fn each_cause_is_planted() {
-    let text = concat!(include_str!("why.rs"), include_str!("pause.rs"));
+    let text = concat!(
+        include_str!("why.rs"),
+        include_str!("why/consumers.rs"),
+        include_str!("pause.rs")
+    );
     for cause in Cause::ALL {
         let expected = [
             format!("&[\"{}\"]", cause.as_str()),
@@ -255,113 +257,6 @@ async fn what_was_published(kind: Kind) {
     planted.close().await;
 }
 
-/// Lets the inboxes say of all that they know that it has this status.
-async fn set_effects(planted: &Planted, status: u8) {
-    let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
-    let schema = schema.unwrap_or_default();
-    let sql = format!("UPDATE {schema}inbox_messages SET status = {status}");
-    planted.place.execute(&sql).await;
-}
-
-async fn what_has_no_effect(kind: Kind) {
-    let Some(planted) = Planted::open(kind).await else {
-        return;
-    };
-    let place = &planted.place;
-    let first = planted.placed("1").await;
-    planted.publish().await;
-    planted.handle().await;
-    let dead_letter = why(&planted, first);
-    let next = &dead_letter.json()["findings"][0]["next"];
-    let which = "--consumer billing --aggregate order/1";
-    assert_eq!(next[0], format!("outbox dead-letters list {which}"), "{next}");
-    assert_eq!(next[1], format!("outbox dead-letters retry {which}"), "{next}");
-    check(
-        dead_letter,
-        3,
-        &["consumer-dead-letter", "on-stream"],
-        "is a dead letter of consumer billing after 1 failed attempt: no price",
-    );
-    set_effects(&planted, 1).await;
-    check(
-        why(&planted, first),
-        0,
-        &["on-stream"],
-        "consumer billing: handled",
-    );
-
-    // The inbox has stopped.
-    let second = planted.placed("2").await;
-    planted.publish().await;
-    check(
-        why(&planted, second),
-        3,
-        &["consumer-idle", "on-stream"],
-        "No process of the consumer asks",
-    );
-    let pause = [
-        "consumers",
-        "pause",
-        "billing",
-        "--reason",
-        "stocktaking",
-        "--yes",
-    ];
-    ask(place, &pause).expect(0);
-    check(
-        why(&planted, second),
-        3,
-        &["consumer-paused", "on-stream"],
-        "paused: stocktaking",
-    );
-    ask(place, &["consumers", "resume", "billing", "--yes"]).expect(0);
-
-    what_a_process_was_handed(&planted, first, second).await;
-    planted.close().await;
-}
-
-/// A process has taken the second message and is at work; the first one has failed.
-async fn what_a_process_was_handed(planted: &Planted, first: MessageId, second: MessageId) {
-    let place = &planted.place;
-    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
-    let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
-    let consumer: Consumer<pull::Config> = stream.get_consumer("billing").await.unwrap();
-    let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
-    let taken = batch.next().await.unwrap().unwrap();
-    check(
-        why(planted, second),
-        0,
-        &["on-stream"],
-        "has not said what became of it",
-    );
-    set_effects(planted, 0).await;
-    check(
-        why(planted, first),
-        3,
-        &["consumer-failed", "on-stream"],
-        "in consumer billing: no price",
-    );
-    let after = planted.placed("1").await;
-    planted.publish().await;
-    let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
-    let kept = batch.next().await.unwrap().unwrap();
-    check(
-        why(planted, after),
-        0,
-        &["on-stream"],
-        "has failed there 1 time: no price",
-    );
-    let third = planted.placed("3").await;
-    planted.publish().await;
-    check(
-        why(planted, third),
-        3,
-        &["consumer-behind", "on-stream"],
-        "It has not come to it yet",
-    );
-    drop((taken, kept));
-}
-
 macro_rules! on_each_database {
     ($($cause:ident: $postgres:ident, $mariadb:ident, $sqlite:ident,)*) => {
         $(
@@ -383,6 +278,9 @@ macro_rules! on_each_database {
     };
 }
 
+// It uses the macro, so it stands behind it.
+mod consumers;
+
 on_each_database! {
     what_nobody_recorded:
         what_nobody_recorded_in_postgres_is_named, what_nobody_recorded_in_mariadb_is_named, what_nobody_recorded_in_sqlite_is_named,
@@ -394,8 +292,6 @@ on_each_database! {
         what_waits_for_a_time_in_postgres_is_named, what_waits_for_a_time_in_mariadb_is_named, what_waits_for_a_time_in_sqlite_is_named,
     what_the_broker_refuses:
         what_the_broker_refuses_from_postgres_is_named, what_the_broker_refuses_from_mariadb_is_named, what_the_broker_refuses_from_sqlite_is_named,
-    what_has_no_effect:
-        what_has_no_effect_over_postgres_is_named, what_has_no_effect_over_mariadb_is_named, what_has_no_effect_over_sqlite_is_named,
     what_waits_for_an_operator:
         what_waits_for_an_operator_in_postgres_is_named, what_waits_for_an_operator_in_mariadb_is_named, what_waits_for_an_operator_in_sqlite_is_named,
     what_was_published:

@@ -1,0 +1,154 @@
+//! What the position of a consumer that goes by numbers says of a message that it was handed.
+//!
+//! Invariant: what is said holds whatever its handler does about gaps. The position shows what the consumer has handled, and a failing number that later ones wait for it;
+//! no row shows whether the handler takes gaps as normal.
+
+use outbox_core::StoredMessage;
+
+use super::finding::{finding, named};
+use super::{Cause, Finding};
+use crate::status::State;
+use crate::words::quoted;
+
+/// How far a consumer that goes by numbers (strategy `sequence`) is in an aggregate: a row of its inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    /// This number and all earlier ones are done or were passed; 0 if none was.
+    pub last: u64,
+    /// A later number that has failed and is tried again.
+    pub failing: Option<u64>,
+}
+
+/// What is said of a message whose number the consumer has come to.
+pub(super) fn passed(stored: &StoredMessage, consumer: &str, numbers: Numbers) -> Option<String> {
+    let last = numbers.last;
+    (stored.sequence? <= last).then(|| {
+        format!(
+            "consumer {consumer} goes by numbers, and is at #{last} of its aggregate: each number up to that one is done, or was passed"
+        )
+    })
+}
+
+/// What comes before a message that the consumer was handed, and has neither acknowledged nor noted. `None` if the position does not tell: the message is the next one, was passed, or
+/// has no number, or the consumer has handled nothing of the aggregate and may begin anywhere.
+pub(super) fn gap(
+    stored: &StoredMessage,
+    stream_sequence: u64,
+    consumer: &str,
+    numbers: Numbers,
+) -> Option<Finding> {
+    let Numbers { last, failing } = numbers;
+    let number = stored.sequence.filter(|number| *number > last)?;
+    let aggregate = &stored.aggregate;
+    let failing = failing.filter(|failing| (last + 1..number).contains(failing));
+    let waits = match failing {
+        Some(failing) => format!("#{failing} has failed there and is tried again, and this one waits for it"),
+        None if last == 0 || last + 1 == number => return None,
+        None => format!(
+            "{} not been handled there and would come first. Unless gaps are normal to its handler (`gap = \"0s\"`), this one waits for that, until the time `gap` of the \
+             handler is over",
+            have(last + 1, number - 1)
+        ),
+    };
+    let at = match last {
+        0 => format!("has handled nothing of {aggregate} yet"),
+        _ => format!("is at #{last} of {aggregate}"),
+    };
+    let what = format!(
+        "{} is on the stream with stream sequence {stream_sequence}, and consumer {consumer} was handed it. The consumer goes by numbers and {at}: {waits}",
+        named(stored)
+    );
+    let next = format!("outbox timeline {}", quoted(&aggregate.to_string()));
+    Some(finding(
+        Cause::ConsumerGap,
+        State::Degraded,
+        Some(stored),
+        what,
+        &[&next],
+    ))
+}
+
+/// The numbers of a span as the subject of a sentence.
+fn have(first: u64, last: u64) -> String {
+    match first == last {
+        true => format!("#{first} has"),
+        false => format!("#{first}–#{last} have"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::{Aggregate, EventId, MessageId, MessageStatus};
+    use time::OffsetDateTime;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn stored(sequence: Option<u64>) -> StoredMessage {
+        StoredMessage {
+            row_id: 1,
+            id: MessageId::from(Uuid::from_u128(1)),
+            event_id: EventId::from(Uuid::from_u128(1)),
+            aggregate: Aggregate::new("order", "1"),
+            sequence,
+            event_type: "order.placed".to_owned(),
+            status: MessageStatus::Published,
+            attempts: 0,
+            failures: 0,
+            error: None,
+            halts: false,
+            created_at: OffsetDateTime::UNIX_EPOCH,
+            published_at: None,
+        }
+    }
+
+    fn at(last: u64, failing: Option<u64>) -> Numbers {
+        Numbers { last, failing }
+    }
+
+    #[test]
+    fn a_number_before_it_that_is_not_handled_is_a_gap() {
+        let check = |numbers: Numbers, words: &str| {
+            let found = gap(&stored(Some(5)), 7, "billing", numbers).unwrap();
+            assert_eq!((found.cause, found.state), (Cause::ConsumerGap, State::Degraded));
+            assert_eq!(found.next, ["outbox timeline order/1"]);
+            assert!(found.what.contains(words), "{found:?}");
+        };
+        check(at(3, None), "is at #3 of order/1: #4 has not been handled there");
+        check(at(1, None), "order/1: #2–#4 have not been handled there");
+        check(at(3, None), "Unless gaps are normal to its handler");
+        check(at(1, Some(3)), "#3 has failed there and is tried again");
+        check(at(3, Some(4)), "#4 has failed there");
+        check(
+            at(0, Some(4)),
+            "has handled nothing of order/1 yet: #4 has failed",
+        );
+        // A later one that fails says nothing of this one.
+        check(at(3, Some(6)), "#4 has not been handled there");
+    }
+
+    #[test]
+    fn a_number_whose_turn_has_come_is_no_gap() {
+        let no_gap = |number: Option<u64>, numbers: Numbers| {
+            assert_eq!(gap(&stored(number), 7, "billing", numbers), None, "{numbers:?}");
+        };
+        no_gap(Some(5), at(4, None));
+        no_gap(Some(5), at(4, Some(5)));
+        // It may begin in the middle of an aggregate.
+        no_gap(Some(5), at(0, None));
+        no_gap(Some(5), at(0, Some(9)));
+        no_gap(Some(5), at(5, None));
+        no_gap(Some(5), at(9, Some(10)));
+        no_gap(None, at(1, None));
+    }
+
+    #[test]
+    fn a_number_that_the_consumer_has_come_to_is_done_or_was_passed() {
+        let said = |number: Option<u64>| passed(&stored(number), "billing", at(5, None));
+        for number in [4, 5] {
+            assert!(said(Some(number)).is_some_and(|said| said.contains("is at #5")));
+        }
+        assert_eq!(said(Some(6)), None);
+        assert_eq!(said(None), None);
+    }
+}

@@ -1,0 +1,233 @@
+//! `outbox why` about consumers: what keeps a message that is on the stream from its effect.
+
+use futures_util::StreamExt as _;
+use outbox::core::MessageId;
+use outbox::inbox::{Event, HandlerError, idempotent_handler};
+use outbox::nats::EventStream;
+use outbox::nats::async_nats::jetstream;
+use outbox::nats::async_nats::jetstream::consumer::{Consumer, pull};
+
+use super::{check, why};
+use crate::operate::answer::ask;
+use crate::operate::plant::{OrderPlaced, Planted};
+use crate::place::Kind;
+
+/// Changes all rows of a table of the inboxes.
+async fn set(planted: &Planted, table: &str, what: &str) {
+    let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
+    let schema = schema.unwrap_or_default();
+    let sql = format!("UPDATE {schema}{table} SET {what}");
+    planted.place.execute(&sql).await;
+}
+
+/// Lets the inboxes say of all that they know that it has this status.
+async fn set_effects(planted: &Planted, status: u8) {
+    set(planted, "inbox_messages", &format!("status = {status}")).await;
+}
+
+async fn what_has_no_effect(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    let first = planted.placed("1").await;
+    planted.publish().await;
+    planted.handle().await;
+    let dead_letter = why(&planted, first);
+    let next = &dead_letter.json()["findings"][0]["next"];
+    let which = "--consumer billing --aggregate order/1";
+    assert_eq!(next[0], format!("outbox dead-letters list {which}"), "{next}");
+    assert_eq!(next[1], format!("outbox dead-letters retry {which}"), "{next}");
+    check(
+        dead_letter,
+        3,
+        &["consumer-dead-letter", "on-stream"],
+        "is a dead letter of consumer billing after 1 failed attempt: no price",
+    );
+    set_effects(&planted, 1).await;
+    check(
+        why(&planted, first),
+        0,
+        &["on-stream"],
+        "consumer billing: handled",
+    );
+
+    // The inbox has stopped.
+    let second = planted.placed("2").await;
+    planted.publish().await;
+    check(
+        why(&planted, second),
+        3,
+        &["consumer-idle", "on-stream"],
+        "No process of the consumer asks",
+    );
+    let pause = [
+        "consumers",
+        "pause",
+        "billing",
+        "--reason",
+        "stocktaking",
+        "--yes",
+    ];
+    ask(place, &pause).expect(0);
+    check(
+        why(&planted, second),
+        3,
+        &["consumer-paused", "on-stream"],
+        "paused: stocktaking",
+    );
+    ask(place, &["consumers", "resume", "billing", "--yes"]).expect(0);
+
+    what_a_process_was_handed(&planted, first, second).await;
+    planted.close().await;
+}
+
+/// A process has taken the second message and is at work; the first one has failed.
+async fn what_a_process_was_handed(planted: &Planted, first: MessageId, second: MessageId) {
+    let place = &planted.place;
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
+    let consumer: Consumer<pull::Config> = stream.get_consumer("billing").await.unwrap();
+    let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
+    let taken = batch.next().await.unwrap().unwrap();
+    check(
+        why(planted, second),
+        0,
+        &["on-stream"],
+        "has not said what became of it",
+    );
+    set_effects(planted, 0).await;
+    check(
+        why(planted, first),
+        3,
+        &["consumer-failed", "on-stream"],
+        "in consumer billing: no price",
+    );
+    let after = planted.placed("1").await;
+    planted.publish().await;
+    let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
+    let kept = batch.next().await.unwrap().unwrap();
+    check(
+        why(planted, after),
+        0,
+        &["on-stream"],
+        "has failed there 1 time: no price",
+    );
+    let third = planted.placed("3").await;
+    planted.publish().await;
+    check(
+        why(planted, third),
+        3,
+        &["consumer-behind", "on-stream"],
+        "It has not come to it yet",
+    );
+    drop((taken, kept));
+}
+
+async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    planted.placed("1").await;
+    let second = planted.placed("2").await;
+    planted.publish().await;
+    planted.make_inbox().await;
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
+    let config = pull::Config {
+        durable_name: Some("narrow".to_owned()),
+        max_ack_pending: 1,
+        ..pull::Config::default()
+    };
+    let consumer = stream.create_consumer(config).await.unwrap();
+    let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
+    let taken = batch.next().await.unwrap().unwrap();
+    check(
+        why(&planted, second),
+        3,
+        &["consumer-full", "on-stream"],
+        "It has 1 message unacknowledged and may have 1 (`max_ack_pending`)",
+    );
+    // Once it goes on, the server has something for it.
+    taken.double_ack().await.unwrap();
+    check(
+        why(&planted, second),
+        3,
+        &["consumer-idle", "on-stream"],
+        "No process of the consumer asks",
+    );
+    planted.close().await;
+}
+
+#[idempotent_handler(consumer = "counting", strategy = sequence)]
+async fn count(_event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+    Ok(())
+}
+
+/// The second event has left the stream, and a process holds the third one.
+async fn what_waits_for_an_earlier_number(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    let first = planted.placed("1").await;
+    planted.publish().await;
+    planted.make_inbox().await;
+    planted.handle_by("counting", place.db.clone()).await;
+    check(
+        why(&planted, first),
+        0,
+        &["on-stream"],
+        "consumer counting goes by numbers, and is at #1 of its aggregate",
+    );
+    planted.placed("1").await;
+    let third = planted.placed("1").await;
+    planted.publish().await;
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
+    stream.delete_message(2).await.unwrap();
+    let consumer: Consumer<pull::Config> = stream.get_consumer("counting").await.unwrap();
+    let mut batch = consumer.batch().max_messages(1).messages().await.unwrap();
+    let taken = batch.next().await.unwrap().unwrap();
+    assert_eq!(taken.info().unwrap().stream_sequence, 3);
+    check(
+        why(&planted, third),
+        3,
+        &["consumer-gap", "on-stream"],
+        "The consumer goes by numbers and is at #1 of order/1: #2 has not been handled there",
+    );
+    set(&planted, "inbox_sequences", "failing = 2").await;
+    check(
+        why(&planted, third),
+        3,
+        &["consumer-gap", "on-stream"],
+        "#2 has failed there and is tried again, and this one waits for it",
+    );
+    // Its turn has come.
+    set(&planted, "inbox_sequences", "failing = NULL, last_sequence = 2").await;
+    check(
+        why(&planted, third),
+        0,
+        &["on-stream"],
+        "has not said what became of it",
+    );
+    // The numbers of another service say nothing of this event.
+    set(&planted, "inbox_sequences", "last_sequence = 1, source = 'till'").await;
+    check(
+        why(&planted, third),
+        0,
+        &["on-stream"],
+        "has not said what became of it",
+    );
+    planted.close().await;
+}
+
+on_each_database! {
+    what_has_no_effect:
+        what_has_no_effect_over_postgres_is_named, what_has_no_effect_over_mariadb_is_named, what_has_no_effect_over_sqlite_is_named,
+    what_a_full_consumer_has_not_come_to:
+        what_a_full_consumer_over_postgres_has_not_come_to, what_a_full_consumer_over_mariadb_has_not_come_to, what_a_full_consumer_over_sqlite_has_not_come_to,
+    what_waits_for_an_earlier_number:
+        what_waits_for_an_earlier_number_over_postgres, what_waits_for_an_earlier_number_over_mariadb, what_waits_for_an_earlier_number_over_sqlite,
+}

@@ -1,0 +1,169 @@
+//! How far consumers are in the numbers of an aggregate (strategy `sequence`).
+//!
+//! Invariant: nothing is locked or written. Not here: whose turn it is ([`crate::dedup::sequence`]).
+
+use outbox_core::{Aggregate, Subscriber};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult};
+
+use super::Consumers;
+use crate::dedup::sql::InboxSql;
+
+/// How far a consumer with strategy `sequence` is in the numbers of an aggregate: a row of `inbox_sequences`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AggregatePosition {
+    /// The consumer.
+    pub consumer: String,
+    /// The service that numbers the events (`ce-source`); empty if its messages name none.
+    pub source: String,
+    /// This number and all earlier ones are done or were passed; 0 if none was.
+    pub last: u64,
+    /// A later number that has failed and is tried again: those behind it wait for it. A mark that was not renewed for a day does not count, and is `None`.
+    pub failing: Option<u64>,
+}
+
+/// Consumers per statement.
+const CONSUMERS_MAX: usize = 100;
+
+/// Most rows of a statement: an aggregate has one for each consumer and source.
+const ROWS_MAX: i64 = 1_000;
+
+impl<S: Subscriber> Consumers<S> {
+    /// Reads how far consumers are in the numbers of an aggregate, for each source that numbers it. A consumer that is not in the answer does not go by numbers, or has
+    /// not met the aggregate. One statement for each hundred consumers, which reads a range of the primary key (consumer, aggregate type, aggregate id, source) for each
+    /// of them, at most 1,000 rows in all. Nothing is changed or locked.
+    ///
+    /// # Errors
+    ///
+    /// The database's error, also if the table is missing.
+    ///
+    /// # Cancellation
+    ///
+    /// Nothing is left behind.
+    pub async fn positions(
+        &self,
+        consumers: &[String],
+        aggregate: &Aggregate,
+    ) -> Result<Vec<AggregatePosition>, DbErr> {
+        positions(&self.db, &self.sql(), consumers, aggregate).await
+    }
+}
+
+async fn positions(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    consumers: &[String],
+    aggregate: &Aggregate,
+) -> Result<Vec<AggregatePosition>, DbErr> {
+    let mut positions = Vec::new();
+    for consumers in consumers.chunks(CONSUMERS_MAX) {
+        let mut sql = inbox.sql(format!(
+            "SELECT consumer, source, last_sequence, CASE WHEN {} THEN NULL ELSE failing END AS failing FROM {} WHERE consumer IN ",
+            inbox.is_forgotten(),
+            inbox.sequences()
+        ));
+        sql.bind_rows([consumers.iter().map(|consumer| inbox.key(consumer))]);
+        sql.push(" AND aggregate_type = ")
+            .bind(inbox.name(Some(&aggregate.aggregate_type)));
+        sql.push(" AND aggregate_id = ")
+            .bind(inbox.name(Some(&aggregate.id)));
+        sql.push(" ORDER BY consumer, source LIMIT ").bind(ROWS_MAX);
+        for row in db.query_all_raw(sql.statement()).await? {
+            positions.push(AggregatePosition {
+                consumer: name(inbox, &row, "consumer")?,
+                source: name(inbox, &row, "source")?,
+                last: row.try_get::<i64>("", "last_sequence")?.cast_unsigned(),
+                failing: row.try_get::<Option<i64>>("", "failing")?.map(i64::cast_unsigned),
+            });
+        }
+    }
+    Ok(positions)
+}
+
+/// Names are bytes on MySQL.
+fn name(inbox: &InboxSql, row: &QueryResult, column: &str) -> Result<String, DbErr> {
+    match inbox.backend() {
+        DbBackend::MySql => {
+            let bytes = row.try_get::<Vec<u8>>("", column)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        _ => row.try_get("", column),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_db::TestDb;
+
+    /// A row of order 1, or of another one, as strategy `sequence` writes it.
+    async fn insert(
+        test: &TestDb,
+        (consumer, order, source): (&str, &str, &str),
+        last: i64,
+        failing: Option<i64>,
+    ) {
+        let inbox = &test.sql;
+        let mut sql = inbox.sql(format!(
+            "INSERT INTO {} (consumer, aggregate_type, aggregate_id, source, last_sequence, last_recorded_at, failing, updated_at) VALUES (",
+            inbox.sequences()
+        ));
+        sql.bind(inbox.key(consumer));
+        for text in ["order", order, source] {
+            sql.push(", ").bind(inbox.name(Some(text)));
+        }
+        sql.push(", ").bind(last).push(", 0, ").bind(failing);
+        sql.push(&format!(", {})", inbox.now()));
+        test.db.execute_raw(sql.statement()).await.unwrap();
+    }
+
+    /// Where these consumers are with order 1: consumer, source, last and failing number.
+    async fn read(test: &TestDb, consumers: &[&str]) -> Vec<(String, String, u64, Option<u64>)> {
+        let consumers: Vec<String> = consumers.iter().map(|&name| name.to_owned()).collect();
+        let found = positions(&test.db, &test.sql, &consumers, &Aggregate::new("order", "1")).await;
+        let found = found.unwrap().into_iter();
+        found
+            .map(|found| (found.consumer, found.source, found.last, found.failing))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn positions_are_read_by_consumer_aggregate_and_source() {
+        for test in TestDb::open_all().await {
+            insert(&test, ("books", "1", "shop"), 4, None).await;
+            insert(&test, ("books", "1", "till"), 9, Some(11)).await;
+            insert(&test, ("books", "2", "shop"), 7, None).await;
+            insert(&test, ("Books", "1", "shop"), 8, None).await;
+            insert(&test, ("search", "1", ""), 0, Some(1)).await;
+            let of = |consumer: &str, source: &str, last: u64, failing: Option<u64>| {
+                (consumer.to_owned(), source.to_owned(), last, failing)
+            };
+            assert_eq!(
+                read(&test, &["search", "books", "billing"]).await,
+                [
+                    of("books", "shop", 4, None),
+                    of("books", "till", 9, Some(11)),
+                    of("search", "", 0, Some(1)),
+                ]
+            );
+            assert_eq!(read(&test, &["billing"]).await, []);
+            assert_eq!(read(&test, &[]).await, []);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_mark_that_nobody_renews_is_no_failing_number() {
+        for test in TestDb::open_all().await {
+            insert(&test, ("books", "1", "shop"), 4, Some(6)).await;
+            let yesterday = match test.sql.backend() {
+                DbBackend::Postgres => "updated_at - interval '25 hours'",
+                DbBackend::MySql => "TIMESTAMPADD(HOUR, -25, updated_at)",
+                _ => "updated_at - 25 * 3600000000",
+            };
+            let age = format!("UPDATE {} SET updated_at = {yesterday}", test.sql.sequences());
+            test.db.execute_unprepared(&age).await.unwrap();
+            let expected = ("books".to_owned(), "shop".to_owned(), 4, None);
+            assert_eq!(read(&test, &["books"]).await, [expected]);
+        }
+    }
+}
