@@ -13,19 +13,17 @@ use outbox_core::{
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use crate::handed::{ForeseenConsumer, Handed, foresee};
 use crate::recheck::{CauseNow, RECHECKED_MAX};
 use crate::serial;
-use crate::timeline::{EffectOutcome, EffectRow};
-use crate::words::counted;
+use crate::timeline::EffectRow;
+use crate::words::{count, counted};
 
 /// Most messages that a preview counts. The change itself has no bound.
 pub const PREVIEW_MAX: u32 = 100_000;
 
 /// Most different errors that a preview lists.
 const ERRORS_MAX: usize = 10;
-
-/// Most events that are looked for in inboxes.
-const SAMPLE_MAX: usize = 100;
 
 /// A change to selected messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -139,27 +137,15 @@ pub struct Preview {
     pub causes: Vec<CauseNow>,
     /// What it would do to order, and to consumers: one sentence each.
     pub effects: Vec<String>,
-    /// For a replay: what consumers have made of a sample, if [`Self::foresee`] was told.
+    /// For a retry or a replay: what consumers would make of a sample, if [`Self::foresee`] was told.
     pub consumers: Vec<ForeseenConsumer>,
-    /// For a replay: the events of the sample, at most 100, the first ones of those that it would copy.
+    /// For a retry or a replay: the events of the sample, those of [`Self::first`].
     #[serde(skip)]
     pub sample: Vec<EventId>,
-    /// For a retry or a replay: the first messages that it would take, at most 100, whose causes [`causes`](fn@crate::causes) looks at.
+    /// For a retry or a replay: the first messages that it would take, at most 100. [`causes`](fn@crate::causes) looks at their causes, and
+    /// [`handed`](fn@crate::handed) asks which consumers are handed them.
     #[serde(skip)]
     pub first: Vec<MessageId>,
-}
-
-/// What a consumer would make of copies.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct ForeseenConsumer {
-    /// The consumer.
-    pub consumer: String,
-    /// Events of the sample.
-    pub sampled: u64,
-    /// Those that its inbox remembers as handled or dead, so that a copy has no effect. A strategy with a key of its own remembers events under other ids, which are
-    /// not found here.
-    pub remembered: u64,
 }
 
 impl Preview {
@@ -168,35 +154,13 @@ impl Preview {
         self.causes = causes;
     }
 
-    /// Adds what consumers would make of the copies, by what their inboxes remember of the sample. `rows` are those of [`effects`](fn@crate::effects).
-    pub fn foresee(&mut self, consumers: &[String], rows: &[EffectRow]) {
-        let sampled: HashSet<EventId> = self.sample.iter().copied().collect();
-        let is_over = |row: &&EffectRow| {
-            sampled.contains(&row.event_id)
-                && matches!(
-                    row.effect.outcome,
-                    EffectOutcome::Handled | EffectOutcome::DeadLetter
-                )
-        };
-        for consumer in consumers {
-            let of_it = rows.iter().filter(|row| row.effect.consumer == *consumer);
-            let remembered: HashSet<EventId> = of_it.filter(is_over).map(|row| row.event_id).collect();
-            let foreseen = ForeseenConsumer {
-                consumer: consumer.clone(),
-                sampled: count(sampled.len()),
-                remembered: count(remembered.len()),
-            };
-            self.effects.push(format!(
-                "consumer {consumer} remembers {} of the first {} events: the others take effect there if it has a handler for them",
-                foreseen.remembered, foreseen.sampled
-            ));
-            self.consumers.push(foreseen);
-        }
+    /// Adds what consumers would make of the sample: which of them are handed it, and what their inboxes remember. `rows` are as [`foresee`](fn@crate::foresee) takes
+    /// them.
+    pub fn foresee(&mut self, handed: &Handed, rows: Option<&[EffectRow]>) {
+        let foresight = foresee(&self.sample, handed, rows);
+        self.effects.extend(foresight.effects);
+        self.consumers = foresight.consumers;
     }
-}
-
-fn count(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 /// An error and how many messages have it.
@@ -329,8 +293,8 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
         causes: Vec::new(),
         consumers: Vec::new(),
         sample: match change {
-            Change::Replay => sample(selected),
-            _ => Vec::new(),
+            Change::Retry | Change::Replay => sample(selected),
+            Change::Skip | Change::Purge => Vec::new(),
         },
         first: match change {
             Change::Retry | Change::Replay => {
@@ -355,14 +319,12 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
     preview
 }
 
-/// The first events, each once.
+/// The events of the first messages, each once.
 fn sample(selected: &[StoredMessage]) -> Vec<EventId> {
     let mut known = HashSet::new();
-    let events = selected.iter().map(|message| message.event_id);
-    events
-        .filter(|event| known.insert(*event))
-        .take(SAMPLE_MAX)
-        .collect()
+    let first = selected.iter().take(RECHECKED_MAX);
+    let events = first.map(|message| message.event_id);
+    events.filter(|event| known.insert(*event)).collect()
 }
 
 /// The most frequent errors first.
@@ -421,6 +383,7 @@ fn effects(preview: &Preview) -> Vec<String> {
                 "halted aggregate goes on without its dead letter",
                 "halted aggregates go on without their dead letters",
             ));
+            effects.push("no consumer is handed them by this".to_owned());
             effects.push(
                 "consumers see a hole; consumers with strategy `sequence` wait for it as they are set to"
                     .to_owned(),

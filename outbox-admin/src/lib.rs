@@ -16,6 +16,7 @@
 //! | what is paused, and what would pausing do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
 //! | what would retry, skip, replay, purge or resume do? | [`preview`], [`preview_resume`], [`apply`](fn@apply) |
 //! | does the cause of a failure still hold? | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
+//! | which consumers are handed messages, and which of them remember the events? | [`handed`](fn@handed), [`foresee`] |
 //! | what has expired in an inbox, and may it be deleted? | [`preview_inbox_purge`], [`inbox_refusals`], [`apply_inbox_purge`] |
 //! | who has changed what, why, and what became of it? | [`list_operations`], [`show_operation`], [`carry_out`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
@@ -44,6 +45,7 @@ mod failing;
 mod follow_ups;
 mod forecast;
 mod forget;
+mod handed;
 mod letter_groups;
 mod letter_preview;
 mod letter_recheck;
@@ -71,12 +73,13 @@ pub use audit::{
     OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
     show_operation,
 };
-pub use change::{Change, ErrorCount, ForeseenConsumer, PREVIEW_MAX, Preview, preview, preview_rest};
+pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, preview, preview_rest};
 pub use consumers::{ConsumerRow, consumer, consumers};
 pub use failing::{Failing, failing};
 pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
+pub use handed::{ForeseenConsumer, Foresight, Handed, foresee, handed};
 pub use letter_groups::{LetterGroup, group_letters};
 pub use letter_preview::{LetterPreview, preview_letters};
 pub use letter_recheck::{LetterCause, letter_causes};

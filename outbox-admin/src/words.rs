@@ -12,6 +12,11 @@ pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     }
 }
 
+/// A length as answers hold it.
+pub(crate) fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
 /// A duration as people say it, with one unit.
 pub(crate) fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();

@@ -95,7 +95,7 @@ pub use dedup::{DEFAULT_BUCKET, DedupBucketSpec, KvDedupStore};
 pub use outlook::{Refusal, StreamOutlook};
 pub use provision::{ProvisionError, StreamReport, StreamWarning};
 pub use publisher::{DEFAULT_WINDOW, JetStreamPublisher, PublisherConfig};
-pub use readers::StreamReading;
+pub use readers::{DurableFilters, StreamReading};
 pub use stream::{DEFAULT_STREAM, EventStream, Provisioning};
 pub use subject::{
     PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, covers, decode_token, encode_token, overlap,

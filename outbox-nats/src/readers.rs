@@ -1,4 +1,4 @@
-//! How the durable consumers of the stream stand towards one of its messages.
+//! What the durable consumers of the stream ask for, and how they stand towards one of its messages.
 //!
 //! Invariant: nothing is received or changed.
 
@@ -29,6 +29,16 @@ pub struct StreamReading {
     pub is_receiving: bool,
 }
 
+/// What a durable consumer of the stream asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DurableFilters {
+    /// Its name.
+    pub consumer: String,
+    /// The subjects that it asks for; none if it asks for everything.
+    pub filters: Vec<String>,
+}
+
 impl JetStreamPublisher {
     /// The durable pull consumers whose filters take the subject of a message, by their names. Takes a request for each 256 consumers of the stream.
     ///
@@ -37,6 +47,37 @@ impl JetStreamPublisher {
     /// If the consumers cannot be listed.
     pub async fn readings_of(&self, message: &Message) -> Result<Vec<StreamReading>, PublishError> {
         let subject = self.subject_of(message)?;
+        let infos = self.durables().await?;
+        let takes = |info: &Info| {
+            let pulls = info.config.deliver_subject.is_none();
+            pulls && DurableFilters::of(info).takes(&subject)
+        };
+        let mut readings: Vec<StreamReading> =
+            infos.into_iter().filter(takes).map(StreamReading::of).collect();
+        readings.sort_by(|one, other| one.consumer.cmp(&other.consumer));
+        Ok(readings)
+    }
+
+    /// What the durable consumers of the stream ask for, by their names. Takes a request for each 256 consumers of the stream.
+    ///
+    /// # Errors
+    ///
+    /// If the consumers cannot be listed.
+    pub async fn durable_filters(&self) -> Result<Vec<DurableFilters>, PublishError> {
+        let infos = self.durables().await?;
+        let mut durables: Vec<DurableFilters> = infos.iter().map(DurableFilters::of).collect();
+        durables.sort_by(|one, other| one.consumer.cmp(&other.consumer));
+        Ok(durables)
+    }
+
+    /// Whether a durable consumer is handed a message once it is published. One that cannot be sent is handed to nobody.
+    #[must_use]
+    pub fn would_hand(&self, durable: &DurableFilters, message: &Message) -> bool {
+        let subject = self.subject_of(message);
+        subject.is_ok_and(|subject| durable.takes(&subject))
+    }
+
+    async fn durables(&self) -> Result<Vec<Info>, PublishError> {
         let name = &self.stream().name;
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
             let context = format!("the consumers of stream `{name}` cannot be listed");
@@ -46,12 +87,9 @@ impl JetStreamPublisher {
             let stream = live.context.get_stream(name).await;
             let stream = stream.map_err(|error| failed(error.into()))?;
             let infos: Result<Vec<Info>, _> = stream.consumers().try_collect().await;
-            let infos = infos.map_err(|error| failed(error.into()))?;
-            let takes = |info: &Info| info.config.durable_name.is_some() && takes(info, &subject);
-            let mut readings: Vec<StreamReading> =
-                infos.into_iter().filter(takes).map(StreamReading::of).collect();
-            readings.sort_by(|one, other| one.consumer.cmp(&other.consumer));
-            Ok(readings)
+            let mut infos = infos.map_err(|error| failed(error.into()))?;
+            infos.retain(|info| info.config.durable_name.is_some());
+            Ok(infos)
         })
         .await
     }
@@ -88,12 +126,19 @@ impl JetStreamPublisher {
     }
 }
 
-/// Whether a consumer pulls, and a filter of its takes the subject. Without filters it takes everything.
-fn takes(info: &Info, subject: &str) -> bool {
-    let config = &info.config;
-    let one = Some(&config.filter_subject).filter(|filter| !filter.is_empty());
-    let filters: Vec<String> = config.filter_subjects.iter().chain(one).cloned().collect();
-    config.deliver_subject.is_none() && (filters.is_empty() || captures(&filters, subject))
+impl DurableFilters {
+    fn of(info: &Info) -> Self {
+        let config = &info.config;
+        let one = Some(&config.filter_subject).filter(|filter| !filter.is_empty());
+        Self {
+            consumer: info.name.clone(),
+            filters: config.filter_subjects.iter().chain(one).cloned().collect(),
+        }
+    }
+
+    fn takes(&self, subject: &str) -> bool {
+        self.filters.is_empty() || captures(&self.filters, subject)
+    }
 }
 
 impl StreamReading {
@@ -108,5 +153,25 @@ impl StreamReading {
             is_receiving: info.num_waiting > 0,
             consumer: info.name,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_consumer_takes_what_one_of_its_filters_selects_and_without_filters_everything() {
+        let takes = |filters: &[&str], subject: &str| {
+            let durable = DurableFilters {
+                consumer: "billing".to_owned(),
+                filters: filters.iter().map(|filter| (*filter).to_owned()).collect(),
+            };
+            durable.takes(subject)
+        };
+        let placed = "events.order.1.placed";
+        assert!(takes(&[], placed));
+        assert!(takes(&["events.cart.>", "events.order.*.placed"], placed));
+        assert!(!takes(&["events.cart.>", "events.order.*.paid"], placed));
     }
 }

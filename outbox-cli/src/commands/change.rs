@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 use std::num::NonZeroU64;
 
 use clap::Args;
-use outbox::core::{Aggregate, Operation, OperationId, OutboxAudit as _};
+use outbox::Failure;
+use outbox::core::{Aggregate, Message, Operation, OperationId, OutboxAudit as _};
+use outbox::nats::JetStreamPublisher;
 use outbox_admin::{Applied, Change, Preview, ResumePreview};
 use serde::Serialize;
 
@@ -17,9 +19,8 @@ use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
 use super::progress::Progress;
-use super::recheck;
-use super::text;
-use super::timeline::read_inboxes;
+use super::takers::{self, Takers};
+use super::{recheck, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain, say};
 
@@ -69,8 +70,7 @@ impl ChangeCommand {
             }
             let preview = outbox_admin::preview(&place.store, change, &selection, self.first);
             let mut preview = place.ask(preview).await?;
-            self.foresee(&place, &mut preview).await?;
-            add_causes(&place, &mut preview).await?;
+            self.add(&place, &mut preview).await?;
             return self.say(change, &preview);
         };
         let begun = place.ask(place.store.operation(id)).await?;
@@ -88,30 +88,48 @@ impl ChangeCommand {
             .await?
         {
             Some(mut preview) => {
-                self.foresee(&place, &mut preview).await?;
-                add_causes(&place, &mut preview).await?;
+                self.add(&place, &mut preview).await?;
                 self.say(change, &preview)
             }
             None => Ok(Outcome::NothingMatched),
         }
     }
 
-    /// Asks the inboxes of the stream's consumers what they remember of the events that would be copied.
-    async fn foresee(&self, place: &Place, preview: &mut Preview) -> Result<(), CommandError> {
-        if preview.sample.is_empty() {
+    /// Adds what consumers would make of the first messages, and whether the causes still hold of which they have failed.
+    async fn add(&self, place: &Place, preview: &mut Preview) -> Result<(), CommandError> {
+        if preview.first.is_empty() {
             return Ok(());
         }
-        let read = read_inboxes(place, &self.place, &preview.sample).await?;
-        // What an inbox does not say is no reason to believe that it has forgotten.
-        if read.unseen.is_empty() {
-            let consumers: Vec<String> = read.floors.into_iter().map(|(consumer, _)| consumer).collect();
-            preview.foresee(&consumers, &read.rows);
-        }
-        for unseen in &read.unseen {
-            say(&format!(
-                "which consumers would take effect is not known: {unseen}"
-            ));
-        }
+        // One connection for both.
+        let publisher = place.publisher().await.map_err(|error| error.to_string());
+        self.foresee(place, &publisher, preview).await?;
+        add_causes(place, publisher, preview).await;
+        Ok(())
+    }
+
+    /// Asks which consumers of the stream are handed the first messages once they are published, and their inboxes what they remember of the events.
+    async fn foresee(
+        &self,
+        place: &Place,
+        publisher: &Result<JetStreamPublisher, String>,
+        preview: &mut Preview,
+    ) -> Result<(), CommandError> {
+        let takers = match publisher {
+            Ok(publisher) => Takers::ask(place, publisher).await,
+            Err(error) => Err(error.clone()),
+        };
+        let takers = match takers {
+            Ok(takers) => takers,
+            Err(unseen) => {
+                takers::say_unknown(&unseen);
+                return Ok(());
+            }
+        };
+        let of = |message: &Message| takers.of(message);
+        let handed = outbox_admin::handed(&place.store, &preview.first, takers.names(), of);
+        let handed = place.ask(handed).await?;
+        let rows = takers::remembered(place, &self.place, &handed, &preview.sample).await;
+        preview.foresee(&handed, rows.as_deref());
         Ok(())
     }
 
@@ -178,11 +196,9 @@ impl ChangeCommand {
 }
 
 /// Adds whether the causes still hold of which the first messages have failed.
-async fn add_causes(place: &Place, preview: &mut Preview) -> Result<(), CommandError> {
-    if preview.first.is_empty() {
-        return Ok(());
-    }
-    let broker = recheck::refuses(place).await;
+async fn add_causes(place: &Place, publisher: Result<JetStreamPublisher, String>, preview: &mut Preview) {
+    let publisher = std::future::ready(publisher.map_err(Failure::from));
+    let broker = recheck::refuses_by(publisher, place.timeout).await;
     let causes = outbox_admin::causes(&place.store, &preview.first, broker);
     match place.ask(causes).await {
         Ok(causes) => preview.recheck(causes),
@@ -190,7 +206,6 @@ async fn add_causes(place: &Place, preview: &mut Preview) -> Result<(), CommandE
             say(&format!("whether the causes still hold is not known: {failure}"));
         }
     }
-    Ok(())
 }
 
 /// Says how to find out what became of a change.
@@ -336,7 +351,7 @@ impl Print for Preview {
             text.push_str(&recheck::line(cause));
         }
         for effect in &self.effects {
-            let _ = writeln!(text, "  {effect}");
+            let _ = writeln!(text, "  {}", plain(effect));
         }
         Some(text)
     }

@@ -34,6 +34,7 @@ mod sessions;
 pub mod status;
 mod stream;
 pub mod tail;
+mod takers;
 mod text;
 pub mod timeline;
 #[cfg(feature = "tui")]

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use outbox::core::relay::reconcile::{self, ReconcileError, Reconciled, Span};
-use outbox::core::{Operation, OperationId, OperationKind, OperationScope, OutboxAudit as _, Selection};
+use outbox::core::{
+    EventId, Message, Operation, OperationId, OperationKind, OperationScope, OutboxAudit as _, Selection,
+};
 use outbox::nats::JetStreamPublisher;
+use outbox_admin::{ForeseenConsumer, Foresight, Handed, foresee};
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -18,9 +21,13 @@ use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
 use super::progress::Progress;
+use super::takers::{self, Takers};
 use super::{log, text};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, say};
+use crate::output::{self, Column, Print, plain, say};
+
+/// Most messages of which a preview says what consumers would make of them.
+const FORESEEN_MAX: usize = 100;
 
 /// Arguments of `outbox reconcile`.
 #[derive(Debug, Clone, Args)]
@@ -71,32 +78,66 @@ impl ReconcileCommand {
         }
         let place = Place::open_to_change(&self.place).await?;
         let publisher = place.publisher().await.map_err(CommandError::Failed)?;
-        let (found, operation) = if self.yes {
-            let count = async { Ok(self.missing(&place, &publisher, span).await?.missing) };
+        let (found, operation, foresight) = if self.yes {
+            let count = async { Ok(self.missing(&place, &publisher, span).await?.0.missing) };
             self.confirm.check(&place, count).await?;
             let (found, operation) = self.publish(&place, &publisher, span).await?;
-            (found, Some(operation))
+            (found, Some(operation), Foresight::default())
         } else {
-            (self.missing(&place, &publisher, span).await?, None)
+            let (found, first) = self.missing(&place, &publisher, span).await?;
+            let foresight = self.foresee(&place, &publisher, &first).await;
+            (found, None, foresight)
         };
         let left_out = log::undecided_between(&place, span.from, span.until).await?;
-        let report = Reconciliation::of(found, span, operation, left_out);
+        let report = Reconciliation {
+            left_out,
+            consumers: foresight.consumers,
+            effects: foresight.effects,
+            ..Reconciliation::of(found, span, operation)
+        };
         output::one(self.place.output, &report)?;
         say_operation(operation);
         Ok(report.outcome())
     }
 
-    /// Counts what is missing.
+    /// Counts what is missing. Also returns the first messages of it.
     async fn missing(
         &self,
         place: &Place,
         publisher: &JetStreamPublisher,
         span: Span,
-    ) -> Result<Reconciled, CommandError> {
+    ) -> Result<(Reconciled, Vec<Message>), CommandError> {
         let bar = Progress::of(&self.place);
-        let mut show = |so_far: Reconciled| bar.show("compared", so_far.compared, None);
-        let missing = reconcile::missing_with_progress(&place.store, publisher, span, &mut show);
-        place.carry_out(missing).await
+        let mut first: Vec<Message> = Vec::new();
+        let mut look = |so_far: Reconciled, missing: &[Message]| {
+            bar.show("compared", so_far.compared, None);
+            let room = FORESEEN_MAX.saturating_sub(first.len());
+            first.extend(missing.iter().take(room).cloned());
+        };
+        let missing = reconcile::missing_with_messages(&place.store, publisher, span, &mut look);
+        let found = place.carry_out(missing).await?;
+        Ok((found, first))
+    }
+
+    /// Asks which consumers of the stream are handed the first messages once they are published again, and their inboxes what they remember of the events.
+    async fn foresee(&self, place: &Place, publisher: &JetStreamPublisher, first: &[Message]) -> Foresight {
+        if first.is_empty() {
+            return Foresight::default();
+        }
+        let takers = match Takers::ask(place, publisher).await {
+            Ok(takers) => takers,
+            Err(unseen) => {
+                takers::say_unknown(&unseen);
+                return Foresight::default();
+            }
+        };
+        let mut handed = Handed::new(takers.names());
+        for message in first {
+            handed.note(message.event_id, takers.of(message));
+        }
+        let events: Vec<EventId> = first.iter().map(|message| message.event_id).collect();
+        let rows = takers::remembered(place, &self.place, &handed, &events).await;
+        foresee(&events, &handed, rows.as_deref())
     }
 
     /// Publishes what is missing, with the operation that says who and why.
@@ -158,10 +199,14 @@ struct Reconciliation {
     operation: Option<String>,
     /// Messages of the span that the log's position has not passed, and that were not looked for; counted up to 1,000,000.
     left_out: u64,
+    /// What consumers would make of the first messages that are missing, if nothing was published.
+    consumers: Vec<ForeseenConsumer>,
+    /// The same in sentences.
+    effects: Vec<String>,
 }
 
 impl Reconciliation {
-    fn of(found: Reconciled, span: Span, operation: Option<OperationId>, left_out: u64) -> Self {
+    fn of(found: Reconciled, span: Span, operation: Option<OperationId>) -> Self {
         Self {
             since: text::time(span.from),
             until: text::time(span.until),
@@ -171,7 +216,9 @@ impl Reconciliation {
             published: found.published,
             dropped: found.dropped,
             operation: operation.map(|id| id.to_string()),
-            left_out,
+            left_out: 0,
+            consumers: Vec::new(),
+            effects: Vec::new(),
         }
     }
 
@@ -233,6 +280,10 @@ impl Print for Reconciliation {
                 "{} not looked for",
                 text::counted(self.left_out, "logged message was", "logged messages were")
             );
+        }
+        for effect in &self.effects {
+            // Writing to a `String` does not fail.
+            let _ = writeln!(text, "  {}", plain(effect));
         }
         if self.applied && self.missing > 0 {
             // Writing to a `String` does not fail.

@@ -11,7 +11,7 @@ use futures_util::TryStreamExt as _;
 use outbox::core::{Aggregate, EventId, Message, Selection, StreamSearch as _, describe};
 use outbox::nats::async_nats::{Client, jetstream};
 use outbox_admin::web::InboxView;
-use outbox_admin::{Effect, Timeline, TimelineEvent, effects, follow_ups, quoted};
+use outbox_admin::{Effect, EffectRow, Timeline, TimelineEvent, effects, follow_ups, quoted};
 use time::OffsetDateTime;
 
 use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
@@ -97,27 +97,39 @@ pub(super) async fn inboxes(
         return view;
     }
     let consumers: Vec<String> = view.floors.iter().map(|(consumer, _)| consumer.clone()).collect();
+    (view.rows, view.unseen) = rows(place, places, &consumers, events).await;
+    view
+}
+
+/// What the inboxes of these consumers hold about events, and what could not be looked at: those of all `places` with the stream of this one.
+pub(super) async fn rows(
+    place: &Place,
+    places: &[Place],
+    consumers: &[String],
+    events: &[EventId],
+) -> (Vec<EffectRow>, Vec<String>) {
+    let (mut rows, mut unseen) = (Vec::new(), Vec::new());
     for other in places.iter().filter(|other| other.has_stream_of(place)) {
         let db = other.store.connection();
         let found = match other.outbox.table_names() {
             Ok(names) => {
                 let table = names.table(db.get_database_backend(), "inbox_messages");
-                other.ask(effects(db, &table, &consumers, events)).await
+                other.ask(effects(db, &table, consumers, events)).await
             }
             Err(error) => Err(CommandError::configuration(error)),
         };
         match found {
-            Ok(found) => view.rows.extend(found),
+            Ok(found) => rows.extend(found),
             Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
-                view.unseen.push(format!("inboxes: {error}"));
+                unseen.push(format!("inboxes: {error}"));
             }
         }
     }
-    view
+    (rows, unseen)
 }
 
 /// As [`inboxes`], in the databases of all outboxes of the configuration.
-pub(super) async fn read_inboxes(
+async fn read_inboxes(
     place: &Place,
     arguments: &PlaceArguments,
     events: &[EventId],
@@ -131,12 +143,17 @@ pub(super) async fn read_inboxes(
             });
         }
     };
+    let places = everywhere(arguments).await?;
+    Ok(inboxes(place, &places, client, events).await)
+}
+
+/// All outboxes of the configuration: their databases may hold inboxes.
+pub(super) async fn everywhere(arguments: &PlaceArguments) -> Result<Vec<Place>, CommandError> {
     let everywhere = PlaceArguments {
         outbox: None,
         ..arguments.clone()
     };
-    let places = Place::open_all(&everywhere).await?;
-    Ok(inboxes(place, &places, client, events).await)
+    Place::open_all(&everywhere).await
 }
 
 /// The durable consumers of the stream, each with the stream sequence up to which it has acknowledged everything.

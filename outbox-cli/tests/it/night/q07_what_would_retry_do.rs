@@ -12,8 +12,10 @@ async fn a_preview_says_how_many_and_what_becomes_of_the_order() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
-    // The stream is there, and takes messages.
+    // The stream is there and takes messages, and so does a consumer.
+    planted.placed("4710").await;
     planted.publish().await;
+    planted.handle().await;
     let (halting, passed) = (planted.placed("4711").await, planted.placed("4712").await);
     let (_, leases) = planted.relay(Fitness::Fit).await;
     planted.settle(&leases, halting, dead(true)).await;

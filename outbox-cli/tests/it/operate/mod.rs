@@ -11,6 +11,7 @@ mod denied;
 mod doctor;
 mod files;
 mod forget;
+mod handed;
 mod hints;
 mod inbox;
 mod keys;

@@ -214,7 +214,7 @@ async fn commands_that_only_read_have_sessions_that_cannot_write() {
         let sessions = ask(&command);
         assert!(sessions.iter().all(cannot_write), "{command}: {sessions:?}");
     }
-    let sessions = ask("retry --all");
+    let sessions = ask("skip --all");
     assert!(!sessions.iter().any(cannot_write), "{sessions:?}");
     planted.close().await;
 }
