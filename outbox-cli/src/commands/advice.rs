@@ -16,6 +16,8 @@ use crate::config::Outbox;
 pub(super) enum Trouble {
     /// The tables are those of an older version.
     OlderTables,
+    /// Another process holds the file of SQLite locked.
+    Locked,
     /// Anything else.
     Other,
 }
@@ -50,6 +52,14 @@ impl Advice {
     fn other(error: &str, next: String) -> Self {
         Self::new(Trouble::Other, error, None, Some(next))
     }
+
+    /// The error and what it means.
+    pub(super) fn seen(&self) -> String {
+        match self.meaning {
+            Some(meaning) => format!("{meaning}: {}", self.error),
+            None => self.error.clone(),
+        }
+    }
 }
 
 impl fmt::Display for Advice {
@@ -76,6 +86,10 @@ pub(super) struct Login<'a> {
 pub(super) fn advise(error: &str, login: &Login<'_>) -> Advice {
     if error.contains("run `outbox migrate`") || error.contains("GRANT ") {
         return Advice::unknown(error);
+    }
+    if is_locked(error) {
+        let meaning = "another process has held the file locked for longer than `--timeout` waits";
+        return Advice::new(Trouble::Locked, error, Some(meaning), Some(login.locked()));
     }
     if let Some(name) = refused_object(error) {
         return Advice::other(error, login.missing_right(name));
@@ -108,6 +122,11 @@ fn of_missing_table(error: &str) -> Option<&'static str> {
     })
 }
 
+/// Whether SQLite has waited for a lock in vain. By its other codes it says that waiting would not have helped.
+fn is_locked(error: &str) -> bool {
+    error.contains("(code: 5) database is locked")
+}
+
 /// Whether a column is missing, as PostgreSQL, MariaDB, MySQL and SQLite say it.
 fn lacks_column(error: &str) -> bool {
     let of_postgres = error.split_once("column ");
@@ -132,6 +151,18 @@ fn refused_object(error: &str) -> Option<&str> {
 }
 
 impl Login<'_> {
+    /// What a person does about a file that is locked.
+    fn locked(&self) -> String {
+        let address = self.outbox.database_url.expose();
+        let file = address.strip_prefix("sqlite:").unwrap_or(address);
+        let file = file.strip_prefix("//").unwrap_or(file);
+        let file = file.split('?').next().unwrap_or_default();
+        format!(
+            "fuser {} names the processes that have it open: end the one whose transaction stays open, or wait for it with a longer `--timeout`",
+            quoted(file)
+        )
+    }
+
     /// The right that is missing, and the command that prints its statement.
     fn missing_right(&self, name: &str) -> String {
         let section = &self.outbox.section;
@@ -254,6 +285,29 @@ mod tests {
             let expected = "the tables are those of an older version; make them anew (CHANGELOG.md)";
             assert_eq!(said, format!("{error}; {expected}"));
         }
+    }
+
+    #[test]
+    fn a_file_that_another_process_holds_locked_is_named() {
+        let mut outbox = outbox();
+        outbox.database_url = Secret::new("sqlite:///var/lib/the shop.db?mode=rw");
+        let login = Login {
+            outbox: &outbox,
+            backend: DbBackend::Sqlite,
+            role: Role::Viewer,
+        };
+        let error = "error returned from database: (code: 5) database is locked";
+        let advice = advise(error, &login);
+        assert_eq!(advice.trouble, Trouble::Locked);
+        let said = advice.to_string();
+        assert!(
+            said.starts_with(error) && said.contains("; another process has held the file locked"),
+            "{said}"
+        );
+        assert!(said.contains("; fuser '/var/lib/the shop.db' names"), "{said}");
+        // Its snapshot was overtaken, at once.
+        let overtaken = advise("(code: 517) database is locked", &login);
+        assert_eq!(overtaken.trouble, Trouble::Other);
     }
 
     #[test]

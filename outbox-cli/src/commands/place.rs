@@ -129,14 +129,19 @@ impl Place {
         context: InContext,
         sessions: Sessions,
     ) -> Result<Self, CommandError> {
+        let wait = sessions::lock_wait(timeout);
         Self::connect(outbox, timeout, context, |options| {
             options.max_connections(1);
             match sessions {
                 Sessions::Reading => sessions::cannot_write(options, timeout),
                 Sessions::Writing => {
-                    options.map_sqlx_sqlite_opts(|session| session.create_if_missing(false));
+                    options.map_sqlx_sqlite_opts(move |session| {
+                        session.create_if_missing(false).busy_timeout(wait)
+                    });
                 }
-                Sessions::Making => {}
+                Sessions::Making => {
+                    options.map_sqlx_sqlite_opts(move |session| session.busy_timeout(wait));
+                }
             }
         })
         .await

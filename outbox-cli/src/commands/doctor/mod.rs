@@ -118,6 +118,12 @@ fn away(advice: &Advice) -> Diagnosis {
             "the tables of this version, where `schema` and `prefix` say",
             next.unwrap_or_default(),
         ),
+        Trouble::Locked => Diagnosis::failed(
+            Check::Database,
+            advice.seen(),
+            "a file that no other process holds locked for longer than a transaction takes",
+            next.unwrap_or_default(),
+        ),
         Trouble::Other => Diagnosis::failed(
             Check::Database,
             advice.to_string(),
@@ -136,6 +142,9 @@ async fn look_at_database(
     if closely.as_relay {
         let deletes = place.outbox.section.relay.retention != Retention::Keep;
         match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
+            Ok(Err(error)) if place.advice(&error).trouble == Trouble::Locked => {
+                found.findings.push(away(&place.advice(&error)));
+            }
             Ok(checked) => {
                 let reads_log = place.outbox.section.log.read;
                 let is_news = |warning: &String| !reads_log || *warning != LEFT_TO_LOG;
@@ -155,7 +164,14 @@ async fn look_at_database(
     }
     match tokio::time::timeout(place.timeout, place.store.relays()).await {
         Ok(Ok(relays)) => found.findings.extend(of_relays(&relays)),
-        Ok(Err(error)) => found.findings.push(away(&place.advice(&error))),
+        Ok(Err(error)) => {
+            let advice = place.advice(&error);
+            found.findings.push(away(&advice));
+            // Each further question would wait for the same lock.
+            if advice.trouble == Trouble::Locked {
+                return Ok(());
+            }
+        }
         Err(_) => found.findings.push(unanswered()),
     }
     look_at_messages(place, &closely, found).await;
