@@ -3,10 +3,14 @@
 //! A pure function of two looks. Invariant: a forecast is a straight line through both, and says so by naming the time between them; where nothing changes, no
 //! time is named.
 
+mod full;
+
 use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde::Serialize;
+
+pub(crate) use full::{is_full_of_bytes, is_full_of_messages};
 
 use crate::serial;
 use crate::words::{counted, in_words, quoted};
@@ -168,7 +172,12 @@ pub fn forecast(earlier: &Seen, now: &Seen, between: Duration) -> Forecast {
                 .iter()
                 .find(|before| before.consumer == consumer.consumer);
             if let Some(before) = before {
-                prospects.push(of_consumer(before, consumer, between));
+                let prospect = of_consumer(before, consumer, between);
+                let caught_up = prospect.within;
+                prospects.push(prospect);
+                if let (Some(earlier), Some(now)) = (&earlier.stream, &now.stream) {
+                    prospects.extend(full::of_drops((earlier, now), consumer, caught_up, between));
+                }
             }
             let max_age = now.stream.as_ref().and_then(|stream| stream.max_age);
             prospects.extend(of_expiry(consumer, max_age));
@@ -236,15 +245,13 @@ fn of_backlog(earlier: &Seen, now: &Seen, between: Duration) -> Option<Prospect>
     ))
 }
 
-/// Most bytes that a full stream has left: as many as a server takes in one message by default.
-const ROOM_OF_A_FULL_STREAM: u64 = 1 << 20;
-
 /// A bound of the stream, and how fast it is reached.
 struct Bound {
     used: u64,
     most: u64,
     unit: &'static str,
     per_second: f64,
+    is_full: bool,
     /// When it is reached; `None` if it is not.
     within: Option<Duration>,
 }
@@ -254,14 +261,9 @@ impl Bound {
         self.used.saturating_mul(100) / self.most.max(1)
     }
 
-    /// A full stream stands still, and of bytes some are left: the next message is too large for them.
+    /// A full stream stands still.
     fn is_reached(&self) -> bool {
-        let room = self.most.saturating_sub(self.used);
-        let is_full = match self.unit {
-            "bytes" => room <= ROOM_OF_A_FULL_STREAM && self.percent() >= 99,
-            _ => room == 0,
-        };
-        self.per_second == 0.0 && is_full
+        self.per_second == 0.0 && self.is_full
     }
 }
 
@@ -273,11 +275,16 @@ fn of_stream(earlier: &StreamUse, now: &StreamUse, between: Duration) -> Option<
     ];
     let bounds = bounds.into_iter().filter_map(|(most, before, used, unit)| {
         let (most, per_second) = (most?, rate(before, used, between));
+        let is_full = match unit {
+            "bytes" => is_full_of_bytes(used, most, now.messages),
+            _ => is_full_of_messages(used, most),
+        };
         Some(Bound {
             used,
             most,
             unit,
             per_second,
+            is_full,
             within: time_for(most.saturating_sub(used), per_second),
         })
     });

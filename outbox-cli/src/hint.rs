@@ -1,8 +1,9 @@
-//! Commands that are named to people, with the options by which they have chosen an outbox: what is said can be copied as it stands.
+//! Commands that are named to people, by the words with which the program was called, and with the options by which they have chosen an outbox: what is said can
+//! be copied as it stands.
 //!
 //! Invariants: only what the command line gave is added, and only to commands that take it; what the environment gave is there for the next command too.
-//! A command stands at the beginning of a text, behind a colon or a backtick, or as the second of two; other texts are left as they are. Not in JSON: its
-//! readers know what they have asked. Only the name of an outbox stands there too, where an answer is about several.
+//! A command stands at the beginning of a text, behind a colon or a backtick, or as the second of two; other texts are left as they are. In JSON no options are
+//! added: its readers know what they have asked. Only the name of an outbox stands there too, where an answer is about several.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -16,12 +17,58 @@ type Given = (&'static str, String);
 /// What this process was given. A command that looks at further outboxes names them to itself only, so the first word counts.
 static GIVEN: OnceLock<Vec<Given>> = OnceLock::new();
 
-/// The command line of the program. Another one that mounts its commands calls them otherwise, so nothing is completed there.
-static PROGRAM: OnceLock<Command> = OnceLock::new();
+/// What commands are called here.
+const NAME: &str = "outbox";
 
-/// Keeps the commands that can be named.
-pub(crate) fn know(program: Command) {
-    PROGRAM.get_or_init(|| program);
+/// The commands that can be named, and the words by which the program is called.
+#[derive(Debug)]
+struct Program {
+    commands: Command,
+    name: String,
+}
+
+/// The program that runs. If nobody knows how it was called, nothing is completed.
+static PROGRAM: OnceLock<Program> = OnceLock::new();
+
+/// Keeps the commands of the program `outbox`.
+pub(crate) fn know(commands: Command) {
+    let name = NAME.to_owned();
+    PROGRAM.get_or_init(|| Program { commands, name });
+}
+
+/// Keeps the commands of a program that mounts them, unless it is the program `outbox`.
+pub(crate) fn know_mounted(commands: impl FnOnce() -> Command) {
+    if PROGRAM.get().is_some() {
+        return;
+    }
+    let commands = commands();
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    if let Some(name) = called(&words, &commands) {
+        PROGRAM.get_or_init(|| Program { commands, name });
+    }
+}
+
+/// The words of a command line that stand before one of the commands: `shop outbox`. Whatever follows has to be that command, because a word before it may be
+/// the value of an option.
+fn called(words: &[String], commands: &Command) -> Option<String> {
+    let is_command = |at: &usize| {
+        let command = words[*at..].iter().map(String::as_str);
+        let line = std::iter::once(NAME).chain(command);
+        commands.clone().try_get_matches_from(line).is_ok()
+    };
+    let at = (1..words.len()).find(is_command)?;
+    let before: Vec<String> = words[..at].iter().map(|word| as_given(word)).collect();
+    Some(before.join(" "))
+}
+
+/// A word as an argument in a shell. One that begins with a dash is an option here.
+fn as_given(word: &str) -> String {
+    match word.trim_start_matches('-') {
+        "" if !word.is_empty() => word.to_owned(),
+        bare => format!("{}{}", &word[..word.len() - bare.len()], quoted(bare)),
+    }
 }
 
 /// Keeps what the command line has chosen.
@@ -41,18 +88,69 @@ pub(crate) fn remember(config: Option<&Path>, context: Option<&str>, outbox: Opt
 
 /// A text with its commands completed.
 pub(crate) fn complete(text: &str) -> String {
-    match (GIVEN.get(), PROGRAM.get()) {
-        (Some(given), Some(program)) if !given.is_empty() => with_options(text, given, program),
-        _ => text.to_owned(),
+    let given = GIVEN.get().map(Vec::as_slice).unwrap_or_default();
+    match PROGRAM.get() {
+        Some(Program { commands, name }) => completed(text, given, commands, name),
+        None => text.to_owned(),
     }
 }
 
-/// A text about one of several outboxes, whose commands have to name it.
+/// A text about one of several outboxes, whose commands have to name it. How the program is called is left to whoever prints it.
 pub(crate) fn of_outbox(text: &str, outbox: &str) -> String {
+    let given = [("outbox", quoted(outbox))];
     match PROGRAM.get() {
-        Some(program) => with_options(text, &[("outbox", quoted(outbox))], program),
+        Some(Program { commands, .. }) => completed(text, &given, commands, NAME),
         None => text.to_owned(),
     }
+}
+
+/// A text whose commands are called as the program was, without further options.
+pub(crate) fn called_here(text: &str) -> String {
+    match PROGRAM.get() {
+        Some(Program { commands, name }) => completed(text, &[], commands, name),
+        None => text.to_owned(),
+    }
+}
+
+/// JSON in which the texts below the keys `next` are called as the program was.
+pub(crate) fn called_here_in_json(json: String) -> String {
+    match PROGRAM.get() {
+        Some(program) if program.name != NAME => in_json(&json, called_here),
+        _ => json,
+    }
+}
+
+/// JSON with other texts below the keys `next`. The order of the keys stays.
+fn in_json(json: &str, change: impl Fn(&str) -> String) -> String {
+    let (mut done, mut rest, mut is_next) = (String::with_capacity(json.len()), json, false);
+    while let Some(at) = rest.find('"') {
+        let (before, text) = rest.split_at(at);
+        let (text, after) = text.split_at(length(text));
+        done.push_str(before);
+        let is_key = after.starts_with(':');
+        if is_key {
+            is_next = text == "\"next\"";
+        }
+        let changed = (is_next && !is_key)
+            .then(|| serde_json::from_str::<String>(text).ok())
+            .flatten()
+            .and_then(|text| serde_json::to_string(&change(&text)).ok());
+        done.push_str(changed.as_deref().unwrap_or(text));
+        rest = after;
+    }
+    done + rest
+}
+
+/// The length of the string with which JSON begins, with its quotes.
+fn length(json: &str) -> usize {
+    let mut is_escaped = false;
+    for (at, byte) in json.bytes().enumerate().skip(1) {
+        if byte == b'"' && !is_escaped {
+            return at + 1;
+        }
+        is_escaped = byte == b'\\' && !is_escaped;
+    }
+    json.len()
 }
 
 /// Lines of an answer, in which only what stands behind `next: ` is a command: the others may hold texts of somebody else.
@@ -74,21 +172,21 @@ fn is_hint(before: &str) -> bool {
     before.trim().is_empty() || before.ends_with("; ")
 }
 
-fn with_options(text: &str, given: &[Given], program: &Command) -> String {
-    const NAME: &str = "outbox";
+fn completed(text: &str, given: &[Given], commands: &Command, name: &str) -> String {
     let (mut done, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find(NAME) {
         done.push_str(&rest[..at]);
         rest = &rest[at..];
         let is_behind = |words: &&str| done.ends_with(*words);
         let begins = done.is_empty() || ["`", "\n", ": ", "; or ", " then "].iter().any(is_behind);
-        let Some((length, command)) = begins.then(|| command_in(rest, program)).flatten() else {
+        let Some((length, command)) = begins.then(|| command_in(rest, commands)).flatten() else {
             done.push_str(NAME);
             rest = &rest[NAME.len()..];
             continue;
         };
         let (words, after) = rest.split_at(length);
-        done.push_str(words);
+        done.push_str(name);
+        done.push_str(&words[NAME.len()..]);
         let end = after.find(['`', '\n']).unwrap_or(after.len());
         let takes = |option: &str| {
             let mut options = command.get_arguments().filter_map(clap::Arg::get_long);
@@ -104,7 +202,7 @@ fn with_options(text: &str, given: &[Given], program: &Command) -> String {
 
 /// The command with which a text begins, and the length of its words: `outbox relay run`.
 fn command_in<'a>(text: &str, program: &'a Command) -> Option<(usize, &'a Command)> {
-    let (mut length, mut command) = ("outbox".len(), program);
+    let (mut length, mut command) = (NAME.len(), program);
     while let Some(after) = text[length..].strip_prefix(' ') {
         let is_end = |character: char| !character.is_ascii_alphanumeric() && character != '-';
         let word = after.split(is_end).next().unwrap_or_default();
@@ -114,24 +212,27 @@ fn command_in<'a>(text: &str, program: &'a Command) -> Option<(usize, &'a Comman
         command = found;
         length += 1 + word.len();
     }
-    (!command.has_subcommands()).then_some((length, command))
+    (length > NAME.len()).then_some((length, command))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn completed(text: &str) -> String {
-        let given = [("config", quoted("my shop.toml")), ("outbox", quoted("shop"))];
+    fn commands() -> Command {
         let option = |name: &'static str| clap::Arg::new(name).long(name);
         let placed = |name: &'static str| Command::new(name).args([option("config"), option("outbox")]);
-        let program = Command::new("outbox")
+        Command::new("outbox")
             .subcommands([placed("status"), placed("why"), placed("migrate")])
             .subcommand(Command::new("log").subcommand(placed("drop")))
             .subcommand(Command::new("dead-letters").subcommand(placed("list")))
             .subcommand(Command::new("relay").subcommand(Command::new("run").arg(option("config"))))
-            .subcommand(Command::new("print").subcommand(Command::new("grants").arg(option("user"))));
-        with_options(text, &given, &program)
+            .subcommand(Command::new("print").subcommand(Command::new("grants").arg(option("user"))))
+    }
+
+    fn completed(text: &str) -> String {
+        let given = [("config", quoted("my shop.toml")), ("outbox", quoted("shop"))];
+        super::completed(text, &given, &commands(), NAME)
     }
 
     #[test]
@@ -167,6 +268,50 @@ mod tests {
         ] {
             assert_eq!(completed(text), text);
         }
+    }
+
+    #[test]
+    fn a_program_that_mounts_the_commands_is_called_by_the_words_before_them() {
+        for (line, name) in [
+            ("./shop outbox status --config a.toml", Some("./shop outbox")),
+            ("shop status", Some("shop")),
+            (
+                "shop --for status outbox log drop",
+                Some("shop --for status outbox"),
+            ),
+            ("shop outbox nothing", None),
+            ("shop", None),
+        ] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(called(&words, &commands()).as_deref(), name, "{line}");
+        }
+        let given = [("config", "a.toml".to_owned())];
+        let completed = |text| super::completed(text, &given, &commands(), "shop outbox");
+        assert_eq!(
+            completed("next: outbox why order/1; or outbox log drop"),
+            "next: shop outbox why --config a.toml order/1; or shop outbox log drop --config a.toml"
+        );
+        assert_eq!(
+            completed("`outbox dead-letters` decides"),
+            "`shop outbox dead-letters` decides"
+        );
+        for text in [
+            "outbox `shop`: it failed",
+            "table outbox_messages",
+            "shop outbox why",
+        ] {
+            assert_eq!(completed(text), text);
+        }
+    }
+
+    #[test]
+    fn commands_of_json_stand_below_the_key_next() {
+        let json = r#"[{"what": "outbox why", "next": ["outbox why \"a\\", "nats"], "id": "outbox why"}, {"next": null, "a": "next"}]"#;
+        let changed = in_json(json, |text| text.replace("outbox", "shop \"o\""));
+        assert_eq!(
+            changed,
+            json.replacen("\"outbox why \\", "\"shop \\\"o\\\" why \\", 1)
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::full::{full, reached};
 use super::rules::span;
 use super::{Check, Diagnosis};
 use crate::status::State;
@@ -36,6 +37,10 @@ pub struct StreamFacts {
     pub max_bytes: Option<u64>,
     /// Its most messages; `None` for no limit.
     pub max_messages: Option<u64>,
+    /// Messages that it holds.
+    pub messages: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
     /// Whether a full stream drops its oldest messages, and does not refuse.
     pub drops_oldest: bool,
     /// Messages that it keeps per subject; `None` for no limit.
@@ -79,13 +84,15 @@ pub const MAX_BYTES: u64 = 10_000_000_000;
 /// What is wrong with the stream.
 #[must_use]
 pub fn of_stream(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
-    let mut found = times(stream, wanted);
+    let mut found: Vec<Diagnosis> = full(stream).into_iter().collect();
+    found.extend(times(stream, wanted));
     found.extend(bounds(stream));
     found.extend(keeping(stream));
     found
 }
 
-fn edit(stream: &StreamFacts, flags: &str) -> String {
+/// The command that changes settings of the stream.
+pub(super) fn edit(stream: &StreamFacts, flags: &str) -> String {
     format!("nats stream edit {} {flags}", quoted(&stream.name))
 }
 
@@ -135,8 +142,9 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
         }
     };
     let is_limited = stream.max_bytes.is_some() || stream.max_messages.is_some();
+    // One that drops messages already is another finding.
     check(
-        is_limited && stream.drops_oldest,
+        is_limited && stream.drops_oldest && reached(stream).is_none(),
         Check::Discard,
         "discard policy old: a full stream drops what nobody has read".to_owned(),
         "discard policy new: a full stream refuses, and messages wait in the outbox".to_owned(),
@@ -339,6 +347,8 @@ mod tests {
             max_age: Some(14 * DAY),
             max_bytes: Some(1 << 30),
             max_messages: None,
+            messages: 1_000,
+            bytes: 1 << 20,
             drops_oldest: false,
             max_messages_per_subject: None,
             is_in_memory: false,
@@ -373,6 +383,63 @@ mod tests {
             ..sound()
         };
         assert_eq!(checks(&old, Some(7 * DAY)), [Check::NatsVersion]);
+    }
+
+    #[test]
+    fn a_full_stream_is_named_with_what_it_does_about_the_next_message() {
+        let of_messages = StreamFacts {
+            max_messages: Some(1_000),
+            ..sound()
+        };
+        let of_bytes = StreamFacts {
+            bytes: (1 << 30) - 100,
+            ..sound()
+        };
+        for (full, seen, next) in [
+            (
+                of_messages,
+                "(1000 of 1000 messages)",
+                "nats stream edit EVENTS --max-msgs=2000",
+            ),
+            (
+                of_bytes,
+                "(1073741724 of 1073741824 bytes)",
+                "nats stream edit EVENTS --max-bytes=2147483648",
+            ),
+        ] {
+            for (drops_oldest, check, state, does) in [
+                (false, Check::Stream, State::Stuck, "it refuses what does not fit"),
+                (
+                    true,
+                    Check::Discard,
+                    State::Degraded,
+                    "it drops its oldest messages",
+                ),
+            ] {
+                let stream = StreamFacts {
+                    drops_oldest,
+                    ..full.clone()
+                };
+                let wanted = Wanted {
+                    retention: Some(7 * DAY),
+                };
+                let found = of_stream(&stream, &wanted);
+                assert!(
+                    found.len() == 1 && (found[0].check, found[0].state) == (check, state),
+                    "{found:?}"
+                );
+                assert!(
+                    found[0].seen.contains(seen) && found[0].seen.contains(does),
+                    "{found:?}"
+                );
+                assert!(found[0].next.starts_with(next), "{found:?}");
+            }
+        }
+        let almost = StreamFacts {
+            max_messages: Some(1_001),
+            ..sound()
+        };
+        assert_eq!(checks(&almost, Some(7 * DAY)), []);
     }
 
     #[test]

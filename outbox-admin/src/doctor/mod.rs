@@ -5,6 +5,7 @@
 
 mod broker;
 mod database;
+mod full;
 mod handlers;
 mod rules;
 
@@ -54,7 +55,7 @@ pub enum Check {
     Log,
     /// NATS answers, accepts the login, and denies it nothing that is looked at.
     Nats,
-    /// The stream is there and takes the messages of this outbox.
+    /// The stream is there, takes the messages of this outbox, and has room for the next one.
     Stream,
     /// The stream drops a second copy for long enough.
     DuplicateWindow,

@@ -213,6 +213,57 @@ fn what_the_stream_deletes_unread_comes_before_what_ends_well() {
     );
 }
 
+/// A stream that holds 1,000 messages at most, and its consumer.
+fn full(drops_oldest: bool, last_sequence: u64, left: u64, oldest: u64) -> Seen {
+    let mut seen = consumer(left, last_sequence - left, Some(oldest));
+    let stream = seen.stream.as_mut().unwrap();
+    (stream.max_age, stream.drops_oldest) = (None, drops_oldest);
+    (stream.messages, stream.max_messages) = (1_000, Some(1_000));
+    stream.last_sequence = last_sequence;
+    seen
+}
+
+#[test]
+fn what_a_full_stream_drops_unread_is_told_with_its_time() {
+    let drops =
+        "the stream is full and drops its oldest messages: that of this consumer in 60 s, read or not";
+    let never = "400 messages are left; it passes 10.0 stream sequences each second and never catches up at this rate";
+    let room = "the stream is 100 % full (1000 of 1000 messages), and does not grow";
+    // It drops 10 messages each second, so it keeps one for 100 seconds.
+    check(
+        &full(true, 5_000, 400, 40),
+        &full(true, 5_100, 400, 40),
+        &[
+            (Outlook::Runs, Some(60), drops),
+            (Outlook::Never, None, never),
+            (Outlook::Done, None, room),
+        ],
+    );
+    // It has caught up before.
+    let ends = "100 messages are left, 30.0 fewer each second; it catches up in 3 s";
+    check(
+        &full(true, 5_000, 400, 40),
+        &full(true, 5_100, 100, 10),
+        &[(Outlook::Ends, Some(3), ends), (Outlook::Done, None, room)],
+    );
+    let refuses = "the stream is 100 % full (1000 of 1000 messages), and refuses what does not fit";
+    let none = "400 messages are left, and it handles none";
+    let seen = full(false, 5_000, 400, 40);
+    check(
+        &seen,
+        &seen,
+        &[(Outlook::Never, None, refuses), (Outlook::Never, None, none)],
+    );
+}
+
+#[test]
+fn a_stream_is_full_of_bytes_if_the_next_message_has_no_room() {
+    assert!(is_full_of_bytes(9_600, 10_000, 16));
+    assert!(!is_full_of_bytes(9_300, 10_000, 16));
+    assert!(is_full_of_bytes(995, 1_000, 0));
+    assert!(!is_full_of_bytes(0, 1_000, 0));
+}
+
 #[test]
 fn one_look_or_an_unknown_consumer_tells_nothing() {
     assert!(

@@ -2,6 +2,8 @@
 //!
 //! Invariant: what is added ends with a command that can be copied, where one mends it. The error itself stands before it, as the server has put it.
 
+use std::fmt;
+
 use outbox_admin::quoted;
 use outbox_admin::rights::{Object, Role, grants};
 use sea_orm::DbBackend;
@@ -9,8 +11,69 @@ use url::Url;
 
 use crate::config::Outbox;
 
-/// Stands between an error about a column that is missing and what mends it.
-pub(super) const OLDER_TABLES: &str = "; the tables are those of an older version; ";
+/// What is the matter, as far as somebody tells errors apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The tables are those of an older version.
+    OlderTables,
+    /// Another process holds the file of SQLite locked.
+    Locked,
+    /// Anything else.
+    Other,
+}
+
+/// An error of the database, and what mends it if that is known.
+#[derive(Debug)]
+pub(super) struct Advice {
+    pub(super) trouble: Trouble,
+    /// The error, as the server has put it.
+    pub(super) error: String,
+    /// What it means, if the error does not say it.
+    meaning: Option<&'static str>,
+    /// What mends it.
+    pub(super) next: Option<String>,
+}
+
+impl Advice {
+    fn new(trouble: Trouble, error: &str, meaning: Option<&'static str>, next: Option<String>) -> Self {
+        Self {
+            trouble,
+            error: error.to_owned(),
+            meaning,
+            next,
+        }
+    }
+
+    /// An error of which no more is known than its text.
+    pub(super) fn unknown(error: &str) -> Self {
+        Self::new(Trouble::Other, error, None, None)
+    }
+
+    fn other(error: &str, next: String) -> Self {
+        Self::new(Trouble::Other, error, None, Some(next))
+    }
+
+    /// The error and what it means.
+    pub(super) fn seen(&self) -> String {
+        match self.meaning {
+            Some(meaning) => format!("{meaning}: {}", self.error),
+            None => self.error.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.error)?;
+        if let Some(meaning) = self.meaning {
+            write!(f, "; {meaning}")?;
+        }
+        match &self.next {
+            Some(next) => write!(f, "; {next}"),
+            None => Ok(()),
+        }
+    }
+}
 
 /// The login of a command, and what it needs its rights for.
 pub(super) struct Login<'a> {
@@ -20,36 +83,48 @@ pub(super) struct Login<'a> {
 }
 
 /// The error, and what mends it if that is known.
-pub(super) fn with_advice(error: &str, login: &Login<'_>) -> String {
+pub(super) fn advise(error: &str, login: &Login<'_>) -> Advice {
     if error.contains("run `outbox migrate`") || error.contains("GRANT ") {
-        return error.to_owned();
+        return Advice::unknown(error);
+    }
+    if is_locked(error) {
+        let meaning = "another process has held the file locked for longer than `--timeout` waits";
+        return Advice::new(Trouble::Locked, error, Some(meaning), Some(login.locked()));
     }
     if let Some(name) = refused_object(error) {
-        return format!("{error}; {}", login.missing_right(name));
+        return Advice::other(error, login.missing_right(name));
     }
     if lacks_column(error) {
-        return format!("{error}{OLDER_TABLES}make them anew (CHANGELOG.md)");
+        let meaning = "the tables are those of an older version";
+        let next = "make them anew (CHANGELOG.md)".to_owned();
+        return Advice::new(Trouble::OlderTables, error, Some(meaning), Some(next));
     }
-    // The three databases say in these words that a table is missing.
+    match of_missing_table(error) {
+        Some(next) => Advice::other(error, next.to_owned()),
+        None => Advice::unknown(error),
+    }
+}
+
+/// What makes a table that is missing. The three databases say in these words that it is.
+fn of_missing_table(error: &str) -> Option<&'static str> {
     let is_missing = ["does not exist", "doesn't exist", "no such table"]
         .iter()
         .any(|words| error.contains(words));
-    if is_missing && error.contains("inbox_operations") {
-        return format!(
-            "{error}; make the table, without which no change is made: outbox migrate --tables inbox --yes"
-        );
+    if !is_missing {
+        return None;
     }
-    if is_missing && error.contains("inbox_") {
-        return format!(
-            "{error}; the tables of inboxes are in the databases of their services: give the file an outbox with that database, `schema` and `prefix`"
-        );
-    }
-    if is_missing {
-        return format!(
-            "{error}; next: `outbox migrate` says which tables are there, and makes them; or correct `schema` and `prefix`"
-        );
-    }
-    error.to_owned()
+    Some(if error.contains("inbox_operations") {
+        "make the table, without which no change is made: outbox migrate --tables inbox --yes"
+    } else if error.contains("inbox_") {
+        "the tables of inboxes are in the databases of their services: give the file an outbox with that database, `schema` and `prefix`"
+    } else {
+        "next: `outbox migrate` says which tables are there, and makes them; or correct `schema` and `prefix`"
+    })
+}
+
+/// Whether SQLite has waited for a lock in vain. By its other codes it says that waiting would not have helped.
+fn is_locked(error: &str) -> bool {
+    error.contains("(code: 5) database is locked")
 }
 
 /// Whether a column is missing, as PostgreSQL, MariaDB, MySQL and SQLite say it.
@@ -76,6 +151,18 @@ fn refused_object(error: &str) -> Option<&str> {
 }
 
 impl Login<'_> {
+    /// What a person does about a file that is locked.
+    fn locked(&self) -> String {
+        let address = self.outbox.database_url.expose();
+        let file = address.strip_prefix("sqlite:").unwrap_or(address);
+        let file = file.strip_prefix("//").unwrap_or(file);
+        let file = file.split('?').next().unwrap_or_default();
+        format!(
+            "fuser {} names the processes that have it open: end the one whose transaction stays open, or wait for it with a longer `--timeout`",
+            quoted(file)
+        )
+    }
+
     /// The right that is missing, and the command that prints its statement.
     fn missing_right(&self, name: &str) -> String {
         let section = &self.outbox.section;
@@ -166,7 +253,7 @@ mod tests {
             backend,
             role,
         };
-        with_advice(error, &login)
+        advise(error, &login).to_string()
     }
 
     #[test]
@@ -195,9 +282,32 @@ mod tests {
             ("(code: 1) no such column: name", DbBackend::Sqlite),
         ] {
             let said = advised(error, backend, Role::Viewer);
-            let next = "make them anew (CHANGELOG.md)";
-            assert_eq!(said, format!("{error}{OLDER_TABLES}{next}"));
+            let expected = "the tables are those of an older version; make them anew (CHANGELOG.md)";
+            assert_eq!(said, format!("{error}; {expected}"));
         }
+    }
+
+    #[test]
+    fn a_file_that_another_process_holds_locked_is_named() {
+        let mut outbox = outbox();
+        outbox.database_url = Secret::new("sqlite:///var/lib/the shop.db?mode=rw");
+        let login = Login {
+            outbox: &outbox,
+            backend: DbBackend::Sqlite,
+            role: Role::Viewer,
+        };
+        let error = "error returned from database: (code: 5) database is locked";
+        let advice = advise(error, &login);
+        assert_eq!(advice.trouble, Trouble::Locked);
+        let said = advice.to_string();
+        assert!(
+            said.starts_with(error) && said.contains("; another process has held the file locked"),
+            "{said}"
+        );
+        assert!(said.contains("; fuser '/var/lib/the shop.db' names"), "{said}");
+        // Its snapshot was overtaken, at once.
+        let overtaken = advise("(code: 517) database is locked", &login);
+        assert_eq!(overtaken.trouble, Trouble::Other);
     }
 
     #[test]

@@ -45,6 +45,7 @@ use clap::Subcommand;
 use outbox_admin::Change;
 
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 
 /// All commands of the program `outbox`, to be mounted in another program as well.
 #[derive(Debug, Subcommand)]
@@ -130,6 +131,7 @@ impl OutboxCommand {
     /// Dropping the future of `relay run` asks its relays to stop and does not wait for them. Dropping that of a change leaves the transactions that were
     /// completed; the outcome of the last one is unknown, and `outbox audit` shows the operation with which it can go on.
     pub async fn run(self) -> Result<Outcome, CommandError> {
+        hint::know_mounted(|| Self::augment_subcommands(clap::Command::new("outbox")));
         match self {
             Self::Status(command) => command.run().await,
             Self::Doctor(command) => command.run().await,

@@ -14,7 +14,7 @@ use outbox_admin::rights::Role;
 use sea_orm::{ConnectOptions, Database, DbErr};
 use url::Url;
 
-use super::advice::{Login, with_advice};
+use super::advice::{Advice, Login, advise};
 use super::arguments::PlaceArguments;
 use super::{servers, sessions};
 use crate::config::{Config, ConfigError, Contexts, Environment, Outbox};
@@ -129,14 +129,19 @@ impl Place {
         context: InContext,
         sessions: Sessions,
     ) -> Result<Self, CommandError> {
+        let wait = sessions::lock_wait(timeout);
         Self::connect(outbox, timeout, context, |options| {
             options.max_connections(1);
             match sessions {
                 Sessions::Reading => sessions::cannot_write(options, timeout),
                 Sessions::Writing => {
-                    options.map_sqlx_sqlite_opts(|session| session.create_if_missing(false));
+                    options.map_sqlx_sqlite_opts(move |session| {
+                        session.create_if_missing(false).busy_timeout(wait)
+                    });
                 }
-                Sessions::Making => {}
+                Sessions::Making => {
+                    options.map_sqlx_sqlite_opts(move |session| session.busy_timeout(wait));
+                }
             }
         })
         .await
@@ -183,12 +188,17 @@ impl Place {
 
     /// The error that people are shown for an error of the database, with the command that mends it.
     pub(super) fn explain(&self, error: &(dyn std::error::Error + 'static)) -> String {
+        self.advice(error).to_string()
+    }
+
+    /// The same as a value, for whoever tells errors apart.
+    pub(super) fn advice(&self, error: &(dyn std::error::Error + 'static)) -> Advice {
         let login = Login {
             outbox: &self.outbox,
             backend: self.store.connection().get_database_backend(),
             role: self.role,
         };
-        with_advice(&describe(error), &login)
+        advise(&describe(error), &login)
     }
 
     /// Waits for an answer of the database within the bound, and says which outbox failed.

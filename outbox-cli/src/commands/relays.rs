@@ -23,11 +23,15 @@ impl RelaysCommand {
         let place = Place::open(&self.place).await?;
         let rows = place.ask(outbox_admin::relays(&place.store)).await?;
         output::many(self.place.output, &rows)?;
-        if !rows.iter().any(|row| row.is_alive) {
-            say("no relay is alive; next: outbox relay run");
-            return Ok(Outcome::NothingMatched);
+        if rows.iter().any(|row| row.is_alive) {
+            return Ok(Outcome::Well);
         }
-        Ok(Outcome::Well)
+        say("no relay is alive; next: outbox relay run");
+        // What died has left partitions, which nobody takes until somebody starts a relay.
+        Ok(match rows.is_empty() {
+            true => Outcome::NothingMatched,
+            false => Outcome::Stuck,
+        })
     }
 }
 

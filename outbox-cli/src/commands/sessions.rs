@@ -1,9 +1,15 @@
-//! Sessions of a database that cannot write, whatever they are asked to do.
+//! Sessions of a database that cannot write, whatever they are asked to do, and how long sessions of SQLite wait for each other.
 
 use std::time::Duration;
 
 use sea_orm::ConnectOptions;
 use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
+
+/// How long a session of SQLite waits for a lock that another process holds: less than the answer is waited for, so that the answer says what was in the way.
+pub(super) fn lock_wait(timeout: Duration) -> Duration {
+    // SQLite takes milliseconds of 31 bits, which end after 24 days.
+    (timeout / 5 * 4).min(Duration::from_hours(24))
+}
 
 /// Lets each session only read, and ends each of its statements after a time. SQLite knows no such time; whoever asks stops waiting. A file of SQLite that is missing is not made.
 pub(super) fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
@@ -36,7 +42,11 @@ pub(super) fn cannot_write(options: &mut ConnectOptions, statement_max: Duration
             })
         })
     });
-    options.map_sqlx_sqlite_opts(|session| session.create_if_missing(false).pragma("query_only", "on"));
+    let wait = lock_wait(statement_max);
+    options.map_sqlx_sqlite_opts(move |session| {
+        let session = session.create_if_missing(false).busy_timeout(wait);
+        session.pragma("query_only", "on")
+    });
 }
 
 #[cfg(test)]

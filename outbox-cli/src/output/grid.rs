@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::hint::called_here;
 use crate::plain::plain;
 
 /// A column of things of one kind.
@@ -96,9 +97,18 @@ impl<T: 'static> Growing<T> {
 
 /// What a table shows of a thing in a column.
 fn cell<T>(column: &Column<T>, thing: &T) -> String {
-    match plain(&(column.text)(thing)) {
+    match plain(&value(column, thing)) {
         text if text.is_empty() => "-".to_owned(),
         text => text,
+    }
+}
+
+/// The text of a column. Of several commands each is called as the program was.
+fn value<T>(column: &Column<T>, thing: &T) -> String {
+    let text = (column.text)(thing);
+    match column.name {
+        "next" => text.split("; ").map(called_here).collect::<Vec<_>>().join("; "),
+        _ => text,
     }
 }
 
@@ -119,7 +129,7 @@ pub(super) fn csv<T>(columns: &[Column<T>], things: &[T]) -> Result<String, csv:
     writer.write_record(columns.iter().map(|column| column.name))?;
     for thing in things {
         // The file may be shown on a terminal.
-        writer.write_record(columns.iter().map(|column| plain(&(column.text)(thing))))?;
+        writer.write_record(columns.iter().map(|column| plain(&value(column, thing))))?;
     }
     let bytes = writer.into_inner().map_err(|error| error.into_error())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -16,7 +16,7 @@ pub(crate) use grid::Column;
 pub(crate) use crate::plain::plain;
 
 use crate::failure::CommandError;
-use crate::hint::{complete, complete_lines};
+use crate::hint::{called_here_in_json, complete, complete_lines};
 use crate::plain::harmless;
 
 /// The form of the data.
@@ -86,7 +86,7 @@ fn render<T: Print>(format: Format, things: &[T]) -> Result<String, CommandError
         Format::Json | Format::Jsonl => {
             let lines = things.iter().map(|thing| {
                 let line = serde_json::to_string(thing).map_err(CommandError::failed)?;
-                Ok(format!("{}\n", escaped(&line)))
+                Ok(format!("{}\n", escaped(&called_here_in_json(line))))
             });
             lines.collect()
         }
@@ -95,7 +95,7 @@ fn render<T: Print>(format: Format, things: &[T]) -> Result<String, CommandError
 
 fn pretty(thing: &impl Serialize) -> Result<String, CommandError> {
     let text = serde_json::to_string_pretty(thing).map_err(CommandError::failed)?;
-    Ok(format!("{}\n", escaped(&text)))
+    Ok(format!("{}\n", escaped(&called_here_in_json(text))))
 }
 
 /// JSON in which the characters are escaped that a terminal may obey and JSON allows: they only stand within strings.

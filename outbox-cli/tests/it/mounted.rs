@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use outbox::nats::async_nats::jetstream;
 use outbox::nats::async_nats::jetstream::consumer::pull;
 use outbox::prelude::*;
+use outbox_admin::quoted;
 use serde_json::Value;
 
 use crate::operate::plant::Planted;
@@ -66,6 +67,37 @@ async fn a_program_of_ones_own_knows_the_events_that_are_linked_into_it() {
     let known = show(&planted, &mounted(), &words);
     assert!(known.contains("order_id") && known.contains("***"), "{known}");
     assert!(!known.contains("ada@example.org"), "{known}");
+    planted.close().await;
+}
+
+/// A command that is copied from an answer has to be one of the program that gave it.
+#[tokio::test]
+async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    planted.publish().await;
+    let program = mounted();
+    let file = planted.place.folder.path().join("mounted.toml");
+    let name = format!("{} outbox", quoted(program.to_str().unwrap()));
+    let output = run(&planted, &program, &["outbox", "timeline", "order/nobody"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let next = format!("next: {name} why --config {} order/nobody", file.display());
+    assert!(said.contains(&next), "{next}: {said}");
+
+    let output = run(&planted, &program, &["outbox", "status", "-o", "json"]);
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let next = &status[0]["reasons"][0]["next"];
+    assert_eq!(*next, format!("{name} relay run"), "{status}");
+    for format in ["json", "csv"] {
+        let output = run(
+            &planted,
+            &program,
+            &["outbox", "why", "order/nobody", "-o", format],
+        );
+        let why = String::from_utf8(output.stdout).unwrap();
+        assert!(why.contains(&format!("{name} list")), "{why}");
+    }
     planted.close().await;
 }
 

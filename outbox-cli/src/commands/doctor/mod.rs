@@ -20,7 +20,7 @@ use outbox_admin::web::Examination;
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::advice::OLDER_TABLES;
+use super::advice::{Advice, Trouble};
 use super::arguments::{PlaceArguments, parse_duration};
 use super::place::Place;
 use super::{log, text};
@@ -108,29 +108,43 @@ impl DoctorCommand {
     }
 }
 
+/// The finding of an error with which nothing else can be asked.
+fn away(advice: &Advice) -> Diagnosis {
+    let next = advice.next.as_deref();
+    match advice.trouble {
+        Trouble::OlderTables => Diagnosis::failed(
+            Check::Tables,
+            &advice.error,
+            "the tables of this version, where `schema` and `prefix` say",
+            next.unwrap_or_default(),
+        ),
+        Trouble::Locked => Diagnosis::failed(
+            Check::Database,
+            advice.seen(),
+            "a file that no other process holds locked for longer than a transaction takes",
+            next.unwrap_or_default(),
+        ),
+        Trouble::Other => Diagnosis::failed(
+            Check::Database,
+            advice.to_string(),
+            "a database that answers",
+            "correct DATABASE_URL, or start the server",
+        ),
+    }
+}
+
 async fn look_at_database(
     place: &Place,
     closely: Closely,
     found: &mut Examination,
 ) -> Result<(), CommandError> {
-    let away = |error: String| match error.split_once(OLDER_TABLES) {
-        Some((seen, next)) => Diagnosis::failed(
-            Check::Tables,
-            seen,
-            "the tables of this version, where `schema` and `prefix` say",
-            next,
-        ),
-        None => Diagnosis::failed(
-            Check::Database,
-            error,
-            "a database that answers",
-            "correct DATABASE_URL, or start the server",
-        ),
-    };
-    let unanswered = || away(format!("no answer within {:?}", place.timeout));
+    let unanswered = || away(&Advice::unknown(&format!("no answer within {:?}", place.timeout)));
     if closely.as_relay {
         let deletes = place.outbox.section.relay.retention != Retention::Keep;
         match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
+            Ok(Err(error)) if place.advice(&error).trouble == Trouble::Locked => {
+                found.findings.push(away(&place.advice(&error)));
+            }
             Ok(checked) => {
                 let reads_log = place.outbox.section.log.read;
                 let is_news = |warning: &String| !reads_log || *warning != LEFT_TO_LOG;
@@ -150,7 +164,14 @@ async fn look_at_database(
     }
     match tokio::time::timeout(place.timeout, place.store.relays()).await {
         Ok(Ok(relays)) => found.findings.extend(of_relays(&relays)),
-        Ok(Err(error)) => found.findings.push(away(place.explain(&error))),
+        Ok(Err(error)) => {
+            let advice = place.advice(&error);
+            found.findings.push(away(&advice));
+            // Each further question would wait for the same lock.
+            if advice.trouble == Trouble::Locked {
+                return Ok(());
+            }
+        }
         Err(_) => found.findings.push(unanswered()),
     }
     look_at_messages(place, &closely, found).await;
@@ -173,7 +194,7 @@ async fn look_at_database(
             found.findings.extend(of_database(&facts, &closely.limits));
             found.unseen.extend(facts.unseen);
         }
-        Ok(Err(error)) => found.findings.push(away(place.explain(&error))),
+        Ok(Err(error)) => found.findings.push(away(&place.advice(&error))),
         Err(_) => found.findings.push(unanswered()),
     }
     Ok(())

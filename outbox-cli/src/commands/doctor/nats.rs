@@ -236,6 +236,8 @@ fn stream_facts(info: &Info, client: &Client) -> StreamFacts {
         max_age: Some(config.max_age).filter(|age| !age.is_zero()),
         max_bytes: limit(config.max_bytes),
         max_messages: limit(config.max_messages),
+        messages: info.state.messages,
+        bytes: info.state.bytes,
         drops_oldest: config.discard == DiscardPolicy::Old,
         max_messages_per_subject: limit(config.max_messages_per_subject)
             .filter(|_| !config.discard_new_per_subject),

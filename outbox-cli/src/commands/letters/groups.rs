@@ -39,8 +39,26 @@ pub struct Deployment {
     pub at: OffsetDateTime,
 }
 
-/// No time holds an equals sign, and a name may.
 fn parse_deployment(text: &str) -> Result<Deployment, String> {
+    let deployment = deployment(text)?;
+    // `0s` is now, so the clock is read behind it.
+    has_been(&deployment, OffsetDateTime::now_utc())?;
+    Ok(deployment)
+}
+
+/// Nothing has failed since a deployment that is to come.
+fn has_been(deployment: &Deployment, now: OffsetDateTime) -> Result<(), String> {
+    match deployment.at <= now {
+        true => Ok(()),
+        false => Err(format!(
+            "{} is still to come, by the clock of this machine; write when the deployment was, such as `v42=2h` for two hours ago",
+            text::time(deployment.at)
+        )),
+    }
+}
+
+/// No time holds an equals sign, and a name may.
+fn deployment(text: &str) -> Result<Deployment, String> {
     match text.rsplit_once('=') {
         Some((name, at)) if !name.is_empty() => Ok(Deployment {
             name: name.to_owned(),
@@ -131,23 +149,36 @@ mod tests {
 
     #[test]
     fn a_deployment_has_a_name_and_a_time() {
-        let deployment = parse_deployment("app=v42=2026-11-20").unwrap();
+        let one = deployment("app=v42=2026-11-20").unwrap();
         assert_eq!(
-            deployment,
+            one,
             Deployment {
                 name: "app=v42".to_owned(),
                 at: parse_time("2026-11-20").unwrap(),
             }
         );
         for text in ["", "v42", "=2h", "v42=", "v42=yesterday"] {
-            parse_deployment(text).unwrap_err();
+            deployment(text).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_deployment_has_been() {
+        let one = deployment("v42=2026-11-20").unwrap();
+        let has_been = |now| has_been(&one, parse_time(now).unwrap());
+        assert_eq!(has_been("2026-11-20"), Ok(()));
+        let error = has_been("2026-11-19T23:59:59Z").unwrap_err();
+        assert!(
+            error.starts_with("2026-11-20T00:00:00Z is still to come"),
+            "{error}"
+        );
+        parse_deployment("v42=0s").unwrap();
     }
 
     #[test]
     fn the_last_deployment_at_or_before_a_failure_is_found_in_any_order() {
         let deployments = ["v42=2026-11-20", "v43=2026-11-21", "v41=2026-11-19"];
-        let deployments = deployments.map(|text| parse_deployment(text).unwrap());
+        let deployments = deployments.map(|text| deployment(text).unwrap());
         let found = |time: &str| {
             let found = last_until(&deployments, parse_time(time).unwrap());
             found.map(|deployment| deployment.name.as_str())

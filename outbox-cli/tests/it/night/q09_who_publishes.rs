@@ -44,7 +44,7 @@ async fn relays_and_partitions_say_who_has_died_and_who_is_left() {
     check(&planted, "partitions --unowned", 0);
     // With the other one gone as it should, nobody publishes, and the dead one is named all the same.
     store.leave(lives).await.unwrap();
-    let nobody = ask(place, &["relays"]).expect(5);
+    let nobody = ask(place, &["relays"]).expect(4);
     assert!(
         nobody.out.contains(&died.to_string()) && nobody.said.contains("no relay is alive"),
         "{nobody:?}"

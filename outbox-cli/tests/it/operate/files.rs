@@ -1,5 +1,7 @@
 //! Files of databases that are not there, and files that name several outboxes.
 
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
+
 use super::answer::run;
 
 /// A typing error in the address must not leave an empty database behind, which the next command would take for the right one.
@@ -41,6 +43,40 @@ fn no_command_but_migrate_makes_a_file() {
     let words = ["migrate", "--yes", "--config", config.to_str().unwrap()];
     run(&words, &variables).expect(0);
     assert!(database.exists());
+}
+
+/// The text of the driver alone would not say what is in the way.
+#[tokio::test]
+async fn a_file_that_another_process_holds_locked_is_named_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("outbox.toml");
+    std::fs::write(&config, "[[outbox]]\n[outbox.stream]\nname = \"SHOP\"\n").unwrap();
+    let file = folder.path().join("outbox.db");
+    let address = format!("sqlite://{}?mode=rwc", file.display());
+    let variables = [
+        ("DATABASE_URL", address.as_str()),
+        ("NATS_URL", "nats://127.0.0.1:1"),
+    ];
+    let config = config.to_str().unwrap();
+    run(&["migrate", "--yes", "--config", config], &variables).expect(0);
+    let mut options = ConnectOptions::new(&address);
+    options.max_connections(1).sqlx_logging(false);
+    let holder = Database::connect(options).await.unwrap();
+    for statement in ["PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE"] {
+        holder.execute_unprepared(statement).await.unwrap();
+    }
+    let asked: [(&[&str], i32); 3] = [(&["list"], 1), (&["doctor"], 4), (&["doctor", "--viewer"], 4)];
+    for (words, code) in asked {
+        let words = [words, &["--timeout", "2s", "--config", config]].concat();
+        let answer = run(&words, &variables).expect(code);
+        assert!(
+            answer.says("another process has held the file locked for longer"),
+            "{words:?}: {answer:?}"
+        );
+        let command = format!("fuser {} names the processes", file.display());
+        assert!(answer.says(&command), "{words:?}: {answer:?}");
+    }
+    holder.close().await.unwrap();
 }
 
 /// What is said of one of several outboxes can be copied as it stands.
