@@ -36,7 +36,8 @@ pub(crate) struct Options {
     /// What the relays read. `log` needs `--database postgres`.
     #[arg(long, value_enum, default_value_t = Relay::Polling)]
     relay: Relay,
-    /// Give each program a login with the rights that `outbox print grants` prints for it, and no others. Needs a database server.
+    /// Give each program a login of the database with the rights that `outbox print` prints for it, and no others, and a user on a NATS server of the demo's own. Needs a
+    /// database server.
     #[arg(long)]
     least_rights: bool,
     /// What carries the messages.
@@ -146,7 +147,12 @@ fn backend(options: &Options) -> Result<Option<Backend>> {
 }
 
 fn wanted(options: &Options, database: Option<Backend>) -> Vec<Backend> {
-    let broker = (options.broker == Broker::Nats).then_some(Backend::NatsForDemo);
+    let broker = match (options.broker, options.least_rights) {
+        (Broker::Nats, false) => Some(Backend::NatsForDemo),
+        // The demo starts it, with its users.
+        (Broker::Nats, true) => Some(Backend::NatsProgram),
+        (Broker::Memory, _) => None,
+    };
     database.into_iter().chain(broker).collect()
 }
 
@@ -176,6 +182,9 @@ fn connection(
         arguments.extend(["--relay".into(), "log".into()]);
     }
     match options.broker {
+        Broker::Nats if options.least_rights => {
+            arguments.extend(["--nats-server".into(), services.url(Backend::NatsProgram)?.into()]);
+        }
         Broker::Nats => arguments.extend(["--nats-url".into(), services.url(Backend::NatsForDemo)?.into()]),
         Broker::Memory => arguments.extend(["--broker".into(), "memory".into()]),
     }
@@ -287,6 +296,10 @@ mod tests {
         assert_eq!(
             wanted("--database postgres --relay log"),
             [Backend::PostgresLogical, Backend::NatsForDemo]
+        );
+        assert_eq!(
+            wanted("--database postgres --least-rights"),
+            [Backend::Postgres, Backend::NatsProgram]
         );
     }
 

@@ -1,10 +1,14 @@
-//! The demo under the rights that `outbox print grants` prints: each of its programs has a login of its own, and what it needs beyond these rights is denied.
+//! The demo under the rights that `outbox print` prints: each of its programs has a login of the database and a user of NATS of its own, and what it needs beyond these
+//! rights is denied.
 
 use std::path::{Path, PathBuf};
 
 use outbox_core::testing::backend_url;
 
 use crate::demo::{Demo, check, text};
+
+/// A nats-server that the demo starts for itself.
+const NATS: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
 
 /// The program `outbox`, which a test of the whole workspace builds beside the demo.
 fn printer() -> PathBuf {
@@ -24,11 +28,11 @@ fn demo(database: &str, url: &str, printer: &Path) -> Demo {
 }
 
 fn balances(database: &str, variable: &'static str, more: &[&str]) {
-    let (Some(url), Some(nats_url)) = (backend_url(variable), backend_url("OUTBOX_TEST_NATS_URL")) else {
+    let (Some(url), Some(nats_server)) = (backend_url(variable), backend_url(NATS)) else {
         return;
     };
     let mut demo = demo(database, &url, &printer());
-    demo.command.args(["--nats-url", &nats_url]).args(more);
+    demo.command.args(["--nats-server", &nats_server]).args(more);
     check(demo.ledger());
 }
 
@@ -72,6 +76,43 @@ fn programs_that_were_given_no_rights_are_denied() {
     );
     // What a run that failed leaves behind, so that somebody can look, nobody needs here. It is on the tests' own server.
     assert!(said.contains("their logins if it made some"), "{said}");
+}
+
+/// A run in which NATS refuses anything fails: here consumers get everything but the permission to ask for messages.
+#[cfg(unix)]
+#[test]
+fn a_program_that_lacks_a_permission_is_denied_by_nats() {
+    use std::process::Command;
+
+    let (Some(url), Some(nats_server)) = (backend_url("OUTBOX_TEST_POSTGRES_URL"), backend_url(NATS)) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let prints_less = folder.path().join("outbox");
+    let script = format!(
+        "#!/bin/sh\n'{}' \"$@\" | sed 's/CONSUMER[.]MSG[.]NEXT/CONSUMER.MSG.NONE/'\n",
+        printer().display()
+    );
+    // Written by another process: a file that this one had open could not be run while a child of another test still has it.
+    let written = Command::new("/bin/sh")
+        .args([
+            "-c",
+            "printf '%s' \"$1\" > \"$2\" && chmod +x \"$2\"",
+            "sh",
+            &script,
+        ])
+        .arg(&prints_less)
+        .status()
+        .unwrap();
+    assert!(written.success());
+    let mut demo = demo("postgres", &url, &prints_less).args(["--nats-server", &nats_server]);
+    let output = demo.run();
+    let said = text(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(
+        said.contains("nats has refused") && said.contains("$JS.API.CONSUMER.MSG.NEXT."),
+        "{said}"
+    );
 }
 
 #[test]

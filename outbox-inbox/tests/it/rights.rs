@@ -5,7 +5,7 @@ use std::time::Duration;
 use outbox_core::testing::{MemoryBroker, not_applicable};
 use outbox_inbox::{Event, HandlerError, Inbox, InboxError, Problem, Router, Tx, idempotent_handler};
 use outbox_sea_orm::ConnectError;
-use sea_orm::DatabaseConnection;
+use sea_orm::{ConnectOptions, DatabaseConnection};
 
 use crate::support::{Backend, OrderPlaced, Script, TestDb, book, placed, publish, quick};
 
@@ -14,39 +14,100 @@ async fn count(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), HandlerErr
     Ok(())
 }
 
+const PAGE: &str = include_str!("../../../docs/operations.md");
+
+/// A login with the rights of the documentation, which are those that `outbox print grants` prints. Tests share it, so that a server keeps few of them.
+#[derive(Debug)]
+pub(crate) struct Login {
+    pub(crate) name: &'static str,
+    pub(crate) roles: &'static [&'static str],
+    /// Rights on tables of the application: what its handlers do there is its own business.
+    pub(crate) own: &'static [&'static str],
+}
+
+impl Login {
+    /// Makes the login, and gives it its rights on the tables of a test.
+    pub(crate) async fn make(&self, test: &TestDb) {
+        let name = self.name;
+        // Two tests may make it at once.
+        let make = match test.backend {
+            Backend::Postgres => format!(
+                "DO $$ BEGIN CREATE ROLE {name}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+            ),
+            _ => format!("CREATE USER IF NOT EXISTS '{name}'@'%' IDENTIFIED BY 'secret'"),
+        };
+        test.execute(&make).await;
+        if test.backend == Backend::Postgres {
+            let schema = test.name();
+            test.execute(&format!("GRANT USAGE ON SCHEMA {schema} TO {name}"))
+                .await;
+        }
+        self.grant(test, self.own).await;
+        for role in self.roles {
+            self.grant(test, &documented(role)).await;
+        }
+    }
+
+    /// Gives it rights: each as `INSERT ON table`.
+    pub(crate) async fn grant(&self, test: &TestDb, rights: &[impl AsRef<str>]) {
+        let whom = match test.backend {
+            Backend::Postgres => self.name.to_owned(),
+            _ => format!("'{}'@'%'", self.name),
+        };
+        for rights in rights {
+            test.execute(&format!("GRANT {} TO {whom}", rights.as_ref()))
+                .await;
+        }
+    }
+}
+
+/// The rights that the table of the documentation gives a role in each deployment.
+pub(crate) fn documented(role: &str) -> Vec<String> {
+    let (_, table) = PAGE.split_once("| role | on | rights | for |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let rights: Vec<String> = rows
+        .map(|row| Vec::from_iter(row.split('|').map(|cell| cell.trim().trim_matches('`'))))
+        .filter(|cells| cells[1] == role && !cells[4].ends_with("with daily tables"))
+        .map(|cells| format!("{} ON {}", cells[3], cells[2]))
+        .collect();
+    assert!(!rights.is_empty(), "{role}");
+    rights
+}
+
+/// Lets connections begin as this login.
+pub(crate) fn log_in(options: &mut ConnectOptions, backend: Backend, login: &str, database: &str) {
+    let (login, database) = (login.to_owned(), database.to_owned());
+    if backend == Backend::Postgres {
+        options.map_sqlx_postgres_opts(move |options| options.options([("role", &login)]));
+    } else {
+        options.map_sqlx_mysql_opts(move |options| {
+            options.username(&login).password("secret").database(&database)
+        });
+    }
+}
+
 /// Connects as a role that may do nothing, and returns it as it stands in a `GRANT`.
 async fn connect_as_stranger(test: &TestDb) -> (DatabaseConnection, String) {
     let name = format!("r{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
-    if test.backend == Backend::Postgres {
+    let grantee = if test.backend == Backend::Postgres {
         let schema = "(SELECT current_schema())";
         test.execute(&format!("CREATE ROLE {name}")).await;
         test.execute(&format!(
             "DO $$ BEGIN EXECUTE format('GRANT USAGE ON SCHEMA %I TO {name}', {schema}); END $$"
         ))
         .await;
-        let role = name.clone();
-        let db = test
-            .connect_with(move |options| {
-                options.map_sqlx_postgres_opts(move |options| options.options([("role", &role)]));
-            })
+        name.clone()
+    } else {
+        test.execute(&format!("CREATE USER '{name}'@'%' IDENTIFIED BY 'secret'"))
             .await;
-        return (db, name);
-    }
-    test.execute(&format!("CREATE USER '{name}'@'%' IDENTIFIED BY 'secret'"))
-        .await;
-    let grantee = format!("'{name}'@'%'");
-    // Without any right the database could not be chosen.
-    test.execute(&format!("GRANT SELECT ON markers TO {grantee}"))
-        .await;
-    let db = test
-        .connect_with(move |options| {
-            let (user, database) = (name.clone(), test.name().to_owned());
-            options.map_sqlx_mysql_opts(move |options| {
-                options.username(&user).password("secret").database(&database)
-            });
-        })
-        .await;
-    (db, grantee)
+        let grantee = format!("'{name}'@'%'");
+        // Without any right the database could not be chosen.
+        test.execute(&format!("GRANT SELECT ON markers TO {grantee}"))
+            .await;
+        grantee
+    };
+    let db = test.connect_with(|options| log_in(options, test.backend, &name, test.name()));
+    (db.await, grantee)
 }
 
 async fn forget(test: &TestDb, role: &str) {

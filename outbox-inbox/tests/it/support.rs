@@ -29,6 +29,8 @@ use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
+use crate::rights::{Login, log_in};
+
 /// Longer than any step of a test takes. A test that waits this long has failed.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
@@ -80,6 +82,14 @@ macro_rules! on_every_backend {
     };
 }
 
+/// How the sessions of a test begin.
+#[derive(Debug, Clone, Copy, Default)]
+struct Session {
+    isolation: Option<&'static str>,
+    /// Of processes. [`TestDb::db`] may do everything.
+    login: Option<&'static Login>,
+}
+
 /// The tables of one test.
 #[derive(Debug)]
 pub(crate) struct TestDb {
@@ -87,7 +97,7 @@ pub(crate) struct TestDb {
     pub(crate) db: DatabaseConnection,
     url: String,
     name: String,
-    isolation: Option<&'static str>,
+    session: Session,
     _dir: Option<TempDir>,
     _keeper: Option<DatabaseConnection>,
 }
@@ -96,8 +106,16 @@ impl TestDb {
     /// As [`Self::open`], on a server whose transactions have this level of isolation by default.
     pub(crate) async fn open_at(backend: Backend, test: &str, isolation: &'static str) -> Option<Self> {
         let mut test = Self::open(backend, test).await?;
-        test.isolation = Some(isolation);
+        test.session.isolation = Some(isolation);
         test.db = test.connect_again().await;
+        Some(test)
+    }
+
+    /// As [`Self::open`], with processes that have a login with these rights.
+    pub(crate) async fn open_for(backend: Backend, test: &str, login: &'static Login) -> Option<Self> {
+        let mut test = Self::open(backend, test).await?;
+        login.make(&test).await;
+        test.session.login = Some(login);
         Some(test)
     }
 
@@ -150,7 +168,7 @@ impl TestDb {
                 .expect("the rights to create");
             db.close().await.expect("close");
         }
-        let db = connect(&url, &name, backend, None, |_| {}).await;
+        let db = connect(&url, &name, backend, Session::default(), |_| {}).await;
         if backend == Backend::Sqlite {
             db.execute_unprepared("PRAGMA journal_mode = WAL")
                 .await
@@ -158,7 +176,7 @@ impl TestDb {
         }
         // A database in memory ends with its last connection, and a pool may close its only one: when a handler is dropped in the middle of a statement.
         let keeper = match backend {
-            Backend::SqliteMemory => Some(connect(&url, &name, backend, None, |_| {}).await),
+            Backend::SqliteMemory => Some(connect(&url, &name, backend, Session::default(), |_| {}).await),
             _ => None,
         };
         println!("{test} uses {backend:?} {name}");
@@ -167,7 +185,7 @@ impl TestDb {
             db,
             url,
             name,
-            isolation: None,
+            session: Session::default(),
             _dir: dir,
             _keeper: keeper,
         })
@@ -180,14 +198,27 @@ impl TestDb {
 
     /// As [`Self::connect_again`], with changed options.
     pub(crate) async fn connect_with(&self, change: impl FnOnce(&mut ConnectOptions)) -> DatabaseConnection {
-        connect(&self.url, &self.name, self.backend, self.isolation, change).await
+        connect(&self.url, &self.name, self.backend, self.session, change).await
+    }
+
+    /// The pool of a process.
+    pub(crate) async fn pool(&self) -> DatabaseConnection {
+        match self.session.login {
+            Some(_) => self.connect_again().await,
+            None => self.db.clone(),
+        }
+    }
+
+    /// The login of processes, if they have one.
+    pub(crate) fn login(&self) -> Option<&'static Login> {
+        self.session.login
     }
 
     /// A closure by which another thread can connect.
     pub(crate) fn connector(&self) -> impl AsyncFn() -> DatabaseConnection + Send + 'static {
         let (url, name, backend) = (self.url.clone(), self.name.clone(), self.backend);
-        let isolation = self.isolation;
-        async move || connect(&url, &name, backend, isolation, |_| {}).await
+        let session = self.session;
+        async move || connect(&url, &name, backend, session, |_| {}).await
     }
 
     /// Name of the schema or the database.
@@ -276,7 +307,7 @@ async fn connect(
     url: &str,
     name: &str,
     backend: Backend,
-    isolation: Option<&'static str>,
+    session: Session,
     change: impl FnOnce(&mut ConnectOptions),
 ) -> DatabaseConnection {
     let mut options = ConnectOptions::new(url);
@@ -299,7 +330,7 @@ async fn connect(
         }
         _ => {}
     }
-    match (backend, isolation) {
+    match (backend, session.isolation) {
         (Backend::Postgres, Some(level)) => {
             let level = level.to_lowercase();
             options.map_sqlx_postgres_opts(move |options| {
@@ -308,6 +339,9 @@ async fn connect(
         }
         (Backend::MariaDb, Some(level)) => at_isolation_of_mariadb(&mut options, level),
         _ => {}
+    }
+    if let Some(login) = session.login {
+        log_in(&mut options, backend, login.name, name);
     }
     change(&mut options);
     Database::connect(options)

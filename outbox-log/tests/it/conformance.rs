@@ -10,7 +10,7 @@ use outbox_core::testing::conformance::store::{
 use outbox_core::{Aggregate, Events, MessageId, MessageStatus};
 use outbox_log::PostgresLog;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, OutboxTransaction, SqlStore};
-use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, Statement};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -21,8 +21,18 @@ outbox_core::log_conformance!(
     Fixture::open().await
 );
 
+/// Whatever the promises need beyond the documented rights is denied, and fails.
+mod under_the_printed_rights {
+    outbox_core::log_conformance!(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        super::Fixture::under_the_printed_rights().await
+    );
+}
+
 struct Fixture {
     place: Place,
+    /// Of the service that records.
+    writer: DatabaseConnection,
     store: SqlStore,
     log: PostgresLog,
     unseen: Mutex<Option<OutboxTransaction>>,
@@ -32,6 +42,7 @@ impl Fixture {
     async fn open() -> Option<Self> {
         let place = Place::open().await?;
         Some(Self {
+            writer: place.db.clone(),
             store: SqlStore::new(place.db.clone()),
             log: place.log(),
             place,
@@ -39,8 +50,27 @@ impl Fixture {
         })
     }
 
+    /// With a login that records, and one that reads the log. The latter is an operator's too, who has the rights of a viewer: promises skip messages.
+    async fn under_the_printed_rights() -> Option<Self> {
+        let place = Place::open().await?;
+        let (writer, _) = place.log_in("outbox_test_log_writer", &["writer"]).await;
+        let roles = ["relay", "log-relay", "viewer", "operator"];
+        let (relay, url) = place.log_in("outbox_test_log_relay", &roles).await;
+        Some(Self {
+            writer,
+            store: SqlStore::new(relay.clone()),
+            log: place.log_over(&relay, &url),
+            place,
+            unseen: Mutex::new(None),
+        })
+    }
+
     async fn record(&self, events: Events) -> Result<OutboxTransaction, Refused> {
-        let outbox = OutboxConnection::new(self.place.db.clone(), OutboxConfig::default());
+        Self::record_over(&self.writer, events).await
+    }
+
+    async fn record_over(db: &DatabaseConnection, events: Events) -> Result<OutboxTransaction, Refused> {
+        let outbox = OutboxConnection::new(db.clone(), OutboxConfig::default());
         let tx = outbox.begin().await?;
         outbox_sea_orm::record(&tx, events).await?;
         Ok(tx)
@@ -187,7 +217,8 @@ impl LogFixture for Fixture {
 
     /// A transaction that is open stands for one whose commit waits for a standby server: both are under way for everybody else.
     async fn commit_unseen(&self, events: Events) -> Vec<Logged> {
-        let tx = self.record(events).await.unwrap();
+        // Not by the writer, who may not read what it has recorded.
+        let tx = Self::record_over(&self.place.db, events).await.unwrap();
         let sql = "SELECT id, (pg_current_xact_id()::text::numeric % 4294967296)::int8 AS transaction \
                    FROM outbox_messages WHERE xmin = pg_current_xact_id()::xid ORDER BY row_id";
         let statement = Statement::from_string(DbBackend::Postgres, sql);

@@ -16,6 +16,8 @@ use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
 use uuid::Uuid;
 
+const PAGE: &str = include_str!("../../../docs/operations.md");
+
 /// A bound for every step.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
@@ -80,10 +82,45 @@ impl Place {
     }
 
     pub(crate) fn log(&self) -> PostgresLog {
-        PostgresLog::new(self.db.clone(), &self.url)
+        self.log_over(&self.db, &self.url)
+    }
+
+    /// As [`Self::log`], with another login.
+    pub(crate) fn log_over(&self, db: &DatabaseConnection, url: &str) -> PostgresLog {
+        PostgresLog::new(db.clone(), url)
             .unwrap()
             .named(&self.name)
             .unwrap()
+    }
+
+    /// A pool of a login with the rights of these roles on the tables of this place, and its address. All tests share the login, so that a server keeps few of
+    /// them.
+    pub(crate) async fn log_in(&self, login: &str, roles: &[&str]) -> (DatabaseConnection, String) {
+        // As `outbox print grants` prints it for a relay that reads the log.
+        let attributes = match roles.contains(&"log-relay") {
+            true => "LOGIN REPLICATION",
+            false => "LOGIN",
+        };
+        // Two tests may make it at once.
+        self.execute(&format!(
+            "DO $$ BEGIN CREATE ROLE {login} {attributes} PASSWORD 'secret'; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+        ))
+        .await;
+        self.execute(&format!("GRANT USAGE ON SCHEMA {} TO {login}", self.name))
+            .await;
+        for (rights, table) in documented(roles) {
+            self.execute(&format!("GRANT {rights} ON {table} TO {login}"))
+                .await;
+        }
+        let (scheme, rest) = self.url.split_once("://").unwrap();
+        let (_, server) = rest.rsplit_once('@').unwrap();
+        let url = format!("{scheme}://{login}:secret@{server}");
+        let mut options = ConnectOptions::new(&url);
+        options
+            .max_connections(8)
+            .sqlx_logging(false)
+            .set_schema_search_path(&self.name);
+        (Database::connect(options).await.unwrap(), url)
     }
 
     pub(crate) fn relay(&self) -> LogRelay<SqlStore, PostgresLog, MemoryPublisher> {
@@ -253,6 +290,20 @@ impl Place {
         self.log().drop().await.unwrap();
         self.execute(&format!("DROP SCHEMA {} CASCADE", self.name)).await;
     }
+}
+
+/// What the table of the documentation, which is the one that `outbox print grants` prints, gives these roles on the tables of an outbox: rights, and on what.
+fn documented(roles: &[&str]) -> Vec<(&'static str, &'static str)> {
+    let (_, table) = PAGE.split_once("| role | on | rights | for |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let found: Vec<_> = rows
+        .map(|row| Vec::from_iter(row.split('|').map(|cell| cell.trim().trim_matches('`'))))
+        .filter(|cells| roles.contains(&cells[1]) && cells[2].starts_with("outbox_"))
+        .filter(|cells| !cells[4].ends_with("with daily tables"))
+        .map(|cells| (cells[3], cells[2]))
+        .collect();
+    assert!(!found.is_empty(), "{roles:?}");
+    found
 }
 
 pub(crate) fn quick() -> RelayConfig {

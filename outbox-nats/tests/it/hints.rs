@@ -1,6 +1,6 @@
 //! Hints reach the relays of other processes, at a bounded rate, and never go round in circles.
 //!
-//! `outbox_core::wake` is shared by the whole process. No other test of this program commits anything, and this module has one test only.
+//! `outbox_core::wake` is shared by the whole process. No other test of this program commits anything, and the tests of this module run one after the other.
 
 use std::time::Instant;
 
@@ -8,10 +8,15 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::{backend_url, eventually};
 use outbox_core::wake::{self, Wake};
-use outbox_nats::async_nats::Subscriber;
+use outbox_nats::async_nats::{Client, Subscriber};
 use outbox_nats::{connect, connect_options, hints};
+use tokio::sync::Mutex;
 
 use crate::environment::SOON;
+use crate::printed_users::{NEWEST, OLDEST, User, Users};
+
+/// Held by the test that runs.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// Counts hints until none arrives for a while.
 async fn until_quiet(seen: &mut Subscriber) -> usize {
@@ -36,15 +41,53 @@ async fn hints_are_few_and_do_not_echo() {
         return;
     };
     let subject = format!("hint-{}", outbox_core::MessageId::fresh());
+    few_and_no_echo(&subject, async || {
+        connect(&*url, connect_options()).await.unwrap()
+    })
+    .await;
+}
+
+/// With exactly the printed permissions, which are for the default subject.
+async fn hints_need_no_more_than_their_permissions(variable: &'static str) {
+    let printed = [User::new("hints", &["hints"])];
+    let Some(users) = Users::start(variable, &printed).await else {
+        return;
+    };
+    few_and_no_echo(hints::DEFAULT_SUBJECT, async || users.client("hints").await).await;
+    assert_eq!(
+        users.refused(),
+        [""; 0],
+        "a request that the printed permissions do not grant"
+    );
+    let client = users.client("hints").await;
+    client.publish("other.hint", "".into()).await.unwrap();
+    let _open = client.subscribe("other.hint").await.unwrap();
+    client.flush().await.unwrap();
+    eventually("two refusals", async || users.refused().len() == 2).await;
+}
+
+#[tokio::test]
+async fn hints_need_no_more_than_their_permissions_on_the_newest_server() {
+    hints_need_no_more_than_their_permissions(NEWEST).await;
+}
+
+#[tokio::test]
+async fn hints_need_no_more_than_their_permissions_on_the_oldest_server() {
+    hints_need_no_more_than_their_permissions(OLDEST).await;
+}
+
+async fn few_and_no_echo(subject: &str, connected: impl AsyncFn() -> Client) {
+    let _alone = ALONE.lock().await;
+    let subject = subject.to_owned();
     let stop = CancellationToken::new();
-    let client = connect(&*url, connect_options()).await.unwrap();
+    let client = connected().await;
     let mut seen = client.subscribe(subject.clone()).await.unwrap();
     client.flush().await.unwrap();
     let mut relay = wake::Listener::new();
     // Two tasks of each kind, as in two processes that both write and relay.
     let mut tasks = Vec::new();
     for _ in 0..2 {
-        let client = connect(&*url, connect_options()).await.unwrap();
+        let client = connected().await;
         tasks.push(tokio::spawn(hints::send(
             client.clone(),
             subject.clone(),

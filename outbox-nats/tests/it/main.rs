@@ -8,6 +8,7 @@
 
 mod environment;
 mod event_stream;
+mod printed_users;
 mod private_cluster;
 mod private_server;
 mod proxy;
@@ -32,6 +33,7 @@ mod outage;
 mod permissions;
 mod predecessors;
 mod preflight;
+mod printed_permissions;
 mod provisioning;
 mod publishing;
 mod pulling;

@@ -1,117 +1,30 @@
 //! Each part works with exactly the permissions that the table in `docs/operations.md` grants it, and asks for nothing else.
 //!
-//! Method: a server whose users are the rows of the table. The events of each connection are collected; a denied request is one of them.
+//! Method: a server whose users are the rows of the table, and what it has refused.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::dedup::{DedupKey, DedupStore as _, StoreClaim};
-use outbox_core::testing::{eventually, free_port};
+use outbox_core::testing::eventually;
 use outbox_core::{
     ConsumerAdmin as _, Delivery as _, MessageId, Publisher as _, StartAt, StreamLog as _, Subscriber as _,
     Subscription as _,
 };
-use outbox_nats::async_nats::{Client, Event, ServerError};
-use outbox_nats::{
-    DedupBucketSpec, EventStream, KvDedupStore, Provisioning, SubjectPrefix, connect_options,
-    connect_with_events,
-};
+use outbox_nats::{DedupBucketSpec, EventStream, KvDedupStore, Provisioning};
 
 use crate::environment::{Nats, PLACED, SHIPPED, consumer, event_on, message, receive};
-use crate::private_server::{PrivateServer, binary_of};
+use crate::printed_users::{FIXED_SUBJECT, NEWEST, OLDEST, User, Users};
 
-const PAGE: &str = include_str!("../../../docs/operations.md");
-
-/// The texts between back-ticks.
-fn quoted(text: &str) -> Vec<String> {
-    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
-}
-
-/// What each row grants: publish, subscribe.
-fn table() -> BTreeMap<String, (Vec<String>, Vec<String>)> {
-    let (_, table) = PAGE.split_once("| for | publish | subscribe |").unwrap();
-    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
-    rows.map(|row| {
-        let cells: Vec<&str> = row.split('|').collect();
-        (cells[1].trim().to_owned(), (quoted(cells[2]), quoted(cells[3])))
-    })
-    .collect()
-}
-
-/// A user with the rights of some rows.
-fn user(name: &str, rows: &[&str]) -> String {
-    let table = table();
-    let (mut publish, mut subscribe) = (Vec::new(), Vec::new());
-    for row in rows {
-        let (publishes, subscribes) = table
-            .iter()
-            .find_map(|(name, rights)| name.starts_with(row).then_some(rights))
-            .unwrap_or_else(|| panic!("no row `{row}`"));
-        publish.extend(publishes.clone());
-        subscribe.extend(subscribes.clone());
-    }
-    format!(
-        "{{ user: {name}, password: secret, permissions: {{ publish: {{ allow: {publish:?} }}, subscribe: {{ allow: {subscribe:?} }} }} }}"
-    )
-}
-
-struct Users {
-    server: PrivateServer,
-    denied: Arc<Mutex<Vec<String>>>,
-    _folder: tempfile::TempDir,
-}
-
-impl Users {
-    async fn start(variable: &'static str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let users = [
-            "{ user: admin, password: secret }".to_owned(),
-            user("provision", &["`EventStream::provision`"]),
-            user("relay", &["a relay"]),
-            user("reader", &["a reader"]),
-            user("strong", &["a relay", "strong mode", "a reader"]),
-            user("consumer", &["a consumer"]),
-            user("creator", &["a consumer", "the same"]),
-            user("operator", &["an operator who moves consumers"]),
-            user("bucket", &["a deduplication bucket"]),
-        ];
-        let config = folder.path().join("nats.conf");
-        std::fs::write(
-            &config,
-            format!("authorization {{ users = [\n{}\n] }}", users.join("\n")),
-        )
-        .unwrap();
-        let arguments = ["-c", config.to_str().unwrap()];
-        let mut server = PrivateServer::stopped(binary_of(variable)?, free_port(), &arguments);
-        server.restart().await;
-        Some(Self {
-            server,
-            denied: Arc::default(),
-            _folder: folder,
-        })
-    }
-
-    async fn client(&self, user: &'static str) -> Client {
-        let denied = self.denied.clone();
-        let options = connect_options().user_and_password(user.to_owned(), "secret".to_owned());
-        connect_with_events(self.server.url(), options, move |event| {
-            if let Event::ServerError(ServerError::Other(reason)) = event {
-                denied.lock().unwrap().push(format!("{user}: {reason}"));
-            }
-        })
-        .await
-        .unwrap()
-    }
-
-    /// The stream of the table, seen by this user.
-    async fn nats(&self, user: &'static str) -> Nats {
-        let mut nats = Nats::with(self.client(user).await);
-        nats.name = "EVENTS".to_owned();
-        nats.prefix = SubjectPrefix::default();
-        nats
-    }
-}
+const USERS: [User; 8] = [
+    User::new("provision", &["provision"]),
+    User::new("relay", &["relay"]),
+    User::new("reader", &["reader"]),
+    User::new("strong", &["relay", "strong", "reader"]),
+    User::new("consumer", &["consumer"]),
+    User::new("creator", &["consumer", "make-consumer"]),
+    User::new("operator", &["operator"]),
+    User::new("bucket", &["bucket"]),
+];
 
 /// Answers have a bound, which a busy machine may exceed. Then the request is made again.
 async fn answered<T, E>(mut request: impl AsyncFnMut() -> Result<T, E>) -> T {
@@ -165,7 +78,7 @@ async fn move_consumer(nats: &Nats) {
 }
 
 async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
-    let Some(users) = Users::start(variable).await else {
+    let Some(users) = Users::start(variable, &USERS).await else {
         return;
     };
     let admin = users.nats("admin").await;
@@ -174,11 +87,11 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
         .provision_for(&provision.client, [&PLACED])
         .await;
     assert!(report.unwrap().created);
-    let legacy = event_on("legacy", "legacy.subject".to_owned());
+    let legacy = event_on("legacy", FIXED_SUBJECT.to_owned());
     let report = EventStream::default()
         .provision_for(&provision.client, [legacy])
         .await;
-    assert_eq!(report.unwrap().subjects_added, ["legacy.subject"]);
+    assert_eq!(report.unwrap().subjects_added, [FIXED_SUBJECT]);
 
     let relay = users.nats("relay").await.publisher();
     assert_eq!(relay.preflight().await.unwrap(), [""; 0]);
@@ -225,16 +138,19 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
     store.complete(&key, token, lease).await.unwrap();
     assert_eq!(store.claim(&key, lease).await.unwrap(), StoreClaim::Done);
 
-    let denied = users.denied.lock().unwrap().clone();
-    assert_eq!(denied, [""; 0], "a request that the table does not grant");
+    assert_eq!(
+        users.refused(),
+        [""; 0],
+        "a request that the table does not grant"
+    );
 }
 
 #[tokio::test]
 async fn each_part_works_with_its_row_of_the_table_on_the_newest_server() {
-    each_part_works_with_its_row_of_the_table("OUTBOX_TEST_NATS_CLUSTER_BIN").await;
+    each_part_works_with_its_row_of_the_table(NEWEST).await;
 }
 
 #[tokio::test]
 async fn each_part_works_with_its_row_of_the_table_on_the_oldest_server() {
-    each_part_works_with_its_row_of_the_table("OUTBOX_TEST_NATS_OLD_BIN").await;
+    each_part_works_with_its_row_of_the_table(OLDEST).await;
 }

@@ -2,6 +2,8 @@
 //!
 //! Invariant: each run has its own stream, subject prefix and consumers, so it does not disturb other users of a shared broker.
 
+use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -13,7 +15,8 @@ use outbox_nats::async_nats::{Client, HeaderMap, jetstream};
 use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig};
 
 use crate::failure::{Doing, Failure};
-use crate::setup::{Part, Stream};
+use crate::setup::{Part, Role, Setup, Stream};
+use crate::users::Server;
 
 /// Messages per request while the stream is read back.
 const READ_BATCH: usize = 500;
@@ -32,11 +35,13 @@ pub(crate) enum Broker {
 pub(crate) struct Nats {
     client: Client,
     stream: Stream,
+    /// If it is the run's own.
+    server: Option<Arc<Server>>,
 }
 
 impl Broker {
     /// Connects and creates the run's stream.
-    pub(crate) async fn provision(stream: Stream) -> Result<Self, Failure> {
+    pub(crate) async fn provision(stream: Stream, server: Option<Server>) -> Result<Self, Failure> {
         let Some(url) = &stream.nats_url else {
             return Ok(Self::Memory(MemoryBroker::new()));
         };
@@ -45,7 +50,33 @@ impl Broker {
             .provision(&client)
             .await
             .or_cannot("make the stream")?;
-        Ok(Self::Nats(Box::new(Nats { client, stream })))
+        let server = server.map(Arc::new);
+        Ok(Self::Nats(Box::new(Nats {
+            client,
+            stream,
+            server,
+        })))
+    }
+
+    /// The server, if it is the run's own.
+    fn server(&self) -> Option<&Server> {
+        match self {
+            Self::Nats(nats) => nats.server.as_deref(),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// What the run's own server has refused to the programs.
+    pub(crate) fn refused(&self) -> Result<Vec<String>, Failure> {
+        self.server().map_or(Ok(Vec::new()), Server::refused)
+    }
+
+    /// Waits until the run's own server has refused something; without one, for ever.
+    pub(crate) async fn first_refusal(&self) -> Result<(), Failure> {
+        match self.server() {
+            Some(server) => server.first_refusal().await,
+            None => pending().await,
+        }
     }
 
     /// The number of messages that consumers have not acknowledged; `None` until all of them have subscribed.
@@ -103,7 +134,12 @@ impl Broker {
     /// Deletes the stream with its consumers.
     pub(crate) async fn delete(self) -> Result<(), Failure> {
         if let Self::Nats(nats) = self {
-            let Nats { client, stream } = *nats;
+            // The server has to outlive the request.
+            let Nats {
+                client,
+                stream,
+                server: _server,
+            } = *nats;
             let deleted = jetstream::new(client).delete_stream(&stream.name).await;
             deleted.or_cannot(format_args!("delete stream {}", stream.name))?;
         }
@@ -203,20 +239,20 @@ fn event_stream(stream: &Stream) -> Result<EventStream, Failure> {
 }
 
 /// A publisher to the run's stream, for a relay in a process of its own.
-pub(crate) async fn publisher(stream: &Stream, part: Part) -> Result<JetStreamPublisher, Failure> {
+pub(crate) async fn publisher(setup: &Setup, part: Part) -> Result<JetStreamPublisher, Failure> {
     let config = PublisherConfig::default().source(format!("northwind/{}", part.name()));
-    let client = connect(nats_url(stream)?).await?;
-    Ok(event_stream(stream)?.publisher(client).with_config(config))
+    let client = connect(nats_url(setup, Role::Relay(part))?).await?;
+    Ok(event_stream(&setup.stream)?.publisher(client).with_config(config))
 }
 
 /// A subscriber of the run's stream, for a consumer in a process of its own.
-pub(crate) async fn subscriber(stream: &Stream) -> Result<JetStreamSubscriber, Failure> {
-    let client = connect(nats_url(stream)?).await?;
-    Ok(event_stream(stream)?.subscriber(client))
+pub(crate) async fn subscriber(setup: &Setup, part: Part) -> Result<JetStreamSubscriber, Failure> {
+    let client = connect(nats_url(setup, Role::Consumer(part))?).await?;
+    Ok(event_stream(&setup.stream)?.subscriber(client))
 }
 
-fn nats_url(stream: &Stream) -> Result<&str, Failure> {
+fn nats_url(setup: &Setup, role: Role) -> Result<&str, Failure> {
     let missing =
         || Failure::Wrong("the setup of this run has no NATS server; its broker is in memory".to_owned());
-    stream.nats_url.as_deref().ok_or_else(missing)
+    setup.nats_url_of(role).ok_or_else(missing)
 }

@@ -76,16 +76,9 @@ impl<'a> Logins<'a> {
             DatabaseKind::Mariadb => "mariadb",
             _ => "postgres",
         };
-        let mut command = Command::new(self.printer);
-        command.args(["print", "grants", "--database", database, "--user", user]);
-        command.args(duties(setup, role));
-        let what = format!("run `{} print grants`", self.printer.display());
-        let output = command.output().or_cannot(&what)?;
-        if !output.status.success() {
-            let error = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::Wrong(format!("cannot {what}: {error}")));
-        }
-        let text = String::from_utf8_lossy(&output.stdout);
+        let mut words = vec!["grants", "--database", database, "--user", user];
+        words.extend(duties(setup, role));
+        let text = print(self.printer, &words)?;
         let statements = text.lines().filter(|line| !line.starts_with("--"));
         Ok(statements.map(str::to_owned).collect())
     }
@@ -105,6 +98,21 @@ impl<'a> Logins<'a> {
         }
         db.close().await.or_cannot("close the connection")
     }
+}
+
+/// What the program `outbox` prints: `outbox print <words>`.
+pub(crate) fn print(printer: &Path, words: &[&str]) -> Result<String, Failure> {
+    let what = format!("run `{} print {}`", printer.display(), words[0]);
+    let output = Command::new(printer)
+        .arg("print")
+        .args(words)
+        .output()
+        .or_cannot(&what)?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::Wrong(format!("cannot {what}: {error}")));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// What a program does, in the words of `outbox print grants`.

@@ -33,6 +33,7 @@ mod broker;
 mod database;
 mod logins;
 mod setup;
+mod users;
 
 mod progress;
 mod run;
@@ -81,16 +82,10 @@ async fn run_program(args: ProgramArgs, role: Role) -> Result<ExitCode, Failure>
     match role {
         Role::Service => service::run(&setup, shutdown).await?,
         Role::Relay(part) => {
-            relay::run(
-                &setup,
-                part,
-                broker::publisher(&setup.stream, part).await?,
-                shutdown,
-            )
-            .await?;
+            relay::run(&setup, part, broker::publisher(&setup, part).await?, shutdown).await?;
         }
         Role::Consumer(part) => {
-            consumers::run(&setup, part, broker::subscriber(&setup.stream).await?, shutdown).await?;
+            consumers::run(&setup, part, broker::subscriber(&setup, part).await?, shutdown).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use outbox_core::shutdown;
@@ -27,6 +28,7 @@ use crate::order::{Expected, Order};
 use crate::progress::Progress;
 use crate::setup::{DatabaseKind, Part, RelayKind, Setup, Stream, logs, prepare_work_dir};
 use crate::tables::migrate;
+use crate::users::Server;
 use crate::watch::{Counts, Outcome, until_at_rest};
 use crate::workers::Workers;
 
@@ -48,21 +50,27 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     logging::to_file(&logs(&work_dir), "run")?;
     let shutdown = shutdown::on_signals();
 
+    let mut stream = Stream {
+        nats_url: (args.broker == BrokerKind::Nats).then(|| args.nats_url.clone()),
+        name: format!("NORTHWIND_{id}"),
+        prefix: format!("northwind_{id}"),
+    };
+    let server = own_server(&args, &stream, &work_dir).await?;
+    if let Some(server) = &server {
+        stream.nats_url = Some(server.url());
+    }
     let databases = Databases::create(args.database, &args.database_url, id).await?;
     let admin_url = databases.admin_url();
     let mut setup = Setup {
         database: args.database,
         urls: databases.urls(),
         logins: BTreeMap::new(),
+        users: server.as_ref().map(Server::urls).unwrap_or_default(),
         relay: args.relay,
-        stream: Stream {
-            nats_url: (args.broker == BrokerKind::Nats).then(|| args.nats_url.clone()),
-            name: format!("NORTHWIND_{id}"),
-            prefix: format!("northwind_{id}"),
-        },
+        stream,
         work_dir,
     };
-    let broker = match Broker::provision(setup.stream.clone()).await {
+    let broker = match Broker::provision(setup.stream.clone(), server).await {
         Ok(broker) => broker,
         Err(error) => {
             databases.drop().await?;
@@ -90,6 +98,17 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         }
         Ok(Some(_)) => Err(kept(&setup, "the ledger does not balance".to_owned())),
         Err(error) => Err(kept(&setup, error.to_string())),
+    }
+}
+
+/// The nats-server that is started for the run, if one is.
+async fn own_server(args: &RunArgs, stream: &Stream, work_dir: &Path) -> Result<Option<Server>, Failure> {
+    match (args.broker, &args.nats_server, &args.grants_by) {
+        (BrokerKind::Nats, Some(program), Some(printer)) => {
+            let server = Server::start(program, printer, stream, work_dir).await?;
+            Ok(Some(server))
+        }
+        _ => Ok(None),
     }
 }
 
@@ -147,10 +166,20 @@ async fn run_on(
     let started = Instant::now();
     let mut workers = Workers::start(setup, &setup_path, broker)?;
     let look = async || Counts::read(setup, &dbs, broker).await;
-    let outcome = until_at_rest(look, &mut workers, expected, &progress, &shutdown).await;
+    let outcome = tokio::select! {
+        outcome = until_at_rest(look, &mut workers, expected, &progress, &shutdown) => outcome,
+        refusal = broker.first_refusal() => refusal.map(|()| Outcome::Interrupted),
+    };
     let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     workers.stop(|text| progress.warn(text)).await;
     progress.finish();
+    let refused = broker.refused()?;
+    if !refused.is_empty() {
+        let refused = refused.join("\n");
+        return Err(Failure::Wrong(format!(
+            "nats has refused what a program asked for:\n{refused}"
+        )));
+    }
     match outcome {
         Ok(Outcome::AtRest) => {}
         Ok(Outcome::Stalled) => progress.warn("nothing moved for a minute, the run is given up".to_owned()),

@@ -138,6 +138,8 @@ pub(crate) struct Setup {
     pub(crate) urls: BTreeMap<Part, String>,
     /// Addresses with a login of their own, by the names of the programs; empty if all programs have the login of the run.
     pub(crate) logins: BTreeMap<String, String>,
+    /// Addresses of NATS with a user of their own, by the names of the programs; empty if all programs have the address of the stream.
+    pub(crate) users: BTreeMap<String, String>,
     pub(crate) relay: RelayKind,
     pub(crate) stream: Stream,
     pub(crate) work_dir: PathBuf,
@@ -169,6 +171,14 @@ impl Setup {
             true => self.url(role.part()),
             // Each program has one then, and none may have the login of the run.
             false => &self.logins[&role.name()],
+        }
+    }
+
+    /// Address of NATS, with the user of the program; `None` for the broker in memory.
+    pub(crate) fn nats_url_of(&self, role: Role) -> Option<&str> {
+        match self.users.is_empty() {
+            true => self.stream.nats_url.as_deref(),
+            false => self.users.get(&role.name()).map(String::as_str),
         }
     }
 

@@ -34,4 +34,5 @@ mod statements;
 mod tail;
 mod timeline;
 mod top;
+mod viewer;
 mod why;

@@ -16,22 +16,27 @@ use super::plant::Planted;
 use crate::place::{Kind, Program};
 
 /// A user, and the roles that its entry is printed for.
-const USERS: [(&str, &[&str]); 5] = [
+const USERS: [(&str, &[&str]); 6] = [
     ("relay", &["relay", "provision"]),
     // An inbox shows how old its oldest message is.
     ("billing", &["consumer", "make-consumer", "sequence"]),
     ("viewer", &["viewer"]),
+    // Also reads the messages on the stream.
+    ("auditor", &["viewer", "reader"]),
     ("operator", &["operator", "viewer", "reader"]),
     // `outbox reconcile --yes` reads the stream and publishes.
     ("reconciler", &["reader", "relay"]),
 ];
 
+/// The log of the server, in its folder.
+const LOG: &str = "nats.log";
+
 /// A nats-server with these users and one that may do everything. It ends with the test.
-struct Server {
+pub(super) struct Server {
     process: Child,
     port: u16,
     denied: Arc<Mutex<Vec<String>>>,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Drop for Server {
@@ -42,7 +47,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    async fn start(variable: &'static str, stream: &str) -> Option<Self> {
+    pub(super) async fn start(variable: &'static str, stream: &str) -> Option<Self> {
         let binary = backend_url(variable)?;
         let folder = tempfile::tempdir().unwrap();
         let mut users = "{ user: admin, password: secret }\n".to_owned();
@@ -69,6 +74,8 @@ impl Server {
             .arg(folder.path())
             .arg("-c")
             .arg(&config)
+            .arg("-l")
+            .arg(folder.path().join(LOG))
             .envs(USERS.map(|(user, _)| (format!("OUTBOX_{}_PASSWORD", user.to_uppercase()), "secret")))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -78,7 +85,7 @@ impl Server {
             process,
             port,
             denied: Arc::default(),
-            _folder: folder,
+            folder,
         };
         eventually("a server that listens", async || {
             tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
@@ -87,7 +94,7 @@ impl Server {
         Some(server)
     }
 
-    fn url(&self, user: &str) -> String {
+    pub(super) fn url(&self, user: &str) -> String {
         format!("nats://{user}:secret@127.0.0.1:{}", self.port)
     }
 
@@ -107,6 +114,13 @@ impl Server {
 
     fn denied(&self) -> Vec<String> {
         self.denied.lock().unwrap().clone()
+    }
+
+    /// The requests that the server has refused so far, also those of commands, as its log tells them.
+    pub(super) fn refused(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.folder.path().join(LOG)).unwrap();
+        let is_refusal = |line: &&str| line.contains("Violation");
+        log.lines().filter(is_refusal).map(str::to_owned).collect()
     }
 
     /// The answer to a command of a user.
@@ -244,7 +258,7 @@ async fn each_user_does_its_work_and_nothing_else(variable: &'static str) {
         1
     );
     assert_eq!(
-        server.denied(),
+        server.refused(),
         [""; 0],
         "a request that the printed permissions do not grant"
     );

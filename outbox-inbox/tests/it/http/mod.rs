@@ -4,4 +4,5 @@ mod failure;
 mod keys;
 mod processes;
 mod replay;
+mod rights;
 mod shop;

@@ -1,7 +1,7 @@
 //! One suite for every strategy: duplicate, concurrent duplicate, crash, reorder, poison.
 //!
 //! Each handler notes a line of an account in the way of its strategy. [`Traits`] names the differences between the strategies. The suite also runs on
-//! databases whose default isolation is stricter, and finds inboxes with planted mistakes.
+//! databases whose default isolation is stricter, with a login that has the documented rights of a consumer, and finds inboxes with planted mistakes.
 
 mod handlers;
 mod results;
@@ -19,7 +19,10 @@ use handlers::{
 use wrong::Mistake;
 
 use crate::on_every_backend;
+use crate::rights::Login;
 use crate::support::{Backend, SOON, TestDb};
+
+type Suite = fn(TestDb) -> BoxFuture<'static, ()>;
 
 async fn message_id(test: TestDb) {
     suite::run::<note_by_message_id>(&test, Traits::new("message_id")).await;
@@ -70,7 +73,6 @@ on_every_backend!(without memory: message_id, sequence, natural, key, constraint
 
 /// Runs the suite where transactions read a snapshot, or are serializable, unless somebody says otherwise.
 async fn at_isolation(backend: Backend, level: &'static str) {
-    type Suite = fn(TestDb) -> BoxFuture<'static, ()>;
     let suites: [(&str, Suite); 4] = [
         ("message_id", |test| message_id(test).boxed()),
         ("sequence", |test| sequence(test).boxed()),
@@ -105,6 +107,43 @@ async fn mariadb_at_repeatable_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mariadb_at_serializable() {
     at_isolation(Backend::MariaDb, "SERIALIZABLE").await;
+}
+
+/// With exactly the documented rights of a consumer, and those on its own tables.
+static CONSUMER: Login = Login {
+    name: "outbox_test_consumer",
+    roles: &["consumer"],
+    own: &["INSERT ON effects", "INSERT ON markers"],
+};
+
+/// Runs the suite with a login of its own for the processes.
+async fn with_the_documented_rights(backend: Backend) {
+    let suites: [(&str, Suite); 6] = [
+        ("message_id", |test| message_id(test).boxed()),
+        ("sequence", |test| sequence(test).boxed()),
+        ("natural", |test| natural(test).boxed()),
+        ("key", |test| key(test).boxed()),
+        ("constraint", |test| constraint(test).boxed()),
+        ("store", |test| store(test).boxed()),
+    ];
+    for (name, suite) in suites {
+        let Some(test) = TestDb::open_for(backend, name, &CONSUMER).await else {
+            return;
+        };
+        tokio::time::timeout(SOON, suite(test))
+            .await
+            .expect("the suite ends in time");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_strategy_needs_no_more_than_the_documented_rights_on_postgres() {
+    with_the_documented_rights(Backend::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_strategy_needs_no_more_than_the_documented_rights_on_mariadb() {
+    with_the_documented_rights(Backend::MariaDb).await;
 }
 
 /// `says`: a part of what the assertion says that the mistake breaks. Anything else that panics has found nothing.

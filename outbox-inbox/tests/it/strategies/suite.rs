@@ -27,6 +27,8 @@ const CONSUMERS: u64 = 7;
 
 struct Suite<'a> {
     test: &'a TestDb,
+    /// Of a process.
+    pool: DatabaseConnection,
     traits: Traits,
     notes: Notes,
     store: MemoryDedupStore,
@@ -92,8 +94,12 @@ impl<'a> Suite<'a> {
         let rows: Vec<_> = ids.map(|id| format!("({id}, 0)")).collect();
         test.execute(&format!("INSERT INTO notes VALUES {}", rows.join(", ")))
             .await;
+        if let Some(login) = test.login() {
+            login.grant(test, &["SELECT, UPDATE ON notes"]).await;
+        }
         Self {
             test,
+            pool: test.pool().await,
             traits,
             notes: Notes::default(),
             store: MemoryDedupStore::new(),
@@ -108,7 +114,7 @@ impl<'a> Suite<'a> {
     }
 
     fn own(&self) -> Process {
-        self.process(self.test.db.clone())
+        self.process(self.pool.clone())
     }
 
     /// How often each line of an account took effect, in sequence where the strategy keeps one.
@@ -166,7 +172,7 @@ impl<'a> Suite<'a> {
 
     /// 16 deliveries of each of several messages over two pools, which the database sees as two processes.
     async fn concurrent_duplicates_have_one_effect<H: Handler>(&self) {
-        let pools = [self.test.db.clone(), self.test.connect_again().await];
+        let pools = [self.pool.clone(), self.test.connect_again().await];
         let harnesses = pools.map(|db| Arc::new(self.process(db)));
         for line in 1..=5 {
             let message = Arc::new(message(CONCURRENT, line));

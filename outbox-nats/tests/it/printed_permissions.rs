@@ -1,0 +1,320 @@
+//! The promises of the broker's seams under the printed permissions: whatever they need beyond these is refused, and fails.
+//!
+//! Method: the suites that every broker runs, each test on a server of its own. The stream is made, published to, read and consumed by different users. The server's
+//! log must not tell of any request that it has refused.
+
+use std::thread::panicking;
+use std::time::Duration;
+
+use outbox_core::testing::conformance::dedup_store::DedupStoreFixture;
+use outbox_core::testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
+use outbox_core::testing::conformance::stream_log::StreamLogFixture;
+use outbox_core::testing::conformance::subscriber::SubscriberFixture;
+use outbox_core::testing::{LogEntry, eventually};
+use outbox_core::{Message, Publisher as _};
+use outbox_nats::{
+    DedupBucketSpec, JetStreamPublisher, JetStreamSubscriber, KvDedupStore, Provisioning, connect,
+};
+use time::OffsetDateTime;
+
+use crate::environment::Nats;
+use crate::printed_users::{FIXED_SUBJECT, NEWEST, OLDEST, User, Users};
+use crate::proxy::Proxy;
+
+/// The names of consumers in the suites.
+const CONSUMERS: [&str; 16] = [
+    "all", "c", "c0", "c1", "c2", "c3", "d", "early", "narrow", "new", "one", "repeated", "shared", "timed",
+    "two", "widened",
+];
+
+const USERS: [User; 7] = [
+    User::new("provision", &["provision"]),
+    User::new("relay", &["relay"]),
+    User::new("strong", &["relay", "strong", "reader"]),
+    User::new("reader", &["reader"]),
+    // It is asked for predecessors, and for the age of what waits.
+    User::new("consumer", &["consumer", "make-consumer", "sequence"]).of_consumers(&CONSUMERS),
+    User::new("operator", &["consumer", "make-consumer", "operator"]).of_consumers(&CONSUMERS),
+    User::new("bucket", &["bucket"]),
+];
+
+/// Fails the test at its end if the server has refused anything.
+struct NothingRefused(Users);
+
+impl Drop for NothingRefused {
+    fn drop(&mut self) {
+        // A test that has failed has said why.
+        if !panicking() {
+            assert_eq!(
+                self.0.refused(),
+                [""; 0],
+                "a request that the printed permissions do not grant"
+            );
+        }
+    }
+}
+
+struct Fixture {
+    _users: NothingRefused,
+    admin: Nats,
+    /// Publishes through the proxy.
+    publisher: JetStreamPublisher,
+    reader: JetStreamPublisher,
+    subscriber: JetStreamSubscriber,
+    proxy: Proxy,
+}
+
+impl Fixture {
+    async fn new(variable: &'static str) -> Option<Self> {
+        Self::with(variable, "relay", "consumer").await
+    }
+
+    async fn fenced(variable: &'static str) -> Option<Self> {
+        Self::with(variable, "strong", "consumer").await
+    }
+
+    async fn operated(variable: &'static str) -> Option<Self> {
+        Self::with(variable, "relay", "operator").await
+    }
+
+    async fn with(variable: &'static str, publishes: &str, subscribes: &str) -> Option<Self> {
+        let users = Users::start(variable, &USERS).await?;
+        let admin = users.nats("admin").await;
+        let stream = admin
+            .stream_in_mode(publishes == "strong")
+            .with_subject(admin.prefix.wildcard())
+            .with_subject(FIXED_SUBJECT);
+        let provision = users.client("provision").await;
+        stream.provision_for(&provision, []).await.unwrap();
+        let proxy = Proxy::in_front_of(&users.url()).await;
+        // The server may report its own address, which would lead around the proxy.
+        let options = Users::options(publishes).ignore_discovered_servers();
+        let client = connect(proxy.url(), options).await.unwrap();
+        Some(Self {
+            publisher: stream.publisher(client).with_config(admin.publisher_config()),
+            reader: users.nats("reader").await.publisher(),
+            subscriber: users.nats(subscribes).await.subscriber(),
+            proxy,
+            admin,
+            _users: NothingRefused(users),
+        })
+    }
+}
+
+impl PublisherFixture for Fixture {
+    type Publisher = JetStreamPublisher;
+
+    fn capabilities(&self) -> PublisherCapabilities {
+        PublisherCapabilities { outage: true }
+    }
+
+    fn publisher(&self) -> &JetStreamPublisher {
+        &self.publisher
+    }
+
+    async fn stored(&self) -> Vec<LogEntry> {
+        self.admin.log().await
+    }
+
+    fn fixed_subject(&self) -> String {
+        FIXED_SUBJECT.to_owned()
+    }
+
+    fn payload_bytes_too_many(&self) -> usize {
+        self.admin.client.server_info().max_payload + 1
+    }
+
+    async fn set_available(&self, available: bool) {
+        self.proxy.set_available(available);
+    }
+}
+
+impl StreamLogFixture for Fixture {
+    type Log = JetStreamPublisher;
+
+    fn log(&self) -> &JetStreamPublisher {
+        &self.reader
+    }
+
+    async fn now(&self) -> OffsetDateTime {
+        // The server runs on this machine.
+        OffsetDateTime::now_utc()
+    }
+
+    async fn publish(&self, message: Message) {
+        self.publisher.publish(&message).await.unwrap();
+    }
+
+    async fn publish_foreign(&self) {
+        let subject = format!("{}.foreign", self.admin.prefix);
+        let context = self.admin.jetstream();
+        let sent = context.publish(subject, "foreign".into()).await.unwrap();
+        sent.await.unwrap();
+    }
+}
+
+impl SubscriberFixture for Fixture {
+    type Subscriber = JetStreamSubscriber;
+
+    fn subscriber(&self) -> &JetStreamSubscriber {
+        &self.subscriber
+    }
+
+    async fn publish(&self, message: Message) {
+        self.publisher.publish(&message).await.unwrap();
+    }
+
+    fn ack_wait(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+
+    fn fixed_subject(&self) -> String {
+        FIXED_SUBJECT.to_owned()
+    }
+
+    /// As in the suite without permissions.
+    fn gives_again(&self) -> bool {
+        !self.admin.client.is_server_compatible(2, 10, 0)
+    }
+}
+
+struct Bucket {
+    _users: NothingRefused,
+    stores: [KvDedupStore; 2],
+}
+
+impl Bucket {
+    async fn new(variable: &'static str) -> Option<Self> {
+        let users = Users::start(variable, &USERS).await?;
+        let spec = DedupBucketSpec::default();
+        // The table has no role that makes a bucket.
+        let admin = users.client("admin").await;
+        KvDedupStore::open(admin, &spec).await.unwrap();
+        let spec = spec.provisioning(Provisioning::VerifyOnly);
+        let open = async || {
+            KvDedupStore::open(users.client("bucket").await, &spec)
+                .await
+                .unwrap()
+        };
+        let stores = [open().await, open().await];
+        Some(Self {
+            stores,
+            _users: NothingRefused(users),
+        })
+    }
+}
+
+impl DedupStoreFixture for Bucket {
+    type Store = KvDedupStore;
+
+    fn stores(&self) -> [&KvDedupStore; 2] {
+        let [here, there] = &self.stores;
+        [here, there]
+    }
+}
+
+mod publisher {
+    outbox_core::publisher_conformance!(
+        #[tokio::test]
+        super::Fixture::new(super::NEWEST).await
+    );
+}
+
+mod fenced_publisher {
+    outbox_core::publisher_conformance!(
+        #[tokio::test]
+        super::Fixture::fenced(super::NEWEST).await
+    );
+}
+
+mod log {
+    outbox_core::stream_log_conformance!(
+        #[tokio::test]
+        super::Fixture::new(super::NEWEST).await
+    );
+}
+
+mod subscriber {
+    outbox_core::subscriber_conformance!(
+        #[tokio::test]
+        super::Fixture::new(super::NEWEST).await
+    );
+    outbox_core::consumer_admin_conformance!(
+        #[tokio::test]
+        super::Fixture::operated(super::NEWEST).await
+    );
+}
+
+/// The requests for a consumer are others for this server.
+mod subscriber_on_old {
+    outbox_core::subscriber_conformance!(
+        #[tokio::test]
+        super::Fixture::new(super::OLDEST).await
+    );
+    outbox_core::consumer_admin_conformance!(
+        #[tokio::test]
+        super::Fixture::operated(super::OLDEST).await
+    );
+}
+
+mod bucket {
+    outbox_core::dedup_store_conformance!(
+        #[tokio::test]
+        super::Bucket::new(super::NEWEST).await
+    );
+}
+
+/// What belongs to another role, or to nobody.
+async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str) {
+    let Some(users) = Users::start(variable, &USERS).await else {
+        return;
+    };
+    let publishes = [
+        ("relay", "$JS.API.STREAM.DELETE.EVENTS"),
+        ("relay", "$JS.API.STREAM.MSG.GET.EVENTS"),
+        ("relay", "other.subject"),
+        ("reader", "events.order.1.placed"),
+        ("reader", "$JS.API.STREAM.PURGE.EVENTS"),
+        ("consumer", "events.order.1.placed"),
+        ("consumer", "$JS.API.CONSUMER.CREATE.EVENTS.billing"),
+        ("consumer", "$JS.ACK.EVENTS.billing.1"),
+        ("operator", "$JS.API.STREAM.DELETE.EVENTS"),
+        ("provision", "$JS.API.STREAM.DELETE.EVENTS"),
+        ("bucket", "$JS.API.STREAM.MSG.GET.EVENTS"),
+    ];
+    let subscribes = ["relay", "reader", "consumer", "bucket"].map(|user| (user, "events.>"));
+    for (user, subject) in publishes {
+        let client = users.client(user).await;
+        client.publish(subject, "{}".into()).await.unwrap();
+        client.flush().await.unwrap();
+        refuses(&users, "Publish", user, subject).await;
+    }
+    for (user, subject) in subscribes {
+        let client = users.client(user).await;
+        // It must be open for the server to refuse it.
+        let _open = client.subscribe(subject).await.unwrap();
+        client.flush().await.unwrap();
+        refuses(&users, "Subscription", user, subject).await;
+    }
+}
+
+async fn refuses(users: &Users, what: &str, user: &str, subject: &str) {
+    let (what, subject) = (format!("{what} Violation"), format!("\"{subject}\""));
+    eventually(&format!("{what} of {user}: {subject}"), async || {
+        let refused = users.refused();
+        refused
+            .iter()
+            .any(|line| [&*what, user, &*subject].iter().all(|words| line.contains(words)))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_of_another_role_is_refused_and_noticed_on_the_newest_server() {
+    a_request_of_another_role_is_refused_and_noticed(NEWEST).await;
+}
+
+#[tokio::test]
+async fn a_request_of_another_role_is_refused_and_noticed_on_the_oldest_server() {
+    a_request_of_another_role_is_refused_and_noticed(OLDEST).await;
+}
