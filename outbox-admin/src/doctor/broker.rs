@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::full::{full, reached};
 use super::rules::span;
+use super::stream::StreamFacts;
 use super::{Check, Diagnosis};
 use crate::status::State;
 use crate::words::quoted;
@@ -20,43 +21,6 @@ const MESSAGE_BYTES: usize = 1024 * 1024;
 pub struct Wanted {
     /// How long published messages are kept; `None` if for ever.
     pub retention: Option<Duration>,
-}
-
-/// What the server says of the stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StreamFacts {
-    /// Its name.
-    pub name: String,
-    /// Whether it keeps messages until a limit, whether they were read or not.
-    pub keeps_what_was_read: bool,
-    /// The time in which a second copy is dropped.
-    pub duplicate_window: Duration,
-    /// The age at which messages are deleted; `None` for never.
-    pub max_age: Option<Duration>,
-    /// Its most bytes; `None` for no limit.
-    pub max_bytes: Option<u64>,
-    /// Its most messages; `None` for no limit.
-    pub max_messages: Option<u64>,
-    /// Messages that it holds.
-    pub messages: u64,
-    /// Their size in bytes.
-    pub bytes: u64,
-    /// Whether a full stream drops its oldest messages, and does not refuse.
-    pub drops_oldest: bool,
-    /// Messages that it keeps per subject; `None` for no limit.
-    pub max_messages_per_subject: Option<u64>,
-    /// Whether it is in memory only.
-    pub is_in_memory: bool,
-    /// Copies of it.
-    pub replicas: usize,
-    /// Whether its server is one of several.
-    pub is_clustered: bool,
-    /// The largest message that server and stream take, with its headers.
-    pub message_bytes: usize,
-    /// The version of the server.
-    pub version: String,
-    /// Whether that is 2.9 or newer.
-    pub is_supported: bool,
 }
 
 /// What the server says of a durable consumer, and the database of its inbox.
@@ -91,11 +55,6 @@ pub fn of_stream(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     found
 }
 
-/// The command that changes settings of the stream.
-pub(super) fn edit(stream: &StreamFacts, flags: &str) -> String {
-    format!("nats stream edit {} {flags}", quoted(&stream.name))
-}
-
 /// How long it keeps messages, and their ids.
 fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     let mut found = Vec::new();
@@ -112,7 +71,7 @@ fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
             "at least {}: a relay that is away for longer repeats messages after a crash",
             span(WINDOW_NEEDED)
         ),
-        edit(stream, "--dupe-window=10m"),
+        stream.edit("--dupe-window=10m"),
     );
     let is_short = stream
         .max_age
@@ -126,8 +85,8 @@ fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
             None => "none, because the outbox keeps published messages for ever: reconciling would publish again what has expired".to_owned(),
         },
         match wanted.retention {
-            Some(kept) => edit(stream, &format!("--max-age={}", span(kept))),
-            None => edit(stream, "--max-age=0"),
+            Some(kept) => stream.edit(&format!("--max-age={}", span(kept))),
+            None => stream.edit("--max-age=0"),
         },
     );
     found
@@ -148,14 +107,14 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
         Check::Discard,
         "discard policy old: a full stream drops what nobody has read".to_owned(),
         "discard policy new: a full stream refuses, and messages wait in the outbox".to_owned(),
-        edit(stream, "--discard=new"),
+        stream.edit("--discard=new"),
     );
     check(
         stream.max_bytes.is_none(),
         Check::MaxBytes,
         "no max_bytes".to_owned(),
         "a bound below the free disk, with discard policy new: a full disk stops the whole server".to_owned(),
-        edit(stream, &format!("--max-bytes={MAX_BYTES} --discard=new")),
+        stream.edit(&format!("--max-bytes={MAX_BYTES} --discard=new")),
     );
     check(
         stream.max_messages_per_subject.is_some(),
@@ -165,14 +124,14 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
             stream.max_messages_per_subject.unwrap_or_default()
         ),
         "no limit: slow consumers miss messages".to_owned(),
-        edit(stream, "--max-msgs-per-subject=-1"),
+        stream.edit("--max-msgs-per-subject=-1"),
     );
     check(
         stream.message_bytes < MESSAGE_BYTES,
         Check::PayloadLimit,
         format!("messages of at most {} bytes with headers", stream.message_bytes),
         format!("{MESSAGE_BYTES}, or a lower limit of the outbox: larger messages become dead letters"),
-        edit(stream, "--max-msg-size=-1, and max_payload of the server"),
+        stream.edit("--max-msg-size=-1, and max_payload of the server"),
     );
     found
 }
@@ -204,7 +163,7 @@ fn keeping(stream: &StreamFacts) -> Vec<Diagnosis> {
         Check::Replicas,
         format!("{} replicas in a cluster", stream.replicas),
         "3: what was confirmed survives the loss of a node".to_owned(),
-        edit(stream, "--replicas=3"),
+        stream.edit("--replicas=3"),
     );
     check(
         !stream.is_supported,
@@ -314,7 +273,7 @@ fn forgetful(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis
             let shorter = span(memory.saturating_sub(MEMORY_MARGIN));
             (
                 "for ever".to_owned(),
-                edit(stream, &format!("--max-age={shorter}")),
+                stream.edit(&format!("--max-age={shorter}")),
             )
         }
     };

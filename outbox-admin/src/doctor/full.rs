@@ -1,7 +1,7 @@
 //! The rule about a stream that is full.
 
-use super::broker::edit;
-use super::{Check, Diagnosis, StreamFacts};
+use super::stream::StreamFacts;
+use super::{Check, Diagnosis};
 use crate::forecast::{is_full_of_bytes, is_full_of_messages};
 use crate::status::State;
 
@@ -39,7 +39,7 @@ pub(super) fn full(stream: &StreamFacts) -> Option<Diagnosis> {
                 ),
             ),
             "room for what consumers have not read, and discard policy new: a full stream refuses, and messages wait in the outbox",
-            format!("{}, {disk}", edit(stream, &format!("{flag} --discard=new"))),
+            format!("{}, {disk}", stream.edit(&format!("{flag} --discard=new"))),
         ),
         false => Diagnosis::new(
             Check::Stream,
@@ -49,7 +49,7 @@ pub(super) fn full(stream: &StreamFacts) -> Option<Diagnosis> {
                 format!("the stream is full ({holds}): it refuses what does not fit"),
             ),
             "room for the next message: until then, what is recorded waits in the outbox",
-            format!("{}, {disk}; or a shorter --max-age", edit(stream, &flag)),
+            format!("{}, {disk}; or a shorter --max-age", stream.edit(&flag)),
         ),
     })
 }

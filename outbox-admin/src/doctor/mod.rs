@@ -8,17 +8,19 @@ mod database;
 mod full;
 mod handlers;
 mod rules;
+mod stream;
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-pub use broker::{ConsumerFacts, MAX_BYTES, StreamFacts, Wanted, of_consumer, of_stream};
+pub use broker::{ConsumerFacts, MAX_BYTES, Wanted, of_consumer, of_stream};
 pub use database::{
     DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, database_time, inbox_memory,
 };
 pub use handlers::{HandlerFacts, of_handlers};
 pub use rules::{PauseFacts, of_database, of_pauses, of_relays, of_setup};
+pub use stream::StreamFacts;
 
 use crate::status::State;
 

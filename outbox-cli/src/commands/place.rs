@@ -11,10 +11,10 @@ use outbox::nats::{JetStreamPublisher, connect_with_events};
 use outbox::sea_orm::{ConnectError, SqlStore};
 use outbox_admin::BrokerCheck;
 use outbox_admin::rights::Role;
-use sea_orm::{ConnectOptions, Database, DbErr};
+use sea_orm::{ConnectOptions, Database, DbBackend, DbErr};
 use url::Url;
 
-use super::advice::{Advice, Login, advise};
+use super::advice::{Advice, Login, Trouble, advise};
 use super::arguments::PlaceArguments;
 use super::{servers, sessions};
 use crate::config::{Config, ConfigError, Contexts, Environment, Outbox};
@@ -371,6 +371,15 @@ fn not_opened(outbox: &Outbox, error: &DbErr) -> CommandError {
     let text = describe(error);
     if !outbox.database_url.expose().starts_with("sqlite:") || text.contains("error with configuration") {
         return CommandError::configuration(ConnectError::Address);
+    }
+    let login = Login {
+        outbox,
+        backend: DbBackend::Sqlite,
+        role: Role::Viewer,
+    };
+    let advice = advise(&text, &login);
+    if advice.trouble == Trouble::Locked {
+        return CommandError::failed(format!("outbox `{}`: {advice}", outbox.name()));
     }
     CommandError::failed(format!(
         "outbox `{}`: the file of the database cannot be opened: {text}; correct DATABASE_URL, or make the file with its tables: outbox migrate --yes",

@@ -62,11 +62,14 @@ async fn a_file_that_another_process_holds_locked_is_named_with_what_to_do() {
     let mut options = ConnectOptions::new(&address);
     options.max_connections(1).sqlx_logging(false);
     let holder = Database::connect(options).await.unwrap();
-    for statement in ["PRAGMA locking_mode = EXCLUSIVE", "BEGIN EXCLUSIVE"] {
-        holder.execute_unprepared(statement).await.unwrap();
-    }
-    let asked: [(&[&str], i32); 3] = [(&["list"], 1), (&["doctor"], 4), (&["doctor", "--viewer"], 4)];
-    for (words, code) in asked {
+    // Whoever reads waits for the one, and whoever writes for both. `doctor` tries whether a relay could write.
+    let asked: [(&str, &[&str], i32); 3] = [
+        ("BEGIN EXCLUSIVE", &["list"], 1),
+        ("BEGIN EXCLUSIVE", &["doctor", "--viewer"], 1),
+        ("BEGIN IMMEDIATE", &["doctor"], 4),
+    ];
+    for (lock, words, code) in asked {
+        holder.execute_unprepared(lock).await.unwrap();
         let words = [words, &["--timeout", "2s", "--config", config]].concat();
         let answer = run(&words, &variables).expect(code);
         assert!(
@@ -75,6 +78,7 @@ async fn a_file_that_another_process_holds_locked_is_named_with_what_to_do() {
         );
         let command = format!("fuser {} names the processes", file.display());
         assert!(answer.says(&command), "{words:?}: {answer:?}");
+        holder.execute_unprepared("ROLLBACK").await.unwrap();
     }
     holder.close().await.unwrap();
 }

@@ -130,7 +130,8 @@ async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
     };
     let place = &planted.place;
     planted.placed("1").await;
-    let second = planted.placed("2").await;
+    // Of the same aggregate, so that it comes second on the stream.
+    let second = planted.placed("1").await;
     planted.publish().await;
     planted.make_inbox().await;
     let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
