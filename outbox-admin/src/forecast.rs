@@ -276,7 +276,7 @@ fn of_stream(earlier: &StreamUse, now: &StreamUse, between: Duration) -> Option<
     let bounds = bounds.into_iter().filter_map(|(most, before, used, unit)| {
         let (most, per_second) = (most?, rate(before, used, between));
         let is_full = match unit {
-            "bytes" => is_full_of_bytes(used, most, now.messages),
+            "bytes" => full::may_be_full_of_bytes(used, most, now.messages),
             _ => is_full_of_messages(used, most),
         };
         Some(Bound {

@@ -71,7 +71,7 @@ pub struct ForeseenConsumer {
     /// Those that it is handed, because its filters take them.
     pub handed: u64,
     /// Those that its inbox remembers as handled or dead, so that they have no further effect; `None` if the consumer is handed none, or its inbox could not be looked at.
-    /// A strategy with a key of its own remembers events under other ids, which are not found here.
+    /// Only rows of events count: the strategies `sequence`, `constraint` and `external` remember otherwise, and one with a key of its own under other ids.
     pub remembered: Option<u64>,
 }
 
@@ -83,6 +83,17 @@ pub struct Foresight {
     pub consumers: Vec<ForeseenConsumer>,
     /// The same in sentences.
     pub effects: Vec<String>,
+}
+
+impl Foresight {
+    /// Nothing is known of any consumer, for this reason.
+    #[must_use]
+    pub fn unknown(why: String) -> Self {
+        Self {
+            consumers: Vec::new(),
+            effects: vec![why],
+        }
+    }
 }
 
 /// Says what consumers would make of a sample of events. `rows` are those of [`effects`](fn@crate::effects) of the [takers](Handed::takers); `None` if an inbox
@@ -125,6 +136,9 @@ pub fn foresee(events: &[EventId], handed: &Handed, rows: Option<&[EffectRow]>) 
     foresight
 }
 
+/// What the rows of an inbox do not tell.
+const PROVIDED: &str = "if it has a handler for it, and no strategy that remembers without a row for each event (`sequence`, `constraint`, `external`)";
+
 /// What becomes of the events at a consumer that is handed some of them.
 fn sentence(
     consumer: &str,
@@ -140,11 +154,9 @@ fn sentence(
     };
     let (knows_none, knows_all) = (handed.is_disjoint(remembered), handed.is_subset(remembered));
     let what = match (knows_none, knows_all) {
-        (true, _) => "what it is handed takes effect there if it has a handler for it",
-        (_, true) => "what it is handed has no further effect there",
-        _ => {
-            "what it remembers has no further effect there, the rest takes effect if it has a handler for it"
-        }
+        (true, _) => format!("what it is handed takes effect there {PROVIDED}"),
+        (_, true) => "what it is handed has no further effect there".to_owned(),
+        _ => format!("what it remembers has no further effect there, the rest takes effect {PROVIDED}"),
     };
     format!(
         "consumer {consumer} is handed {count} and remembers {} of {all}: {what}",
@@ -226,7 +238,7 @@ mod tests {
             said.effects,
             [
                 "consumer audit is handed 1 and remembers 1 of the first 2 events: what it is handed has no further effect there",
-                "consumer billing is handed 2 and remembers 1 of the first 2 events: what it remembers has no further effect there, the rest takes effect if it has a handler for it",
+                "consumer billing is handed 2 and remembers 1 of the first 2 events: what it remembers has no further effect there, the rest takes effect if it has a handler for it, and no strategy that remembers without a row for each event (`sequence`, `constraint`, `external`)",
                 "these consumers do not take any of the first 2 events: search",
             ]
         );
@@ -259,7 +271,7 @@ mod tests {
         assert_eq!(
             foresee(&[event(1)], &handed, Some(&[])).effects,
             [
-                "consumer billing is handed 1 and remembers 0 of 1 event: what it is handed takes effect there if it has a handler for it"
+                "consumer billing is handed 1 and remembers 0 of 1 event: what it is handed takes effect there if it has a handler for it, and no strategy that remembers without a row for each event (`sequence`, `constraint`, `external`)"
             ]
         );
     }

@@ -59,16 +59,20 @@ fn called(words: &[String], commands: &Command) -> Option<String> {
         commands.clone().try_get_matches_from(line).is_ok()
     };
     let at = (1..words.len()).find(is_command)?;
-    let before: Vec<String> = words[..at].iter().map(|word| as_given(word)).collect();
-    Some(before.join(" "))
-}
-
-/// A word as an argument in a shell. One that begins with a dash is an option here.
-fn as_given(word: &str) -> String {
-    match word.trim_start_matches('-') {
-        "" if !word.is_empty() => word.to_owned(),
-        bare => format!("{}{}", &word[..word.len() - bare.len()], quoted(bare)),
+    // An option before it may have a secret as its value, which is not repeated.
+    let is_plain = |word: &String| {
+        let is_of_name = |byte: u8| byte.is_ascii_lowercase() || byte == b'-' || byte == b'_';
+        word.bytes().all(is_of_name) && !word.starts_with('-')
+    };
+    if !words[1..at].iter().all(is_plain) {
+        return None;
     }
+    let program = quoted(&words[0]);
+    Some(
+        words[1..at]
+            .iter()
+            .fold(program, |name, word| format!("{name} {word}")),
+    )
 }
 
 /// Keeps what the command line has chosen.
@@ -275,10 +279,8 @@ mod tests {
         for (line, name) in [
             ("./shop outbox status --config a.toml", Some("./shop outbox")),
             ("shop status", Some("shop")),
-            (
-                "shop --for status outbox log drop",
-                Some("shop --for status outbox"),
-            ),
+            ("shop --token outbox outbox log drop", None),
+            ("shop postgres://u:p@db/shop outbox log drop", None),
             ("shop outbox nothing", None),
             ("shop", None),
         ] {

@@ -4,6 +4,7 @@
 //! said to be unknown. Consumers are judged by their rows and positions (`readers`), those that go by numbers by these (`numbers`), a failure by what the broker says
 //! (`refused`).
 
+mod earlier;
 mod explain;
 mod facts;
 mod finding;
@@ -19,8 +20,9 @@ use crate::serial;
 use crate::status::State;
 use facts::Facts;
 
+pub use earlier::earlier_events;
 pub use numbers::Numbers;
-pub use readers::{Reader, Readers, earlier_events};
+pub use readers::{Reader, Readers};
 
 /// Why a message does not arrive, or that it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -75,7 +77,7 @@ pub enum Cause {
     ConsumerIdle,
     /// A consumer takes messages and has not come to it.
     ConsumerBehind,
-    /// A consumer that goes by numbers was handed it, and has not handled an earlier event of its aggregate, which comes first.
+    /// A consumer that goes by numbers was handed it, and has not handled an earlier event of its aggregate, which comes first unless gaps are normal to its handler.
     ConsumerGap,
     /// It was published, and is no longer on the stream.
     LeftStream,

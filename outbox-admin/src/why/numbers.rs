@@ -3,11 +3,12 @@
 //! Invariant: what is said holds whatever its handler does about gaps. The position shows what the consumer has handled, and a failing number that later ones wait for it;
 //! no row shows whether the handler takes gaps as normal.
 
-use outbox_core::StoredMessage;
+use outbox_core::{EventId, StoredMessage};
 
 use super::finding::{finding, named};
 use super::{Cause, Finding};
 use crate::status::State;
+use crate::timeline::{EffectOutcome, EffectRow};
 use crate::words::quoted;
 
 /// How far a consumer that goes by numbers (strategy `sequence`) is in an aggregate: a row of its inbox.
@@ -68,6 +69,18 @@ pub(super) fn gap(
     ))
 }
 
+/// Whether the consumer does not go by these numbers any more: a row says that it is done with a later one, as those of other strategies do.
+pub(super) fn is_left(numbers: Numbers, earlier: &[(EventId, u64)], rows: &[&EffectRow]) -> bool {
+    let is_done = |event: EventId| {
+        let over = [EffectOutcome::Handled, EffectOutcome::DeadLetter];
+        rows.iter()
+            .any(|row| row.event_id == event && over.contains(&row.effect.outcome))
+    };
+    earlier
+        .iter()
+        .any(|(event, number)| *number > numbers.last && is_done(*event))
+}
+
 /// The numbers of a span as the subject of a sentence.
 fn have(first: u64, last: u64) -> String {
     match first == last {
@@ -78,11 +91,12 @@ fn have(first: u64, last: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::{Aggregate, EventId, MessageId, MessageStatus};
+    use outbox_core::{Aggregate, MessageId, MessageStatus};
     use time::OffsetDateTime;
     use uuid::Uuid;
 
     use super::*;
+    use crate::timeline::Effect;
 
     fn stored(sequence: Option<u64>) -> StoredMessage {
         StoredMessage {
@@ -150,5 +164,33 @@ mod tests {
         }
         assert_eq!(said(Some(6)), None);
         assert_eq!(said(None), None);
+    }
+
+    #[test]
+    fn numbers_that_a_row_has_overtaken_are_left() {
+        let event = |number| EventId::from(Uuid::from_u128(number));
+        let row = |number, outcome| EffectRow {
+            event_id: event(number),
+            effect: Effect {
+                consumer: "billing".to_owned(),
+                outcome,
+                attempts: 1,
+                at: None,
+                error: None,
+            },
+        };
+        let earlier = [(event(30), 3), (event(40), 4)];
+        let at_third = Numbers {
+            last: 3,
+            failing: None,
+        };
+        let left = |row: EffectRow| is_left(at_third, &earlier, &[&row]);
+        assert!(left(row(40, EffectOutcome::Handled)));
+        assert!(left(row(40, EffectOutcome::DeadLetter)));
+        assert!(!left(row(40, EffectOutcome::Failed)), "it is tried again");
+        assert!(
+            !left(row(30, EffectOutcome::Handled)),
+            "the position is not before it"
+        );
     }
 }

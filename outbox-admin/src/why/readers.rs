@@ -4,10 +4,7 @@
 //! said in words: it may be at work, or wait behind an earlier event of its aggregate. If one of those has failed there, that is said with it; whether the consumer keeps
 //! the order, no row tells. Not here: consumers that go by numbers, of which a row tells where they are, see [`super::numbers`].
 
-use std::num::NonZeroU32;
-
-use outbox_core::{EventId, Message, OutboxReader, PublishedSearch, StoreError, StoredMessage};
-use time::Duration;
+use outbox_core::{EventId, StoredMessage};
 
 use super::finding::{finding, named};
 use super::numbers::{self, Numbers};
@@ -42,49 +39,12 @@ pub struct Reader {
 pub struct Readers {
     /// The durable consumers of the stream whose filters take the message.
     pub readers: Vec<Reader>,
-    /// The rows of their inboxes: of the message's event, and of the earlier events of its aggregate ([`earlier_events`]).
+    /// Earlier events of the message's aggregate, with their numbers ([`earlier_events`](super::earlier_events)).
+    pub earlier: Vec<(EventId, u64)>,
+    /// The rows of their inboxes: of the message's event, and of the earlier ones.
     pub rows: Vec<EffectRow>,
     /// What could not be looked at, for people.
     pub unseen: Vec<String>,
-}
-
-/// Earlier events of an aggregate that are looked for.
-const EARLIER_MAX: NonZeroU32 = NonZeroU32::new(100).unwrap();
-
-/// Messages of everybody that are read for them: about 0.02 s of a processor of the database.
-const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(20_000).unwrap();
-
-/// The published events of a message's aggregate that come before it, at most 100 of them: a consumer that keeps the order keeps the message back behind them. They are
-/// looked for among the 20,000 messages of everybody whose ids were made last before the message was recorded, so what was recorded long before it on a busy outbox is not
-/// found. None if the message has no number, since nothing comes before it then. Two statements, which change nothing.
-///
-/// # Errors
-///
-/// [`StoreError`].
-///
-/// # Cancellation
-///
-/// Nothing is left behind.
-pub async fn earlier_events(
-    store: &impl OutboxReader,
-    message: &Message,
-) -> Result<Vec<EventId>, StoreError> {
-    let Some(number) = message.sequence else {
-        return Ok(Vec::new());
-    };
-    // Ids are made by the clocks of writers, so what they made while this message was recorded counts, too.
-    let until = message.created_at.checked_add(Duration::seconds(1));
-    let search = PublishedSearch {
-        aggregate: Some(message.aggregate.clone()),
-        from: None,
-        until,
-        looked_at_max: LOOKED_AT_MAX,
-        limit: EARLIER_MAX,
-    };
-    let found = store.search_published(&search).await?;
-    let stored = found.messages.into_iter().map(|found| found.stored);
-    let earlier = stored.filter(|stored| stored.sequence.is_some_and(|other| other < number));
-    Ok(earlier.map(|stored| stored.event_id).collect())
 }
 
 /// What keeps the message from its effects, the worst first; and a sentence about the consumers with which nothing is wrong.
@@ -101,7 +61,7 @@ pub(super) fn judge(
             .iter()
             .filter(|row| row.effect.consumer == reader.consumer);
         let rows: Vec<&EffectRow> = rows.collect();
-        match of_reader(stored, stream_sequence, reader, &rows) {
+        match of_reader(stored, stream_sequence, reader, &readers.earlier, &rows) {
             Judged::Amiss(mut found) => {
                 found.stream_sequence = Some(stream_sequence);
                 findings.push(found);
@@ -122,7 +82,13 @@ enum Judged {
     Said(String),
 }
 
-fn of_reader(stored: &StoredMessage, stream_sequence: u64, reader: &Reader, rows: &[&EffectRow]) -> Judged {
+fn of_reader(
+    stored: &StoredMessage,
+    stream_sequence: u64,
+    reader: &Reader,
+    earlier: &[(EventId, u64)],
+    rows: &[&EffectRow],
+) -> Judged {
     let (name, consumer) = (named(stored), &reader.consumer);
     let own = rows.iter().find(|row| row.event_id == stored.event_id);
     let effect = own.map(|row| &row.effect);
@@ -145,7 +111,9 @@ fn of_reader(stored: &StoredMessage, stream_sequence: u64, reader: &Reader, rows
         None => {}
     }
     let was_handed = reader.delivered >= stream_sequence;
-    let numbers = reader.numbers.filter(|_| was_handed);
+    let numbers = reader
+        .numbers
+        .filter(|numbers| was_handed && !numbers::is_left(*numbers, earlier, rows));
     if let Some(said) = numbers.and_then(|numbers| numbers::passed(stored, consumer, numbers)) {
         return Judged::Said(said);
     }
@@ -314,7 +282,7 @@ mod tests {
         let readers = Readers {
             readers: vec![reader],
             rows: outcome.into_iter().map(row).collect(),
-            unseen: Vec::new(),
+            ..Readers::default()
         };
         let (findings, said) = judge(&stored(), 7, &readers);
         assert!(
@@ -458,7 +426,7 @@ mod tests {
                 event_id: EventId::from(Uuid::from_u128(2)),
                 effect,
             }],
-            unseen: Vec::new(),
+            ..Readers::default()
         };
         let (findings, said) = judge(&stored(), 7, &readers);
         assert_eq!(findings, []);

@@ -6,6 +6,7 @@ use std::fmt;
 
 use outbox_admin::quoted;
 use outbox_admin::rights::{Object, Role, grants};
+use percent_encoding::percent_decode_str;
 use sea_orm::DbBackend;
 use url::Url;
 
@@ -88,7 +89,7 @@ pub(super) fn advise(error: &str, login: &Login<'_>) -> Advice {
         return Advice::unknown(error);
     }
     if is_locked(error) {
-        let meaning = "another process has held the file locked for longer than `--timeout` waits";
+        let meaning = "another process holds the file locked";
         return Advice::new(Trouble::Locked, error, Some(meaning), Some(login.locked()));
     }
     if let Some(name) = refused_object(error) {
@@ -122,7 +123,7 @@ fn of_missing_table(error: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether SQLite has waited for a lock in vain. By its other codes it says that waiting would not have helped.
+/// Whether another process keeps SQLite from a lock. Its other codes are about sessions of the same process, and snapshots that were overtaken.
 fn is_locked(error: &str) -> bool {
     error.contains("(code: 5) database is locked")
 }
@@ -157,9 +158,10 @@ impl Login<'_> {
         let file = address.strip_prefix("sqlite:").unwrap_or(address);
         let file = file.strip_prefix("//").unwrap_or(file);
         let file = file.split('?').next().unwrap_or_default();
+        let file = percent_decode_str(file).decode_utf8_lossy();
         format!(
             "fuser {} names the processes that have it open: end the one whose transaction stays open, or wait for it with a longer `--timeout`",
-            quoted(file)
+            quoted(&file)
         )
     }
 
@@ -290,7 +292,7 @@ mod tests {
     #[test]
     fn a_file_that_another_process_holds_locked_is_named() {
         let mut outbox = outbox();
-        outbox.database_url = Secret::new("sqlite:///var/lib/the shop.db?mode=rw");
+        outbox.database_url = Secret::new("sqlite:///var/lib/the%20shop.db?mode=rw");
         let login = Login {
             outbox: &outbox,
             backend: DbBackend::Sqlite,
@@ -301,7 +303,7 @@ mod tests {
         assert_eq!(advice.trouble, Trouble::Locked);
         let said = advice.to_string();
         assert!(
-            said.starts_with(error) && said.contains("; another process has held the file locked"),
+            said.starts_with(error) && said.contains("; another process holds the file locked"),
             "{said}"
         );
         assert!(said.contains("; fuser '/var/lib/the shop.db' names"), "{said}");

@@ -102,7 +102,7 @@ impl ChangeCommand {
         }
         // One connection for both.
         let publisher = place.publisher().await.map_err(|error| error.to_string());
-        self.foresee(place, &publisher, preview).await?;
+        self.foresee(place, &publisher, preview).await;
         add_causes(place, publisher, preview).await;
         Ok(())
     }
@@ -113,24 +113,26 @@ impl ChangeCommand {
         place: &Place,
         publisher: &Result<JetStreamPublisher, String>,
         preview: &mut Preview,
-    ) -> Result<(), CommandError> {
+    ) {
         let takers = match publisher {
             Ok(publisher) => Takers::ask(place, publisher).await,
             Err(error) => Err(error.clone()),
         };
         let takers = match takers {
             Ok(takers) => takers,
-            Err(unseen) => {
-                takers::say_unknown(&unseen);
-                return Ok(());
-            }
+            Err(unseen) => return preview.effects.push(takers::unknown(&unseen)),
         };
         let of = |message: &Message| takers.of(message);
         let handed = outbox_admin::handed(&place.store, &preview.first, takers.names(), of);
-        let handed = place.ask(handed).await?;
+        let handed = match place.ask(handed).await {
+            Ok(handed) => handed,
+            // The preview is whole without it.
+            Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
+                return preview.effects.push(takers::unknown(&error));
+            }
+        };
         let rows = takers::remembered(place, &self.place, &handed, &preview.sample).await;
         preview.foresee(&handed, rows.as_deref());
-        Ok(())
     }
 
     fn say(&self, change: Change, preview: &Preview) -> Result<Outcome, CommandError> {

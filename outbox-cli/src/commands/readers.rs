@@ -28,16 +28,35 @@ pub(super) async fn of(
     }
     let mut events = vec![message.event_id];
     let mut unseen = Vec::new();
+    let mut earlier = Vec::new();
     match place.ask(earlier_events(&place.store, message)).await {
-        Ok(earlier) => events.extend(earlier),
+        Ok(found) => earlier = found,
         Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
             unseen.push(format!("earlier events of its aggregate: {error}"));
         }
     }
+    events.extend(earlier.iter().map(|(event, _)| *event));
     let view = timeline::inboxes(place, places, client.clone(), &events).await;
+    // Only of what was handed out and left no row, the numbers say more.
+    let has_row = |reader: &Reader| {
+        let mut rows = view.rows.iter();
+        rows.any(|row| row.effect.consumer == reader.consumer && row.event_id == message.event_id)
+    };
+    let open = |reader: &&mut Reader| reader.delivered >= stream_sequence && !has_row(reader);
+    let open: Vec<&mut Reader> = readers.iter_mut().filter(open).collect();
+    let uncounted = count(
+        place,
+        places,
+        (client.clone(), publisher),
+        (message, stream_sequence),
+        open,
+    )
+    .await;
+    // The tables are in one database: what keeps from one of them has been said.
+    if view.unseen.is_empty() {
+        unseen.extend(uncounted);
+    }
     unseen.extend(view.unseen);
-    let numbered = (message, stream_sequence);
-    unseen.extend(count(place, places, (client.clone(), publisher), numbered, &mut readers).await);
     // Without a row of a pause, a paused consumer is one of which no process asks for messages.
     if readers.iter().any(|reader| !reader.is_receiving)
         && let Ok(consumers) = stream::consumers_of(place, client)
@@ -53,6 +72,7 @@ pub(super) async fn of(
     }
     Ok(Readers {
         readers,
+        earlier,
         rows: view.rows,
         unseen,
     })
@@ -65,10 +85,10 @@ async fn count(
     places: &[Place],
     (client, publisher): (Client, &JetStreamPublisher),
     (message, stream_sequence): (&Message, u64),
-    readers: &mut [Reader],
+    mut readers: Vec<&mut Reader>,
 ) -> Vec<String> {
     let (mut positions, mut unseen) = (Vec::new(), Vec::new());
-    if message.sequence.is_none() {
+    if message.sequence.is_none() || readers.is_empty() {
         return unseen;
     }
     let names: Vec<String> = readers.iter().map(|reader| reader.consumer.clone()).collect();
@@ -100,7 +120,7 @@ async fn count(
         if Some(&position.source) != source.as_ref() {
             continue;
         }
-        let is_it = |reader: &&mut Reader| reader.consumer == position.consumer;
+        let is_it = |reader: &&mut &mut Reader| reader.consumer == position.consumer;
         let Some(reader) = readers.iter_mut().find(is_it) else {
             continue;
         };

@@ -100,7 +100,7 @@ impl ReconcileCommand {
         Ok(report.outcome())
     }
 
-    /// Counts what is missing. Also returns the first messages of it.
+    /// Counts what is missing. Also returns the first messages of it, without their payloads.
     async fn missing(
         &self,
         place: &Place,
@@ -112,7 +112,11 @@ impl ReconcileCommand {
         let mut look = |so_far: Reconciled, missing: &[Message]| {
             bar.show("compared", so_far.compared, None);
             let room = FORESEEN_MAX.saturating_sub(first.len());
-            first.extend(missing.iter().take(room).cloned());
+            first.extend(missing.iter().take(room).map(|message| {
+                let mut message = message.clone();
+                message.payload = Default::default();
+                message
+            }));
         };
         let missing = reconcile::missing_with_messages(&place.store, publisher, span, &mut look);
         let found = place.carry_out(missing).await?;
@@ -126,10 +130,7 @@ impl ReconcileCommand {
         }
         let takers = match Takers::ask(place, publisher).await {
             Ok(takers) => takers,
-            Err(unseen) => {
-                takers::say_unknown(&unseen);
-                return Foresight::default();
-            }
+            Err(unseen) => return Foresight::unknown(takers::unknown(&unseen)),
         };
         let mut handed = Handed::new(takers.names());
         for message in first {

@@ -57,20 +57,18 @@ pub(super) async fn remembered(
         Ok(places) => places,
         // Another outbox of the file, which the change has nothing to do with.
         Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
-            say_unknown(&format!("inboxes: {error}"));
+            say(&unknown(format!("inboxes: {error}")));
             return None;
         }
     };
     let (rows, unseen) = timeline::rows(place, &places, &takers, events).await;
     for unseen in &unseen {
-        say_unknown(unseen);
+        say(&unknown(unseen));
     }
     unseen.is_empty().then_some(rows)
 }
 
-/// Says what could not be looked at.
-pub(super) fn say_unknown(unseen: &str) {
-    say(&format!(
-        "which consumers would take effect is not known: {unseen}"
-    ));
+/// The sentence about what could not be looked at.
+pub(super) fn unknown(unseen: impl std::fmt::Display) -> String {
+    format!("which consumers would take effect is not known: {unseen}")
 }

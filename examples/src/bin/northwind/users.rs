@@ -1,7 +1,7 @@
 //! A nats-server of a run's own, with a user for each program that talks to it. The user has the permissions that `outbox print nats-permissions` prints for what the
 //! program does, and no others.
 //!
-//! Invariant: what the server refuses stands in its log, so a refusal is known also if nobody waits for the answer. The server ends with this process's run.
+//! Invariant: what the server refuses stands in its log, so a refusal is known also if nobody waits for the answer. The server ends with the run, unless the run is killed.
 
 use std::collections::BTreeMap;
 use std::fs;

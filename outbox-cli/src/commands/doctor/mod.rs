@@ -121,7 +121,7 @@ fn away(advice: &Advice) -> Diagnosis {
         Trouble::Locked => Diagnosis::failed(
             Check::Database,
             advice.seen(),
-            "a file that no other process holds locked for longer than a transaction takes",
+            "a file that no other process holds locked for longer than a transaction takes, and never for four fifths of `--timeout`",
             next.unwrap_or_default(),
         ),
         Trouble::Other => Diagnosis::failed(

@@ -135,8 +135,11 @@ async fn a_retry_whose_consumers_are_not_known_is_previewed_and_made() {
 
     let away = |words: &[&str]| at(place, "nats://127.0.0.1:1", words).expect(0);
     let preview = away(&["retry", "--all", "-o", "json"]);
-    assert!(preview.said.contains(unknown), "{preview:?}");
     assert_eq!(preview.json()["consumers"], json!([]), "{preview:?}");
+    assert!(
+        preview.out.contains(unknown),
+        "nobody and unknown are told apart: {preview:?}"
+    );
     let made = away(&["retry", "--all", "--yes", "-o", "json"]).json();
     assert_eq!(made["messages"], 1, "{made}");
     planted.close().await;

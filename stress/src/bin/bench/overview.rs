@@ -142,6 +142,7 @@ async fn look(outbox: &Schema, stream: &Stream) -> Result<f64> {
     let lags = consumers.lags(CONSUMERS).await?;
     log.status().await?;
     let millis = begun.elapsed().as_secs_f64() * 1000.0;
+    check("consumers looked at", lags.len() as u64, CONSUMERS.len() as u64)?;
     for (consumer, lag) in &lags {
         check(consumer, lag.dead_letters_open, LETTERS)?;
     }
