@@ -42,6 +42,7 @@ pub mod top;
 pub mod why;
 
 use clap::Subcommand;
+use futures_util::FutureExt as _;
 use outbox_admin::Change;
 
 use crate::failure::{CommandError, Outcome};
@@ -132,36 +133,37 @@ impl OutboxCommand {
     /// completed; the outcome of the last one is unknown, and `outbox audit` shows the operation with which it can go on.
     pub async fn run(self) -> Result<Outcome, CommandError> {
         hint::know_mounted(|| Self::augment_subcommands(clap::Command::new("outbox")));
+        // Each in a box of its own: together they are nested too deeply for the compiler to lay out in an optimised build.
         match self {
-            Self::Status(command) => command.run().await,
-            Self::Doctor(command) => command.run().await,
-            Self::Why(command) => command.run().await,
-            Self::Timeline(command) => command.run().await,
-            Self::Prove(command) => command.run().await,
-            Self::List(command) => command.run().await,
-            Self::Tail(command) => command.run().await,
-            Self::Show(command) => command.run().await,
-            Self::Blocked(command) => command.run().await,
-            Self::Relays(command) => command.run().await,
-            Self::Partitions(command) => command.run().await,
-            Self::Retry(command) => command.run(Change::Retry).await,
-            Self::Skip(command) => command.run(Change::Skip).await,
-            Self::Replay(command) => command.run(Change::Replay).await,
-            Self::Resume(command) => command.run().await,
-            Self::Pause(command) => command.run().await,
-            Self::Unpause(command) => command.run().await,
-            Self::Audit(command) => command.run().await,
-            Self::Reconcile(command) => command.run().await,
-            Self::Purge(command) => command.run().await,
-            Self::Forget(command) => command.run().await,
-            Self::Migrate(command) => command.run().await,
-            Self::DeadLetters(command) => command.run().await,
-            Self::Consumers(command) => command.run().await,
-            Self::Log(command) => command.run().await,
+            Self::Status(command) => command.run().boxed_local().await,
+            Self::Doctor(command) => command.run().boxed_local().await,
+            Self::Why(command) => command.run().boxed_local().await,
+            Self::Timeline(command) => command.run().boxed_local().await,
+            Self::Prove(command) => command.run().boxed_local().await,
+            Self::List(command) => command.run().boxed_local().await,
+            Self::Tail(command) => command.run().boxed_local().await,
+            Self::Show(command) => command.run().boxed_local().await,
+            Self::Blocked(command) => command.run().boxed_local().await,
+            Self::Relays(command) => command.run().boxed_local().await,
+            Self::Partitions(command) => command.run().boxed_local().await,
+            Self::Retry(command) => command.run(Change::Retry).boxed_local().await,
+            Self::Skip(command) => command.run(Change::Skip).boxed_local().await,
+            Self::Replay(command) => command.run(Change::Replay).boxed_local().await,
+            Self::Resume(command) => command.run().boxed_local().await,
+            Self::Pause(command) => command.run().boxed_local().await,
+            Self::Unpause(command) => command.run().boxed_local().await,
+            Self::Audit(command) => command.run().boxed_local().await,
+            Self::Reconcile(command) => command.run().boxed_local().await,
+            Self::Purge(command) => command.run().boxed_local().await,
+            Self::Forget(command) => command.run().boxed_local().await,
+            Self::Migrate(command) => command.run().boxed_local().await,
+            Self::DeadLetters(command) => command.run().boxed_local().await,
+            Self::Consumers(command) => command.run().boxed_local().await,
+            Self::Log(command) => command.run().boxed_local().await,
             #[cfg(feature = "tui")]
-            Self::Top(command) => command.run().await,
-            Self::Serve(command) => command.run().await,
-            Self::Relay(command) => command.run().await.map(|()| Outcome::Well),
+            Self::Top(command) => command.run().boxed_local().await,
+            Self::Serve(command) => command.run().boxed_local().await,
+            Self::Relay(command) => command.run().boxed_local().await.map(|()| Outcome::Well),
             Self::Contexts(command) => command.run(),
             Self::Print(command) => command.run().map(|()| Outcome::Well),
         }
