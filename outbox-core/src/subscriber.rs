@@ -91,6 +91,8 @@ pub struct ConsumerStanding {
     pub undelivered: u64,
     /// Messages that were delivered and not acknowledged: in the memory of processes, failed, or waiting for a failed one.
     pub unacknowledged: u64,
+    /// The most messages that it may have unacknowledged; `None` if there is no such bound.
+    pub max_unacknowledged: Option<u64>,
     /// How long the oldest of both has been on the stream; `None` if nothing waits, or the broker does not say.
     pub oldest_age: Option<Duration>,
     /// Every message up to this stream sequence is acknowledged, or is none of this consumer's. Above it there may be

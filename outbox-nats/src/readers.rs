@@ -9,6 +9,7 @@ use outbox_core::{FailureClass, Message, PublishError, codec};
 use crate::headers;
 use crate::log::message_id;
 use crate::publisher::JetStreamPublisher;
+use crate::standing::max_unacknowledged;
 use crate::subject::captures;
 
 /// A durable consumer that pulls.
@@ -147,9 +148,7 @@ impl StreamReading {
             delivered: info.delivered.stream_sequence,
             floor: info.ack_floor.stream_sequence,
             unacknowledged: u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX),
-            max_ack_pending: u64::try_from(info.config.max_ack_pending)
-                .ok()
-                .filter(|max| *max > 0),
+            max_ack_pending: max_unacknowledged(&info),
             is_receiving: info.num_waiting > 0,
             consumer: info.name,
         }

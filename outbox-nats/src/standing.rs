@@ -43,10 +43,17 @@ pub(crate) async fn standing(
     Ok(Some(ConsumerStanding {
         undelivered: info.num_pending,
         unacknowledged,
+        max_unacknowledged: max_unacknowledged(&info),
         oldest_age,
         floor,
         is_receiving: info.num_waiting > 0,
     }))
+}
+
+/// The most messages that a consumer may have unacknowledged; `None` if there is no such bound.
+pub(crate) fn max_unacknowledged(info: &Info) -> Option<u64> {
+    let max = u64::try_from(info.config.max_ack_pending).ok();
+    max.filter(|max| *max > 0)
 }
 
 /// The age of the first message from a stream sequence on that passes the filters: the acknowledged ones below it end there.

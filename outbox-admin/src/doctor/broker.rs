@@ -6,8 +6,9 @@ use super::full::{full, reached};
 use super::rules::span;
 use super::stream::StreamFacts;
 use super::{Check, Diagnosis};
+use crate::consumers::handed_no_more;
 use crate::status::State;
-use crate::words::quoted;
+use crate::words::{counted, quoted};
 
 /// Duplicate window that outlasts an ordinary outage together with the crash of a relay.
 const WINDOW_NEEDED: Duration = Duration::from_mins(10);
@@ -32,6 +33,10 @@ pub struct ConsumerFacts {
     pub unfit: Vec<(String, String)>,
     /// Messages that were not delivered yet.
     pub undelivered: u64,
+    /// Messages that were delivered and not acknowledged.
+    pub unacknowledged: u64,
+    /// The most messages that it may have unacknowledged; `None` if there is no such bound.
+    pub max_unacknowledged: Option<u64>,
     /// How long the oldest message that is not acknowledged has been on the stream.
     pub oldest: Option<Duration>,
     /// Whether a process asks for messages at this moment.
@@ -243,18 +248,26 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
             ),
         );
     }
-    if consumer.undelivered > 0 && !consumer.is_receiving && consumer.paused.is_none() {
-        return report(
-            State::Degraded,
-            format!(
-                "{} messages are not delivered, and no process asks for messages at this moment",
-                consumer.undelivered
-            ),
-            "a process that runs this consumer".to_owned(),
-            format!("outbox consumers lag {}", quoted(name)),
-        );
+    if consumer.paused.is_some() {
+        return None;
     }
-    None
+    let full = handed_no_more(
+        consumer.undelivered,
+        consumer.unacknowledged,
+        consumer.max_unacknowledged,
+    );
+    // The processes of a full one need not ask.
+    let (seen, needed) = if let Some(seen) = full {
+        (seen, "handlers that end, and keep up with what comes")
+    } else if consumer.undelivered > 0 && !consumer.is_receiving {
+        let messages = counted(consumer.undelivered, "message is", "messages are");
+        let seen = format!("{messages} not delivered, and no process asks for messages at this moment");
+        (seen, "a process that runs this consumer")
+    } else {
+        return None;
+    };
+    let next = format!("outbox consumers lag {}", quoted(name));
+    report(State::Degraded, seen, needed.to_owned(), next)
 }
 
 /// Whether its inbox forgets what the stream can still deliver.
@@ -427,6 +440,40 @@ mod tests {
         assert!(
             found.len() == 1 && found[0].check == Check::ConsumerBehind && found[0].state == State::Stuck
         );
+    }
+
+    #[test]
+    fn a_consumer_that_is_handed_no_more_is_full_before_it_is_idle() {
+        let full = ConsumerFacts {
+            name: "billing".to_owned(),
+            undelivered: 1,
+            unacknowledged: 3,
+            max_unacknowledged: Some(3),
+            ..ConsumerFacts::default()
+        };
+        let seen = |consumer: &ConsumerFacts| {
+            let found = of_consumer(consumer, &sound());
+            assert_eq!(found.len(), 1, "{found:?}");
+            (found[0].check, found[0].seen.clone())
+        };
+        let (check, what) = seen(&full);
+        assert_eq!(check, Check::ConsumerBehind);
+        assert!(what.contains("and may have 3 (`max_ack_pending`)"), "{what}");
+        let idle = ConsumerFacts {
+            unacknowledged: 2,
+            ..full.clone()
+        };
+        assert!(seen(&idle).1.contains("1 message is not delivered, and no"));
+        let busy = ConsumerFacts {
+            is_receiving: true,
+            ..idle
+        };
+        assert_eq!(of_consumer(&busy, &sound()), []);
+        let paused = ConsumerFacts {
+            paused: Some("stocktaking".to_owned()),
+            ..full
+        };
+        assert_eq!(seen(&paused).0, Check::ConsumerPaused);
     }
 
     #[test]

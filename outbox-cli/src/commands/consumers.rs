@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use outbox::core::{Intent, Operation, OperationId, OperationKind, OperationScope};
-use outbox::inbox::PausedConsumers;
+use outbox::inbox::{ConsumersError, PausedConsumers};
 use outbox_admin::{ConsumerRow, Forecast, Prospect};
 use serde::Serialize;
 
@@ -142,9 +142,14 @@ impl LagCommand {
         let place = Place::open(&self.place).await?;
         let client = place.client().await.map_err(CommandError::Failed)?;
         let consumers = stream::consumers_of(&place, client)?;
-        let row = place
-            .ask(outbox_admin::consumer(&consumers, &self.consumer))
-            .await?;
+        let looking = async {
+            match outbox_admin::consumer(&consumers, &self.consumer).await {
+                // The command line is wrong, whatever the servers say.
+                Err(error @ ConsumersError::Name(_)) => Ok(Err(CommandError::configuration(error))),
+                answer => answer.map(Ok),
+            }
+        };
+        let row = place.ask(looking).await??;
         let state = row.state;
         output::one(self.place.output, &Lag(row))?;
         Ok(state.into())

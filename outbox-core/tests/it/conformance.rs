@@ -406,6 +406,7 @@ mod wrong_subscribers {
         sees_nothing_waiting: SeesNothingWaiting => a_standing_tells_what_waits,
         counts_delivered_ones: CountsDeliveredOnes => a_standing_tells_what_waits,
         tells_the_youngest: TellsTheYoungest => a_standing_tells_what_waits,
+        hides_the_bound: HidesTheBound => a_standing_tells_what_waits,
         sees_nobody: SeesNobody => a_standing_tells_whether_somebody_receives,
         foresees_everything: ForeseesEverything => what_is_foreseen_is_what_a_placed_consumer_gets,
         places_nothing: PlacesNothing => what_is_foreseen_is_what_a_placed_consumer_gets,

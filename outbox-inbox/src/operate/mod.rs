@@ -29,6 +29,9 @@ use crate::router::Router;
 pub use plan::{Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan, Replayed, Unremembered};
 pub use positions::AggregatePosition;
 
+/// Longest name of a consumer, in characters.
+const NAME_MAX: usize = 64;
+
 /// The consumers of a database and a stream. Operators look at them and move them here.
 ///
 /// Works in any process that reaches both, with inboxes running or not. Looking ([`Self::lag`], [`Self::positions`], the plans) changes nothing.
@@ -81,7 +84,7 @@ pub enum ConsumersError {
     #[error(transparent)]
     Subscriber(#[from] SubscriberError),
     /// No consumer can have this name.
-    #[error("`{}` is no name of a consumer: 1 to 64 characters of `[A-Za-z0-9_-]`", .0.escape_debug())]
+    #[error("`{}` is no name of a consumer: 1 to 64 characters of `[A-Za-z0-9_-]`", beginning(.0))]
     Name(String),
     /// The broker has no consumer of this name.
     #[error("consumer `{0}` does not exist on the broker")]
@@ -194,8 +197,30 @@ impl<S: Subscriber> Consumers<S> {
 
 fn check_name(consumer: &str) -> Result<(), ConsumersError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    if consumer.is_empty() || consumer.len() > 64 || !consumer.bytes().all(is_plain) {
+    if consumer.is_empty() || consumer.len() > NAME_MAX || !consumer.bytes().all(is_plain) {
         return Err(ConsumersError::Name(consumer.to_owned()));
     }
     Ok(())
+}
+
+/// As much of a wrong name as a right one may have, without control characters.
+fn beginning(name: &str) -> String {
+    match name.char_indices().nth(NAME_MAX) {
+        Some((end, _)) => format!("{}…", name[..end].escape_debug()),
+        None => name.escape_debug().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_name_is_shown_by_its_beginning() {
+        let said = |name: &str| check_name(name).unwrap_err().to_string();
+        assert!(said("no\u{1b}name").starts_with("`no\\u{1b}name` is no name"));
+        let long = format!("`{}…` is no name", "\u{e9}".repeat(NAME_MAX));
+        assert!(said(&"\u{e9}".repeat(NAME_MAX + 1)).starts_with(&long));
+        assert!(check_name(&"a".repeat(NAME_MAX)).is_ok());
+    }
 }

@@ -278,6 +278,8 @@ async fn consumer_facts(
         paused: paused.get(&name).cloned(),
         unfit: unfit(&info.config),
         undelivered: standing.as_ref().map_or(0, |standing| standing.undelivered),
+        unacknowledged: standing.as_ref().map_or(0, |standing| standing.unacknowledged),
+        max_unacknowledged: standing.as_ref().and_then(|seen| seen.max_unacknowledged),
         oldest: standing.as_ref().and_then(|standing| standing.oldest_age),
         is_receiving: standing.is_some_and(|standing| standing.is_receiving),
         memory,

@@ -178,7 +178,13 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
         unknown.out.contains("the broker has no consumer of this name"),
         "{unknown:?}"
     );
-    ask(place, &["consumers", "lag", "no body"]).expect(1);
+    let wrong = ask(place, &["consumers", "lag", "no body"]).expect(2);
+    assert!(
+        wrong.said.contains("`no body` is no name of a consumer"),
+        "{wrong:?}"
+    );
+    let long = ask(place, &["consumers", "lag", &"a".repeat(1_000)]).expect(2);
+    assert!(!long.said.contains(&"a".repeat(65)), "{long:?}");
     planted.close().await;
 }
 

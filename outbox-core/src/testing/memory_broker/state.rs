@@ -308,6 +308,7 @@ impl State {
         Some(ConsumerStanding {
             undelivered: consumer.backlog(&self.log) - unacknowledged,
             unacknowledged,
+            max_unacknowledged: Some(consumer.in_flight_max as u64),
             oldest_age: oldest
                 .and_then(|oldest| self.log.get(&oldest))
                 .map(|entry| (self.now() - entry.stored_at).try_into().unwrap_or_default()),

@@ -93,6 +93,8 @@ pub enum SubscriberMistake {
     CountsDeliveredOnes,
     /// Tells the age of the youngest message that waits.
     TellsTheYoungest,
+    /// Does not say how many messages may be unacknowledged.
+    HidesTheBound,
     /// Says that nobody receives.
     SeesNobody,
     /// Looks ahead from the beginning, whatever it is asked.
@@ -197,6 +199,7 @@ impl Subscriber for WrongSubscriber {
             SubscriberMistake::TellsTheYoungest => {
                 standing.oldest_age = standing.oldest_age.map(|_| Duration::ZERO);
             }
+            SubscriberMistake::HidesTheBound => standing.max_unacknowledged = None,
             SubscriberMistake::SeesNobody => standing.is_receiving = false,
             _ => {}
         }

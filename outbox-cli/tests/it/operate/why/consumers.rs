@@ -150,6 +150,7 @@ async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
         &["consumer-full", "on-stream"],
         "It has 1 message unacknowledged and may have 1 (`max_ack_pending`)",
     );
+    what_is_said_of_a_full_consumer(&planted);
     // Once it goes on, the server has something for it.
     taken.double_ack().await.unwrap();
     check(
@@ -159,6 +160,20 @@ async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
         "No process of the consumer asks",
     );
     planted.close().await;
+}
+
+/// The command that `why` names, and `doctor`, say the same as it.
+fn what_is_said_of_a_full_consumer(planted: &Planted) {
+    let words = ["consumers", "lag", "narrow", "-o", "json"];
+    let lag = ask(&planted.place, &words).expect(3).json();
+    let reason = &lag["reasons"][0];
+    assert_eq!(lag["state"], "degraded", "{lag}");
+    let full = "it has 1 message unacknowledged and may have 1 (`max_ack_pending`), and is handed no more";
+    assert!(reason["what"].as_str().unwrap().contains(full), "{lag}");
+    let next = reason["next"].as_str().unwrap();
+    assert!(next.starts_with("outbox consumers list --forecast"), "{lag}");
+    let doctor = ask(&planted.place, &["doctor"]);
+    assert!(doctor.says(full), "{doctor:?}");
 }
 
 #[idempotent_handler(consumer = "counting", strategy = sequence)]

@@ -35,8 +35,8 @@ pub(super) async fn settles<F: SubscriberFixture>(
     timeout(SOON, settled).await.ok()
 }
 
-/// A standing tells of each consumer what was not delivered, what was not acknowledged, and the age of the oldest; while
-/// nobody receives too. Others' messages do not count.
+/// A standing tells of each consumer what was not delivered, what was not acknowledged, how much of that there may be, and
+/// the age of the oldest; while nobody receives too. Others' messages do not count.
 pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(standing(fixture, "c").await, None, "there is no such consumer");
     publish(fixture, NOTED, "a", 3).await;
@@ -49,6 +49,8 @@ pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     let waiting = |standing: &ConsumerStanding| standing.undelivered + standing.unacknowledged == 3;
     let seen = settles(fixture, "c", waiting).await.expect("three messages wait");
     assert!(seen.unacknowledged >= 1, "{seen:?}");
+    let bound = spec.in_flight_max as u64;
+    assert_eq!(seen.max_unacknowledged, Some(bound), "{seen:?}");
     assert!(seen.floor < first_at, "{seen:?}");
     // Half of what has passed since, because the clocks of a server and of this machine may differ a little.
     let pause = fixture.ack_wait();
