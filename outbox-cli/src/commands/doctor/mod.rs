@@ -124,6 +124,12 @@ fn away(advice: &Advice) -> Diagnosis {
             "a file that no other process holds locked for longer than a transaction takes, and never for four fifths of `--timeout`",
             next.unwrap_or_default(),
         ),
+        Trouble::NotOpened => Diagnosis::failed(
+            Check::Database,
+            advice.seen(),
+            "a file that is a database, and that the user of this program may read and write",
+            next.unwrap_or_default(),
+        ),
         Trouble::Other => Diagnosis::failed(
             Check::Database,
             advice.to_string(),
@@ -142,7 +148,7 @@ async fn look_at_database(
     if closely.as_relay {
         let deletes = place.outbox.section.relay.retention != Retention::Keep;
         match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
-            Ok(Err(error)) if place.advice(&error).trouble == Trouble::Locked => {
+            Ok(Err(error)) if place.advice(&error).trouble.is_of_file() => {
                 found.findings.push(away(&place.advice(&error)));
             }
             Ok(checked) => {
@@ -167,8 +173,8 @@ async fn look_at_database(
         Ok(Err(error)) => {
             let advice = place.advice(&error);
             found.findings.push(away(&advice));
-            // Each further question would wait for the same lock.
-            if advice.trouble == Trouble::Locked {
+            // Each further question would meet the same, and may wait for it.
+            if advice.trouble.is_of_file() {
                 return Ok(());
             }
         }
