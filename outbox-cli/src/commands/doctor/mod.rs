@@ -67,11 +67,33 @@ pub(super) async fn examine(place: &Place, closely: Closely) -> Result<Examinati
         _ => Some(Duration::ZERO),
     };
     nats::look(place, &Wanted { retention }, closely.as_relay, &mut found).await?;
+    name_unmade(&mut found);
     // The worst first; among equals, in the order of the checks.
     found
         .findings
         .sort_by_key(|finding| std::cmp::Reverse(finding.state));
     Ok(found)
+}
+
+/// Names the checks that could not be made for want of an answer.
+fn name_unmade(found: &mut Examination) {
+    let mut name = |checks: &[Check], what: &str| {
+        if found
+            .findings
+            .iter()
+            .any(|finding| checks.contains(&finding.check))
+        {
+            found.unseen.push(what.to_owned());
+        }
+    };
+    name(
+        &[Check::Database, Check::Tables],
+        "checks of the database: it has not answered all of them, or has no tables for them",
+    );
+    name(
+        &[Check::Nats],
+        "checks of the stream and of its consumers: nats has not answered all of them",
+    );
 }
 
 impl DoctorCommand {
@@ -294,7 +316,11 @@ impl Print for DoctorRow {
             "finding",
             "findings",
         );
-        let _ = writeln!(text, "{} checks, {found}", Check::ALL.len());
+        let unmade = match self.unseen.is_empty() {
+            true => "",
+            false => "; not all could be made: see above",
+        };
+        let _ = writeln!(text, "{} checks, {found}{unmade}", Check::ALL.len());
         Some(text)
     }
 }

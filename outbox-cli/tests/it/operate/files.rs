@@ -93,6 +93,14 @@ fn a_file_that_cannot_be_opened_is_a_finding_and_the_rest_is_examined() {
                 "{answer:?}"
             );
         }
+        let answer = run(&["doctor", "--config", config], &variables).expect(4);
+        for told in [
+            "not seen: checks of the database: ",
+            "not seen: checks of the stream and of its consumers: ",
+            " checks, 2 findings; not all could be made: see above\n",
+        ] {
+            assert!(answer.out.contains(told), "{told}: {answer:?}");
+        }
     }
     assert!(!missing.exists());
 }
