@@ -1,13 +1,11 @@
 //! The command line of the program `outbox`: all commands, and what only the program itself can tell of them.
 
-use std::io::Write as _;
-
 use clap::{CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::commands::OutboxCommand;
 use crate::failure::{CommandError, Outcome};
-use crate::hint;
+use crate::{hint, output};
 
 /// Publishes what services record in their databases, and says why something does not arrive.
 #[derive(Debug, Parser)]
@@ -80,7 +78,6 @@ fn manual(words: &[String]) -> Result<Vec<u8>, CommandError> {
 }
 
 fn print(text: &[u8]) -> Result<Outcome, CommandError> {
-    let written = std::io::stdout().write_all(text);
-    written.map_err(|error| CommandError::Failed(error.into()))?;
+    output::write_bytes(text)?;
     Ok(Outcome::Well)
 }

@@ -3,6 +3,7 @@
 //! Invariant: what is added ends with a command that can be copied, where one mends it. The error itself stands before it, as the server has put it.
 
 use std::fmt;
+use std::io::ErrorKind;
 
 use outbox_admin::quoted;
 use outbox_admin::rights::{Object, Role, grants};
@@ -19,8 +20,17 @@ pub(super) enum Trouble {
     OlderTables,
     /// Another process holds the file of SQLite locked.
     Locked,
+    /// SQLite cannot open the file, or it is no database.
+    NotOpened,
     /// Anything else.
     Other,
+}
+
+impl Trouble {
+    /// Whether it is about the file of SQLite as a whole, so that each further question would meet it again.
+    pub(super) fn is_of_file(self) -> bool {
+        matches!(self, Self::Locked | Self::NotOpened)
+    }
 }
 
 /// An error of the database, and what mends it if that is known.
@@ -92,6 +102,16 @@ pub(super) fn advise(error: &str, login: &Login<'_>) -> Advice {
         let meaning = "another process holds the file locked";
         return Advice::new(Trouble::Locked, error, Some(meaning), Some(login.locked()));
     }
+    if login.backend == DbBackend::Sqlite
+        && let Some(was_read) = not_opened(error)
+    {
+        let meaning = match was_read {
+            true => "the file is no database of SQLite",
+            false => "the file of the database cannot be opened",
+        };
+        let next = Some(login.not_opened(was_read));
+        return Advice::new(Trouble::NotOpened, error, Some(meaning), next);
+    }
     if let Some(name) = refused_object(error) {
         return Advice::other(error, login.missing_right(name));
     }
@@ -128,6 +148,17 @@ fn is_locked(error: &str) -> bool {
     error.contains("(code: 5) database is locked")
 }
 
+/// Whether SQLite could not open the file (14; its cause is in the higher bytes), or has read it and found no database (26): then it is `Some(true)`.
+fn not_opened(error: &str) -> Option<bool> {
+    let (_, rest) = error.split_once("(code: ")?;
+    let (code, _) = rest.split_once(')')?;
+    match code.parse::<u32>().ok()? & 0xff {
+        14 => Some(false),
+        26 => Some(true),
+        _ => None,
+    }
+}
+
 /// Whether a column is missing, as PostgreSQL, MariaDB, MySQL and SQLite say it.
 fn lacks_column(error: &str) -> bool {
     let of_postgres = error.split_once("column ");
@@ -152,17 +183,37 @@ fn refused_object(error: &str) -> Option<&str> {
 }
 
 impl Login<'_> {
-    /// What a person does about a file that is locked.
-    fn locked(&self) -> String {
+    /// The file of SQLite.
+    fn file(&self) -> String {
         let address = self.outbox.database_url.expose();
         let file = address.strip_prefix("sqlite:").unwrap_or(address);
         let file = file.strip_prefix("//").unwrap_or(file);
         let file = file.split('?').next().unwrap_or_default();
-        let file = percent_decode_str(file).decode_utf8_lossy();
+        percent_decode_str(file).decode_utf8_lossy().into_owned()
+    }
+
+    /// What a person does about a file that is locked.
+    fn locked(&self) -> String {
         format!(
             "fuser {} names the processes that have it open: end the one whose transaction stays open, or wait for it with a longer `--timeout`",
-            quoted(&file)
+            quoted(&self.file())
         )
+    }
+
+    /// What a person does about a file that cannot be opened, or is no database: that depends on what is there.
+    fn not_opened(&self, was_read: bool) -> String {
+        let file = self.file();
+        let name = quoted(&file);
+        match std::fs::metadata(&file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                "correct DATABASE_URL, or make the file with its tables: outbox migrate --yes".to_owned()
+            }
+            Ok(found) if found.is_dir() => format!("correct DATABASE_URL: {name} is a folder"),
+            Ok(_) if was_read => format!("correct DATABASE_URL: {name} holds something else"),
+            _ => format!(
+                "the file is there: give the user of this program the rights to read and write it and its folder; ls -l {name} shows whose it is"
+            ),
+        }
     }
 
     /// The right that is missing, and the command that prints its statement.
@@ -310,6 +361,41 @@ mod tests {
         // Its snapshot was overtaken, at once.
         let overtaken = advise("(code: 517) database is locked", &login);
         assert_eq!(overtaken.trouble, Trouble::Other);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_told_by_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (there, missing) = (folder.path().join("there.db"), folder.path().join("missing.db"));
+        std::fs::write(&there, "something else").unwrap();
+        let told = |path: &std::path::Path, code: u32| {
+            let mut outbox = outbox();
+            outbox.database_url = Secret::new(format!("sqlite://{}?mode=rwc", path.display()));
+            let login = Login {
+                outbox: &outbox,
+                backend: DbBackend::Sqlite,
+                role: Role::Viewer,
+            };
+            let error = format!("error returned from database: (code: {code}) unable to open database file");
+            let advice = advise(&error, &login);
+            assert_eq!(advice.trouble, Trouble::NotOpened);
+            advice.to_string()
+        };
+        for (path, code, expected) in [
+            (missing.as_path(), 14, "cannot be opened; correct DATABASE_URL"),
+            (missing.as_path(), 14, "outbox migrate --yes"),
+            (folder.path(), 526, "is a folder"),
+            (there.as_path(), 14, "the rights to read and write it"),
+            (there.as_path(), 26, "no database of SQLite; correct"),
+        ] {
+            let said = told(path, code);
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+        let there = told(&there, 14);
+        assert!(
+            !there.contains("DATABASE_URL") && !there.contains("outbox migrate"),
+            "{there}"
+        );
     }
 
     #[test]

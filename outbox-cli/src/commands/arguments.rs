@@ -183,6 +183,15 @@ pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The time between two looks: within less hardly anything changes, and nobody waits for more.
+pub(crate) fn parse_between_looks(text: &str) -> Result<Duration, String> {
+    let between = parse_duration(text)?;
+    if (Duration::from_secs(1)..=Duration::from_hours(1)).contains(&between) {
+        return Ok(between);
+    }
+    Err("too short or too long; write a time from `1s` to `1h`".to_owned())
+}
+
 /// A number of bytes, such as `4GiB`.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -244,6 +253,18 @@ mod tests {
     }
 
     #[test]
+    fn two_looks_have_a_second_to_an_hour_between_them() {
+        for (text, seconds) in [("1s", 1), ("5s", 5), ("60m", 3600), ("1h", 3600)] {
+            assert_eq!(parse_between_looks(text), Ok(Duration::from_secs(seconds)));
+        }
+        for wrong in ["0s", "999ms", "3601s", "99999999d"] {
+            let error = parse_between_looks(wrong).unwrap_err();
+            assert!(error.contains("from `1s` to `1h`"), "{wrong}: {error}");
+        }
+        parse_between_looks("5").unwrap_err();
+    }
+
+    #[test]
     fn bytes_have_a_unit_and_are_not_none() {
         assert_eq!(parse_bytes("4GiB"), Ok(4 << 30));
         assert_eq!(parse_bytes("512"), Ok(512));
@@ -284,7 +305,7 @@ mod tests {
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[non_exhaustive]
 pub struct ForecastArguments {
-    /// Look again after this time, and say what is to come if it goes on like that: when a consumer has caught up, when the stream is full, what expires unread.
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5s", value_parser = parse_duration)]
+    /// Look again after this time, from `1s` to `1h`, and say what is to come if it goes on like that: when a consumer has caught up, when the stream is full, what expires unread.
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "5s", value_parser = parse_between_looks)]
     pub forecast: Option<Duration>,
 }

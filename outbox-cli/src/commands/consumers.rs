@@ -3,6 +3,7 @@
 //! Invariant: nothing is changed without `--yes`.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use outbox::core::{Intent, Operation, OperationId, OperationKind, OperationScope};
@@ -184,11 +185,34 @@ impl PauseCommand {
                     "would pause it: what runs ends, nothing begins, messages wait on the stream, and no attempts are used".to_owned();
             }
         }
-        change.end(
+        let outcome = change.end(
             &self.place,
             self.yes,
             now.iter().any(|other| other.consumer == self.consumer),
-        )
+        );
+        // Last, so that a pause does not wait for NATS.
+        warn_of_stranger(&place, &self.consumer).await;
+        outcome
+    }
+}
+
+/// Longest wait for a list that only warns.
+const LIST_MAX: Duration = Duration::from_secs(5);
+
+/// Says that the stream has no such consumer, if NATS can be asked. It may be a typing error, or a consumer that is made later.
+async fn warn_of_stranger(place: &Place, consumer: &str) {
+    let asked = async {
+        let client = place.client().await.ok()?;
+        stream::names_on_stream(place, client).await.ok()
+    };
+    let asked = tokio::time::timeout(LIST_MAX.min(place.timeout), asked).await;
+    if let Ok(Some(names)) = asked
+        && !names.contains(consumer)
+    {
+        say(&format!(
+            "warning: stream {} has no consumer {consumer}: the name is misspelt, or its inbox has never run; next: outbox consumers list",
+            place.outbox.section.stream.name
+        ));
     }
 }
 

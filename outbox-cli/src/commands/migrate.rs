@@ -2,8 +2,6 @@
 //!
 //! Invariants: nothing is made without `--yes`, nor without an operation. Tables that somebody has made in another way are left alone, because nobody knows which version they have.
 
-use std::io::Write as _;
-
 use clap::{Args, ValueEnum};
 use outbox::core::{Operation, OperationKind, OperationScope};
 use outbox::inbox::{InboxOperations, migration as of_inbox};
@@ -126,8 +124,7 @@ impl MigrateCommand {
         if self.sql {
             for part in &self.parts {
                 let sql = part.sql(db.get_database_backend(), &names)?;
-                let written = std::io::stdout().write_all(sql.as_bytes());
-                written.map_err(CommandError::failed)?;
+                output::write(&sql)?;
             }
             return Ok(Outcome::Well);
         }

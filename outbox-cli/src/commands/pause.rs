@@ -98,7 +98,9 @@ impl PauseCommand {
         let aggregate_type = self.aggregate_type.as_deref();
         if !self.yes {
             let preview = outbox_admin::preview_pause(&place.store, aggregate_type, self.lasts);
-            output::one(self.place.output, &place.ask(preview).await?)?;
+            let mut preview = place.ask(preview).await?;
+            preview.effects.extend(unknown_type(&place, aggregate_type).await);
+            output::one(self.place.output, &preview)?;
             say("nothing was changed; repeat it with `--yes`");
             return Ok(Outcome::Well);
         }
@@ -120,6 +122,14 @@ impl PauseCommand {
             .inspect_err(|_| unknown("pause", &operation))?;
         end(self.place.output, &done, was_done)
     }
+}
+
+/// The sentence about an aggregate type that may be a typing error, by the rule of `outbox doctor`. A database that does not answer it has no say.
+async fn unknown_type(place: &Place, aggregate_type: Option<&str>) -> Option<String> {
+    let known = place.store.knows_type(aggregate_type?);
+    let known = tokio::time::timeout(place.timeout, known).await.ok()?.ok()?;
+    let sentence = "no aggregate of this type is known: write it as in the events, or nothing is held";
+    (!known).then(|| sentence.to_owned())
 }
 
 /// Why, for whoever finds it paused, if nobody has said it.

@@ -11,12 +11,12 @@ use outbox::nats::{JetStreamPublisher, connect_with_events};
 use outbox::sea_orm::{ConnectError, SqlStore};
 use outbox_admin::BrokerCheck;
 use outbox_admin::rights::Role;
-use sea_orm::{ConnectOptions, Database, DbBackend, DbErr};
 use url::Url;
 
-use super::advice::{Advice, Login, Trouble, advise};
+use super::advice::{Advice, Login, advise};
 use super::arguments::PlaceArguments;
-use super::{servers, sessions};
+use super::servers;
+use super::sessions::{self, Sessions};
 use crate::config::{Config, ConfigError, Contexts, Environment, Outbox};
 use crate::failure::CommandError;
 use crate::hint;
@@ -33,17 +33,6 @@ pub(super) struct Place {
     pub(super) context: InContext,
     /// Whose rights the command needs.
     role: Role,
-}
-
-/// What the sessions of a place may do.
-#[derive(Debug, Clone, Copy)]
-enum Sessions {
-    /// Read, each statement no longer than an answer is waited for.
-    Reading,
-    /// What the login may do.
-    Writing,
-    /// The same, and make a file of SQLite that is missing, if its address allows it.
-    Making,
 }
 
 /// Which context a command works in.
@@ -129,50 +118,26 @@ impl Place {
         context: InContext,
         sessions: Sessions,
     ) -> Result<Self, CommandError> {
-        let wait = sessions::lock_wait(timeout);
-        Self::connect(outbox, timeout, context, |options| {
-            options.max_connections(1);
-            match sessions {
-                Sessions::Reading => sessions::cannot_write(options, timeout),
-                Sessions::Writing => {
-                    options.map_sqlx_sqlite_opts(move |session| {
-                        session.create_if_missing(false).busy_timeout(wait)
-                    });
-                }
-                Sessions::Making => {
-                    options.map_sqlx_sqlite_opts(move |session| session.busy_timeout(wait));
-                }
-            }
-        })
-        .await
+        Self::connect(outbox, timeout, context, sessions, 1).await
     }
 
     /// The same outbox over sessions that cannot write, and whose statements end by themselves. They are opened when they are needed.
     pub(super) async fn reading(&self, sessions: u32) -> Result<Self, CommandError> {
-        let timeout = self.timeout;
-        Self::connect(self.outbox.clone(), timeout, self.context.clone(), |options| {
-            options.max_connections(sessions);
-            sessions::cannot_write(options, timeout);
-        })
-        .await
+        let (outbox, context) = (self.outbox.clone(), self.context.clone());
+        Self::connect(outbox, self.timeout, context, Sessions::Reading, sessions).await
     }
 
+    /// Asks neither a server nor a file: the first question does, and gets the error if there is one.
     async fn connect(
         outbox: Outbox,
         timeout: Duration,
         context: InContext,
-        set: impl FnOnce(&mut ConnectOptions),
+        sessions: Sessions,
+        most: u32,
     ) -> Result<Self, CommandError> {
-        let mut options = ConnectOptions::new(outbox.database_url.expose());
-        options
-            .min_connections(0)
-            .connect_lazy(true)
-            .acquire_timeout(timeout)
-            .sqlx_logging(false);
-        set(&mut options);
-        let db = Database::connect(options)
-            .await
-            .map_err(|error| not_opened(&outbox, &error))?;
+        let db = sessions::open(outbox.database_url.expose(), sessions, most, timeout).await;
+        // The error would show the address, with its password.
+        let db = db.map_err(|_| CommandError::configuration(ConnectError::Address))?;
         let names = outbox.table_names().map_err(CommandError::configuration)?;
         let store = SqlStore::new(db)
             .with_names(&names)
@@ -364,27 +329,6 @@ pub(super) fn configured(arguments: &PlaceArguments) -> Result<(Config, InContex
         ..InContext::default()
     };
     Ok((config, context))
-}
-
-/// The error of a connection that was not even begun. That of a server's address would show the password in it; a file is opened here, and its address has none.
-fn not_opened(outbox: &Outbox, error: &DbErr) -> CommandError {
-    let text = describe(error);
-    if !outbox.database_url.expose().starts_with("sqlite:") || text.contains("error with configuration") {
-        return CommandError::configuration(ConnectError::Address);
-    }
-    let login = Login {
-        outbox,
-        backend: DbBackend::Sqlite,
-        role: Role::Viewer,
-    };
-    let advice = advise(&text, &login);
-    if advice.trouble == Trouble::Locked {
-        return CommandError::failed(format!("outbox `{}`: {advice}", outbox.name()));
-    }
-    CommandError::failed(format!(
-        "outbox `{}`: the file of the database cannot be opened: {text}; correct DATABASE_URL, or make the file with its tables: outbox migrate --yes",
-        outbox.name()
-    ))
 }
 
 /// The outboxes of the configuration, or the one that is named.

@@ -1,18 +1,80 @@
-//! Sessions of a database that cannot write, whatever they are asked to do, and how long sessions of SQLite wait for each other.
+//! Sessions of a database: some cannot write, whatever they are asked to do, and those of SQLite wait for each other.
+//!
+//! Invariant: none is opened here. The first question does it, and gets the error if there is one.
 
 use std::time::Duration;
 
-use sea_orm::ConnectOptions;
-use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
+use sea_orm::sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sea_orm::sqlx::{self, AssertSqlSafe, ConnectOptions as _, Executor as _};
+use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr, RuntimeErr, SqlxSqliteConnector};
+
+/// What the sessions of a place may do.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sessions {
+    /// Read, each statement no longer than an answer is waited for.
+    Reading,
+    /// What the login may do.
+    Writing,
+    /// The same, and make a file of SQLite that is missing, if its address allows it.
+    Making,
+}
+
+/// Up to `most` sessions of the database at this address. An error is about the address, and may show its password.
+pub(super) async fn open(
+    address: &str,
+    sessions: Sessions,
+    most: u32,
+    timeout: Duration,
+) -> Result<DatabaseConnection, DbErr> {
+    if address.starts_with("sqlite:") {
+        let opened = of_file(address, sessions, most, timeout);
+        return opened.map_err(|error| DbErr::Conn(RuntimeErr::SqlxError(error.into())));
+    }
+    let mut options = ConnectOptions::new(address);
+    options
+        .min_connections(0)
+        .max_connections(most)
+        .connect_lazy(true)
+        .acquire_timeout(timeout)
+        .sqlx_logging(false);
+    if let Sessions::Reading = sessions {
+        cannot_write(&mut options, timeout);
+    }
+    Database::connect(options).await
+}
+
+/// Sessions of a file of SQLite. SeaORM would ask the file at once.
+fn of_file(
+    address: &str,
+    sessions: Sessions,
+    most: u32,
+    timeout: Duration,
+) -> Result<DatabaseConnection, sqlx::Error> {
+    let session: SqliteConnectOptions = address.parse()?;
+    let session = session
+        .busy_timeout(lock_wait(timeout))
+        .disable_statement_logging();
+    let session = match sessions {
+        Sessions::Reading => session.create_if_missing(false).pragma("query_only", "on"),
+        Sessions::Writing => session.create_if_missing(false),
+        Sessions::Making => session,
+    };
+    let pool = SqlitePoolOptions::new()
+        .min_connections(0)
+        .max_connections(most)
+        .acquire_timeout(timeout)
+        .connect_lazy_with(session);
+    Ok(SqlxSqliteConnector::from_sqlx_sqlite_pool(pool))
+}
 
 /// How long a session of SQLite waits for a lock that another process holds: less than the answer is waited for, so that the answer says what was in the way.
-pub(super) fn lock_wait(timeout: Duration) -> Duration {
+fn lock_wait(timeout: Duration) -> Duration {
     // SQLite takes milliseconds of 31 bits, which end after 24 days.
     (timeout / 5 * 4).min(Duration::from_hours(24))
 }
 
-/// Lets each session only read, and ends each of its statements after a time. SQLite knows no such time; whoever asks stops waiting. A file of SQLite that is missing is not made.
-pub(super) fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
+/// Lets each session of a server only read, and ends each of its statements after a time. SQLite knows no such time; whoever asks stops waiting.
+fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
     let millis = statement_max.as_millis().to_string();
     options.map_sqlx_postgres_opts(move |session| {
         session.options([
@@ -29,11 +91,7 @@ pub(super) fn cannot_write(options: &mut ConnectOptions, statement_max: Duration
                     .await?;
                 // MariaDB knows the first one, in seconds, MySQL the second one, in milliseconds. A program that knows neither ends the wait only.
                 let mariadb = format!("SET SESSION max_statement_time = {seconds:.3}");
-                if session
-                    .execute(sea_orm::sqlx::AssertSqlSafe(mariadb))
-                    .await
-                    .is_err()
-                {
+                if session.execute(AssertSqlSafe(mariadb)).await.is_err() {
                     let millis = seconds * 1000.0;
                     let mysql = format!("SET SESSION max_execution_time = {millis:.0}");
                     (&mut *session).execute(AssertSqlSafe(mysql)).await?;
@@ -42,21 +100,19 @@ pub(super) fn cannot_write(options: &mut ConnectOptions, statement_max: Duration
             })
         })
     });
-    let wait = lock_wait(statement_max);
-    options.map_sqlx_sqlite_opts(move |session| {
-        let session = session.create_if_missing(false).busy_timeout(wait);
-        session.pragma("query_only", "on")
-    });
 }
 
 #[cfg(test)]
 mod tests {
     use outbox::core::testing::backend_url;
-    use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection};
+    use sea_orm::ConnectionTrait as _;
 
     use super::*;
 
     async fn session(url: &str, statement_max: Duration) -> DatabaseConnection {
+        if url.starts_with("sqlite:") {
+            return of_file(url, Sessions::Reading, 1, statement_max).unwrap();
+        }
         let mut options = ConnectOptions::new(url);
         options.max_connections(1).sqlx_logging(false);
         cannot_write(&mut options, statement_max);
@@ -84,6 +140,30 @@ mod tests {
         // It makes none.
         std::fs::File::create(&file).unwrap();
         check(&url, "CREATE TABLE never_made (id INTEGER)").await;
+    }
+
+    /// The error is an answer to a question, as with a server that is down.
+    #[tokio::test]
+    async fn a_file_is_opened_by_the_first_question() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("outbox.db");
+        let url = format!("sqlite://{}?mode=rwc", file.display());
+        let wait = Duration::from_secs(5);
+        for sessions in [Sessions::Reading, Sessions::Writing] {
+            let db = open(&url, sessions, 1, wait).await.unwrap();
+            let error = db.execute_unprepared("SELECT 1").await.unwrap_err();
+            assert!(error.to_string().contains("(code: 14)"), "{error}");
+            assert!(!file.exists());
+        }
+        let db = open(&url, Sessions::Making, 1, wait).await.unwrap();
+        assert!(!file.exists());
+        db.execute_unprepared("CREATE TABLE made (id INTEGER)")
+            .await
+            .unwrap();
+        assert!(file.exists());
+        open("sqlite://a?mode=b", Sessions::Making, 1, wait)
+            .await
+            .unwrap_err();
     }
 
     #[tokio::test]

@@ -34,7 +34,7 @@ pub(super) fn consumers_of(
 }
 
 /// The durable consumers of the stream.
-async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<String>, CommandError> {
+pub(super) async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<String>, CommandError> {
     let stream = &place.outbox.section.stream.name;
     let failed = |error: &(dyn std::error::Error + 'static)| {
         CommandError::failed(format!(

@@ -115,8 +115,13 @@ fn escaped(json: &str) -> String {
 
 /// Writes data. A reader that has seen enough, such as `head`, is no failure.
 pub(crate) fn write(text: &str) -> Result<(), CommandError> {
+    write_bytes(text.as_bytes())
+}
+
+/// The same of bytes.
+pub(crate) fn write_bytes(bytes: &[u8]) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed(error)),
         _ => Ok(()),
     }

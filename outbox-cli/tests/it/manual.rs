@@ -66,6 +66,27 @@ fn the_other_name_of_first_is_known_to_commands_shells_and_manual() {
     }
 }
 
+/// `outbox man | head -1` is no failure, as that of a list is none.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    for words in [
+        &["completions", "bash"][..],
+        &["man"],
+        &["print", "alerts"],
+        &["print", "config"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_outbox"));
+        command.args(words).env_clear().stdout(writer);
+        let output = command.output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{words:?}: {output:?}"
+        );
+    }
+}
+
 #[test]
 fn alerts_and_board_are_those_that_are_tested() {
     let alerts = include_str!("../../../docs/monitoring/alerts.yml");

@@ -44,6 +44,22 @@ impl SqlStore {
         })
         .await
     }
+
+    /// Whether the outbox knows an aggregate of this type, or one of the last 1,000 messages is of it: the rule of [`Held::unknown_types`].
+    ///
+    /// Two look-ups by index. Needs SELECT on messages and aggregates. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Database`] if the database does not answer or refuses.
+    pub async fn knows_type(&self, aggregate_type: &str) -> Result<bool, StoreError> {
+        let aggregate_type = aggregate_type.to_owned();
+        let context = "whether there is an aggregate of this type could not be read";
+        self.run(context, move |db, dialect| async move {
+            is_known(&db, &dialect, &aggregate_type).await
+        })
+        .await
+    }
 }
 
 async fn read(db: &Session, dialect: &Dialect) -> Result<Held, DbErr> {
@@ -62,13 +78,10 @@ async fn read(db: &Session, dialect: &Dialect) -> Result<Held, DbErr> {
     known.extend(types(&again));
     let mut unknown_types = Vec::new();
     for pause in listed.iter().filter(|pause| pause.stands()) {
-        if let Some(aggregate_type) = &pause.aggregate_type {
-            let known = db
-                .query_one_raw(dialect.knows_type(aggregate_type, RECENT))
-                .await?;
-            if known.is_none() {
-                unknown_types.push(aggregate_type.clone());
-            }
+        if let Some(aggregate_type) = &pause.aggregate_type
+            && !is_known(db, dialect, aggregate_type).await?
+        {
+            unknown_types.push(aggregate_type.clone());
         }
     }
     Ok(Held {
@@ -76,6 +89,13 @@ async fn read(db: &Session, dialect: &Dialect) -> Result<Held, DbErr> {
         unknown_types,
         pauses: listed,
     })
+}
+
+async fn is_known(db: &Session, dialect: &Dialect, aggregate_type: &str) -> Result<bool, DbErr> {
+    let known = db
+        .query_one_raw(dialect.knows_type(aggregate_type, RECENT))
+        .await?;
+    Ok(known.is_some())
 }
 
 fn types(pauses: &[Pause]) -> impl Iterator<Item = String> + '_ {

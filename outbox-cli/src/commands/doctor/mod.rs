@@ -67,11 +67,33 @@ pub(super) async fn examine(place: &Place, closely: Closely) -> Result<Examinati
         _ => Some(Duration::ZERO),
     };
     nats::look(place, &Wanted { retention }, closely.as_relay, &mut found).await?;
+    name_unmade(&mut found);
     // The worst first; among equals, in the order of the checks.
     found
         .findings
         .sort_by_key(|finding| std::cmp::Reverse(finding.state));
     Ok(found)
+}
+
+/// Names the checks that could not be made for want of an answer.
+fn name_unmade(found: &mut Examination) {
+    let mut name = |checks: &[Check], what: &str| {
+        if found
+            .findings
+            .iter()
+            .any(|finding| checks.contains(&finding.check))
+        {
+            found.unseen.push(what.to_owned());
+        }
+    };
+    name(
+        &[Check::Database, Check::Tables],
+        "checks of the database: it has not answered all of them, or has no tables for them",
+    );
+    name(
+        &[Check::Nats],
+        "checks of the stream and of its consumers: nats has not answered all of them",
+    );
 }
 
 impl DoctorCommand {
@@ -124,6 +146,12 @@ fn away(advice: &Advice) -> Diagnosis {
             "a file that no other process holds locked for longer than a transaction takes, and never for four fifths of `--timeout`",
             next.unwrap_or_default(),
         ),
+        Trouble::NotOpened => Diagnosis::failed(
+            Check::Database,
+            advice.seen(),
+            "a file that is a database, and that the user of this program may read and write",
+            next.unwrap_or_default(),
+        ),
         Trouble::Other => Diagnosis::failed(
             Check::Database,
             advice.to_string(),
@@ -142,7 +170,7 @@ async fn look_at_database(
     if closely.as_relay {
         let deletes = place.outbox.section.relay.retention != Retention::Keep;
         match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
-            Ok(Err(error)) if place.advice(&error).trouble == Trouble::Locked => {
+            Ok(Err(error)) if place.advice(&error).trouble.is_of_file() => {
                 found.findings.push(away(&place.advice(&error)));
             }
             Ok(checked) => {
@@ -167,8 +195,8 @@ async fn look_at_database(
         Ok(Err(error)) => {
             let advice = place.advice(&error);
             found.findings.push(away(&advice));
-            // Each further question would wait for the same lock.
-            if advice.trouble == Trouble::Locked {
+            // Each further question would meet the same, and may wait for it.
+            if advice.trouble.is_of_file() {
                 return Ok(());
             }
         }
@@ -288,7 +316,11 @@ impl Print for DoctorRow {
             "finding",
             "findings",
         );
-        let _ = writeln!(text, "{} checks, {found}", Check::ALL.len());
+        let unmade = match self.unseen.is_empty() {
+            true => "",
+            false => "; not all could be made: see above",
+        };
+        let _ = writeln!(text, "{} checks, {found}{unmade}", Check::ALL.len());
         Some(text)
     }
 }

@@ -63,6 +63,9 @@ async fn ask(
         Ok(Err(error)) if error.class() == FailureClass::Configuration => {
             let finding = unfit_stream(place, publisher.client().clone(), wanted, &describe(&error)).await;
             found.findings.push(finding);
+            found.unseen.push(
+                "checks of the stream's settings and consumers: no stream was found that fits".to_owned(),
+            );
             return Ok(());
         }
         Ok(Err(error)) => {

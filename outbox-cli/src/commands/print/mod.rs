@@ -3,14 +3,13 @@
 mod grants;
 mod permissions;
 
-use std::io::Write as _;
-
 use clap::Subcommand;
 
 pub use self::grants::{DatabaseArgument, GrantsCommand, RoleArgument, TablesArgument};
 pub use self::permissions::{NatsRoleArgument, PermissionsCommand};
 use crate::config::DEFAULT_FILE;
 use crate::failure::CommandError;
+use crate::output;
 
 /// The files that can be printed.
 #[derive(Debug, Subcommand)]
@@ -62,8 +61,6 @@ impl PrintCommand {
             Self::Grants(command) => command.text()?,
             Self::NatsPermissions(command) => command.text()?,
         };
-        std::io::stdout()
-            .write_all(text.as_bytes())
-            .map_err(CommandError::failed)
+        output::write(&text)
     }
 }

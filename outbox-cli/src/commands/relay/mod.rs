@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use super::arguments::EXIT_CODES;
 use crate::config::{Config, Environment};
 use crate::failure::CommandError;
-use crate::hint;
+use crate::{hint, output};
 
 /// The commands of the relay.
 #[derive(Debug, Subcommand)]
@@ -59,16 +59,11 @@ impl RelayCommand {
             check::check(outbox).await.map_err(CommandError::Configuration)?;
         }
         match self {
-            Self::CheckConfig(_) => print(&check::summary(&config)).map_err(CommandError::failed),
+            Self::CheckConfig(_) => output::write(&check::summary(&config)),
             Self::Run(_) => {
                 logging::start(&config.log, filter);
                 run::run(config, &environment).await
             }
         }
     }
-}
-
-fn print(text: &str) -> std::io::Result<()> {
-    use std::io::Write as _;
-    std::io::stdout().write_all(text.as_bytes())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use outbox::prelude::*;
 
-use super::answer::ask;
+use super::answer::{Answer, ask};
 use super::plant::{OrderPlaced, Planted};
 use crate::place::{Kind, Place};
 
@@ -137,6 +137,15 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
         preview.out.contains("would pause it") && preview.said.contains("`--yes`"),
         "{preview:?}"
     );
+    let is_warned = |answer: &Answer| answer.said.contains("has no consumer biling: ");
+    assert!(!preview.said.contains("has no consumer"), "{preview:?}");
+    let misspelt = ["consumers", "pause", "biling", "--reason", "the bank is away"];
+    let preview = ask(place, &misspelt).expect(0);
+    assert!(is_warned(&preview), "{preview:?}");
+    // It is paused all the same: it may be made later.
+    let paused = ask(place, &[&misspelt[..], &["--yes"]].concat()).expect(0);
+    assert!(is_warned(&paused), "{paused:?}");
+    ask(place, &["consumers", "resume", "biling", "--yes"]).expect(0);
     ask(place, &["consumers", "resume", "billing", "--yes"]).expect(5);
     let paused = ask(place, &[&pause[..], &["--yes", "-o", "json"]].concat()).expect(0);
     assert_eq!(paused.json()["changed"], true);

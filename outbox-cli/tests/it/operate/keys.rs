@@ -15,7 +15,7 @@ use crate::place::{Kind, Place};
 
 /// Each part of the file, with the commands whose answers it describes. They are given in this order, so the last ones may change something.
 const COMMANDS: &[(&str, &[&str])] = &[
-    ("status", &["status", "status --forecast=100ms"]),
+    ("status", &["status", "status --forecast=1s"]),
     ("migrate", &["migrate"]),
     ("doctor", &["doctor"]),
     ("log status", &["log status"]),
@@ -32,7 +32,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("prove", &["prove --since 1h --until 0s"]),
     (
         "consumers list",
-        &["consumers list", "consumers list --forecast=100ms"],
+        &["consumers list", "consumers list --forecast=1s"],
     ),
     (
         "consumers lag",

@@ -305,13 +305,13 @@ async fn a_forecast_names_what_does_not_end_and_the_next_command() {
     };
     planted.placed("1").await;
     let place = &planted.place;
-    let json = ask(place, &["status", "--forecast=100ms", "-o", "json"]).json();
+    let json = ask(place, &["status", "--forecast=1s", "-o", "json"]).json();
     let prospect = &json[0]["forecast"]["prospects"][0];
     assert_eq!(
         (&prospect["subject"], &prospect["outlook"], &prospect["next"]),
         (&"backlog".into(), &"never".into(), &"outbox relays".into())
     );
-    let text = ask(place, &["status", "--forecast=100ms"]).out;
+    let text = ask(place, &["status", "--forecast=1s"]).out;
     assert!(
         text.contains("if it goes on as in the last ")
             && text.contains("1 message is to be published, as many as before"),

@@ -36,6 +36,10 @@ async fn a_pause_is_previewed_begun_told_and_ended(kind: Kind) {
         assert!(preview.out.contains(text), "{text}: {preview:?}");
     }
     assert!(preview.said.contains("repeat it with `--yes`"), "{preview:?}");
+    let unknown = "no aggregate of this type is known";
+    assert!(!preview.out.contains(unknown), "{preview:?}");
+    let misspelt = ask(place, &["pause", "--aggregate-type", "oder"]).expect(0);
+    assert!(misspelt.out.contains(unknown), "{misspelt:?}");
     assert_eq!(
         place.count("outbox_pauses", "1 = 1").await,
         0,

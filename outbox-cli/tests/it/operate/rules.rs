@@ -83,6 +83,8 @@ const REFUSED: &[(&str, i32)] = &[
     ("pause --operation 00000000-0000-7000-8000-000000000000", 2),
     ("list --timeout 0s", 2),
     ("list --since yesterday", 2),
+    ("status --forecast=0s", 2),
+    ("consumers list --forecast=2h", 2),
     ("dead-letters groups --deploy v42=9999-01-01", 2),
     ("show not-an-id", 2),
     ("list --outbox other", 2),
