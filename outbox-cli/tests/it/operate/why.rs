@@ -196,6 +196,16 @@ async fn what_the_broker_refuses(kind: Kind) {
     let filled = context.publish(other.clone(), "".into()).await;
     filled.unwrap().await.unwrap();
     check(why(&planted, first), 3, &["full"], "is full and refuses messages");
+    let status = ask(place, &["status", "-o", "json"]).expect(4).json();
+    let reason = &status[0]["reasons"][0];
+    let full = "the stream is full (1 of 1 messages): it refuses what does not fit, and 3 messages are not published";
+    assert_eq!(
+        (&reason["state"], &reason["what"]),
+        (&"stuck".into(), &full.into()),
+        "{status}"
+    );
+    let edit = format!("nats stream edit {} --max-msgs=2", place.name);
+    assert_eq!(reason["next"], edit, "{status}");
     stream(place, |config| config.sealed = true).await;
     check(why(&planted, first), 4, &["refused"], "is sealed");
     planted.close().await;
