@@ -31,11 +31,38 @@ pub struct StreamOutlook {
     /// Whether it confirms what it stores.
     pub confirms: bool,
     /// Bytes that it takes until it refuses; `None` if there is no limit, or if a full stream drops its oldest messages.
-    pub bytes_left: Option<u64>,
+    pub bytes: Option<Room>,
     /// Messages that it takes until it refuses; `None` as above.
-    pub messages_left: Option<u64>,
+    pub messages: Option<Room>,
     /// The largest message that server and stream take, with its headers.
     pub message_bytes: usize,
+}
+
+/// What a limit of a stream leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// What is left of it.
+    pub left: u64,
+    /// The limit.
+    pub most: u64,
+}
+
+/// The limit of a stream that is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Limit {
+    /// That of messages, `max_msgs`.
+    Messages(u64),
+    /// That of bytes, `max_bytes`.
+    Bytes(u64),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Messages(most) => write!(f, "max_msgs is {most}"),
+            Self::Bytes(most) => write!(f, "max_bytes is {most}"),
+        }
+    }
 }
 
 /// Why a message would be refused.
@@ -68,6 +95,8 @@ pub enum Refusal {
     Full {
         /// The stream.
         stream: String,
+        /// Its limit that is reached.
+        limit: Limit,
     },
     /// The message is too large.
     TooLarge {
@@ -94,7 +123,9 @@ impl fmt::Display for Refusal {
             Self::Unconfirmed { stream } => {
                 write!(f, "stream `{stream}` has no_ack, so nothing is ever confirmed")
             }
-            Self::Full { stream } => write!(f, "stream `{stream}` is full and refuses messages"),
+            Self::Full { stream, limit } => {
+                write!(f, "stream `{stream}` is full and refuses messages: {limit}")
+            }
             Self::TooLarge { bytes, limit } => {
                 write!(
                     f,
@@ -172,8 +203,17 @@ impl StreamOutlook {
             return Some(Refusal::TooLarge { bytes, limit });
         }
         let stored = bytes as u64 + subject.len() as u64 + STORED_BESIDE;
-        let is_full = self.bytes_left.is_some_and(|left| left < stored) || self.messages_left == Some(0);
-        is_full.then_some(Refusal::Full { stream })
+        let limit = self.reached(stored)?;
+        Some(Refusal::Full { stream, limit })
+    }
+
+    /// The limit that a message of so many bytes, as they are stored, would exceed.
+    fn reached(&self, stored: u64) -> Option<Limit> {
+        let messages = self.messages.filter(|room| room.left == 0);
+        let bytes = self.bytes.filter(|room| room.left < stored);
+        messages
+            .map(|room| Limit::Messages(room.most))
+            .or_else(|| bytes.map(|room| Limit::Bytes(room.most)))
     }
 }
 
@@ -183,8 +223,8 @@ fn missing(name: &str, max_payload: usize) -> StreamOutlook {
         subjects: None,
         is_sealed: false,
         confirms: true,
-        bytes_left: None,
-        messages_left: None,
+        bytes: None,
+        messages: None,
         message_bytes: max_payload,
     }
 }
@@ -192,10 +232,13 @@ fn missing(name: &str, max_payload: usize) -> StreamOutlook {
 fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
     let config = &info.config;
     // A limit of zero or less is none.
-    let left = |limit: i64, used: u64| {
+    let room = |limit: i64, used: u64| {
         let limit = u64::try_from(limit).ok().filter(|limit| *limit > 0);
         let refuses = config.discard == DiscardPolicy::New;
-        limit.filter(|_| refuses).map(|limit| limit.saturating_sub(used))
+        limit.filter(|_| refuses).map(|most| Room {
+            left: most.saturating_sub(used),
+            most,
+        })
     };
     let message_bytes = usize::try_from(config.max_message_size)
         .ok()
@@ -206,8 +249,8 @@ fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
         subjects: Some(config.subjects.clone()),
         is_sealed: config.sealed,
         confirms: !config.no_ack,
-        bytes_left: left(config.max_bytes, info.state.bytes),
-        messages_left: left(config.max_messages, info.state.messages),
+        bytes: room(config.max_bytes, info.state.bytes),
+        messages: room(config.max_messages, info.state.messages),
         message_bytes,
     }
 }
@@ -273,9 +316,25 @@ mod tests {
             1,
             Some("stream `EVENTS` has no_ack, so nothing is ever confirmed"),
         );
-        let full = Some("stream `EVENTS` is full and refuses messages");
-        check(|outlook| outlook.messages_left = Some(0), subject, 1, full);
-        check(|outlook| outlook.bytes_left = Some(51), subject, 1, full);
-        check(|outlook| outlook.bytes_left = Some(52), subject, 1, None);
+    }
+
+    #[test]
+    fn a_full_stream_is_refused_with_the_limit_that_is_reached() {
+        let (subject, room) = ("events.order.1.placed", |left| Some(Room { left, most: 7_000 }));
+        let check = |messages, bytes, expected: Option<&str>| {
+            let outlook = StreamOutlook {
+                messages,
+                bytes,
+                ..outlook()
+            };
+            let refusal = outlook.refuses(subject, 1).map(|refusal| refusal.to_string());
+            assert_eq!(refusal.as_deref(), expected);
+        };
+        let of_messages = Some("stream `EVENTS` is full and refuses messages: max_msgs is 7000");
+        let of_bytes = Some("stream `EVENTS` is full and refuses messages: max_bytes is 7000");
+        check(room(0), None, of_messages);
+        check(room(0), room(51), of_messages);
+        check(room(1), room(51), of_bytes);
+        check(room(1), room(52), None);
     }
 }

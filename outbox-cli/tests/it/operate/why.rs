@@ -206,6 +206,8 @@ async fn what_the_broker_refuses(kind: Kind) {
     );
     let edit = format!("nats stream edit {} --max-msgs=2", place.name);
     assert_eq!(reason["next"], edit, "{status}");
+    let told = why(&planted, first).expect(3).json();
+    assert_eq!(told["findings"][0]["next"][0], edit, "{told}");
     stream(place, |config| config.sealed = true).await;
     check(why(&planted, first), 4, &["refused"], "is sealed");
     planted.close().await;
