@@ -68,6 +68,7 @@ fn raised(limit: &Limit) -> String {
     match limit {
         Limit::Messages(most) => doubled("max-msgs", *most),
         Limit::Bytes(most) => doubled("max-bytes", *most),
+        Limit::MessagesOfSubject(most) => doubled("max-msgs-per-subject", *most),
     }
 }
 
