@@ -154,7 +154,7 @@ impl fmt::Display for Refusal {
 }
 
 impl JetStreamPublisher {
-    /// Reads how the stream stands. Ends within 2 s for the connection and [`PublisherConfig::ack_timeout`](crate::PublisherConfig) for the request.
+    /// Reads how the stream stands. Ends within 2 s for the connection and [`PublisherConfig::ack_timeout`](crate::PublisherConfig) for each request.
     ///
     /// # Errors
     ///
