@@ -85,6 +85,8 @@ pub struct OperationDetail {
     pub gone: u64,
     /// The most frequent errors of those that are dead letters.
     pub errors: Vec<ErrorCount>,
+    /// Those with other errors, which are not listed.
+    pub errors_unlisted: u64,
     /// What became of it, in a sentence.
     pub outcome: String,
     /// The command that helps, if one does.
@@ -183,6 +185,7 @@ pub async fn show_inbox_operation(
         dead: open,
         gone,
         errors: Vec::new(),
+        errors_unlisted: 0,
         outcome,
         next: match operation.kind {
             OperationKind::RetryLetters if open > 0 => Some("outbox dead-letters list".to_owned()),
@@ -223,6 +226,7 @@ fn detail(operation: &Operation, named: u64, messages: &[StoredMessage]) -> Oper
         .filter(|message| message.status == MessageStatus::Dead)
         .cloned()
         .collect();
+    let (errors, errors_unlisted) = errors_of(&dead);
     let mut detail = OperationDetail {
         row: OperationRow::from(operation),
         named,
@@ -231,7 +235,8 @@ fn detail(operation: &Operation, named: u64, messages: &[StoredMessage]) -> Oper
         pending: count("pending"),
         dead: count("dead"),
         gone: named.saturating_sub(u64::try_from(messages.len()).unwrap_or(u64::MAX)),
-        errors: errors_of(&dead),
+        errors,
+        errors_unlisted,
         outcome: String::new(),
         next: next(operation, &dead),
     };

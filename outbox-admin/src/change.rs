@@ -14,6 +14,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::handed::{ForeseenConsumer, Handed, foresee};
+use crate::letter_groups::without_particulars;
 use crate::recheck::{CauseNow, RECHECKED_MAX};
 use crate::serial;
 use crate::timeline::EffectRow;
@@ -133,6 +134,8 @@ pub struct Preview {
     pub event_types: BTreeMap<String, u64>,
     /// The most frequent errors. If the cause still holds, a retried message fails again.
     pub errors: Vec<ErrorCount>,
+    /// Messages with other errors, which are not listed.
+    pub errors_unlisted: u64,
     /// Whether the causes still hold, if [`Self::recheck`] was told.
     pub causes: Vec<CauseNow>,
     /// What it would do to order, and to consumers: one sentence each.
@@ -163,11 +166,11 @@ impl Preview {
     }
 }
 
-/// An error and how many messages have it.
+/// An error and how many messages have it. Errors that differ only in numbers, ids and quoted parts are one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ErrorCount {
-    /// The text.
+    /// The text; with `<n>` for what differs, if the texts do.
     pub error: String,
     /// Messages with it.
     pub messages: u64,
@@ -270,6 +273,11 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
     for message in selected {
         *event_types.entry(message.event_type.clone()).or_default() += 1;
     }
+    let (errors, errors_unlisted) = match change {
+        // What they failed of before they were published.
+        Change::Purge => (Vec::new(), 0),
+        _ => errors_of(selected),
+    };
     let mut preview = Preview {
         change,
         messages: count(selected.len()),
@@ -284,11 +292,8 @@ fn summarise(change: Change, is_complete: bool, selected: &[StoredMessage]) -> P
         recorded_from: selected.iter().map(|message| message.created_at).min(),
         recorded_until: selected.iter().map(|message| message.created_at).max(),
         event_types,
-        errors: match change {
-            // What they failed of before they were published.
-            Change::Purge => Vec::new(),
-            _ => errors_of(selected),
-        },
+        errors,
+        errors_unlisted,
         effects: Vec::new(),
         causes: Vec::new(),
         consumers: Vec::new(),
@@ -327,22 +332,29 @@ fn sample(selected: &[StoredMessage]) -> Vec<EventId> {
     events.filter(|event| known.insert(*event)).collect()
 }
 
-/// The most frequent errors first.
-pub(crate) fn errors_of(selected: &[StoredMessage]) -> Vec<ErrorCount> {
+/// The most frequent errors first, and how many messages have errors that are not listed.
+pub(crate) fn errors_of(selected: &[StoredMessage]) -> (Vec<ErrorCount>, u64) {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for error in selected.iter().filter_map(|message| message.error.as_deref()) {
         *counts.entry(error).or_default() += 1;
     }
-    let mut errors: Vec<ErrorCount> = counts
-        .into_iter()
-        .map(|(error, messages)| ErrorCount {
-            error: error.to_owned(),
-            messages,
-        })
-        .collect();
+    let mut kinds: BTreeMap<String, ErrorCount> = BTreeMap::new();
+    for (error, messages) in counts {
+        let kind = without_particulars(error);
+        if let Some(known) = kinds.get_mut(&kind) {
+            known.error = kind;
+            known.messages += messages;
+        } else {
+            let error = error.to_owned();
+            kinds.insert(kind, ErrorCount { error, messages });
+        }
+    }
+    let mut errors: Vec<ErrorCount> = kinds.into_values().collect();
     errors.sort_by_key(|error| std::cmp::Reverse(error.messages));
+    let unlisted = errors.iter().skip(ERRORS_MAX);
+    let unlisted = unlisted.map(|error| error.messages).sum();
     errors.truncate(ERRORS_MAX);
-    errors
+    (errors, unlisted)
 }
 
 fn effects(preview: &Preview) -> Vec<String> {
@@ -409,4 +421,57 @@ fn effects(preview: &Preview) -> Vec<String> {
         }
     }
     effects
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn dead(error: &str) -> StoredMessage {
+        StoredMessage {
+            row_id: 1,
+            id: MessageId::from(Uuid::nil()),
+            event_id: EventId::from(Uuid::nil()),
+            aggregate: Aggregate::new("order", "1"),
+            sequence: None,
+            event_type: "order.placed".to_owned(),
+            status: MessageStatus::Dead,
+            attempts: 1,
+            failures: 1,
+            error: Some(error.to_owned()),
+            halts: false,
+            created_at: OffsetDateTime::UNIX_EPOCH,
+            published_at: None,
+        }
+    }
+
+    #[test]
+    fn errors_that_differ_only_in_ids_are_one() {
+        let errors = [
+            "message 1 is too large",
+            "no answer in 5s",
+            "message 2 is too large",
+            "no answer in 5s",
+        ];
+        let (errors, unlisted) = errors_of(&errors.map(dead));
+        let listed: Vec<_> = errors
+            .iter()
+            .map(|error| (error.error.as_str(), error.messages))
+            .collect();
+        // What is the same in all stays as it is.
+        assert_eq!(listed, [("message <n> is too large", 2), ("no answer in 5s", 2)]);
+        assert_eq!(unlisted, 0);
+    }
+
+    #[test]
+    fn errors_that_are_not_listed_are_counted() {
+        let kinds = "abcdefghijkl".chars();
+        let mut selected: Vec<_> = kinds.map(|kind| dead(&format!("failed of {kind}"))).collect();
+        selected.push(dead("failed of l"));
+        let (errors, unlisted) = errors_of(&selected);
+        assert_eq!((errors.len(), unlisted), (ERRORS_MAX, 2));
+        assert_eq!((errors[0].error.as_str(), errors[0].messages), ("failed of l", 2));
+    }
 }

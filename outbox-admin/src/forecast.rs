@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub(crate) use full::{is_full_of_bytes, is_full_of_messages};
+pub use full::doubled;
+pub(crate) use full::reached;
 
 use crate::serial;
 use crate::words::{counted, in_words, quoted};
@@ -18,6 +19,9 @@ use crate::words::{counted, in_words, quoted};
 /// How the stream is filled, as the broker reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct StreamUse {
+    /// Its name, for commands; empty if it is not known.
+    #[serde(skip)]
+    pub name: String,
     /// Messages on the stream.
     pub messages: u64,
     /// Their size in bytes.
@@ -277,7 +281,7 @@ fn of_stream(earlier: &StreamUse, now: &StreamUse, between: Duration) -> Option<
         let (most, per_second) = (most?, rate(before, used, between));
         let is_full = match unit {
             "bytes" => full::may_be_full_of_bytes(used, most, now.messages),
-            _ => is_full_of_messages(used, most),
+            _ => full::is_full_of_messages(used, most),
         };
         Some(Bound {
             used,

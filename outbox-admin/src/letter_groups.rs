@@ -81,7 +81,7 @@ fn fingerprint(letter: &LetterRow, error: &str) -> String {
 }
 
 /// An error without its numbers, its ids and what it quotes.
-fn without_particulars(error: &str) -> String {
+pub(crate) fn without_particulars(error: &str) -> String {
     let mut text = String::with_capacity(error.len());
     let mut word = String::new();
     let mut quote: Option<char> = None;

@@ -62,6 +62,7 @@ mod resume;
 pub mod rights;
 mod serial;
 mod status;
+mod stream_full;
 mod timeline;
 #[cfg(feature = "web")]
 pub mod web;
@@ -77,7 +78,7 @@ pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, preview, preview_rest
 pub use consumers::{ConsumerRow, consumer, consumers};
 pub use failing::{Failing, failing};
 pub use follow_ups::follow_ups;
-pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, forecast};
+pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, doubled, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use handed::{ForeseenConsumer, Foresight, Handed, foresee, handed};
 pub use letter_groups::{LetterGroup, group_letters};

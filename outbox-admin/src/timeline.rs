@@ -65,6 +65,9 @@ pub struct TimelineEvent {
     pub published_at: Option<OffsetDateTime>,
     /// Its stream sequence, if it is on the stream.
     pub stream_sequence: Option<u64>,
+    /// Whether the stream was asked for it and does not hold it, although it was published, or may have been from the log.
+    #[serde(skip)]
+    pub is_not_on_stream: bool,
     /// What consumers have made of it.
     pub effects: Vec<Effect>,
     /// What their handlers have recorded because of it; see [`follow_ups`](crate::follow_ups).
@@ -225,6 +228,7 @@ impl TimelineEvent {
             recorded_at: stored.created_at,
             published_at: stored.published_at,
             stream_sequence: None,
+            is_not_on_stream: false,
             effects: Vec::new(),
             follow_ups: Vec::new(),
         }
@@ -235,7 +239,10 @@ impl Timeline {
     /// Notes what the stream has answered about an event.
     pub(crate) fn located(&mut self, place: usize, found: Result<Option<u64>, String>) {
         match (found, self.events.get_mut(place)) {
-            (Ok(found), Some(event)) => event.stream_sequence = found,
+            (Ok(found), Some(event)) => {
+                event.stream_sequence = found;
+                event.is_not_on_stream = found.is_none();
+            }
             (Ok(_), None) => {}
             (Err(error), _) => self.unseen.push(format!("{THE_STREAM}{error}")),
         }

@@ -92,7 +92,7 @@ pub use async_nats;
 pub use connect::{ConnectError, connect, connect_options, connect_with_events};
 pub use dead_letters::{DeadLetterConfig, DeadLetterStream};
 pub use dedup::{DEFAULT_BUCKET, DedupBucketSpec, KvDedupStore};
-pub use outlook::{Refusal, StreamOutlook};
+pub use outlook::{Limit, Refusal, Room, StreamOutlook};
 pub use provision::{ProvisionError, StreamReport, StreamWarning};
 pub use publisher::{DEFAULT_WINDOW, JetStreamPublisher, PublisherConfig};
 pub use readers::{DurableFilters, StreamReading};

@@ -1,22 +1,28 @@
 //! What the stream would answer to messages, found out without publishing.
 //!
-//! Invariant: one request, which reads the stream. A refusal is named only if the settings or the contents of the stream prove it; that none is named proves nothing:
+//! Invariant: one request, which reads the stream; a second one of a stream that refuses by the messages of a subject. A refusal is named only if the settings or the contents of the stream prove it; that none is named proves nothing:
 //! rights and the disks of the servers show only when something is published.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::GetStreamErrorKind;
-use async_nats::jetstream::stream::{DiscardPolicy, Info};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, InfoError, Stream};
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use outbox_core::{FailureClass, Message, PublishError};
 
+use crate::connection::Live;
 use crate::headers;
 use crate::publisher::JetStreamPublisher;
 use crate::subject::captures;
 
 /// What a server stores beside subject, headers and payload of a message, in bytes.
 const STORED_BESIDE: u64 = 30;
+
+/// Most subjects whose messages are counted: as many as one answer of the server holds.
+const SUBJECTS_MAX: usize = 100_000;
 
 /// How the stream stands at a moment, as far as it decides what would be refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,11 +37,48 @@ pub struct StreamOutlook {
     /// Whether it confirms what it stores.
     pub confirms: bool,
     /// Bytes that it takes until it refuses; `None` if there is no limit, or if a full stream drops its oldest messages.
-    pub bytes_left: Option<u64>,
+    pub bytes: Option<Room>,
     /// Messages that it takes until it refuses; `None` as above.
-    pub messages_left: Option<u64>,
+    pub messages: Option<Room>,
+    /// Messages that it takes of a subject until it refuses (`max_msgs_per_subject` with `discard_new_per_subject`); `None` if it does not refuse by that.
+    pub messages_of_subject: Option<u64>,
+    /// The subjects of which it holds so many, out of the first 100,000 that the server names.
+    pub full_subjects: BTreeSet<String>,
     /// The largest message that server and stream take, with its headers.
     pub message_bytes: usize,
+}
+
+/// What a limit of a stream leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// What is left of it.
+    pub left: u64,
+    /// The limit.
+    pub most: u64,
+}
+
+/// The limit of a stream that is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Limit {
+    /// That of messages, `max_msgs`.
+    Messages(u64),
+    /// That of bytes, `max_bytes`.
+    Bytes(u64),
+    /// That of the messages of one subject, `max_msgs_per_subject`.
+    MessagesOfSubject(u64),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Messages(most) => write!(f, "max_msgs is {most}"),
+            Self::Bytes(most) => write!(f, "max_bytes is {most}"),
+            Self::MessagesOfSubject(most) => write!(
+                f,
+                "max_msgs_per_subject is {most}, its subject has so many, and discard_new_per_subject is set"
+            ),
+        }
+    }
 }
 
 /// Why a message would be refused.
@@ -68,6 +111,8 @@ pub enum Refusal {
     Full {
         /// The stream.
         stream: String,
+        /// Its limit that is reached.
+        limit: Limit,
     },
     /// The message is too large.
     TooLarge {
@@ -94,7 +139,9 @@ impl fmt::Display for Refusal {
             Self::Unconfirmed { stream } => {
                 write!(f, "stream `{stream}` has no_ack, so nothing is ever confirmed")
             }
-            Self::Full { stream } => write!(f, "stream `{stream}` is full and refuses messages"),
+            Self::Full { stream, limit } => {
+                write!(f, "stream `{stream}` is full and refuses messages: {limit}")
+            }
             Self::TooLarge { bytes, limit } => {
                 write!(
                     f,
@@ -107,31 +154,14 @@ impl fmt::Display for Refusal {
 }
 
 impl JetStreamPublisher {
-    /// Reads how the stream stands. Ends within 2 s for the connection and [`PublisherConfig::ack_timeout`](crate::PublisherConfig) for the request.
+    /// Reads how the stream stands. Ends within 2 s for the connection and [`PublisherConfig::ack_timeout`](crate::PublisherConfig) for each request.
     ///
     /// # Errors
     ///
     /// If the stream cannot be read. That there is none is no error: [`Self::foresee`] tells it.
     pub async fn outlook(&self) -> Result<StreamOutlook, PublishError> {
-        self.connected(async |live| {
-            let name = &self.stream().name;
-            let max_payload = live.client.server_info().max_payload;
-            match live.context.get_stream(name).await {
-                Ok(stream) => Ok(outlook_of(stream.cached_info(), max_payload)),
-                Err(error) => match error.kind() {
-                    GetStreamErrorKind::JetStream(refused)
-                        if refused.error_code() == ErrorCode::STREAM_NOT_FOUND =>
-                    {
-                        Ok(missing(name, max_payload))
-                    }
-                    _ => {
-                        let context = format!("stream `{name}` cannot be read");
-                        Err(PublishError::new(FailureClass::Unknown, context).with_source(error))
-                    }
-                },
-            }
-        })
-        .await
+        self.connected(async |live| read(live, &self.stream().name).await)
+            .await
     }
 
     /// Why the stream would refuse a message, if that can be known. Sends nothing.
@@ -149,6 +179,48 @@ impl JetStreamPublisher {
         };
         outlook.refuses(&subject, bytes)
     }
+}
+
+async fn read(live: &Live, name: &str) -> Result<StreamOutlook, PublishError> {
+    let max_payload = live.client.server_info().max_payload;
+    let unreadable = || PublishError::new(FailureClass::Unknown, format!("stream `{name}` cannot be read"));
+    let stream = match live.context.get_stream(name).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            return match error.kind() {
+                GetStreamErrorKind::JetStream(refused)
+                    if refused.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
+                    Ok(missing(name, max_payload))
+                }
+                _ => Err(unreadable().with_source(error)),
+            };
+        }
+    };
+    let mut outlook = outlook_of(stream.cached_info(), max_payload);
+    if let Some(most) = outlook.messages_of_subject {
+        let full = full_subjects(&stream, most).await;
+        outlook.full_subjects = full.map_err(|error| unreadable().with_source(error))?;
+    }
+    Ok(outlook)
+}
+
+/// The subjects of which the stream holds so many messages.
+async fn full_subjects(stream: &Stream, most: u64) -> Result<BTreeSet<String>, InfoError> {
+    let mut counts = stream.info_with_subjects(">").await?.take(SUBJECTS_MAX);
+    let mut full = BTreeSet::new();
+    while let Some((subject, count)) = counts.try_next().await? {
+        if count as u64 >= most {
+            full.insert(subject);
+        }
+    }
+    Ok(full)
+}
+
+/// `None` if the stream drops the oldest message of a subject, or has no such limit.
+fn messages_of_subject(config: &Config) -> Option<u64> {
+    let most = u64::try_from(config.max_messages_per_subject).ok();
+    most.filter(|most| *most > 0 && config.discard_new_per_subject)
 }
 
 impl StreamOutlook {
@@ -172,8 +244,23 @@ impl StreamOutlook {
             return Some(Refusal::TooLarge { bytes, limit });
         }
         let stored = bytes as u64 + subject.len() as u64 + STORED_BESIDE;
-        let is_full = self.bytes_left.is_some_and(|left| left < stored) || self.messages_left == Some(0);
-        is_full.then_some(Refusal::Full { stream })
+        let limit = self.reached(subject, stored)?;
+        Some(Refusal::Full { stream, limit })
+    }
+
+    /// The limit that a message of so many bytes, as they are stored, would exceed.
+    fn reached(&self, subject: &str, stored: u64) -> Option<Limit> {
+        let messages = self.messages.filter(|room| room.left == 0);
+        let bytes = self.bytes.filter(|room| room.left < stored);
+        messages
+            .map(|room| Limit::Messages(room.most))
+            .or_else(|| bytes.map(|room| Limit::Bytes(room.most)))
+            .or_else(|| {
+                let most = self.messages_of_subject?;
+                self.full_subjects
+                    .contains(subject)
+                    .then_some(Limit::MessagesOfSubject(most))
+            })
     }
 }
 
@@ -183,8 +270,10 @@ fn missing(name: &str, max_payload: usize) -> StreamOutlook {
         subjects: None,
         is_sealed: false,
         confirms: true,
-        bytes_left: None,
-        messages_left: None,
+        bytes: None,
+        messages: None,
+        messages_of_subject: None,
+        full_subjects: BTreeSet::new(),
         message_bytes: max_payload,
     }
 }
@@ -192,10 +281,13 @@ fn missing(name: &str, max_payload: usize) -> StreamOutlook {
 fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
     let config = &info.config;
     // A limit of zero or less is none.
-    let left = |limit: i64, used: u64| {
+    let room = |limit: i64, used: u64| {
         let limit = u64::try_from(limit).ok().filter(|limit| *limit > 0);
         let refuses = config.discard == DiscardPolicy::New;
-        limit.filter(|_| refuses).map(|limit| limit.saturating_sub(used))
+        limit.filter(|_| refuses).map(|most| Room {
+            left: most.saturating_sub(used),
+            most,
+        })
     };
     let message_bytes = usize::try_from(config.max_message_size)
         .ok()
@@ -206,8 +298,10 @@ fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
         subjects: Some(config.subjects.clone()),
         is_sealed: config.sealed,
         confirms: !config.no_ack,
-        bytes_left: left(config.max_bytes, info.state.bytes),
-        messages_left: left(config.max_messages, info.state.messages),
+        bytes: room(config.max_bytes, info.state.bytes),
+        messages: room(config.max_messages, info.state.messages),
+        messages_of_subject: messages_of_subject(config),
+        full_subjects: BTreeSet::new(),
         message_bytes,
     }
 }
@@ -273,9 +367,51 @@ mod tests {
             1,
             Some("stream `EVENTS` has no_ack, so nothing is ever confirmed"),
         );
-        let full = Some("stream `EVENTS` is full and refuses messages");
-        check(|outlook| outlook.messages_left = Some(0), subject, 1, full);
-        check(|outlook| outlook.bytes_left = Some(51), subject, 1, full);
-        check(|outlook| outlook.bytes_left = Some(52), subject, 1, None);
+    }
+
+    #[test]
+    fn a_full_stream_is_refused_with_the_limit_that_is_reached() {
+        let (subject, room) = ("events.order.1.placed", |left| Some(Room { left, most: 7_000 }));
+        let check = |messages, bytes, expected: Option<&str>| {
+            let outlook = StreamOutlook {
+                messages,
+                bytes,
+                ..outlook()
+            };
+            let refusal = outlook.refuses(subject, 1).map(|refusal| refusal.to_string());
+            assert_eq!(refusal.as_deref(), expected);
+        };
+        let of_messages = Some("stream `EVENTS` is full and refuses messages: max_msgs is 7000");
+        let of_bytes = Some("stream `EVENTS` is full and refuses messages: max_bytes is 7000");
+        check(room(0), None, of_messages);
+        check(room(0), room(51), of_messages);
+        check(room(1), room(51), of_bytes);
+        check(room(1), room(52), None);
+    }
+
+    #[test]
+    fn a_full_subject_is_refused_and_others_are_not() {
+        let outlook = StreamOutlook {
+            messages_of_subject: Some(1),
+            full_subjects: BTreeSet::from(["events.order.1.placed".to_owned()]),
+            ..outlook()
+        };
+        let limit = Limit::MessagesOfSubject(1);
+        let stream = "EVENTS".to_owned();
+        let refusal = outlook.refuses("events.order.1.placed", 1);
+        assert_eq!(refusal, Some(Refusal::Full { stream, limit }));
+        assert_eq!(outlook.refuses("events.order.2.placed", 1), None);
+    }
+
+    #[test]
+    fn a_subject_is_only_full_if_the_stream_refuses_and_does_not_drop() {
+        let config = |max_messages_per_subject, discard_new_per_subject| Config {
+            max_messages_per_subject,
+            discard_new_per_subject,
+            ..Config::default()
+        };
+        assert_eq!(messages_of_subject(&config(1, true)), Some(1));
+        assert_eq!(messages_of_subject(&config(5, false)), None);
+        assert_eq!(messages_of_subject(&config(-1, true)), None);
     }
 }

@@ -175,6 +175,13 @@ fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
             stream.max_messages_per_subject
         ),
     );
+    warn(
+        stream.max_messages_per_subject > 0 && stream.discard_new_per_subject,
+        format!(
+            "stream `{name}` refuses messages of a subject that holds {} (max_msgs_per_subject, discard_new_per_subject), so they wait in the outbox; remove max_msgs_per_subject",
+            stream.max_messages_per_subject
+        ),
+    );
     let limit = usize::try_from(stream.max_message_size)
         .ok()
         .filter(|limit| *limit > 0)
@@ -282,6 +289,14 @@ mod tests {
                     ..good()
                 },
                 "7 messages per subject",
+            ),
+            (
+                Config {
+                    max_messages_per_subject: 1,
+                    discard_new_per_subject: true,
+                    ..good()
+                },
+                "a subject that holds 1 ",
             ),
             (
                 Config {

@@ -128,7 +128,8 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
             "{} messages per subject",
             stream.max_messages_per_subject.unwrap_or_default()
         ),
-        "no limit: slow consumers miss messages".to_owned(),
+        "no limit: slow consumers miss messages, or with discard_new_per_subject the next ones are refused"
+            .to_owned(),
         stream.edit("--max-msgs-per-subject=-1"),
     );
     check(

@@ -2,26 +2,15 @@
 
 use super::stream::StreamFacts;
 use super::{Check, Diagnosis};
-use crate::forecast::{is_full_of_bytes, is_full_of_messages};
+use crate::forecast;
 use crate::status::State;
 
 /// A bound that is reached: what the stream holds of it, and the flag that doubles it.
 pub(super) fn reached(stream: &StreamFacts) -> Option<(String, String)> {
-    let StreamFacts { messages, bytes, .. } = *stream;
-    let of_messages = stream
-        .max_messages
-        .filter(|most| is_full_of_messages(messages, *most));
-    if let Some(most) = of_messages {
-        let flag = format!("--max-msgs={}", most.saturating_mul(2));
-        return Some((format!("{messages} of {most} messages"), flag));
-    }
-    let of_bytes = stream
-        .max_bytes
-        .filter(|most| is_full_of_bytes(bytes, *most, messages));
-    of_bytes.map(|most| {
-        let flag = format!("--max-bytes={}", most.saturating_mul(2));
-        (format!("{bytes} of {most} bytes"), flag)
-    })
+    forecast::reached(
+        (stream.messages, stream.max_messages),
+        (stream.bytes, stream.max_bytes),
+    )
 }
 
 /// Whether there is no room for the next message.

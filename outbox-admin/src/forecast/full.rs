@@ -9,12 +9,12 @@ use crate::words::{in_words, quoted};
 const ROOM: u64 = 1 << 20;
 
 /// Whether so many messages are all that the stream takes.
-pub(crate) fn is_full_of_messages(used: u64, most: u64) -> bool {
+pub(super) fn is_full_of_messages(used: u64, most: u64) -> bool {
     used >= most
 }
 
 /// The same of bytes. Some are left: the next message is too large for them, if it is as large as those before.
-pub(crate) fn is_full_of_bytes(used: u64, most: u64, messages: u64) -> bool {
+pub(super) fn is_full_of_bytes(used: u64, most: u64, messages: u64) -> bool {
     let room = most.saturating_sub(used);
     used.checked_div(messages).is_some_and(|size| room < size)
 }
@@ -25,12 +25,35 @@ pub(super) fn may_be_full_of_bytes(used: u64, most: u64, messages: u64) -> bool 
     is_near || is_full_of_bytes(used, most, messages)
 }
 
+/// The flag of `nats stream edit` that doubles a bound: `doubled("max-msgs", 5)` is `--max-msgs=10`.
+#[must_use]
+pub fn doubled(option: &str, most: u64) -> String {
+    format!("--{option}={}", most.saturating_mul(2))
+}
+
+/// A bound that is reached: what the stream holds of it, and the flag that doubles it. Of both kinds: how much there is, and the bound.
+pub(crate) fn reached(
+    (messages, max_messages): (u64, Option<u64>),
+    (bytes, max_bytes): (u64, Option<u64>),
+) -> Option<(String, String)> {
+    if let Some(most) = max_messages.filter(|most| is_full_of_messages(messages, *most)) {
+        return Some((
+            format!("{messages} of {most} messages"),
+            doubled("max-msgs", most),
+        ));
+    }
+    let of_bytes = max_bytes.filter(|most| is_full_of_bytes(bytes, *most, messages));
+    of_bytes.map(|most| (format!("{bytes} of {most} bytes"), doubled("max-bytes", most)))
+}
+
 impl StreamUse {
+    /// As the function of this name.
+    pub(crate) fn reached(&self) -> Option<(String, String)> {
+        reached((self.messages, self.max_messages), (self.bytes, self.max_bytes))
+    }
+
     fn is_full(&self) -> bool {
-        let of_messages = self.max_messages;
-        let of_bytes = self.max_bytes;
-        of_messages.is_some_and(|most| is_full_of_messages(self.messages, most))
-            || of_bytes.is_some_and(|most| is_full_of_bytes(self.bytes, most, self.messages))
+        self.reached().is_some()
     }
 
     /// Messages that have left it.

@@ -258,12 +258,12 @@ fn what_a_full_stream_drops_unread_is_told_with_its_time() {
 
 #[test]
 fn a_stream_is_full_of_bytes_if_the_next_message_has_no_room() {
-    assert!(is_full_of_bytes(9_600, 10_000, 16));
-    assert!(!is_full_of_bytes(9_300, 10_000, 16));
-    assert!(!is_full_of_bytes(0, 1_000, 0));
+    assert!(full::is_full_of_bytes(9_600, 10_000, 16));
+    assert!(!full::is_full_of_bytes(9_300, 10_000, 16));
+    assert!(!full::is_full_of_bytes(0, 1_000, 0));
     // It has room for eight hundred more, unless the next one is far larger; one to which nothing is added has met that one.
     let (used, most, messages) = (49_600_000, 50_000_000, 99_200);
-    assert!(!is_full_of_bytes(used, most, messages));
+    assert!(!full::is_full_of_bytes(used, most, messages));
     assert!(full::may_be_full_of_bytes(used, most, messages));
 }
 

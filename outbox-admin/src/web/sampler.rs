@@ -123,6 +123,9 @@ async fn sample(app: &App) -> Result<Arc<Sample>, Problem> {
     let sampled_at = OffsetDateTime::now_utc();
     let sample = match status {
         Ok(mut status) => {
+            if let Some(stream) = &look.stream {
+                status.see_stream(stream);
+            }
             if let Ok(Some(LogView {
                 reason: Some(reason), ..
             })) = &look.log

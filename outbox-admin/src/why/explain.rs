@@ -126,8 +126,8 @@ fn not_on_stream(place: &Place, stored: &StoredMessage) -> Finding {
             State::Degraded,
             Some(stored),
             format!(
-                "{name} was published and is not on the stream where these settings would put it: its maximum age is over, it was purged, the stream has lost data, or it \
-                 was published in another mode (`strong`, `subject_shards`), on another subject"
+                "{name} was published and is not on the stream where these settings would put it: its maximum age is over, the stream was full with discard policy \
+                 old and has dropped its oldest messages, it was purged, the stream has lost data, or it was published in another mode (`strong`, `subject_shards`), on another subject"
             ),
             &[&format!("outbox replay {}", stored.id)],
         ),

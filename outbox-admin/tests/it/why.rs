@@ -359,7 +359,7 @@ async fn a_published_message_is_on_the_stream_or_has_left_it_or_nobody_knows() {
     check(
         &why(&store, id).await,
         &[(Cause::LeftStream, State::Degraded)],
-        "is not on the stream where",
+        "the stream was full with discard policy old and has dropped its oldest messages, it was purged",
     );
     let away = async |_: &Message| Err("nats does not answer".to_owned());
     let explanation = why_message(&store, away, id).await.expect("explained");

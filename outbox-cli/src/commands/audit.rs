@@ -221,6 +221,9 @@ impl Print for OperationDetail {
         for error in &self.errors {
             let _ = writeln!(text, "  {:>8}  error: {}", error.messages, plain(&error.error));
         }
+        if self.errors_unlisted > 0 {
+            let _ = writeln!(text, "  {:>8}  with other errors", self.errors_unlisted);
+        }
         if let Some(next) = &self.next {
             let _ = writeln!(text, "  next: {next}");
         }

@@ -349,6 +349,9 @@ impl Print for Preview {
         for error in &self.errors {
             let _ = writeln!(text, "  {:>8}  error: {}", error.messages, plain(&error.error));
         }
+        if self.errors_unlisted > 0 {
+            let _ = writeln!(text, "  {:>8}  with other errors", self.errors_unlisted);
+        }
         for cause in &self.causes {
             text.push_str(&recheck::line(cause));
         }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use outbox::Failure;
 use outbox::core::{Message, describe};
-use outbox::nats::{JetStreamPublisher, Refusal};
+use outbox::nats::{JetStreamPublisher, Limit, Refusal};
 use outbox_admin::web::Refuses;
-use outbox_admin::{CauseNow, ConsumerRow, Holds, LetterRow, Obstacle, Refused, quoted};
+use outbox_admin::{CauseNow, ConsumerRow, Holds, LetterRow, Obstacle, Refused, doubled, quoted};
 
 use super::place::Place;
 use super::stream;
@@ -49,7 +49,7 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
         ),
         Refusal::Sealed { .. } => (Obstacle::Sealed, None),
         Refusal::Unconfirmed { stream } => (Obstacle::Unconfirmed, edit(stream, "--ack")),
-        Refusal::Full { stream } => (Obstacle::Full, edit(stream, "--max-bytes=…")),
+        Refusal::Full { stream, limit } => (Obstacle::Full, edit(stream, &raised(limit))),
         Refusal::TooLarge { .. } => (
             Obstacle::TooLarge,
             Some("raise max_payload of the server and --max-msg-size of the stream".to_owned()),
@@ -60,6 +60,15 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
         obstacle,
         what: refusal.to_string(),
         next,
+    }
+}
+
+/// The flag that doubles a limit.
+fn raised(limit: &Limit) -> String {
+    match limit {
+        Limit::Messages(most) => doubled("max-msgs", *most),
+        Limit::Bytes(most) => doubled("max-bytes", *most),
+        Limit::MessagesOfSubject(most) => doubled("max-msgs-per-subject", *most),
     }
 }
 

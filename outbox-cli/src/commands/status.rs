@@ -4,14 +4,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use outbox_admin::{Forecast, State, Status};
+use outbox_admin::{BrokerCheck, Forecast, State, Status, StreamUse};
 use serde::Serialize;
 
 use super::arguments::{ForecastArguments, PlaceArguments};
-use super::foresee;
 use super::log::{self, LogRow};
 use super::place::Place;
-use super::text;
+use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
 use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
@@ -32,7 +31,7 @@ impl StatusCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let (mut rows, mut failure) = (Vec::new(), None);
         for place in Place::open_all(&self.place).await? {
-            let broker = place.broker().await;
+            let (broker, stream) = look(&place).await;
             let mut status = match place.ask(outbox_admin::status(&place.store, &broker)).await {
                 Ok(status) => status,
                 // The others may have something to say, too.
@@ -45,6 +44,9 @@ impl StatusCommand {
                     continue;
                 }
             };
+            if let Some(stream) = &stream {
+                status.see_stream(stream);
+            }
             let log = log::of_status(&place).await;
             if let Some(next) = log.as_ref().and_then(|log| log.next.as_ref()) {
                 status.add(next.state, next.what.as_str(), next.next);
@@ -69,6 +71,19 @@ impl StatusCommand {
         let worst = rows.iter().map(|row| row.status.state).max();
         Ok(worst.unwrap_or(State::Well).into())
     }
+}
+
+/// Whether the stream takes messages, and how it is filled. A stream that cannot be asked is not asked twice.
+async fn look(place: &Place) -> (BrokerCheck, Option<StreamUse>) {
+    let broker = place.broker().await;
+    if !matches!(broker, BrokerCheck::Checked(_)) {
+        return (broker, None);
+    }
+    let Ok(client) = place.client().await else {
+        return (broker, None);
+    };
+    let filled = tokio::time::timeout(place.timeout, stream::bounds(place, client)).await;
+    (broker, filled.ok().and_then(Result::ok))
 }
 
 /// The first line: which outbox, and how it stands.
@@ -210,7 +225,6 @@ impl Print for StatusRow {
 #[cfg(test)]
 mod tests {
     use outbox::core::testing::MemoryStore;
-    use outbox_admin::BrokerCheck;
 
     use super::*;
 

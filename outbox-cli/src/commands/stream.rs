@@ -56,15 +56,32 @@ pub(super) async fn rows(place: &Place, client: Client) -> Result<Vec<ConsumerRo
     place.ask(outbox_admin::consumers(&consumers, names)).await
 }
 
+/// How the stream of a place is filled, without its latency, in one request.
+pub(super) async fn bounds(place: &Place, client: Client) -> Result<StreamUse, String> {
+    Ok(used(&handle(place, client).await?))
+}
+
 /// How the stream of a place is filled.
 pub(super) async fn filled(place: &Place, client: Client) -> Result<StreamUse, String> {
-    let handle = jetstream::new(client)
-        .get_stream(&place.outbox.section.stream.name)
-        .await
-        .map_err(|error| describe(&error))?;
+    let handle = handle(place, client).await?;
+    let used = used(&handle);
+    Ok(StreamUse {
+        last_latency: latency(&handle, used.messages, used.last_sequence).await,
+        ..used
+    })
+}
+
+async fn handle(place: &Place, client: Client) -> Result<Handle, String> {
+    let context = jetstream::new(client);
+    let handle = context.get_stream(&place.outbox.section.stream.name).await;
+    handle.map_err(|error| describe(&error))
+}
+
+fn used(handle: &Handle) -> StreamUse {
     let Info { config, state, .. } = handle.cached_info();
     let limit = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
-    Ok(StreamUse {
+    StreamUse {
+        name: config.name.clone(),
         messages: state.messages,
         bytes: state.bytes,
         last_sequence: state.last_sequence,
@@ -72,8 +89,8 @@ pub(super) async fn filled(place: &Place, client: Client) -> Result<StreamUse, S
         max_bytes: limit(config.max_bytes),
         max_age: Some(config.max_age).filter(|age| !age.is_zero()),
         drops_oldest: config.discard == DiscardPolicy::Old,
-        last_latency: latency(&handle, state.messages, state.last_sequence).await,
-    })
+        last_latency: None,
+    }
 }
 
 /// The time from the recording of the last message, as its header says it, to that of its place on the stream. Without the permission to read it, it is not

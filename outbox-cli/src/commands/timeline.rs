@@ -245,6 +245,9 @@ impl Print for Timeline {
             if let Some(stream_sequence) = event.stream_sequence {
                 let _ = writeln!(text, "    on the stream: {stream_sequence}");
             }
+            if event.is_not_on_stream {
+                let _ = writeln!(text, "    not on the stream: outbox why {}", event.id);
+            }
             for effect in &event.effects {
                 let _ = writeln!(
                     text,

@@ -178,7 +178,10 @@ async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
         (facts(&detail))
         @if !detail.errors.is_empty() {
             h2 { "Why there are dead letters" }
-            ul { @for error in &detail.errors { li { (error.messages) " × " (error.error) } } }
+            ul {
+                @for error in &detail.errors { li { (error.messages) " × " (error.error) } }
+                @if detail.errors_unlisted > 0 { li { (detail.errors_unlisted) " with other errors" } }
+            }
         }
         p { a href=(visit.link("/audit", &[])) { "All operations" } " · " a href=(visit.link("/", &[])) { "Overview" } }
     };

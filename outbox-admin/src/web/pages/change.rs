@@ -205,7 +205,10 @@ fn describe(visit: &Visit, preview: &Preview) -> Markup {
         }
         @if !preview.errors.is_empty() {
             h2 { "Why they are dead letters" }
-            ul { @for error in &preview.errors { li { (error.messages) " × " (error.error) } } }
+            ul {
+                @for error in &preview.errors { li { (error.messages) " × " (error.error) } }
+                @if preview.errors_unlisted > 0 { li { (preview.errors_unlisted) " with other errors" } }
+            }
         }
         (causes::list(visit, &preview.causes, preview.messages))
     }

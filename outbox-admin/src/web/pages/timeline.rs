@@ -87,6 +87,7 @@ fn one(visit: &Visit, event: &TimelineEvent) -> Markup {
                 @if let Some(sequence) = event.stream_sequence {
                     li { span.what { "on the stream" } span { "stream sequence " span.number { (sequence) } } }
                 }
+                @if event.is_not_on_stream { li { span.what { "not on the stream" } span {} } }
                 @for effect in &event.effects { (of_effect(visit, effect, event)) }
                 @for follow_up in &event.follow_ups { (of_follow_up(visit, follow_up, event)) }
             }

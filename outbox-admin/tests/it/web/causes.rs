@@ -27,7 +27,7 @@ impl StreamView for Broker {
                 (message.aggregate == aggregate("a")).then(|| Refused {
                     obstacle: Obstacle::Full,
                     what: "stream `S` is <full>".to_owned(),
-                    next: Some("nats stream edit S --max-bytes=…".to_owned()),
+                    next: Some("nats stream edit S --max-bytes=2000".to_owned()),
                 })
             })),
             Self::Away => Err("nats does not answer".to_owned()),
@@ -63,7 +63,7 @@ async fn the_preview_page_of_a_retry_says_whether_its_cause_still_holds() {
     for expected in [
         "Does the cause still hold?",
         "<span class=\"state stuck\">still</span> 1 message: stream `S` is &lt;full&gt;",
-        "nats stream edit S --max-bytes=…",
+        "nats stream edit S --max-bytes=2000",
         "<span class=\"state idle\">unknown</span> 1 message: it shows only when it is tried",
     ] {
         assert!(page.contains(expected), "{expected}: {page}");

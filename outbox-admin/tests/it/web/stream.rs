@@ -103,6 +103,18 @@ async fn a_timeline_shows_save_stream_and_consumers_of_each_event() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_overview_says_at_once_that_the_stream_is_full() {
+    let store = MemoryStore::new();
+    relay(&store, Fitness::Fit).await;
+    noted(&store, "a");
+    let stream = Described::default();
+    stream.last_sequence.store(10_000, Ordering::Relaxed);
+    let page = get(&described(&store, &stream), "/").await.expect(200).body;
+    let full = "the stream is full (100000 of 100000 bytes): it refuses what does not fit, and 1 message is not published";
+    assert!(page.contains(full), "{page}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_timeline_goes_on_at_another_address() {
     let store = MemoryStore::new();
     for _ in 0..26 {

@@ -242,8 +242,7 @@ fn stream_facts(info: &Info, client: &Client) -> StreamFacts {
         messages: info.state.messages,
         bytes: info.state.bytes,
         drops_oldest: config.discard == DiscardPolicy::Old,
-        max_messages_per_subject: limit(config.max_messages_per_subject)
-            .filter(|_| !config.discard_new_per_subject),
+        max_messages_per_subject: limit(config.max_messages_per_subject),
         is_in_memory: config.storage == StorageType::Memory,
         replicas: config.num_replicas,
         is_clustered: info

@@ -91,7 +91,11 @@ impl Sampler {
 
     async fn database(&self, broker: &BrokerCheck, sample: &mut Sample) -> Result<(), CommandError> {
         let (place, store) = (&self.place, &self.place.store);
-        sample.status = Some(place.ask(outbox_admin::status(store, broker)).await?);
+        let mut status = place.ask(outbox_admin::status(store, broker)).await?;
+        if let Some(stream) = &sample.stream {
+            status.see_stream(stream);
+        }
+        sample.status = Some(status);
         sample.relays = place.ask(outbox_admin::relays(store)).await?;
         sample.blocked = place.ask(outbox_admin::blocked(store, ROWS)).await?;
         let dead = Selection::all().status(MessageStatus::Dead);

@@ -102,9 +102,16 @@ async fn a_retry_says_whether_its_cause_still_holds() {
     let filled = context.publish(filler, "".into()).await.unwrap();
     filled.await.unwrap();
     expect(&retry(place), &[("still", "full", 1)]);
+    let edit = format!("nats stream edit {} --max-msgs=2", place.name);
+    assert_eq!(retry(place).json()["causes"][0]["next"], edit);
     let doctor = ask(place, &["doctor", "-o", "json"]).expect(4).json();
     let full = "the stream is full (1 of 1 messages): it refuses what does not fit";
     assert_eq!(doctor[0]["findings"][0]["seen"], full, "{doctor}");
+    // Nothing waits for it yet.
+    let status = ask(place, &["status", "-o", "json"]).expect(3).json();
+    let reason = &status[0]["reasons"][0];
+    assert!(reason["what"].as_str().unwrap().starts_with(full), "{status}");
+    assert_eq!(reason["state"], "degraded", "{status}");
     stream(place, |config| config.sealed = true).await;
     expect(&retry(place), &[("still", "sealed", 1)]);
     planted.close().await;

@@ -1,6 +1,6 @@
 //! `outbox timeline` on real servers: what was recorded, published, handled, given up and not yet read.
 
-use outbox::core::Fitness;
+use outbox::core::{Fitness, MessageId};
 use outbox::nats::async_nats::jetstream::{self, consumer::pull};
 use outbox::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,12 @@ fn effects(event: &Value) -> Vec<(&str, &str)> {
             )
         })
         .collect()
+}
+
+/// Whether an event is said to be published and not on the stream.
+fn is_told_as_gone(planted: &Planted, id: MessageId) -> bool {
+    let text = ask(&planted.place, &["timeline", "order/1"]).expect(0).out;
+    text.contains(&format!("    not on the stream: outbox why {id}"))
 }
 
 async fn a_timeline_joins_save_stream_and_effects(kind: Kind) {
@@ -100,6 +106,11 @@ async fn a_timeline_joins_save_stream_and_effects(kind: Kind) {
     assert!(
         away["unseen"][0].as_str().unwrap().starts_with("the stream: "),
         "{away}"
+    );
+    stream.purge().await.unwrap();
+    assert_eq!(
+        [refused, unread, dead_letter].map(|id| is_told_as_gone(&planted, id)),
+        [true, true, false]
     );
     planted.close().await;
 }

@@ -139,6 +139,42 @@ async fn what_waits_for_a_time(kind: Kind) {
     planted.close().await;
 }
 
+/// `status` and `why` name the stream that is full, and the command that mends it.
+fn the_full_stream_is_named(planted: &Planted, first: MessageId) {
+    let place = &planted.place;
+    let status = ask(place, &["status", "-o", "json"]).expect(4).json();
+    let reason = &status[0]["reasons"][0];
+    let full = "the stream is full (1 of 1 messages): it refuses what does not fit, and 3 messages are not published";
+    assert_eq!(
+        (&reason["state"], &reason["what"]),
+        (&"stuck".into(), &full.into()),
+        "{status}"
+    );
+    let edit = format!("nats stream edit {} --max-msgs=2", place.name);
+    assert_eq!(reason["next"], edit, "{status}");
+    let told = why(planted, first).expect(3).json();
+    assert_eq!(told["findings"][0]["next"][0], edit, "{told}");
+}
+
+/// A subject that is full, of a stream that is not.
+async fn a_full_subject_is_named(planted: &Planted, first: MessageId, context: &jetstream::Context) {
+    let place = &planted.place;
+    let subject = format!("{}.one", place.name);
+    planted.set_subject("1", &subject).await;
+    stream(place, |config| {
+        config.max_messages_per_subject = 1;
+        config.discard_new_per_subject = true;
+    })
+    .await;
+    check(why(planted, first), 3, &["backing-off"], "is tried again in");
+    let filled = context.publish(subject, "".into()).await;
+    filled.unwrap().await.unwrap();
+    check(why(planted, first), 3, &["full"], "max_msgs_per_subject is 1");
+    let told = why(planted, first).expect(3).json();
+    let edit = format!("nats stream edit {} --max-msgs-per-subject=2", place.name);
+    assert_eq!(told["findings"][0]["next"][0], edit, "{told}");
+}
+
 async fn what_the_broker_refuses(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -196,6 +232,8 @@ async fn what_the_broker_refuses(kind: Kind) {
     let filled = context.publish(other.clone(), "".into()).await;
     filled.unwrap().await.unwrap();
     check(why(&planted, first), 3, &["full"], "is full and refuses messages");
+    the_full_stream_is_named(&planted, first);
+    a_full_subject_is_named(&planted, first, &context).await;
     stream(place, |config| config.sealed = true).await;
     check(why(&planted, first), 4, &["refused"], "is sealed");
     planted.close().await;

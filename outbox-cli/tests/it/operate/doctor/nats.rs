@@ -107,7 +107,7 @@ async fn each_setting_of_a_stream_that_loses_or_repeats_messages_is_found() {
         change(&mut config);
         config
     };
-    let plants: [(&str, Config); 6] = [
+    let plants: [(&str, Config); 7] = [
         (
             "duplicate-window",
             changed(|config| config.duplicate_window = Duration::from_mins(2)),
@@ -118,6 +118,13 @@ async fn each_setting_of_a_stream_that_loses_or_repeats_messages_is_found() {
         (
             "max-messages-per-subject",
             changed(|config| config.max_messages_per_subject = 7),
+        ),
+        (
+            "max-messages-per-subject",
+            changed(|config| {
+                config.max_messages_per_subject = 1;
+                config.discard_new_per_subject = true;
+            }),
         ),
         ("payload-limit", changed(|config| config.max_message_size = 2_000)),
     ];
