@@ -112,6 +112,16 @@ async fn dead_letters_in_sqlite_are_listed_and_decided_about() {
     dead_letters_are_listed_and_decided_about(Kind::Sqlite).await;
 }
 
+fn a_name_that_no_consumer_can_have_is_refused(place: &Place) {
+    let wrong = ask(place, &["consumers", "lag", "no body"]).expect(2);
+    assert!(
+        wrong.said.contains("`no body` is no name of a consumer"),
+        "{wrong:?}"
+    );
+    let long = ask(place, &["consumers", "lag", &"a".repeat(1_000)]).expect(2);
+    assert!(!long.said.contains(&"a".repeat(65)), "{long:?}");
+}
+
 async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
     let Some(planted) = with_dead_letters(kind, 1).await else {
         return;
@@ -187,13 +197,7 @@ async fn a_consumer_is_looked_at_paused_and_resumed(kind: Kind) {
         unknown.out.contains("the broker has no consumer of this name"),
         "{unknown:?}"
     );
-    let wrong = ask(place, &["consumers", "lag", "no body"]).expect(2);
-    assert!(
-        wrong.said.contains("`no body` is no name of a consumer"),
-        "{wrong:?}"
-    );
-    let long = ask(place, &["consumers", "lag", &"a".repeat(1_000)]).expect(2);
-    assert!(!long.said.contains(&"a".repeat(65)), "{long:?}");
+    a_name_that_no_consumer_can_have_is_refused(place);
     planted.close().await;
 }
 
