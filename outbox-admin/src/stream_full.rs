@@ -5,6 +5,8 @@
 
 use std::cmp::Reverse;
 
+use outbox_core::store::BACKLOG_COUNT_MAX;
+
 use crate::forecast::StreamUse;
 use crate::status::{Reason, State, Status};
 use crate::words::{counted, quoted};
@@ -39,15 +41,20 @@ fn reason(stream: &StreamUse, pending: u64) -> Option<Reason> {
         ),
         (false, 0) => (
             State::Degraded,
-            format!("the stream is full ({holds}): it refuses what does not fit; nothing waits for it yet"),
+            format!("the stream is full ({holds}): it refuses what does not fit"),
             edit(&flag),
         ),
         (false, pending) => {
+            let at_least = if pending < BACKLOG_COUNT_MAX {
+                ""
+            } else {
+                "at least "
+            };
             let waiting = counted(pending, "message is", "messages are");
             (
                 State::Stuck,
                 format!(
-                    "the stream is full ({holds}): it refuses what does not fit, and {waiting} not published"
+                    "the stream is full ({holds}): it refuses what does not fit, and {at_least}{waiting} not published"
                 ),
                 edit(&flag),
             )

@@ -166,7 +166,7 @@ pub use layer::{Middleware, Next};
 pub use migration::migrate;
 pub use operate::{
     AggregatePosition, ConsumerLag, Consumers, ConsumersError, Memory, MemoryRows, Obstacle, RenamePlan,
-    Renamed, ReplayPlan, Replayed, Unremembered,
+    Renamed, ReplayPlan, Replayed, Unremembered, check_consumer_name,
 };
 pub use operations::InboxOperations;
 pub use outbox_core::StartAt;

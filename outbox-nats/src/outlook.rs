@@ -50,6 +50,7 @@ pub struct StreamOutlook {
 
 /// What a limit of a stream leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Room {
     /// What is left of it.
     pub left: u64,
@@ -75,7 +76,7 @@ impl fmt::Display for Limit {
             Self::Bytes(most) => write!(f, "max_bytes is {most}"),
             Self::MessagesOfSubject(most) => write!(
                 f,
-                "max_msgs_per_subject is {most}, its subject has so many, and discard_new_per_subject is set"
+                "max_msgs_per_subject is {most}, the subject holds so many, and discard_new_per_subject is set"
             ),
         }
     }
@@ -139,6 +140,10 @@ impl fmt::Display for Refusal {
             Self::Unconfirmed { stream } => {
                 write!(f, "stream `{stream}` has no_ack, so nothing is ever confirmed")
             }
+            Self::Full {
+                stream,
+                limit: limit @ Limit::MessagesOfSubject(_),
+            } => write!(f, "stream `{stream}` refuses messages of a subject: {limit}"),
             Self::Full { stream, limit } => {
                 write!(f, "stream `{stream}` is full and refuses messages: {limit}")
             }
@@ -199,15 +204,20 @@ async fn read(live: &Live, name: &str) -> Result<StreamOutlook, PublishError> {
     };
     let mut outlook = outlook_of(stream.cached_info(), max_payload);
     if let Some(most) = outlook.messages_of_subject {
-        let full = full_subjects(&stream, most).await;
-        outlook.full_subjects = full.map_err(|error| unreadable().with_source(error))?;
+        // Without an answer none is known to be full. What the first one has told stands.
+        outlook.full_subjects = full_subjects(&stream, most).await.unwrap_or_default();
     }
     Ok(outlook)
 }
 
 /// The subjects of which the stream holds so many messages.
 async fn full_subjects(stream: &Stream, most: u64) -> Result<BTreeSet<String>, InfoError> {
-    let mut counts = stream.info_with_subjects(">").await?.take(SUBJECTS_MAX);
+    // No more than there are: the next one would be asked for again.
+    let subjects = usize::try_from(stream.cached_info().state.subjects_count).unwrap_or(SUBJECTS_MAX);
+    let mut counts = stream
+        .info_with_subjects(">")
+        .await?
+        .take(subjects.min(SUBJECTS_MAX));
     let mut full = BTreeSet::new();
     while let Some((subject, count)) = counts.try_next().await? {
         if count as u64 >= most {

@@ -178,7 +178,7 @@ fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
     warn(
         stream.max_messages_per_subject > 0 && stream.discard_new_per_subject,
         format!(
-            "stream `{name}` refuses messages of a subject that holds {} (max_msgs_per_subject, discard_new_per_subject), so they wait in the outbox; remove max_msgs_per_subject",
+            "stream `{name}` refuses messages of a subject that holds {} (max_msgs_per_subject, discard_new_per_subject), so they wait in the outbox; unset both",
             stream.max_messages_per_subject
         ),
     );

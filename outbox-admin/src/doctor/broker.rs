@@ -130,7 +130,7 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
         ),
         "no limit: slow consumers miss messages, or with discard_new_per_subject the next ones are refused"
             .to_owned(),
-        stream.edit("--max-msgs-per-subject=-1"),
+        stream.unlimit_subjects(),
     );
     check(
         stream.message_bytes < MESSAGE_BYTES,
@@ -319,17 +319,14 @@ mod tests {
             duplicate_window: WINDOW_NEEDED,
             max_age: Some(14 * DAY),
             max_bytes: Some(1 << 30),
-            max_messages: None,
             messages: 1_000,
             bytes: 1 << 20,
-            drops_oldest: false,
-            max_messages_per_subject: None,
-            is_in_memory: false,
             replicas: 3,
             is_clustered: true,
             message_bytes: MESSAGE_BYTES,
             version: "2.10.0".to_owned(),
             is_supported: true,
+            ..StreamFacts::default()
         }
     }
 

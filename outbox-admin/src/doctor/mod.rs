@@ -20,7 +20,7 @@ pub use database::{
 };
 pub use handlers::{HandlerFacts, of_handlers};
 pub use rules::{PauseFacts, of_database, of_pauses, of_relays, of_setup};
-pub use stream::StreamFacts;
+pub use stream::{StreamFacts, WITHOUT_LIMIT_PER_SUBJECT};
 
 use crate::status::State;
 

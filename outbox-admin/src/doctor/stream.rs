@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use crate::words::quoted;
 
+/// What is appended to `nats stream edit STREAM` to take away a limit per subject that refuses. Servers refuse to take away one of both settings alone.
+pub const WITHOUT_LIMIT_PER_SUBJECT: &str =
+    "--interactive, with discard_new_per_subject false and max_msgs_per_subject -1";
+
 /// What the server says of the stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamFacts {
     /// Its name.
     pub name: String,
@@ -27,6 +31,8 @@ pub struct StreamFacts {
     pub drops_oldest: bool,
     /// Messages that it keeps per subject; `None` for no limit.
     pub max_messages_per_subject: Option<u64>,
+    /// Whether it refuses further messages of a subject that holds so many, and does not drop the oldest one.
+    pub refuses_per_subject: bool,
     /// Whether it is in memory only.
     pub is_in_memory: bool,
     /// Copies of it.
@@ -45,5 +51,13 @@ impl StreamFacts {
     /// The command that changes settings of the stream.
     pub(super) fn edit(&self, flags: &str) -> String {
         format!("nats stream edit {} {flags}", quoted(&self.name))
+    }
+
+    /// The command that takes the limit per subject away.
+    pub(super) fn unlimit_subjects(&self) -> String {
+        match self.refuses_per_subject {
+            true => self.edit(WITHOUT_LIMIT_PER_SUBJECT),
+            false => self.edit("--max-msgs-per-subject=-1"),
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::path::Path;
 
 use outbox_admin::quoted;
 use outbox_admin::rights::{Object, Role, grants};
@@ -204,13 +205,27 @@ impl Login<'_> {
     fn not_opened(&self, was_read: bool) -> String {
         let file = self.file();
         let name = quoted(&file);
+        let folder = Path::new(&file)
+            .parent()
+            .filter(|folder| *folder != Path::new(""));
+        let is_made = self.outbox.database_url.expose().contains("mode=rwc");
         match std::fs::metadata(&file) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                "correct DATABASE_URL, or make the file with its tables: outbox migrate --yes".to_owned()
-            }
+            Err(error) if error.kind() == ErrorKind::NotFound => match folder {
+                Some(folder) if !folder.exists() => format!(
+                    "correct DATABASE_URL, or make the folder {}",
+                    quoted(&folder.to_string_lossy())
+                ),
+                _ if is_made => {
+                    "correct DATABASE_URL, or make the file with its tables: outbox migrate --yes".to_owned()
+                }
+                _ => "correct DATABASE_URL, or append `?mode=rwc` to it and make the file with its tables: outbox migrate --yes".to_owned(),
+            },
+            Err(error) => format!(
+                "correct DATABASE_URL, or give the user of this program the rights to the folders above {name}: {error}"
+            ),
             Ok(found) if found.is_dir() => format!("correct DATABASE_URL: {name} is a folder"),
             Ok(_) if was_read => format!("correct DATABASE_URL: {name} holds something else"),
-            _ => format!(
+            Ok(_) => format!(
                 "the file is there: give the user of this program the rights to read and write it and its folder; ls -l {name} shows whose it is"
             ),
         }

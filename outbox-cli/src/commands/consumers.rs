@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use outbox::core::{Intent, Operation, OperationId, OperationKind, OperationScope};
-use outbox::inbox::{ConsumersError, PausedConsumers};
+use outbox::inbox::{PausedConsumers, check_consumer_name};
 use outbox_admin::{ConsumerRow, Forecast, Prospect};
 use serde::Serialize;
 
@@ -141,16 +141,13 @@ impl ListConsumersCommand {
 impl LagCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
+        // The command line is wrong, whatever the servers say.
+        check_consumer_name(&self.consumer).map_err(CommandError::configuration)?;
         let client = place.client().await.map_err(CommandError::Failed)?;
         let consumers = stream::consumers_of(&place, client)?;
-        let looking = async {
-            match outbox_admin::consumer(&consumers, &self.consumer).await {
-                // The command line is wrong, whatever the servers say.
-                Err(error @ ConsumersError::Name(_)) => Ok(Err(CommandError::configuration(error))),
-                answer => answer.map(Ok),
-            }
-        };
-        let row = place.ask(looking).await??;
+        let row = place
+            .ask(outbox_admin::consumer(&consumers, &self.consumer))
+            .await?;
         let state = row.state;
         output::one(self.place.output, &Lag(row))?;
         Ok(state.into())
@@ -196,21 +193,19 @@ impl PauseCommand {
     }
 }
 
-/// Longest wait for a list that only warns.
-const LIST_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for an answer that only warns.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Says that the stream has no such consumer, if NATS can be asked. It may be a typing error, or a consumer that is made later.
 async fn warn_of_stranger(place: &Place, consumer: &str) {
     let asked = async {
         let client = place.client().await.ok()?;
-        stream::names_on_stream(place, client).await.ok()
+        stream::has_consumer(place, client, consumer).await
     };
-    let asked = tokio::time::timeout(LIST_MAX.min(place.timeout), asked).await;
-    if let Ok(Some(names)) = asked
-        && !names.contains(consumer)
-    {
+    let asked = tokio::time::timeout(ANSWER_MAX.min(place.timeout), asked).await;
+    if let Ok(Some(false)) = asked {
         say(&format!(
-            "warning: stream {} has no consumer {consumer}: the name is misspelt, or its inbox has never run; next: outbox consumers list",
+            "warning: stream {} has no consumer {consumer}: the name is misspelt, its inbox has never run, or it reads another stream; next: outbox consumers list",
             place.outbox.section.stream.name
         ));
     }

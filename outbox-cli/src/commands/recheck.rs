@@ -5,6 +5,7 @@ use std::time::Duration;
 use outbox::Failure;
 use outbox::core::{Message, describe};
 use outbox::nats::{JetStreamPublisher, Limit, Refusal};
+use outbox_admin::doctor::WITHOUT_LIMIT_PER_SUBJECT;
 use outbox_admin::web::Refuses;
 use outbox_admin::{CauseNow, ConsumerRow, Holds, LetterRow, Obstacle, Refused, doubled, quoted};
 
@@ -63,12 +64,12 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
     }
 }
 
-/// The flag that doubles a limit.
+/// The flag that doubles a limit. That of a subject goes, as the doctor has it: one that only grows is reached again.
 fn raised(limit: &Limit) -> String {
     match limit {
         Limit::Messages(most) => doubled("max-msgs", *most),
         Limit::Bytes(most) => doubled("max-bytes", *most),
-        Limit::MessagesOfSubject(most) => doubled("max-msgs-per-subject", *most),
+        Limit::MessagesOfSubject(_) => WITHOUT_LIMIT_PER_SUBJECT.to_owned(),
     }
 }
 

@@ -9,6 +9,7 @@ use futures_util::TryStreamExt as _;
 use outbox::core::describe;
 use outbox::inbox::Consumers;
 use outbox::nats::JetStreamSubscriber;
+use outbox::nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
 use outbox::nats::async_nats::jetstream::stream::{DiscardPolicy, Info, Stream as Handle};
 use outbox::nats::async_nats::{Client, jetstream};
 use outbox_admin::{ConsumerRow, StreamUse};
@@ -34,7 +35,7 @@ pub(super) fn consumers_of(
 }
 
 /// The durable consumers of the stream.
-pub(super) async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<String>, CommandError> {
+async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<String>, CommandError> {
     let stream = &place.outbox.section.stream.name;
     let failed = |error: &(dyn std::error::Error + 'static)| {
         CommandError::failed(format!(
@@ -47,6 +48,16 @@ pub(super) async fn names_on_stream(place: &Place, client: Client) -> Result<BTr
     let consumers = handle.consumers().try_collect::<Vec<_>>().await;
     let consumers = consumers.map_err(|error| failed(&error))?.into_iter();
     Ok(consumers.filter_map(|info| info.config.durable_name).collect())
+}
+
+/// Whether the stream has this durable consumer; `None` if that is not known.
+pub(super) async fn has_consumer(place: &Place, client: Client, consumer: &str) -> Option<bool> {
+    let stream = &place.outbox.section.stream.name;
+    let handle = jetstream::new(client).get_stream_no_info(stream).await.ok()?;
+    match handle.consumer_info(consumer).await {
+        Ok(_) => Some(true),
+        Err(error) => (error.kind() == ConsumerInfoErrorKind::NotFound).then_some(false),
+    }
 }
 
 /// The consumers of the stream, and paused ones.

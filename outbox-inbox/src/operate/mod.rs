@@ -125,7 +125,7 @@ impl<S: Subscriber> Consumers<S> {
     ///
     /// The broker's or the database's error; [`ConsumersError::Name`].
     pub async fn lag(&self, consumer: &str) -> Result<ConsumerLag, ConsumersError> {
-        check_name(consumer)?;
+        check_consumer_name(consumer)?;
         let inbox = self.sql();
         let on_stream = self.subscriber.standing(consumer).await?;
         let (dead_letters_open, dead_letters_marked) = rows::letters(&self.db, &inbox, consumer).await?;
@@ -156,7 +156,7 @@ impl<S: Subscriber> Consumers<S> {
         let mut names: BTreeSet<String> = consumers.into_iter().map(Into::into).collect();
         names.extend(reasons.keys().cloned());
         for name in &names {
-            check_name(name)?;
+            check_consumer_name(name)?;
         }
         let names: Vec<String> = names.into_iter().collect();
         let letters = rows::letters_of(&self.db, &self.sql(), &names).await?;
@@ -195,7 +195,12 @@ impl<S: Subscriber> Consumers<S> {
     }
 }
 
-fn check_name(consumer: &str) -> Result<(), ConsumersError> {
+/// Whether a consumer can have this name: 1 to 64 characters of `[A-Za-z0-9_-]`. Nobody is asked.
+///
+/// # Errors
+///
+/// [`ConsumersError::Name`].
+pub fn check_consumer_name(consumer: &str) -> Result<(), ConsumersError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if consumer.is_empty() || consumer.len() > NAME_MAX || !consumer.bytes().all(is_plain) {
         return Err(ConsumersError::Name(consumer.to_owned()));
@@ -217,10 +222,10 @@ mod tests {
 
     #[test]
     fn a_wrong_name_is_shown_by_its_beginning() {
-        let said = |name: &str| check_name(name).unwrap_err().to_string();
+        let said = |name: &str| check_consumer_name(name).unwrap_err().to_string();
         assert!(said("no\u{1b}name").starts_with("`no\\u{1b}name` is no name"));
         let long = format!("`{}…` is no name", "\u{e9}".repeat(NAME_MAX));
         assert!(said(&"\u{e9}".repeat(NAME_MAX + 1)).starts_with(&long));
-        assert!(check_name(&"a".repeat(NAME_MAX)).is_ok());
+        assert!(check_consumer_name(&"a".repeat(NAME_MAX)).is_ok());
     }
 }

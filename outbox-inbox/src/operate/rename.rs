@@ -14,7 +14,7 @@
 use outbox_core::ConsumerAdmin;
 
 use super::plan::{Obstacle, RenamePlan, Renamed, Strategies, Unremembered};
-use super::{Consumers, ConsumersError, check_name, rows};
+use super::{Consumers, ConsumersError, check_consumer_name, rows};
 
 /// Stored: the reason of the new name's pause, by which a later call knows that it goes on.
 fn is_becoming(from: &str) -> String {
@@ -33,8 +33,8 @@ impl<S: ConsumerAdmin> Consumers<S> {
     ///
     /// [`ConsumersError::Unknown`], [`ConsumersError::Name`], and the errors of broker and database.
     pub async fn plan_rename(&self, from: &str, to: &str) -> Result<RenamePlan, ConsumersError> {
-        check_name(from)?;
-        check_name(to)?;
+        check_consumer_name(from)?;
+        check_consumer_name(to)?;
         let inbox = self.sql();
         let pause = rows::pause(&self.db, &inbox, to).await?;
         let goes_on = pause

@@ -7,7 +7,7 @@
 use outbox_core::{ConsumerAdmin, StartAt};
 
 use super::plan::{Memory, Obstacle, ReplayPlan, Replayed, Strategies, Unremembered};
-use super::{Consumers, ConsumersError, check_name, rows};
+use super::{Consumers, ConsumersError, check_consumer_name, rows};
 
 impl<S: ConsumerAdmin> Consumers<S> {
     /// Says what a replay from a place in the stream would do. Reads all rows of the consumer, and changes nothing. The consumer need not be paused for it.
@@ -21,7 +21,7 @@ impl<S: ConsumerAdmin> Consumers<S> {
         start_at: StartAt,
         memory: Memory,
     ) -> Result<ReplayPlan, ConsumersError> {
-        check_name(consumer)?;
+        check_consumer_name(consumer)?;
         let inbox = self.sql();
         let obstacles = self.obstacles(consumer).await?;
         let foreseen = self.subscriber.foresee(consumer, start_at).await?;
@@ -69,7 +69,7 @@ impl<S: ConsumerAdmin> Consumers<S> {
     /// As after an error.
     pub async fn replay(&self, plan: &ReplayPlan) -> Result<Replayed, ConsumersError> {
         let (consumer, inbox) = (plan.consumer.as_str(), self.sql());
-        check_name(consumer)?;
+        check_consumer_name(consumer)?;
         let obstacles = self.obstacles(consumer).await?;
         if !obstacles.is_empty() {
             return Err(ConsumersError::Refused(obstacles));

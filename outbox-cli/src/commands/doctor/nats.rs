@@ -62,10 +62,14 @@ async fn ask(
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.class() == FailureClass::Configuration => {
             let finding = unfit_stream(place, publisher.client().clone(), wanted, &describe(&error)).await;
+            let is_of_stream = finding.check == Check::Stream;
             found.findings.push(finding);
-            found.unseen.push(
-                "checks of the stream's settings and consumers: no stream was found that fits".to_owned(),
-            );
+            // Where nobody could look at the stream, that is the finding.
+            if is_of_stream && !denied.has_heard() {
+                found.unseen.push(
+                    "checks of the stream's settings and consumers: no stream was found that fits".to_owned(),
+                );
+            }
             return Ok(());
         }
         Ok(Err(error)) => {
@@ -243,6 +247,7 @@ fn stream_facts(info: &Info, client: &Client) -> StreamFacts {
         bytes: info.state.bytes,
         drops_oldest: config.discard == DiscardPolicy::Old,
         max_messages_per_subject: limit(config.max_messages_per_subject),
+        refuses_per_subject: config.discard_new_per_subject,
         is_in_memory: config.storage == StorageType::Memory,
         replicas: config.num_replicas,
         is_clustered: info

@@ -4,6 +4,7 @@ use outbox::core::{Fitness, MessageId, Verdict};
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream;
 use outbox_admin::Cause;
+use outbox_admin::doctor::WITHOUT_LIMIT_PER_SUBJECT;
 
 use super::answer::{Answer, ask, at};
 use super::causes::stream;
@@ -171,8 +172,23 @@ async fn a_full_subject_is_named(planted: &Planted, first: MessageId, context: &
     filled.unwrap().await.unwrap();
     check(why(planted, first), 3, &["full"], "max_msgs_per_subject is 1");
     let told = why(planted, first).expect(3).json();
-    let edit = format!("nats stream edit {} --max-msgs-per-subject=2", place.name);
+    let edit = format!("nats stream edit {} {WITHOUT_LIMIT_PER_SUBJECT}", place.name);
     assert_eq!(told["findings"][0]["next"][0], edit, "{told}");
+    // What it says can be done in one step, and one of both alone cannot.
+    let limit = async |refuses: bool, most: i64| {
+        let mut config = context
+            .get_stream(&place.name)
+            .await
+            .unwrap()
+            .cached_info()
+            .config
+            .clone();
+        (config.discard_new_per_subject, config.max_messages_per_subject) = (refuses, most);
+        context.update_stream(config).await
+    };
+    limit(true, -1).await.unwrap_err();
+    limit(false, -1).await.unwrap();
+    limit(true, 1).await.unwrap();
 }
 
 async fn what_the_broker_refuses(kind: Kind) {
