@@ -46,6 +46,7 @@ mod retried_dead_letters;
 mod rights;
 mod runtime;
 mod sensitive;
+mod session;
 mod start;
 mod starting;
 mod stop;

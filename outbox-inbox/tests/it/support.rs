@@ -29,7 +29,8 @@ use time::OffsetDateTime;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use crate::rights::{Login, log_in};
+use crate::rights::Login;
+use crate::session::{Session, connect};
 
 /// Longer than any step of a test takes. A test that waits this long has failed.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -80,14 +81,6 @@ macro_rules! on_every_backend {
             )*
         }
     };
-}
-
-/// How the sessions of a test begin.
-#[derive(Debug, Clone, Copy, Default)]
-struct Session {
-    isolation: Option<&'static str>,
-    /// Of processes. [`TestDb::db`] may do everything.
-    login: Option<&'static Login>,
 }
 
 /// The tables of one test.
@@ -301,64 +294,6 @@ pub(crate) async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
         .await
         .unwrap_or_else(|error| panic!("{sql}: {error}"));
     row.expect("a row").try_get_by_index(0).expect("an integer")
-}
-
-async fn connect(
-    url: &str,
-    name: &str,
-    backend: Backend,
-    session: Session,
-    change: impl FnOnce(&mut ConnectOptions),
-) -> DatabaseConnection {
-    let mut options = ConnectOptions::new(url);
-    let connections = match backend {
-        Backend::SqliteMemory => 1,
-        Backend::Sqlite => 4,
-        Backend::Postgres | Backend::MariaDb => 10,
-    };
-    options
-        .max_connections(connections)
-        .sqlx_logging(false)
-        .acquire_timeout(Duration::from_secs(60));
-    match backend {
-        Backend::Postgres => {
-            options.set_schema_search_path(name);
-        }
-        Backend::MariaDb => {
-            let name = name.to_owned();
-            options.map_sqlx_mysql_opts(move |options| options.database(&name));
-        }
-        _ => {}
-    }
-    match (backend, session.isolation) {
-        (Backend::Postgres, Some(level)) => {
-            let level = level.to_lowercase();
-            options.map_sqlx_postgres_opts(move |options| {
-                options.options([("default_transaction_isolation", &level)])
-            });
-        }
-        (Backend::MariaDb, Some(level)) => at_isolation_of_mariadb(&mut options, level),
-        _ => {}
-    }
-    if let Some(login) = session.login {
-        log_in(&mut options, backend, login.name, name);
-    }
-    change(&mut options);
-    Database::connect(options)
-        .await
-        .expect("the database can be reached")
-}
-
-/// The level is no parameter of the connection, so each one begins with a statement.
-fn at_isolation_of_mariadb(options: &mut ConnectOptions, level: &'static str) {
-    use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
-
-    options.map_sqlx_mysql_pool_opts(move |pool| {
-        pool.after_connect(move |connection, _| {
-            let of_session = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
-            Box::pin(async move { connection.execute(AssertSqlSafe(of_session)).await.map(drop) })
-        })
-    });
 }
 
 /// The default settings, with delays short enough for tests.

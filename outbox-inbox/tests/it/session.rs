@@ -1,0 +1,74 @@
+//! How the sessions of a test are opened: in its own schema or database, at an isolation level, and with the rights of a login.
+
+use std::time::Duration;
+
+use sea_orm::{ConnectOptions, Database, DatabaseConnection};
+
+use crate::rights::{Login, log_in};
+use crate::support::Backend;
+
+/// How the sessions of a test begin.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Session {
+    pub(crate) isolation: Option<&'static str>,
+    /// Of processes. [`TestDb::db`](crate::support::TestDb) may do everything.
+    pub(crate) login: Option<&'static Login>,
+}
+
+pub(crate) async fn connect(
+    url: &str,
+    name: &str,
+    backend: Backend,
+    session: Session,
+    change: impl FnOnce(&mut ConnectOptions),
+) -> DatabaseConnection {
+    let mut options = ConnectOptions::new(url);
+    let connections = match backend {
+        Backend::SqliteMemory => 1,
+        Backend::Sqlite => 4,
+        Backend::Postgres | Backend::MariaDb => 10,
+    };
+    options
+        .max_connections(connections)
+        .sqlx_logging(false)
+        .acquire_timeout(Duration::from_secs(60));
+    match backend {
+        Backend::Postgres => {
+            options.set_schema_search_path(name);
+        }
+        Backend::MariaDb => {
+            let name = name.to_owned();
+            options.map_sqlx_mysql_opts(move |options| options.database(&name));
+        }
+        _ => {}
+    }
+    match (backend, session.isolation) {
+        (Backend::Postgres, Some(level)) => {
+            let level = level.to_lowercase();
+            options.map_sqlx_postgres_opts(move |options| {
+                options.options([("default_transaction_isolation", &level)])
+            });
+        }
+        (Backend::MariaDb, Some(level)) => at_isolation_of_mariadb(&mut options, level),
+        _ => {}
+    }
+    if let Some(login) = session.login {
+        log_in(&mut options, backend, login.name, name);
+    }
+    change(&mut options);
+    Database::connect(options)
+        .await
+        .expect("the database can be reached")
+}
+
+/// The level is no parameter of the connection, so each one begins with a statement.
+fn at_isolation_of_mariadb(options: &mut ConnectOptions, level: &'static str) {
+    use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
+
+    options.map_sqlx_mysql_pool_opts(move |pool| {
+        pool.after_connect(move |connection, _| {
+            let of_session = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
+            Box::pin(async move { connection.execute(AssertSqlSafe(of_session)).await.map(drop) })
+        })
+    });
+}
