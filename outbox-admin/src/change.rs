@@ -157,8 +157,8 @@ impl Preview {
         self.causes = causes;
     }
 
-    /// Adds what consumers would make of the sample: which of them are handed it, and what their inboxes remember. `rows` are as [`foresee`](fn@crate::foresee) takes
-    /// them.
+    /// Adds which consumers are handed the sample, and how much of it each of their inboxes remembers. `rows` are the rows of these inboxes, as in
+    /// [`foresee`](fn@crate::foresee).
     pub fn foresee(&mut self, handed: &Handed, rows: Option<&[EffectRow]>) {
         let foresight = foresee(&self.sample, handed, rows);
         self.effects.extend(foresight.effects);

@@ -18,7 +18,7 @@ pub struct HandlerFacts {
     pub superfluous: Vec<String>,
 }
 
-/// What is wrong with what the broker is asked for.
+/// Finds a consumer that is missing on the stream, events that it does not ask for, and filters that no handler needs.
 #[must_use]
 pub fn of_handlers(facts: &HandlerFacts) -> Vec<Diagnosis> {
     let mut found = Vec::new();

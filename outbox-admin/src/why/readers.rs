@@ -1,8 +1,8 @@
 //! What the consumers have made of a message that is on the stream.
 //!
 //! Invariant: a cause is named only if a row of an inbox or the consumer's own position proves it. What a consumer was handed and has neither acknowledged nor noted is
-//! said in words: it may be at work, or wait behind an earlier event of its aggregate. If one of those has failed there, that is said with it; whether the consumer keeps
-//! the order, no row tells. Not here: consumers that go by numbers, of which a row tells where they are, see [`super::numbers`].
+//! said in words: it may be at work, or wait behind an earlier event of its aggregate. If one of those has failed there, that is said with it. No row tells whether
+//! the consumer keeps the order. Not here: consumers that go by numbers. Each of those has a row that tells its number, see [`super::numbers`].
 
 use outbox_core::{EventId, StoredMessage};
 

@@ -101,7 +101,8 @@ pub(super) async fn inboxes(
     view
 }
 
-/// What the inboxes of these consumers hold about events, and what could not be looked at: those of all `places` with the stream of this one.
+/// Reads what the inboxes of these consumers hold about events. The inboxes are in the databases of those `places` that have the stream of this one. Also returns
+/// what could not be looked at.
 pub(super) async fn rows(
     place: &Place,
     places: &[Place],

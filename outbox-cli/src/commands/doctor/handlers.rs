@@ -119,7 +119,7 @@ mod tests {
     const PLACED: &str = "events.order.*.placed";
     const SHIPPED: &str = "events.order.*.shipped";
 
-    /// What is missing and what is superfluous where a consumer asks for some filters, and the handlers want others.
+    /// Compares the filters of a consumer with those that the handlers want. Returns the missing ones and the superfluous ones.
     fn compared(asked: &[&str], wanted: &[&str]) -> (Vec<String>, Vec<String>) {
         let owned = |filters: &[&str]| filters.iter().map(|filter| (*filter).to_owned()).collect();
         let linked = Linked {

@@ -145,7 +145,7 @@ async fn a_retry_whose_consumers_are_not_known_is_previewed_and_made() {
     planted.close().await;
 }
 
-/// The stream has lost two messages, of which `billing` has met one.
+/// The stream has lost two messages. `billing` has handled one of them.
 #[tokio::test]
 async fn a_preview_of_a_reconciliation_says_which_consumers_remember_the_events() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {

@@ -35,8 +35,8 @@ pub(super) async fn settles<F: SubscriberFixture>(
     timeout(SOON, settled).await.ok()
 }
 
-/// A standing tells of each consumer what was not delivered, what was not acknowledged, how much of that there may be, and
-/// the age of the oldest; while nobody receives too. Others' messages do not count.
+/// A standing tells how many messages were not delivered to a consumer, how many it has not acknowledged, how many of those
+/// it may have, and the age of the oldest. It tells them also while nobody receives. Others' messages do not count.
 pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
     assert_eq!(standing(fixture, "c").await, None, "there is no such consumer");
     publish(fixture, NOTED, "a", 3).await;
