@@ -166,6 +166,10 @@ CREATE INDEX outbox_blocks_due
 CREATE INDEX outbox_blocks_own
     ON outbox_blocks (partition_no, blocked_until) WHERE blocked_until IS NOT NULL;
 
+-- ANALYZE notes that each partition has one block, so that the planner searches the index by partition. From true statistics it may expect thousands of blocks in
+-- a partition that has two, and read the blocks of all partitions for each of them: 0.3 s beside 100,000 blocks (measured) instead of 0.1 ms.
+ALTER TABLE outbox_blocks ALTER COLUMN partition_no SET (n_distinct = -1);
+
 CREATE INDEX outbox_blocks_halted
     ON outbox_blocks (halted_by) WHERE halted_by IS NOT NULL;
 

@@ -22,9 +22,9 @@ impl Dialect {
     pub(crate) fn scan_own(&self, scope: Scope<'_>) -> Statement {
         let mut sql = self.sql(format!("SELECT {}", self.scanned_columns()));
         push_each_own(&mut sql, scope.partitions, &self.messages, "m");
-        sql.push("m.partition_no = own.partition_no AND m.status::int4 = 0");
+        sql.push(" AND m.status::int4 = 0");
         self.push_not_in_flight(&mut sql, scope.in_flight);
-        push_limits(&mut sql, "m", ["m.row_id"; 2], (scope.share(), scope.limit));
+        push_limits(&mut sql, "m", "m.row_id", (scope.share(), scope.limit));
         sql.statement()
     }
 
@@ -38,11 +38,11 @@ impl Dialect {
             self.micros_of_any("m.available_at")
         ));
         push_each_own(&mut sql, scope.partitions, &self.messages, "m");
-        sql.push("m.partition_no = own.partition_no AND m.status::int4 = 3 AND m.sequence IS NULL AND m.available_at <= ")
+        sql.push(" AND m.status::int4 = 3 AND m.sequence IS NULL AND m.available_at <= ")
             .push(self.statement_now());
         self.push_not_in_flight(&mut sql, scope.in_flight);
         self.push_not_of(&mut sql, "m", excluding);
-        push_limits(&mut sql, "m", ["m.available_at"; 2], (scope.share(), scope.limit));
+        push_limits(&mut sql, "m", "m.available_at", (scope.share(), scope.limit));
         sql.statement()
     }
 
@@ -96,14 +96,10 @@ impl Dialect {
         if self.backend == DbBackend::Postgres {
             let mut sql = self.sql(format!("SELECT {columns}"));
             push_each_own(&mut sql, scope.partitions, &self.blocks, "h");
-            // Only the index by partition and time can compare both at once. With a condition on each, PostgreSQL would search the index by the time alone, and
-            // read the blocks of all partitions in it, if it believes that these lie in that order.
-            sql.push("h.blocked_until IS NOT NULL AND (h.partition_no, h.blocked_until) >= (own.partition_no, '-infinity') AND (h.partition_no, h.blocked_until) <= (own.partition_no, ")
-                .push(self.statement_now())
-                .push(")");
+            // The migration tells the planner that a partition has few blocks, so that it does not read those of all partitions in the order of their time.
+            sql.push(" AND h.blocked_until <= ").push(self.statement_now());
             self.push_not_of(&mut sql, "h", excluding);
-            let order = ["h.partition_no, h.blocked_until", "h.blocked_until"];
-            push_limits(&mut sql, "h", order, (share, scope.limit));
+            push_limits(&mut sql, "h", "h.blocked_until", (share, scope.limit));
             return sql.statement();
         }
         let excluding = by_partition(excluding);
@@ -191,20 +187,21 @@ fn of_partition(keys: &HashMap<i64, Vec<Key>>, partition: i64) -> &[Key] {
     keys.get(&partition).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Appends the beginning of a look-up per partition `own.partition_no`; its condition follows, then [`push_limits`].
+/// Appends the beginning of a look-up per partition; conditions follow, then [`push_limits`].
 #[cfg(feature = "postgres")]
 fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     let partitions = crate::sql::array(sea_orm::sea_query::ArrayType::BigInt, partitions.iter().copied());
     sql.push(" FROM unnest(").bind(partitions).push(&format!(
-        "::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {table} {alias} WHERE "
+        "::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {table} {alias} \
+         WHERE {alias}.partition_no = own.partition_no"
     ));
 }
 
-/// Appends the order and the limit of each partition, which the planner must not know (see [`Dialect::scan`]), and those of all, whose limit it must know.
+/// Appends the limit of each partition, which the planner must not know (see [`Dialect::scan`]), and the total limit, which it must know.
 #[cfg(feature = "postgres")]
-fn push_limits(sql: &mut Sql, alias: &str, [each, all]: [&str; 2], (share, limit): (i64, i64)) {
+fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
     let (share, limit) = (sql.placeholder(share), sql.placeholder(limit));
     sql.push(&format!(
-        " ORDER BY {each} LIMIT (SELECT {share}::int8)) {alias} ORDER BY {all} LIMIT {limit}::int8"
+        " ORDER BY {order} LIMIT (SELECT {share}::int8)) {alias} ORDER BY {order} LIMIT {limit}::int8"
     ));
 }
