@@ -256,7 +256,9 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         if self.follows {
             // What it was able to do when it last read says nothing while another one reads: two relays that both seem ailing keep what they have.
             let stands_by = !reads && self.shared.status().stands_by;
-            self.fitness.tell((!stands_by).then_some(fitness));
+            // Without the log it has nothing to try with, and nobody would hand over to a relay that tries.
+            let tries_nothing = !reads && fitness == Fitness::Trying;
+            self.fitness.tell((!stands_by && !tries_nothing).then_some(fitness));
         }
         let mut relays = Relays::default();
         relays.count(fitness, 1);

@@ -5,7 +5,8 @@
 //! lately. So a relay that is fit beside an ailing one has succeeded since the other began to fail: while the broker is away for all, none is fit, and
 //! no partition moves.
 //!
-//! A relay that has handed everything over comes back by a probe, which only reads, and then by a trial. The trial ends with the first
+//! A relay that has handed everything over comes back by a probe, which only reads, and then by a trial, which begins no sooner than others have had time to
+//! take its partitions over. The trial ends with the first
 //! failure that is not a message's own fault, with the first delivery, or after `lease_ttl` and `store_timeout` together: the relay is ailing again if the broker
 //! refused all that it got, else recovered. Not here: the shares that follow from this, see [`ownership`](super::ownership).
 
@@ -144,6 +145,13 @@ impl Checkup {
         self.probes_failing = None;
         self.failed_probes = 0;
         self.recovered_at = Some(Instant::now());
+    }
+
+    /// All partitions are given back. A trial that began at once would take them again before others look for what is free.
+    pub(super) fn handed_over(&mut self) {
+        if self.state == State::Ailing {
+            self.trial_at = self.trial_at.max(Instant::now() + self.patience);
+        }
     }
 
     /// The publisher succeeded.

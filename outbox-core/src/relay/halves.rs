@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::store::Fitness;
 
-/// The fitness of the relay of the log; `None` before it has told one, and while another relay reads the log. Clones share it.
+/// The fitness of the relay of the log; `None` before it has told one, and while it does not read the log and so has nothing to show. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LogFitness(Arc<Mutex<Option<Fitness>>>);
 
 impl LogFitness {
-    /// The relay of the log tells its fitness; `None` while it stands by.
+    /// The relay of the log tells its fitness; `None` while it stands by, or would try without the log.
     pub(crate) fn tell(&self, fitness: Option<Fitness>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fitness;
     }

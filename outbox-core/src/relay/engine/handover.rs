@@ -75,12 +75,14 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     /// When the next probe is due, if one is wanted.
     pub(super) fn next_probe_at(&self) -> Option<Instant> {
-        if self.probing.is_some() || self.mode == Mode::Drain {
+        let owns = !self.ownership.leases().is_empty();
+        // A relay that is about to hand over does not come back before it has done so.
+        let gives_all = self.hands_over || (owns && self.ownership.hands_over());
+        if self.probing.is_some() || gives_all || self.mode == Mode::Drain {
             return None;
         }
         let is_store_well = self.store_failing_since().is_none();
         let failed_at = self.breaker.failed_at().filter(|_| is_store_well);
-        let owns = !self.ownership.leases().is_empty();
         self.checkup
             .next_probe_at(self.ownership.relays(), owns, failed_at)
     }

@@ -232,7 +232,10 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if !change.leaving.is_empty() {
             // A fetch under way left out the rows that are dropped here: if such a partition came back before its answer, their successors would seem due.
             self.generation += 1;
-            self.hands_over |= self.ownership.hands_over();
+            if self.ownership.hands_over() {
+                self.hands_over = true;
+                self.probing = None;
+            }
         }
         for partition in change.leaving {
             self.in_flight.drop_partition(partition);
@@ -277,6 +280,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             return;
         }
         let leases = self.ownership.give_back(&free);
+        if self.ownership.leases().is_empty() {
+            self.checkup.handed_over();
+        }
         let (store, owner) = (&self.relay.store, self.ownership.owner());
         tracing::info!(partitions = free.len(), "leases given back to share the work");
         let bound = self.config.store_timeout;

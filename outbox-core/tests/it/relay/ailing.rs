@@ -81,6 +81,7 @@ impl Publisher for Reached {
 
 /// Relays that share an outbox, each with its own connection to the broker.
 struct Group {
+    config: RelayConfig,
     store: MemoryStore,
     broker: MemoryBroker,
     watched: Vec<Watched>,
@@ -95,7 +96,13 @@ struct Group {
 impl Group {
     /// Starts this many relays, and waits until each has its share of the partitions.
     async fn of(relays: u64) -> Self {
+        Self::configured(relays, quick()).await
+    }
+
+    async fn configured(relays: u64, config: RelayConfig) -> Self {
+        let lease_ttl = config.lease_ttl;
         let mut group = Self {
+            config,
             store: MemoryStore::new(),
             broker: MemoryBroker::new(),
             watched: Vec::new(),
@@ -108,14 +115,14 @@ impl Group {
         for _ in 0..relays {
             group.join(Way::Open);
         }
-        tokio::time::sleep(quick().lease_ttl * 2).await;
+        tokio::time::sleep(lease_ttl * 2).await;
         group
     }
 
     fn join(&mut self, way: Way) {
         let (watched, reached) = (Watched::new(&self.store), Reached::new(&self.broker));
         reached.set(way);
-        let config = quick().seed(Some(self.runs.len() as u64));
+        let config = self.config.clone().seed(Some(self.runs.len() as u64));
         let relay = Relay::new(watched.clone(), reached.clone()).with_config(config);
         self.watched.push(watched);
         self.ways.push(reached);
@@ -206,6 +213,26 @@ async fn a_relay_that_does_not_reach_the_broker_hands_over_and_comes_back() {
         assert_eq!(group.health[0].now(), Health::Alive, "{way:?}");
         assert_eq!(group.shares(), [32, 32], "{way:?}");
         group.drained_within(quick().lease_ttl, "in the end").await;
+        group.end().await;
+    }
+}
+
+/// The relay has its last answer when it may already try again. It took its partitions back at once, before the other relay looked, and kept their messages
+/// for another trial.
+#[tokio::test(start_paused = true)]
+async fn a_relay_hands_over_although_its_publishes_time_out_later_than_its_lease() {
+    for lease_secs in [1, 2] {
+        let group = Group::configured(2, quick().lease_ttl(Duration::from_secs(lease_secs))).await;
+        assert_eq!(group.shares(), [32, 32]);
+        group.ways[0].set(Way::SilentToMessages);
+        let before = group.watched[0].granted();
+        (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents: 1 }]).unwrap());
+        group.drained_within(ACK_TIMEOUT * 3, "all").await;
+        assert_eq!(
+            group.watched[0].granted(),
+            before,
+            "it took partitions back, with leases of {lease_secs} s"
+        );
         group.end().await;
     }
 }

@@ -152,6 +152,34 @@ async fn a_log_relay_announces_that_it_cannot_publish_and_that_it_can_again() {
     readers.end().await;
 }
 
+/// While a relay leaves the log to others, its reader has nothing to try with. Other relays waited for the end of its trial before they handed over to it.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_has_left_the_log_announces_no_trial() {
+    let short = quick().lease_ttl(Duration::from_secs(3));
+    let readers = Readers::configured(1, &short).await;
+    readers.record_for(3).await;
+    readers.ways[0].set(Way::SilentToMessages);
+    let (mut tries, mut leaves, mut away) = (0, 0, Vec::new());
+    for _ in 0..1_200 {
+        credit(&readers.logged.store, 1, 1);
+        sleep(100).await;
+        let relays = readers.logged.store.relays().await.unwrap();
+        let is_trying = relays.iter().any(|relay| relay.fitness == Fitness::Trying);
+        if readers.health[0].status().reads {
+            tries += u32::from(is_trying);
+            away.clear();
+        } else {
+            away.push(is_trying);
+            // What it announced before stands until it announces anew.
+            assert!(away.len() <= 15 || !is_trying, "{away:?}");
+            leaves = leaves.max(away.len());
+        }
+    }
+    assert!(tries > 0 && leaves > 40, "{tries} {leaves}");
+    readers.ways[0].set(Way::Open);
+    readers.end().await;
+}
+
 /// Nobody takes the log, so leaving it again and again would help nobody.
 #[tokio::test(start_paused = true)]
 async fn a_reader_alone_keeps_the_log_while_the_broker_is_away() {
