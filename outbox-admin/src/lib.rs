@@ -80,7 +80,7 @@ pub use failing::{Failing, failing};
 pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, doubled, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
-pub use handed::{ForeseenConsumer, Foresight, Handed, foresee, handed};
+pub use handed::{ForeseenConsumer, Foresight, Handed, foresee, handed, unforeseen};
 pub use letter_groups::{LetterGroup, group_letters};
 pub use letter_preview::{LetterPreview, preview_letters};
 pub use letter_recheck::{LetterCause, letter_causes};

@@ -53,7 +53,7 @@ use outbox_core::{OutboxAudit, SensitiveFields};
 use outbox_inbox::{DeadLetters, InboxOperations};
 
 pub use access::{Access, Role};
-pub use source::{Examination, InboxView, ProofSpan, Refuses, StreamView};
+pub use source::{Examination, InboxView, ProofSpan, Refuses, StreamView, Takers};
 
 use examiner::Examiner;
 pub use layout::Colour;
@@ -227,6 +227,14 @@ impl Dashboard {
 }
 
 impl App {
+    /// Waits for an answer about the stream within the bound. The error is for people.
+    async fn ask_stream<T>(&self, question: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+        match tokio::time::timeout(self.timeout, question).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("no answer within {:?}", self.timeout)),
+        }
+    }
+
     /// Waits for an answer within the bound.
     async fn ask<T, E: Into<Problem>>(
         &self,

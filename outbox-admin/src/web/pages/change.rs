@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::web::filter::{self, Filter};
 use crate::web::layout;
 use crate::web::pages::causes::{self, Seen};
+use crate::web::pages::takers;
 use crate::web::source::Outbox;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::counted;
@@ -107,7 +108,13 @@ async fn make_preview(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
     match asked.task()? {
         Task::Change(change, selection) => {
             let mut preview = app.ask(app.outbox.preview(change, &selection)).await?;
-            let unseen = match causes::of_messages(app, &preview.first).await {
+            // At once: a stream that is silent is waited for as long as one question may take.
+            let (causes, looked) = tokio::join!(
+                causes::of_messages(app, &preview.first),
+                takers::look(app, &preview)
+            );
+            takers::add(&mut preview, looked);
+            let unseen = match causes {
                 Ok(causes) => {
                     preview.recheck(causes);
                     Vec::new()
