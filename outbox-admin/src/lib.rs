@@ -38,6 +38,7 @@
 
 mod apply;
 mod audit;
+mod called;
 mod change;
 mod consumers;
 pub mod doctor;
@@ -74,6 +75,7 @@ pub use audit::{
     OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
     show_operation,
 };
+pub use called::called_as;
 pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, preview, preview_rest};
 pub use consumers::{ConsumerRow, consumer, consumers};
 pub use failing::{Failing, failing};

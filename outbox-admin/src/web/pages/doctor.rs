@@ -21,6 +21,7 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
         Ok(examined) => examined,
         // A dashboard that cannot examine is no error of whoever asks.
         Err(Problem::NotFound(why)) => {
+            let why = visit.called(&why);
             let body = html! { p.note { (why) } };
             return Ok(Page::new("Doctor", &json!({ "error": why }), body));
         }
@@ -53,7 +54,7 @@ fn body(visit: &Visit, state: State, findings: &[&Diagnosis], examined: &Examine
             (layout::state(state)) " " (Check::ALL.len()) " checks, " (found) "."
         }
         @if !findings.is_empty() { (layout::table("What does not fit, the worst first", &columns, &rows)) }
-        @for unseen in &examined.examination.unseen { p.note { "Not seen: " (unseen) } }
+        @for unseen in &examined.examination.unseen { (layout::not_seen(visit, unseen)) }
         h2 { "All checks" }
         ul.checks {
             @for check in Check::ALL {
@@ -78,8 +79,8 @@ fn line(visit: &Visit, finding: &Diagnosis) -> Markup {
     html! {
         td { (layout::state(finding.state)) }
         th scope="row" { (finding.check.as_str()) @if !finding.subject.is_empty() { " " code { (finding.subject) } } }
-        td { (finding.seen) }
-        td { (finding.needed) }
+        td { (visit.called(&finding.seen)) }
+        td { (visit.called(&finding.needed)) }
         td { (layout::next(visit, &finding.next)) }
     }
 }
