@@ -5,11 +5,10 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use crate::State;
-use crate::doctor::{Check, Diagnosis};
+use crate::doctor::{Check, Diagnosis, tally};
 use crate::web::examiner::{self, EXAMINE_EVERY, Examined};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
-use crate::words::counted;
 
 pub(in crate::web) async fn get(visit: Visit) -> Response {
     let made = make(&visit).await;
@@ -48,13 +47,13 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
 fn body(visit: &Visit, state: State, findings: &[&Diagnosis], examined: &Examined) -> Markup {
     let rows: Vec<Markup> = findings.iter().map(|finding| line(visit, finding)).collect();
     let columns = ["State", "Check", "Seen", "Needed", "Next"];
-    let found = counted(findings.len() as u64, "finding", "findings");
+    let unseen = &examined.examination.unseen;
     html! {
         p.sentence role="status" {
-            (layout::state(state)) " " (Check::ALL.len()) " checks, " (found) "."
+            (layout::state(state)) " " (tally(findings.len(), unseen, "below")) "."
         }
         @if !findings.is_empty() { (layout::table("What does not fit, the worst first", &columns, &rows)) }
-        @for unseen in &examined.examination.unseen { (layout::not_seen(visit, unseen)) }
+        @for unseen in unseen { (layout::not_seen(visit, unseen)) }
         h2 { "All checks" }
         ul.checks {
             @for check in Check::ALL {
