@@ -4,6 +4,7 @@
 //! Who calls asks the broker.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 
 use outbox_core::{EventId, Message, MessageId, OutboxReader, StoreError};
 use serde::Serialize;
@@ -134,6 +135,12 @@ pub fn foresee(events: &[EventId], handed: &Handed, rows: Option<&[EffectRow]>) 
     }
     foresight.effects.extend(about_others(&sampled, handed, &others));
     foresight
+}
+
+/// The sentence that says why it is not known what consumers would make of events.
+#[must_use]
+pub fn unforeseen(unseen: impl fmt::Display) -> String {
+    format!("which consumers would take effect is not known: {unseen}")
 }
 
 /// What the rows of an inbox do not tell.

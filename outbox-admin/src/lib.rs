@@ -38,6 +38,7 @@
 
 mod apply;
 mod audit;
+mod called;
 mod change;
 mod consumers;
 pub mod doctor;
@@ -74,13 +75,14 @@ pub use audit::{
     OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
     show_operation,
 };
+pub use called::called_as;
 pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, preview, preview_rest};
 pub use consumers::{ConsumerRow, consumer, consumers};
 pub use failing::{Failing, failing};
 pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, doubled, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
-pub use handed::{ForeseenConsumer, Foresight, Handed, foresee, handed};
+pub use handed::{ForeseenConsumer, Foresight, Handed, foresee, handed, unforeseen};
 pub use letter_groups::{LetterGroup, group_letters};
 pub use letter_preview::{LetterPreview, preview_letters};
 pub use letter_recheck::{LetterCause, letter_causes};

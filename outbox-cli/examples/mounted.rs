@@ -64,7 +64,8 @@ async fn pages(command: &ServeCommand) -> Result<Outcome, CommandError> {
         let why = "the pages of the shop have no login: `--address` has to be of this machine only";
         return Err(CommandError::Configuration(why.into()));
     }
-    let dashboard = command.dashboard().await?.router();
+    let dashboard = command.dashboard().await?;
+    let dashboard = dashboard.with_program("mounted outbox").router();
     // A login of the shop's own would say who asks, and let operators make changes. Without one, whoever reaches this machine only looks.
     let dashboard = dashboard.layer(Extension(Access::new("somebody", Role::Viewer)));
     let shop = Router::new()

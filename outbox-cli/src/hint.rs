@@ -75,6 +75,11 @@ fn called(words: &[String], commands: &Command) -> Option<String> {
     )
 }
 
+/// The words by which the program is called; `outbox`, if nobody knows how it was.
+pub(crate) fn name() -> &'static str {
+    PROGRAM.get().map_or(NAME, |program| program.name.as_str())
+}
+
 /// Keeps what the command line has chosen.
 pub(crate) fn remember(config: Option<&Path>, context: Option<&str>, outbox: Option<&str>) {
     let config = config.map(|path| path.to_string_lossy().into_owned());

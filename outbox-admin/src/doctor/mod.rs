@@ -23,6 +23,7 @@ pub use rules::{PauseFacts, of_database, of_pauses, of_relays, of_setup};
 pub use stream::{StreamFacts, WITHOUT_LIMIT_PER_SUBJECT};
 
 use crate::status::State;
+use crate::words::{count, counted};
 
 /// What is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -205,6 +206,18 @@ impl Diagnosis {
     }
 }
 
+/// How many checks there are, and how many findings: `29 checks, 1 finding`. If something could not be looked at, not all checks could be made; then it says so, and where
+/// that is `listed`: `above` or `below`.
+#[must_use]
+pub fn tally(findings: usize, unseen: &[String], listed: &str) -> String {
+    let found = counted(count(findings), "finding", "findings");
+    let tally = format!("{} checks, {found}", Check::ALL.len());
+    match unseen.is_empty() {
+        true => tally,
+        false => format!("{tally}; not all could be made: see {listed}"),
+    }
+}
+
 /// From where on something is a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -250,5 +263,20 @@ impl Limits {
     pub fn slot_bytes(mut self, slot_bytes: u64) -> Self {
         self.slot_bytes = slot_bytes;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_that_could_not_be_made_are_not_counted_as_made() {
+        assert_eq!(tally(0, &[], "below"), "29 checks, 0 findings");
+        let unseen = ["the log".to_owned()];
+        assert_eq!(
+            tally(1, &unseen, "below"),
+            "29 checks, 1 finding; not all could be made: see below"
+        );
     }
 }

@@ -147,12 +147,18 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
         }
         _ => None,
     };
+    let called = visit.called(command);
     html! {
         @match link {
-            Some(link) => a.next href=(link) { code { (command) } },
-            None => code.next { (command) },
+            Some(link) => a.next href=(link) { code { (called) } },
+            None => code.next { (called) },
         }
     }
+}
+
+/// What could not be looked at.
+pub(super) fn not_seen(visit: &Visit, unseen: &str) -> Markup {
+    html! { p.note { "Not seen: " (visit.called(unseen)) } }
 }
 
 /// Whether a word of a command is as it was before it was quoted for a shell.

@@ -53,7 +53,7 @@ use outbox_core::{OutboxAudit, SensitiveFields};
 use outbox_inbox::{DeadLetters, InboxOperations};
 
 pub use access::{Access, Role};
-pub use source::{Examination, InboxView, ProofSpan, Refuses, StreamView};
+pub use source::{Examination, InboxView, ProofSpan, Refuses, StreamView, Takers, TakersOf};
 
 use examiner::Examiner;
 pub use layout::Colour;
@@ -74,6 +74,8 @@ pub struct Dashboard(App);
 /// The state of the router.
 pub(crate) struct App {
     name: String,
+    /// How commands are called.
+    program: String,
     base: String,
     outbox: Arc<dyn Outbox>,
     changes: Option<Arc<dyn Outbox>>,
@@ -102,6 +104,7 @@ impl Dashboard {
     pub fn new(name: impl Into<String>, store: impl OutboxAudit) -> Self {
         Self(App {
             name: name.into(),
+            program: "outbox".to_owned(),
             base: String::new(),
             outbox: Arc::new(Over(store)),
             changes: None,
@@ -158,6 +161,12 @@ impl Dashboard {
     /// The colour beside the name on each page, so that nobody takes one outbox for another. Default: [`Colour::Blue`].
     pub fn with_colour(mut self, colour: Colour) -> Self {
         self.0.colour = colour;
+        self
+    }
+
+    /// What the commands are called that pages name, in a program that mounts them: `shop outbox`. Default: `outbox`.
+    pub fn with_program(mut self, name: impl Into<String>) -> Self {
+        self.0.program = name.into();
         self
     }
 
@@ -227,6 +236,14 @@ impl Dashboard {
 }
 
 impl App {
+    /// Waits for an answer about the stream within the bound. The error is for people.
+    async fn ask_stream<T>(&self, question: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+        match tokio::time::timeout(self.timeout, question).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("no answer within {:?}", self.timeout)),
+        }
+    }
+
     /// Waits for an answer within the bound.
     async fn ask<T, E: Into<Problem>>(
         &self,

@@ -2,6 +2,7 @@
 //!
 //! Invariant: pages have the outbox that reads; only a change has the other one.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::of_aggregate::of_aggregate;
 use crate::serial;
 use crate::timeline;
 use crate::{
-    Applied, BlockedRow, BrokerCheck, CauseNow, Change, ConsumerRow, EffectRow, Explanation, LogView,
+    Applied, BlockedRow, BrokerCheck, CauseNow, Change, ConsumerRow, EffectRow, Explanation, Handed, LogView,
     MessageDetail, MessageRow, OperationDetail, OperationRow, PartitionRow, PauseChanged, PausePreview,
     PauseRow, Preview, Proof, ProofStage, Question, Readers, Refused, RelayRow, ResumePreview, Resumed,
     Status, StreamUse, Timeline,
@@ -58,6 +59,24 @@ pub struct ProofSpan {
 /// Says why the broker would refuse a message now, or `None`.
 pub type Refuses = Box<dyn Fn(&Message) -> Option<Refused> + Send + Sync>;
 
+/// Names the consumers whose filters take a message.
+pub type TakersOf = Box<dyn Fn(&Message) -> Vec<String> + Send + Sync>;
+
+/// The durable consumers of a stream at a moment, and which of them are handed a message once it is published.
+pub struct Takers {
+    /// The names of all of them.
+    pub consumers: Vec<String>,
+    /// The names of those whose filters take a message.
+    pub of: TakersOf,
+}
+
+impl fmt::Debug for Takers {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("Takers");
+        debug.field("consumers", &self.consumers).finish_non_exhaustive()
+    }
+}
+
 /// What a dashboard can find out about the stream of its outbox. Each answer is bounded in time by the implementation, and by the dashboard once more.
 #[async_trait]
 pub trait StreamView: Send + Sync + 'static {
@@ -75,6 +94,12 @@ pub trait StreamView: Send + Sync + 'static {
     /// error is for people.
     async fn refuses(&self) -> Result<Refuses, String> {
         Err("this dashboard does not know the stream".to_owned())
+    }
+
+    /// Which consumers are handed a message once it is published: for the preview of a retry, which also asks [`Self::inboxes`] what they remember. Nothing is published.
+    /// The error is for people.
+    async fn takers(&self) -> Result<Takers, String> {
+        Err("this dashboard does not know the consumers".to_owned())
     }
 
     /// The consumers of the stream. The error is for people.
@@ -171,6 +196,7 @@ pub(super) trait Outbox: Send + Sync {
         aggregate: &Aggregate,
         broker: Result<Refuses, String>,
     ) -> Result<Vec<CauseNow>, StoreError>;
+    async fn handed(&self, messages: &[MessageId], takers: Takers) -> Result<Handed, StoreError>;
     async fn operations(
         &self,
         filter: &OperationFilter,
@@ -328,6 +354,10 @@ impl<S: OutboxAudit> Outbox for Over<S> {
         broker: Result<Refuses, String>,
     ) -> Result<Vec<CauseNow>, StoreError> {
         crate::causes_of_aggregate(&self.0, aggregate, broker).await
+    }
+
+    async fn handed(&self, messages: &[MessageId], takers: Takers) -> Result<Handed, StoreError> {
+        crate::handed(&self.0, messages, takers.consumers, takers.of).await
     }
 
     async fn operations(

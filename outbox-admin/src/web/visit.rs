@@ -145,6 +145,11 @@ impl Visit {
         Ok(())
     }
 
+    /// A text whose commands are called as they are in this program.
+    pub(super) fn called(&self, text: &str) -> String {
+        crate::called_as(text, &self.app.program)
+    }
+
     /// The address of a page of the dashboard.
     pub(super) fn link(&self, path: &str, query: &[(&str, &str)]) -> String {
         let mut link = format!("{}{path}", self.base);

@@ -8,9 +8,9 @@ use std::num::NonZeroU64;
 
 use clap::Args;
 use outbox::Failure;
-use outbox::core::{Aggregate, Message, Operation, OperationId, OutboxAudit as _};
+use outbox::core::{Aggregate, Operation, OperationId, OutboxAudit as _};
 use outbox::nats::JetStreamPublisher;
-use outbox_admin::{Applied, Change, Preview, ResumePreview};
+use outbox_admin::{Applied, Change, Preview, ResumePreview, unforeseen};
 use serde::Serialize;
 
 use super::arguments::{PlaceArguments, SelectionArguments, parse_aggregate, refuse_everything};
@@ -19,8 +19,7 @@ use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
 use super::progress::Progress;
-use super::takers::{self, Takers};
-use super::{recheck, text};
+use super::{recheck, takers, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain, say};
 
@@ -115,20 +114,19 @@ impl ChangeCommand {
         preview: &mut Preview,
     ) {
         let takers = match publisher {
-            Ok(publisher) => Takers::ask(place, publisher).await,
+            Ok(publisher) => takers::ask(place, publisher).await,
             Err(error) => Err(error.clone()),
         };
         let takers = match takers {
             Ok(takers) => takers,
-            Err(unseen) => return preview.effects.push(takers::unknown(&unseen)),
+            Err(unseen) => return preview.effects.push(unforeseen(unseen)),
         };
-        let of = |message: &Message| takers.of(message);
-        let handed = outbox_admin::handed(&place.store, &preview.first, takers.names(), of);
+        let handed = outbox_admin::handed(&place.store, &preview.first, takers.consumers, takers.of);
         let handed = match place.ask(handed).await {
             Ok(handed) => handed,
             // The preview is whole without it.
             Err(CommandError::Configuration(error) | CommandError::Failed(error)) => {
-                return preview.effects.push(takers::unknown(&error));
+                return preview.effects.push(unforeseen(error));
             }
         };
         let rows = takers::remembered(place, &self.place, &handed, &preview.sample).await;

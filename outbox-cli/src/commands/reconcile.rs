@@ -11,7 +11,7 @@ use outbox::core::{
     EventId, Message, Operation, OperationId, OperationKind, OperationScope, OutboxAudit as _, Selection,
 };
 use outbox::nats::JetStreamPublisher;
-use outbox_admin::{ForeseenConsumer, Foresight, Handed, foresee};
+use outbox_admin::{ForeseenConsumer, Foresight, Handed, foresee, unforeseen};
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -21,8 +21,7 @@ use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
 use super::progress::Progress;
-use super::takers::{self, Takers};
-use super::{log, text};
+use super::{log, takers, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain, say};
 
@@ -128,13 +127,13 @@ impl ReconcileCommand {
         if first.is_empty() {
             return Foresight::default();
         }
-        let takers = match Takers::ask(place, publisher).await {
+        let takers = match takers::ask(place, publisher).await {
             Ok(takers) => takers,
-            Err(unseen) => return Foresight::unknown(takers::unknown(&unseen)),
+            Err(unseen) => return Foresight::unknown(unforeseen(unseen)),
         };
-        let mut handed = Handed::new(takers.names());
+        let mut handed = Handed::new(takers.consumers);
         for message in first {
-            handed.note(message.event_id, takers.of(message));
+            handed.note(message.event_id, (takers.of)(message));
         }
         let events: Vec<EventId> = first.iter().map(|message| message.event_id).collect();
         let rows = takers::remembered(place, &self.place, &handed, &events).await;

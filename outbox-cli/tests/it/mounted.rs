@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use clap::Subcommand as _;
 use outbox::nats::async_nats::jetstream;
 use outbox::nats::async_nats::jetstream::consumer::pull;
 use outbox::prelude::*;
-use outbox_admin::quoted;
+use outbox_admin::{called_as, quoted};
+use outbox_cli::OutboxCommand;
 use serde_json::Value;
 
 use crate::operate::plant::Planted;
@@ -70,6 +72,21 @@ async fn a_program_of_ones_own_knows_the_events_that_are_linked_into_it() {
     planted.close().await;
 }
 
+/// A dashboard of the shop's program.
+fn serve(planted: &Planted, words: &[&str]) -> Served {
+    let place = &planted.place;
+    let file = place.folder.path().join("mounted.toml");
+    std::fs::write(&file, place.outbox("shop")).unwrap();
+    let mut command = Command::new(mounted());
+    command
+        .args(words)
+        .args(["--address", "127.0.0.1:0", "--config"])
+        .arg(&file)
+        .env_clear()
+        .envs([("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)]);
+    Served::launch(command)
+}
+
 /// A command that is copied from an answer has to be one of the program that gave it.
 #[tokio::test]
 async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
@@ -99,6 +116,40 @@ async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
         assert!(why.contains(&format!("{name} list")), "{why}");
     }
     planted.close().await;
+}
+
+/// That a dashboard calls the program by this name, where it says to start a relay.
+async fn names(served: &Served, path: &str, name: &str) {
+    let run = format!("{name} relay run");
+    let overview = served.json(&format!("{path}/overview.json")).await;
+    let reasons = overview["status"]["reasons"].as_array().unwrap();
+    assert!(reasons.iter().any(|reason| reason["next"] == *run), "{overview}");
+    let (_, page) = served.get(&format!("{path}/relays"), &[]).await;
+    assert!(page.contains(&format!("<code>{run}</code>")), "{page}");
+}
+
+#[tokio::test]
+async fn the_dashboard_of_a_program_of_ones_own_names_that_program() {
+    let Some(planted) = Planted::open(Kind::Sqlite).await else {
+        return;
+    };
+    let name = format!("{} outbox", quoted(mounted().to_str().unwrap()));
+    names(&serve(&planted, &["outbox", "serve"]), "", &name).await;
+    // The shop itself says what it is called.
+    names(&serve(&planted, &["pages"]), "/outbox", "mounted outbox").await;
+    planted.close().await;
+}
+
+#[test]
+fn each_command_can_be_called_as_a_program_of_ones_own_is() {
+    let commands = OutboxCommand::augment_subcommands(clap::Command::new("outbox"));
+    for command in commands.get_subcommands() {
+        let words = command.get_name();
+        assert_eq!(
+            called_as(&format!("outbox {words}"), "shop"),
+            format!("shop {words}")
+        );
+    }
 }
 
 /// What a doctor has seen of handlers, all of it about the shop's one consumer. Beside that, there is no relay.
@@ -170,18 +221,9 @@ async fn a_dashboard_in_ones_own_application_knows_the_stream() {
     let Some(planted) = Planted::open(Kind::Postgres).await else {
         return;
     };
-    let place = &planted.place;
     planted.placed("1").await;
     planted.publish().await;
-    let file = place.folder.path().join("mounted.toml");
-    std::fs::write(&file, place.outbox("shop")).unwrap();
-    let mut command = Command::new(mounted());
-    command
-        .args(["pages", "--address", "127.0.0.1:0", "--config"])
-        .arg(&file)
-        .env_clear()
-        .envs([("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)]);
-    let served = Served::launch(command);
+    let served = serve(&planted, &["pages"]);
     let json = served.json("/outbox/timeline.json?of=order/1").await;
     let event = &json["timeline"]["events"][0];
     assert_eq!(

@@ -53,7 +53,7 @@ async fn make(visit: &Visit, of: &Of) -> Result<Page, Problem> {
         h2 { "Messages" }
         @if rows.is_empty() { p { "The outbox holds no message of it." } } @else { (messages::table(visit, &rows)) }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
-        @for unseen in &unseen { p.note { "Not seen: " (unseen) } }
+        @for unseen in &unseen { (layout::not_seen(visit, unseen)) }
     };
     let data = json!({ "why": why, "block": block, "messages": rows, "next": next, "unseen": unseen });
     Ok(Page::new(aggregate.to_string(), &data, body))

@@ -85,7 +85,7 @@ async fn make_list(visit: &Visit, of: &Of) -> Result<Page, Problem> {
         (form(visit, of))
         @if rows.is_empty() { p { "No operation matches." } } @else { (table(visit, &rows)) }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
-        @if let Some(unseen) = &unseen { p.note { "Not seen: " (unseen) } }
+        @if let Some(unseen) = &unseen { (layout::not_seen(visit, unseen)) }
     };
     let data = json!({ "operations": rows, "next": next, "unseen": unseen });
     Ok(Page::new("Audit", &data, body))

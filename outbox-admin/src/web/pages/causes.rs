@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use crate::web::App;
 use crate::web::layout;
-use crate::web::source::Refuses;
 use crate::web::visit::{Problem, Visit};
 use crate::words::counted;
 use crate::{CauseNow, Holds, RECHECKED_MAX};
@@ -28,21 +27,14 @@ pub(super) async fn of_messages(app: &App, messages: &[MessageId]) -> Result<Vec
     if messages.is_empty() {
         return Ok(Vec::new());
     }
-    let broker = broker(app).await;
+    let broker = app.ask_stream(app.stream.refuses()).await;
     said(app.ask(app.outbox.causes(messages, broker)).await)
 }
 
 /// The cause of the message that a blocked aggregate waits for, or what could not be looked at.
 pub(super) async fn of_aggregate(app: &App, aggregate: &Aggregate) -> Result<Vec<CauseNow>, String> {
-    let broker = broker(app).await;
+    let broker = app.ask_stream(app.stream.refuses()).await;
     said(app.ask(app.outbox.causes_of_aggregate(aggregate, broker)).await)
-}
-
-async fn broker(app: &App) -> Result<Refuses, String> {
-    match tokio::time::timeout(app.timeout, app.stream.refuses()).await {
-        Ok(refuses) => refuses,
-        Err(_) => Err(format!("no answer within {:?}", app.timeout)),
-    }
 }
 
 fn said(causes: Result<Vec<CauseNow>, Problem>) -> Result<Vec<CauseNow>, String> {

@@ -17,6 +17,7 @@ use serde_json::json;
 use crate::web::filter::{self, Filter};
 use crate::web::layout;
 use crate::web::pages::causes::{self, Seen};
+use crate::web::pages::takers;
 use crate::web::source::Outbox;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::words::counted;
@@ -107,7 +108,13 @@ async fn make_preview(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
     match asked.task()? {
         Task::Change(change, selection) => {
             let mut preview = app.ask(app.outbox.preview(change, &selection)).await?;
-            let unseen = match causes::of_messages(app, &preview.first).await {
+            // At once: a stream that is silent is waited for as long as one question may take.
+            let (causes, looked) = tokio::join!(
+                causes::of_messages(app, &preview.first),
+                takers::look(app, &preview)
+            );
+            takers::add(&mut preview, looked);
+            let unseen = match causes {
                 Ok(causes) => {
                     preview.recheck(causes);
                     Vec::new()
@@ -117,7 +124,7 @@ async fn make_preview(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
             let has_effect = preview.messages > 0 || !preview.is_complete;
             let body = html! {
                 (describe(visit, &preview))
-                (not_seen(&unseen))
+                @for unseen in &unseen { (layout::not_seen(visit, unseen)) }
                 @if has_effect { (form(visit, asked)) }
             };
             let title = format!("What would {} do?", change.as_str());
@@ -137,13 +144,13 @@ async fn make_preview(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
         Task::Pause(aggregate_type, lasts) => {
             let preview = app.outbox.preview_pause(aggregate_type.as_deref(), lasts);
             let preview = app.ask(preview).await?;
-            Ok(of_pause(&preview, form(visit, asked)))
+            Ok(of_pause(visit, &preview, form(visit, asked)))
         }
         Task::Unpause(aggregate_type) => {
             let preview = app.outbox.preview_unpause(aggregate_type.as_deref());
             let preview = app.ask(preview).await?;
             let form = preview.present.as_ref().map(|_| form(visit, asked));
-            Ok(of_pause(&preview, form.unwrap_or_default()))
+            Ok(of_pause(visit, &preview, form.unwrap_or_default()))
         }
     }
 }
@@ -157,9 +164,9 @@ async fn of_resume(visit: &Visit, asked: &Asked, aggregate: &Aggregate, mut prev
         }
     }
     let body = html! {
-        p.sentence { (layout::aggregate(visit, &aggregate.aggregate_type, &aggregate.id)) ": " (preview.effect) "." }
+        p.sentence { (layout::aggregate(visit, &aggregate.aggregate_type, &aggregate.id)) ": " (visit.called(&preview.effect)) "." }
         (causes::list(visit, &preview.causes, 1))
-        (not_seen(&unseen))
+        @for unseen in &unseen { (layout::not_seen(visit, unseen)) }
         @if preview.can_resume { (form(visit, asked)) }
     };
     Page::new(
@@ -172,18 +179,18 @@ async fn of_resume(visit: &Visit, asked: &Asked, aggregate: &Aggregate, mut prev
     )
 }
 
-fn not_seen(unseen: &[String]) -> Markup {
-    html! { @for unseen in unseen { p.note { "Not seen: " (unseen) } } }
+fn effects(visit: &Visit, effects: &[String]) -> Markup {
+    html! { ul { @for effect in effects { li { (visit.called(effect)) } } } }
 }
 
-fn of_pause(preview: &PausePreview, form: Markup) -> Page {
+fn of_pause(visit: &Visit, preview: &PausePreview, form: Markup) -> Page {
     let scope = match &preview.aggregate_type {
         Some(aggregate_type) => format!("aggregates of type {aggregate_type}"),
         None => "all messages".to_owned(),
     };
     let body = html! {
         p.sentence { "It would " (preview.change) " publishing of " (scope) "." }
-        ul { @for effect in &preview.effects { li { (effect) } } }
+        (effects(visit, &preview.effects))
         (form)
     };
     Page::new(format!("What would {} do?", preview.change), preview, body)
@@ -199,7 +206,7 @@ fn describe(visit: &Visit, preview: &Preview) -> Markup {
             p.sentence { "It would " (preview.change.as_str()) " " (messages) " of " (aggregates) "." }
         }
         @if !preview.is_complete { p { "Counting stopped after " (PREVIEW_MAX) "; the change takes all." } }
-        ul { @for effect in &preview.effects { li { (effect) } } }
+        (effects(visit, &preview.effects))
         @if !preview.event_types.is_empty() {
             dl.facts { @for (event_type, messages) in &preview.event_types { dt { (event_type) } dd { (messages) } } }
         }

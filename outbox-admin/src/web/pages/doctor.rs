@@ -5,11 +5,10 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use crate::State;
-use crate::doctor::{Check, Diagnosis};
+use crate::doctor::{Check, Diagnosis, tally};
 use crate::web::examiner::{self, EXAMINE_EVERY, Examined};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
-use crate::words::counted;
 
 pub(in crate::web) async fn get(visit: Visit) -> Response {
     let made = make(&visit).await;
@@ -21,6 +20,7 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
         Ok(examined) => examined,
         // A dashboard that cannot examine is no error of whoever asks.
         Err(Problem::NotFound(why)) => {
+            let why = visit.called(&why);
             let body = html! { p.note { (why) } };
             return Ok(Page::new("Doctor", &json!({ "error": why }), body));
         }
@@ -47,13 +47,13 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
 fn body(visit: &Visit, state: State, findings: &[&Diagnosis], examined: &Examined) -> Markup {
     let rows: Vec<Markup> = findings.iter().map(|finding| line(visit, finding)).collect();
     let columns = ["State", "Check", "Seen", "Needed", "Next"];
-    let found = counted(findings.len() as u64, "finding", "findings");
+    let unseen = &examined.examination.unseen;
     html! {
         p.sentence role="status" {
-            (layout::state(state)) " " (Check::ALL.len()) " checks, " (found) "."
+            (layout::state(state)) " " (tally(findings.len(), unseen, "below")) "."
         }
         @if !findings.is_empty() { (layout::table("What does not fit, the worst first", &columns, &rows)) }
-        @for unseen in &examined.examination.unseen { p.note { "Not seen: " (unseen) } }
+        @for unseen in unseen { (layout::not_seen(visit, unseen)) }
         h2 { "All checks" }
         ul.checks {
             @for check in Check::ALL {
@@ -78,8 +78,8 @@ fn line(visit: &Visit, finding: &Diagnosis) -> Markup {
     html! {
         td { (layout::state(finding.state)) }
         th scope="row" { (finding.check.as_str()) @if !finding.subject.is_empty() { " " code { (finding.subject) } } }
-        td { (finding.seen) }
-        td { (finding.needed) }
+        td { (visit.called(&finding.seen)) }
+        td { (visit.called(&finding.needed)) }
         td { (layout::next(visit, &finding.next)) }
     }
 }

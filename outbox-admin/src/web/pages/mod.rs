@@ -14,6 +14,7 @@ pub(super) mod overview;
 pub(super) mod pauses;
 pub(super) mod proof;
 pub(super) mod relays;
+mod takers;
 pub(super) mod timeline;
 
 use std::num::NonZeroU32;

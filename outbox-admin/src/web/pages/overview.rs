@@ -129,7 +129,7 @@ fn body(visit: &Visit, sample: &Sample) -> Markup {
                 (relays.fit) " fit, " (relays.unproven) " unproven, " (relays.trying) " trying, " (relays.ailing) " ailing. "
                 a href=(visit.link("/relays", &[])) { "Relays and partitions" }
             }
-            (log(sample))
+            (log(visit, sample))
             p.quiet {
                 "Read at " (layout::time(sample.sampled_at)) " UTC."
                 @if let Some(first) = sample.history.first() {
@@ -141,10 +141,10 @@ fn body(visit: &Visit, sample: &Sample) -> Markup {
 }
 
 /// The log of a log relay, if there is one.
-fn log(sample: &Sample) -> Markup {
+fn log(visit: &Visit, sample: &Sample) -> Markup {
     let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes} bytes"));
     html! {
-        @if let Some(error) = &sample.log_error { p.note { "Not seen: the log: " (error) } }
+        @if let Some(error) = &sample.log_error { (layout::not_seen(visit, &format!("the log: {error}"))) }
         @if let Some(log) = &sample.log {
             h2 { "The log" }
             dl.facts {

@@ -29,7 +29,7 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
         @if visit.app.changes.is_some() && visit.access.may_change() { (form(visit)) }
         h2 { "Relays" }
         @if relays.is_empty() {
-            p.error { "No relay is alive: nothing is published, paused or not. Start one, for example with " code { "outbox relay run" } "." }
+            p.error { "No relay is alive: nothing is published, paused or not. Start one, for example with " code { (visit.called("outbox relay run")) } "." }
         } @else {
             (relay_table("Relays that are alive", &relays))
             p.quiet { "A relay knows of a pause, and of its end, after a third of its " code { "lease_ttl" } " (5 s by default). What it has sent before is finished." }

@@ -110,7 +110,7 @@ fn form(visit: &Visit, asked: &Asked) -> Markup {
         return html! {
             p.note {
                 "Your role (" (visit.access.role().as_str()) ") may look at a proof, and an operator draws one up. On the command line: "
-                code { "outbox prove --since 24h" }
+                code { (visit.called("outbox prove --since 24h")) }
             }
         };
     }
@@ -158,7 +158,7 @@ fn result(visit: &Visit, ended: &Ended) -> Markup {
     html! {
         h2 { "The last proof" }
         @if let Some(error) = &ended.error {
-            p.error { "There is no proof of " (layout::time(ended.span.since)) " to " (layout::time(ended.span.until)) " UTC: " (error) }
+            p.error { "There is no proof of " (layout::time(ended.span.since)) " to " (layout::time(ended.span.until)) " UTC: " (visit.called(error)) }
         }
         @if let Some(proof) = &ended.proof { (books(visit, proof)) }
         p.quiet {
@@ -261,7 +261,7 @@ fn named(visit: &Visit, what: &str, findings: &Findings) -> Markup {
         @if findings.count > 0 {
             h2 { (what) }
             (layout::table(&format!("{what}: the first by their ids"), &["Event", "Stream sequence"], &lines))
-            @if left > 0 { p { "and " (left) " more; " code { "outbox prove --findings" } " names more." } }
+            @if left > 0 { p { "and " (left) " more; " code { (visit.called("outbox prove --findings")) } " names more." } }
         }
     }
 }

@@ -21,7 +21,7 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
     let unowned = partitions.iter().filter(|row| row.owner.is_none()).count();
     let body = html! {
         @if !relays.iter().any(|relay| relay.is_alive) {
-            p.error { "No relay is alive: nothing is published. Start one, for example with " code { "outbox relay run" } "." }
+            p.error { "No relay is alive: nothing is published. Start one, for example with " code { (visit.called("outbox relay run")) } "." }
         }
         @if !relays.is_empty() {
             (relay_table("Relays, and behind them those that have died and left partitions", &relays))

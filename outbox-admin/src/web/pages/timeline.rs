@@ -55,7 +55,7 @@ async fn make(visit: &Visit, of: &Of) -> Result<Page, Problem> {
             ol.timeline { @for event in &timeline.events { (one(visit, event)) } }
         }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Later events" } } }
-        @for unseen in &timeline.unseen { p.note { "Not seen: " (unseen) } }
+        @for unseen in &timeline.unseen { (layout::not_seen(visit, unseen)) }
     };
     let data = json!({ "timeline": timeline, "next": next });
     Ok(Page::new(format!("Timeline of {aggregate}"), &data, body))

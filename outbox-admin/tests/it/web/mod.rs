@@ -4,6 +4,7 @@ mod access;
 mod audit;
 mod causes;
 mod changes;
+mod handed;
 mod live;
 mod pages;
 mod pauses;

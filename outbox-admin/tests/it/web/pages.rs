@@ -8,7 +8,7 @@ use outbox_core::testing::MemoryStore;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{Fitness, OutboxStore as _, OwnerId, SensitiveFields};
 
-use super::{get, pages, send};
+use super::{SAME_SITE, form_of, get, pages, post, send};
 use crate::plant::{LONG, dead, noted, record, relay, settle};
 
 #[tokio::test(start_paused = true)]
@@ -222,6 +222,50 @@ async fn a_relay_that_has_died_is_shown_with_the_partitions_that_it_left() {
     // A pause holds up only who is alive.
     let json = get(&viewers, "/pauses.json").await.expect(200).json();
     assert_eq!(json["relays"].as_array().map(Vec::len), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_mounts_the_commands_is_named_on_each_page() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    let id = noted(&store, "a");
+    settle(&store, &leases, id, dead(true)).await;
+    tokio::time::advance(LONG * 3).await;
+    let mounted = |role: Role| {
+        let dashboard = Dashboard::new("orders", store.clone()).with_program("shop outbox");
+        dashboard.router().layer(Extension(Access::new("ada", role)))
+    };
+    let viewers = mounted(Role::Viewer);
+    let (retry, message) = (format!("shop outbox retry {id}"), format!("/messages/{id}"));
+    for (path, named) in [
+        ("/", ">shop outbox relay run</code>"),
+        ("/relays", ">shop outbox relay run</code>"),
+        ("/pauses", ">shop outbox relay run</code>"),
+        ("/proof", "<code>shop outbox prove --since 24h</code>"),
+        ("/doctor", "`shop outbox doctor` does it"),
+        ("/aggregate?of=probe/a", retry.as_str()),
+        (message.as_str(), retry.as_str()),
+        ("/change?change=resume&aggregate=probe/a", retry.as_str()),
+    ] {
+        let page = get(&viewers, path).await.expect(200).body;
+        assert!(page.contains(named), "{path}: {page}");
+        for other in [">outbox ", "`outbox "] {
+            assert!(!page.contains(other), "{path}: {other}: {page}");
+        }
+    }
+    // The command leads to the page that does the same all the same.
+    let page = get(&viewers, &message).await.expect(200).body;
+    let link = format!("href=\"/change?change=retry&amp;id={id}\"><code>shop outbox retry");
+    assert!(page.contains(&link), "{page}");
+    let json = get(&viewers, &format!("{message}.json")).await.expect(200).json();
+    assert_eq!(json["why"]["findings"][0]["next"][0], retry.as_str(), "{json}");
+    // What is refused names a command, too.
+    let operators = mounted(Role::Operator);
+    let page = get(&operators, "/proof").await.expect(200).body;
+    let form = format!("{}&since=2020-01-01", form_of(&page));
+    let refused = post(&operators, "/proof", &form, &[SAME_SITE]).await;
+    let refused = refused.expect(400).body;
+    assert!(refused.contains("use `shop outbox prove`"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,8 @@ use outbox::core::log::LEFT_TO_LOG;
 use outbox::core::{OutboxReader as _, OutboxStore as _, Retention};
 use outbox_admin::State;
 use outbox_admin::doctor::{
-    Check, Diagnosis, Limits, PauseFacts, Wanted, database_facts, of_database, of_pauses, of_relays, of_setup,
+    Check, Diagnosis, Limits, PauseFacts, Wanted, database_facts, of_database, of_pauses, of_relays,
+    of_setup, tally,
 };
 use outbox_admin::web::Examination;
 use serde::Serialize;
@@ -22,8 +23,8 @@ use time::OffsetDateTime;
 
 use super::advice::{Advice, Trouble};
 use super::arguments::{PlaceArguments, parse_duration};
+use super::log;
 use super::place::Place;
-use super::{log, text};
 use crate::failure::{CommandError, Outcome};
 use crate::hint;
 use crate::output::{self, Column, Print, plain};
@@ -311,16 +312,7 @@ impl Print for DoctorRow {
         for unseen in &self.unseen {
             let _ = writeln!(text, "  not seen: {}", plain(unseen));
         }
-        let found = text::counted(
-            u64::try_from(self.findings.len()).unwrap_or(u64::MAX),
-            "finding",
-            "findings",
-        );
-        let unmade = match self.unseen.is_empty() {
-            true => "",
-            false => "; not all could be made: see above",
-        };
-        let _ = writeln!(text, "{} checks, {found}{unmade}", Check::ALL.len());
+        let _ = writeln!(text, "{}", tally(self.findings.len(), &self.unseen, "above"));
         Some(text)
     }
 }

@@ -24,6 +24,7 @@ use super::place::{Place, configured};
 use super::relay::logging;
 use crate::config::Environment;
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 use crate::output::{self, Format, say};
 use login::Login;
 use source::Stream;
@@ -166,6 +167,7 @@ impl ServeCommand {
 
     /// The dashboard that `outbox serve` shows, for an axum application of one's own: what it asks of database and NATS is told it already. The application lets people in,
     /// and gives each request an [`Access`](outbox_admin::web::Access); without one a request is refused. So `address`, `users`, `role`, `host`, the proxy and `new_user` are not looked at.
+    /// The commands that pages name are called `outbox`, unless the application says with [`Dashboard::with_program`] how it has mounted them.
     ///
     /// # Errors
     ///
@@ -238,6 +240,7 @@ impl ServeCommand {
         let mut dashboard = Dashboard::new(place.outbox.name(), reading.store.clone())
             .with_dead_letters(letters)
             .with_inbox_operations(operations)
+            .with_program(hint::name())
             .with_shown(place.shown())
             .with_timeout(self.timeout)
             .with_base(&self.base)

@@ -9,7 +9,7 @@ use outbox::inbox::EventOutcomes;
 use outbox::nats::JetStreamPublisher;
 use outbox::nats::async_nats::Client;
 use outbox_admin::doctor::Limits;
-use outbox_admin::web::{Examination, InboxView, ProofSpan, Refuses, StreamView};
+use outbox_admin::web::{Examination, InboxView, ProofSpan, Refuses, StreamView, Takers};
 use outbox_admin::{
     BrokerCheck, ConsumerRow, LogView, Proof, ProofRequest, ProofStage, Readers, Reason, StreamUse,
 };
@@ -21,7 +21,7 @@ use crate::commands::log::Next;
 use crate::commands::log_looks::LogLooks;
 use crate::commands::place::Place;
 use crate::commands::prove::ProveCommand;
-use crate::commands::{readers, recheck, stream, timeline};
+use crate::commands::{readers, recheck, stream, takers, timeline};
 use crate::failure::CommandError;
 use crate::output::Format;
 
@@ -97,6 +97,11 @@ impl StreamView for Stream {
 
     async fn refuses(&self) -> Result<Refuses, String> {
         recheck::refuses_by(self.publisher(), self.place.timeout).await
+    }
+
+    async fn takers(&self) -> Result<Takers, String> {
+        let publisher = self.publisher().await.map_err(|error| error.to_string())?;
+        takers::ask(&self.place, &publisher).await
     }
 
     async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {

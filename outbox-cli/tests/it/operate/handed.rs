@@ -1,4 +1,4 @@
-//! Previews of `outbox retry`, `skip` and `reconcile` say which consumers are handed the messages, and which of them remember the events.
+//! Previews of `outbox retry`, `skip` and `reconcile`, and that of a retry in a browser, say which consumers are handed the messages, and which of them remember the events.
 
 use outbox::core::{Fitness, MessageId, OutboxReader as _, Publisher as _};
 use outbox::nats::async_nats::jetstream::consumer::pull;
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::answer::{ask, at};
 use super::plant::{Planted, dead};
-use crate::place::Kind;
+use super::serve::Served;
+use crate::place::{Kind, Place};
 
 fn events(planted: &Planted) -> EventStream {
     let name = &planted.place.name;
@@ -71,6 +72,7 @@ async fn a_preview_of_a_retry_says_which_consumers_would_take_effect(kind: Kind)
     ] {
         assert!(said.contains(text), "{text}: {said}");
     }
+    shown_in_a_browser_is(place, &preview).await;
     let first = ask(place, &["retry", "--all", "--sample", "1"]).expect(0).out;
     assert!(
         first.contains("consumer billing is handed 1 and remembers 1 of 1 event: what it is handed has no further effect there"),
@@ -84,6 +86,21 @@ async fn a_preview_of_a_retry_says_which_consumers_would_take_effect(kind: Kind)
     let skip = ask(place, &["skip", "--all"]).expect(0).out;
     assert!(skip.contains("no consumer is handed them by this"), "{skip}");
     planted.close().await;
+}
+
+/// The page of the same retry has each key of the preview, and says the same of consumers.
+async fn shown_in_a_browser_is(place: &Place, preview: &Value) {
+    let served = Served::start(place, &[]);
+    let shown = served.json("/change.json?change=retry&all=yes").await;
+    for key in ["consumers", "effects"] {
+        assert_eq!(shown[key], preview[key], "{shown}");
+    }
+    for key in preview.as_object().unwrap().keys() {
+        assert!(shown.get(key).is_some(), "{key}: {shown}");
+    }
+    let (_, page) = served.get("/change?change=retry&all=yes", &[]).await;
+    let expected = "consumer billing is handed 2 and remembers 1 of the first 2 events: ";
+    assert!(page.contains(expected), "{page}");
 }
 
 #[tokio::test]
