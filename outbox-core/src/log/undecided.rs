@@ -258,7 +258,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
             let stands_by = !reads && self.shared.status().stands_by;
             // Without the log it has nothing to try with, and nobody would hand over to a relay that tries.
             let tries_nothing = !reads && fitness == Fitness::Trying;
-            self.fitness.tell((!stands_by && !tries_nothing).then_some(fitness));
+            self.fitness
+                .tell((!stands_by && !tries_nothing).then_some(fitness));
         }
         let mut relays = Relays::default();
         relays.count(fitness, 1);
