@@ -160,11 +160,20 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
     }
     sql.push(&format!(
         "(l.sequence IS NULL OR l.sequence <= COALESCE((SELECT e.sequence FROM {letters} e WHERE e.consumer = l.consumer \
-         AND e.status = {RETRY} AND e.aggregate_type = l.aggregate_type AND e.aggregate_id = l.aggregate_id AND e.source = l.source \
-         {range}AND e.stream_sequence > l.stream_sequence ORDER BY e.sequence LIMIT 1), l.sequence))"
+         AND {} AND e.aggregate_type = l.aggregate_type AND e.aggregate_id = l.aggregate_id AND e.source = l.source \
+         {range}AND e.stream_sequence > l.stream_sequence ORDER BY e.sequence LIMIT 1), l.sequence))",
+        is_marked(inbox, "e."),
     ));
     sql.push(if held.is_empty() { "" } else { " END" });
     sql.push(" ORDER BY l.stream_sequence LIMIT ").bind(limit);
+}
+
+/// A condition: a letter of an aggregate is marked. On PostgreSQL in the words of the index by aggregate.
+fn is_marked(inbox: &InboxSql, table: &str) -> String {
+    match inbox.backend() {
+        DbBackend::Postgres => format!("{table}status::int4 = {RETRY}"),
+        _ => format!("{table}status = {RETRY}"),
+    }
 }
 
 /// Appends a condition: the letter `l` is of one of these aggregates. It is never an index condition; every database hashes or sorts the list once. Null for a
@@ -322,7 +331,7 @@ pub(crate) async fn failed_again<C: ConnectionTrait>(
 }
 
 /// Makes those open that stand behind a dead letter in its aggregate. Reads the marked ones of the aggregate, and no others (index
-/// `inbox_dead_letters_of_aggregate`). Until PostgreSQL has statistics of what was marked, it may read all of the consumer (`inbox_dead_letters_retry`).
+/// `inbox_dead_letters_of_aggregate`).
 /// Waits for the lock of a row that is being tried or changed as long as the `LockLimit` allows.
 pub(crate) fn hold_behind(
     inbox: &InboxSql,
@@ -336,7 +345,7 @@ pub(crate) fn hold_behind(
         inbox.limited_value(&OPEN.to_string())
     ));
     sql.bind(inbox.key(consumer));
-    sql.push(&format!(" AND status = {RETRY} AND aggregate_type = "))
+    sql.push(&format!(" AND {} AND aggregate_type = ", is_marked(inbox, "")))
         .bind(inbox.name(Some(&aggregate.aggregate_type)));
     sql.push(" AND aggregate_id = ")
         .bind(inbox.name(Some(&aggregate.id)));
