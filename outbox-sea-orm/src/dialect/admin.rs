@@ -157,9 +157,7 @@ impl Dialect {
             sql.push(" AND ").push(condition);
         }
         if let Some(status) = selection.status {
-            // A literal, so that the planner can use a partial index.
-            sql.push(&format!(" AND m.status = {}", status_code(status)));
-            self.push_narrower(sql, selection, status);
+            self.push_status(sql, selection, status);
         }
         if let Some(id) = selection.id {
             sql.push(" AND m.id = ").bind(id.as_uuid());
@@ -188,19 +186,23 @@ impl Dialect {
         }
     }
 
-    /// Says again what an aggregate and a status imply, in the words of the narrowest index: of 5,000,000 pending rows, PostgreSQL then reads those of one
-    /// partition out of 64.
-    fn push_narrower(&self, sql: &mut Sql, selection: &Selection, status: MessageStatus) {
-        let (Some(aggregate_type), Some(id)) = (&selection.aggregate_type, &selection.aggregate_id) else {
+    /// The status as a literal, so that the planner can use a partial index. Pending messages of one aggregate are looked for in their partition, in the words of that
+    /// index and no other: of 5,000,000 pending rows, PostgreSQL then reads those of one partition out of 64.
+    fn push_status(&self, sql: &mut Sql, selection: &Selection, status: MessageStatus) {
+        let key = selection
+            .aggregate_type
+            .as_ref()
+            .zip(selection.aggregate_id.as_ref());
+        let Some((aggregate_type, id)) = key.filter(|_| status == MessageStatus::Pending) else {
+            sql.push(&format!(" AND m.status = {}", status_code(status)));
             return;
         };
-        if status == MessageStatus::Pending {
-            if self.backend == DbBackend::Postgres {
-                sql.push(" AND m.status::int4 = 0");
-            }
-            let partition = Aggregate::new(aggregate_type.as_str(), id.as_str()).partition();
-            sql.push(" AND m.partition_no = ").bind(i64::from(partition));
-        }
+        sql.push(match self.backend {
+            DbBackend::Postgres => " AND m.status::int4 = 0",
+            _ => " AND m.status = 0",
+        });
+        let partition = Aggregate::new(aggregate_type.as_str(), id.as_str()).partition();
+        sql.push(" AND m.partition_no = ").bind(i64::from(partition));
     }
 
     /// Appends a comparison with a time. Rounds up to microseconds, the unit of the column, which is right for `>=` and `<`.
@@ -469,7 +471,11 @@ impl Dialect {
             count(messages, "status = 3", "row_id"),
             count(messages, "status = 2", "row_id"),
             count(blocks, "halted_by IS NOT NULL", "halted_by"),
-            count(blocks, &format!("blocked_until > {now}"), "blocked_until"),
+            count(
+                &format!("{blocks} h"),
+                &format!("h.blocked_until > {now}{}", self.of_any_partition("h")),
+                "h.blocked_until"
+            ),
             self.micros_of_any("m.created_at"),
             self.micros(now),
         ))

@@ -99,21 +99,40 @@ impl Dialect {
         ))
     }
 
-    /// Blocks that have ended, in the order of their ends (index `outbox_blocks_due`). For a relay that owns all partitions.
+    /// Blocks that have ended, in the order of their ends (index `outbox_blocks_due`). For a relay that owns all partitions. PostgreSQL must not know the inner limit,
+    /// as in [`Self::scan`]: it would sort if it expected fewer blocks.
     pub(crate) fn ended_blocks(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
-        let mut sql = self.sql(format!(
-            "SELECT {} FROM {} h WHERE h.blocked_until <= {}",
+        let is_postgres = self.backend == DbBackend::Postgres;
+        let mut sql = self.sql(if is_postgres { "SELECT * FROM (" } else { "" });
+        sql.push(&format!(
+            "SELECT {} FROM {} h WHERE h.blocked_until <= {}{}",
             self.block_columns(),
             self.blocks,
             self.statement_now(),
+            self.of_any_partition("h"),
         ));
         self.push_not_of(&mut sql, "h", excluding);
-        sql.push(" ORDER BY h.blocked_until LIMIT ").bind(scope.limit);
+        let limit = sql.placeholder(scope.limit);
+        sql.push(" ORDER BY h.blocked_until LIMIT ");
+        sql.push(&match is_postgres {
+            true => format!("(SELECT {limit}::int8)) ended ORDER BY due_micros LIMIT {limit}::int8"),
+            false => limit,
+        });
         sql.statement()
     }
 
+    /// A condition that every block fulfils. On PostgreSQL it is the predicate of the index `outbox_blocks_due` and of no other, so that a query which does not have it
+    /// cannot be answered by that index.
+    pub(super) fn of_any_partition(&self, alias: &str) -> String {
+        match self.backend {
+            DbBackend::Postgres => format!(" AND {alias}.partition_no >= 0"),
+            _ => String::new(),
+        }
+    }
+
     /// The oldest waiting messages of each of these aggregates, in the order of their row ids. One look-up per aggregate in the index of waiting rows,
-    /// which reads no more rows than it returns: an aggregate may have 100,000. Delayed messages come with a null payload.
+    /// which reads no more rows than it returns: an aggregate may have 100,000. The condition on the status is the predicate of this index and of no other, as
+    /// in [`Self::scan_own`]. Delayed messages come with a null payload.
     #[cfg(feature = "postgres")]
     pub(crate) fn waiting_of(&self, keys: &[Key], in_flight: &[i64], per_aggregate: i64) -> Statement {
         debug_assert_eq!(self.backend, DbBackend::Postgres);
@@ -121,7 +140,7 @@ impl Dialect {
         super::key::bind_keys(&mut sql, keys);
         sql.push(&format!(
             ") AS h (aggregate_type, aggregate_id) CROSS JOIN LATERAL (SELECT * FROM {} m \
-             WHERE m.status = 3 AND m.sequence IS NOT NULL \
+             WHERE m.status::int8 = 3 AND m.sequence IS NOT NULL \
              AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\"",
             self.messages
         ));

@@ -96,7 +96,7 @@ impl Dialect {
         if self.backend == DbBackend::Postgres {
             let mut sql = self.sql(format!("SELECT {columns}"));
             push_each_own(&mut sql, scope.partitions, &self.blocks, "h");
-            // The migration tells the planner that a partition has few blocks, so that it does not read those of all partitions in the order of their time.
+            // Without the predicate of the index by time, see `of_any_partition`, only the index by partition and time is left.
             sql.push(" AND h.blocked_until <= ").push(self.statement_now());
             self.push_not_of(&mut sql, "h", excluding);
             push_limits(&mut sql, "h", "h.blocked_until", (share, scope.limit));

@@ -131,10 +131,11 @@ impl Dialect {
     /// Aggregates of a type that a pause holds, at most `limit` (index `outbox_blocks_due`: the blocks of the time of that pause). Locks nothing.
     pub(crate) fn held_blocks(&self, aggregate_type: &[u8], limit: i64) -> Statement {
         let mut sql = self.sql(format!(
-            "SELECT {} AS aggregate_type, {} AS aggregate_id FROM {} h WHERE h.halted_by IS NULL AND h.blocked_until = ",
+            "SELECT {} AS aggregate_type, {} AS aggregate_id FROM {} h WHERE h.halted_by IS NULL{} AND h.blocked_until = ",
             self.bytes("h.aggregate_type"),
             self.bytes("h.aggregate_id"),
             self.blocks,
+            self.of_any_partition("h"),
         ));
         let held = sql.placeholder(held_until(aggregate_type));
         sql.push(&self.time(&held)).push(" AND h.aggregate_type = ");
@@ -145,12 +146,11 @@ impl Dialect {
     /// Ends these blocks now (primary key). They must be locked, and a pause must have made them. The time of the pause is no condition here: the planner could
     /// search for it, and read all that the pause holds for each block.
     pub(crate) fn release_blocks(&self, keys: &[Key]) -> Statement {
-        let table = &self.blocks;
-        let (by_primary, now) = (self.by_primary(), self.now());
+        let (table, by_primary, now) = (&self.blocks, self.by_primary(), self.now());
         let mut sql = self.sql(format!(
             "UPDATE {table}{by_primary} SET blocked_until = {now} WHERE "
         ));
-        self.push_keys(&mut sql, table, keys);
+        self.push_blocks_of(&mut sql, keys, |_| String::new());
         sql.statement()
     }
 
@@ -196,6 +196,7 @@ impl Dialect {
             self.blocks,
         ));
         self.push_between(&mut sql, "h.blocked_until", between);
+        sql.push(&self.of_any_partition("h"));
         sql.push(" ORDER BY h.blocked_until LIMIT 1").statement()
     }
 

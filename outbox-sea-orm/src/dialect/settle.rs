@@ -155,7 +155,7 @@ impl Dialect {
         ));
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
-            self.push_locked_of_each(&mut sql, keys);
+            self.push_block_of_each(&mut sql, keys, "*", " FOR UPDATE");
             return sql.statement();
         }
         sql.push(&format!("{} h{} WHERE ", self.blocks, self.by_primary()));
@@ -167,20 +167,35 @@ impl Dialect {
         sql.statement()
     }
 
-    /// Appends `h`, the locked blocks of the keys, by one look-up for each key in their order. A condition on a list of keys is not looked up: with statistics
-    /// from before a burst of blocks PostgreSQL would compare each block with each key.
+    /// Appends `h`, these columns of the blocks of the keys, by one look-up for each key in their order. A condition on a list of keys is not looked up: with
+    /// statistics from before a burst of blocks PostgreSQL would compare each block with each key.
     #[cfg(feature = "postgres")]
-    fn push_locked_of_each(&self, sql: &mut Sql, keys: &[Key]) {
+    fn push_block_of_each(&self, sql: &mut Sql, keys: &[Key], columns: &str, rest: &str) {
         let (aggregate_type, id) = (r#"aggregate_type COLLATE "C""#, r#"aggregate_id COLLATE "C""#);
         sql.push(&format!(
             "(SELECT DISTINCT {aggregate_type} AS aggregate_type, {id} AS aggregate_id FROM unnest("
         ));
         super::key::bind_keys(sql, keys);
         sql.push(&format!(
-            ") AS k (aggregate_type, aggregate_id) ORDER BY 1, 2) k CROSS JOIN LATERAL (SELECT * FROM {} b \
-             WHERE b.aggregate_type = k.aggregate_type AND b.aggregate_id = k.aggregate_id FOR UPDATE) h",
+            ") AS k (aggregate_type, aggregate_id) ORDER BY 1, 2) k CROSS JOIN LATERAL (SELECT {columns} FROM {} b \
+             WHERE b.aggregate_type = k.aggregate_type AND b.aggregate_id = k.aggregate_id{rest}) h",
             self.blocks
         ));
+    }
+
+    /// Appends a condition on a block that is changed: it is of one of these keys, and `also` holds. The blocks must be locked, so that the rows which PostgreSQL
+    /// finds by their places are still there.
+    pub(super) fn push_blocks_of(&self, sql: &mut Sql, keys: &[Key], also: impl Fn(&str) -> String) {
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            sql.push("ctid = ANY(ARRAY(SELECT h.ctid FROM ");
+            // The offset keeps the look-ups apart: as a join they could be a scan of all blocks.
+            self.push_block_of_each(sql, keys, "b.ctid", &format!("{} OFFSET 0", also("b")));
+            sql.push("))");
+            return;
+        }
+        self.push_keys(sql, &self.blocks, keys);
+        sql.push(&also(&self.blocks));
     }
 
     /// Creates blocks, or changes their times. A halted aggregate stays halted.
@@ -240,12 +255,11 @@ impl Dialect {
     /// Removes the blocks of these aggregates, except where the aggregate is halted or a message waits. An earlier statement has locked the blocks,
     /// so the snapshot of this one shows all messages that an earlier owner of the lock made waiting.
     pub(crate) fn end_blocks(&self, keys: &[Key]) -> Statement {
-        let table = &self.blocks;
-        let mut sql = self.sql(format!(
-            "DELETE FROM {table} WHERE halted_by IS NULL AND (SELECT w.row_id FROM {} LIMIT 1) IS NULL AND ",
-            self.waiting_where("w", table),
-        ));
-        self.push_keys(&mut sql, table, keys);
+        let mut sql = self.sql(format!("DELETE FROM {} WHERE ", self.blocks));
+        self.push_blocks_of(&mut sql, keys, |block| {
+            let waiting = self.waiting_where("w", block);
+            format!(" AND {block}.halted_by IS NULL AND (SELECT w.row_id FROM {waiting} LIMIT 1) IS NULL")
+        });
         sql.statement()
     }
 
@@ -259,14 +273,14 @@ impl Dialect {
                  AND {alias}.waiting_key = CONCAT({other}.aggregate_type, x'00', {other}.aggregate_id)",
                 self.waiting
             ),
-            backend => format!(
-                "{messages} {alias}{} WHERE {alias}.status = 3 AND {alias}.sequence IS NOT NULL \
+            DbBackend::Postgres => format!(
+                "{messages} {alias} WHERE {alias}.status::int8 = 3 AND {alias}.sequence IS NOT NULL \
+                 AND {alias}.aggregate_type = {other}.aggregate_type AND {alias}.aggregate_id = {other}.aggregate_id"
+            ),
+            _ => format!(
+                "{messages} {alias} INDEXED BY {} WHERE {alias}.status = 3 AND {alias}.sequence IS NOT NULL \
                  AND {alias}.aggregate_type = {other}.aggregate_type AND {alias}.aggregate_id = {other}.aggregate_id",
-                if backend == DbBackend::Sqlite {
-                    format!(" INDEXED BY {}", self.waiting)
-                } else {
-                    String::new()
-                }
+                self.waiting
             ),
         }
     }

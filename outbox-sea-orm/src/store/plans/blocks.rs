@@ -1,4 +1,4 @@
-//! Checks that locking the blocks of some aggregates looks each of them up, also while the statistics are from before a burst of blocks.
+//! Checks that locking, releasing and ending the blocks of some aggregates looks each of them up, also while the statistics are from before a burst of blocks.
 
 use super::*;
 
@@ -12,7 +12,9 @@ async fn postgres() {
     };
     let dialect = Dialect::new(DbBackend::Postgres, &names);
     let analyze = format!("ANALYZE {}", dialect.blocks);
-    run(&db, &analyze).await;
+    for table in [&dialect.blocks, &dialect.messages] {
+        run(&db, &format!("VACUUM ANALYZE {table}")).await;
+    }
     let blocks = format!(
         "INSERT INTO {} (aggregate_type, aggregate_id, partition_no, blocked_until) SELECT 'order', n::text, 7, {} FROM {}",
         dialect.blocks,
@@ -20,28 +22,39 @@ async fn postgres() {
         numbers(&dialect, BURST),
     );
     run(&db, &blocks).await;
+    // The messages of other aggregates that wait.
+    insert(&db, &dialect, BURST, 3).await;
     for statistics in ["of an empty table", "fresh"] {
         if statistics == "fresh" {
             run(&db, &analyze).await;
+            run(&db, &format!("ANALYZE {}", dialect.messages)).await;
         }
-        let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
-        let lock = dialect.lock_blocks(&blocked_keys(KEYS));
-        assert_eq!(
-            db.query_all_raw(lock.clone()).await.unwrap().len(),
-            usize::try_from(KEYS).unwrap()
-        );
-        let plan: serde_json::Value =
-            serde_json::from_str(&explain_statement(&db, lock, explain).await).unwrap();
-        let mut read = 0.0;
-        for_each(&plan, &mut |node| {
-            let count = |key: &str| node[key].as_f64().unwrap_or_default();
-            let rows = count("Actual Rows") + count("Rows Removed by Filter");
-            read += (rows + count("Rows Removed by Join Filter")) * count("Actual Loops");
-        });
-        // Each row is counted once for each part of the plan.
-        assert!(
-            read <= (10 * KEYS) as f64,
-            "statistics {statistics}: {read} rows were read: {plan:#}"
-        );
+        for (name, statement) in [
+            ("lock", dialect.lock_blocks(&blocked_keys(KEYS))),
+            ("release", dialect.release_blocks(&blocked_keys(KEYS))),
+            ("end", dialect.end_blocks(&blocked_keys(KEYS))),
+        ] {
+            run(&db, "BEGIN").await;
+            let changed = db.execute_raw(statement.clone()).await.unwrap().rows_affected();
+            run(&db, "ROLLBACK").await;
+            // A message waits behind each of them, so none of them ends.
+            assert_eq!(changed, if name == "end" { 0 } else { KEYS as u64 }, "{name}");
+            run(&db, "BEGIN").await;
+            let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
+            let plan = explain_statement(&db, statement, explain).await;
+            run(&db, "ROLLBACK").await;
+            let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+            let mut read = 0.0;
+            for_each(&plan, &mut |node| {
+                let count = |key: &str| node[key].as_f64().unwrap_or_default();
+                let rows = count("Actual Rows") + count("Rows Removed by Filter");
+                read += (rows + count("Rows Removed by Join Filter")) * count("Actual Loops");
+            });
+            // Each row is counted once for each part of the plan.
+            assert!(
+                read <= (15 * KEYS) as f64,
+                "{name}, statistics {statistics}: {read} rows were read: {plan:#}"
+            );
+        }
     }
 }

@@ -112,6 +112,7 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
     let dialect = Dialect::new(DbBackend::Postgres, names);
     insert(db, &dialect, PUBLISHED, 1).await;
     run(db, &format!("VACUUM ANALYZE {}", dialect.messages)).await;
+    run(db, &format!("VACUUM ANALYZE {}", dialect.blocks)).await;
     fill_held(db, &dialect).await;
     check_step(db, &dialect, "stale").await;
     for statistics in ["stale", "fresh"] {
