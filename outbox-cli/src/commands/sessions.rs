@@ -104,7 +104,7 @@ fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use outbox::core::testing::backend_url;
+    use outbox::core::testing::{backend_url, eventually};
     use sea_orm::ConnectionTrait as _;
 
     use super::*;
@@ -191,7 +191,10 @@ mod tests {
             error.to_string().contains("max_statement_time exceeded"),
             "{error}"
         );
-        // The session stays, and what is quick enough is answered.
-        db.execute_unprepared("SELECT 1").await.unwrap();
+        // The session stays, and what is quick enough is answered. On a busy machine nothing may be, for a while.
+        eventually("an answer", async || {
+            db.execute_unprepared("SELECT 1").await.is_ok()
+        })
+        .await;
     }
 }

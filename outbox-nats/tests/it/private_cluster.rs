@@ -10,6 +10,7 @@ use outbox_nats::async_nats::jetstream::context::{Context, ContextBuilder};
 use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::{ProvisionError, connect, connect_options};
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::environment::{Nats, PLACED, SHIPPED};
 use crate::private_server::PrivateServer;
@@ -18,15 +19,21 @@ const BINARY: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
 
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 
+/// How many clusters run at a time. With more of them a small machine is so busy that they lose their leaders.
+static ROOM: Semaphore = Semaphore::const_new(2);
+
 /// Three nodes, so that two are a majority. All stop when it is dropped.
 pub(crate) struct PrivateCluster {
     nodes: Vec<PrivateServer>,
+    /// Given back after the nodes have stopped.
+    _room: SemaphorePermit<'static>,
 }
 
 impl PrivateCluster {
-    /// Starts the nodes and waits until they can store a replicated stream. Skips the test if there is no binary.
+    /// Starts the nodes when there is room for them, and waits until they can store a replicated stream. Skips the test if there is no binary.
     pub(crate) async fn start() -> Option<Self> {
         let binary = PathBuf::from(backend_url(BINARY)?);
+        let room = ROOM.acquire().await.unwrap();
         let ports: Vec<u16> = std::iter::repeat_with(free_port).take(2 * NAMES.len()).collect();
         let (clients, routes) = ports.split_at(NAMES.len());
         let routes: Vec<String> = routes
@@ -50,6 +57,7 @@ impl PrivateCluster {
         };
         let mut cluster = Self {
             nodes: (0..NAMES.len()).map(node).collect(),
+            _room: room,
         };
         cluster.restart().await;
         Some(cluster)

@@ -95,13 +95,18 @@ async fn postgres_by_day() {
         .await
         .unwrap();
     let dialect = Dialect::new(DbBackend::Postgres, &names);
+    // Taken once, so that no day ends in between.
+    let now = format!(
+        "to_timestamp({})",
+        time::OffsetDateTime::now_utc().unix_timestamp()
+    );
     for day in (0..9).rev() {
         let make = format!(
-            "SELECT {}((now() AT TIME ZONE 'UTC')::date - {day})",
+            "SELECT {}(({now} AT TIME ZONE 'UTC')::date - {day})",
             dialect.make_day
         );
         run(&db, &make).await;
-        let at = format!("clock_timestamp() - interval '{day} days'");
+        let at = format!("{now} + (clock_timestamp() - statement_timestamp()) - interval '{day} days'");
         insert_at(&db, &dialect, PUBLISHED / 4, 1, &at).await;
         insert_at(&db, &dialect, PENDING / 8, 0, &at).await;
         insert_at(&db, &dialect, BLOCKED / 8, 3, &at).await;

@@ -12,6 +12,7 @@ use outbox_sea_orm::SqlStore;
 use sea_orm::DbBackend;
 use time::OffsetDateTime;
 
+use crate::operators::is_busy;
 use crate::support::TestDb;
 
 crate::on_every_backend!(
@@ -43,13 +44,18 @@ async fn with_status(test: &TestDb, count: u64, status: u8) {
         .await;
 }
 
+/// Goes on until the operation is finished, and again while SQLite is busy.
 async fn finished(store: &SqlStore, operation: &Operation) -> Operation {
     let mut operation = operation.clone();
+    let mut refused = 0;
     while !operation.is_finished() {
-        operation = store
-            .advance(&operation, NonZeroU32::new(1_500).unwrap())
-            .await
-            .unwrap();
+        match store.advance(&operation, NonZeroU32::new(1_500).unwrap()).await {
+            Ok(advanced) => operation = advanced,
+            Err(error) => {
+                refused += 1;
+                assert!(is_busy(&error) && refused <= 20, "{error:?}");
+            }
+        }
     }
     operation
 }

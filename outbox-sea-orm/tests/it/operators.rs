@@ -205,7 +205,7 @@ async fn until_settled(store: &SqlStore, leases: &[Lease], settlements: &[outbox
     panic!("the database stays busy");
 }
 
-fn is_busy(error: &StoreError) -> bool {
+pub(crate) fn is_busy(error: &StoreError) -> bool {
     format!("{error:?}").contains("database is locked")
 }
 

@@ -85,10 +85,20 @@ impl Driver {
     }
 }
 
-/// Follows the link with this text.
+/// Follows the link with this text to another page.
 async fn follow(browser: &Client, text: &str) {
-    let link = browser.wait().for_element(Locator::LinkText(text)).await.unwrap();
-    link.click().await.unwrap();
+    let before = browser.current_url().await.unwrap();
+    eventually(&format!("a page behind the link `{text}`"), async || {
+        if browser.current_url().await.is_ok_and(|url| url != before) {
+            return true;
+        }
+        // The page may be made anew at any time. What was found on it is gone then, and a click may be lost.
+        if let Ok(link) = browser.find(Locator::LinkText(text)).await {
+            let _ = link.click().await;
+        }
+        false
+    })
+    .await;
 }
 
 /// Waits for a page with this text: a click returns before its page is there.

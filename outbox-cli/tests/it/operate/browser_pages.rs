@@ -2,6 +2,7 @@
 //! pictures for the documents, which `OUTBOX_BLESS=1` keeps.
 
 use std::path::Path;
+use std::time::Duration;
 
 use fantoccini::key::Key;
 use fantoccini::{Client, Locator};
@@ -134,7 +135,15 @@ async fn violations(browser: &Client, axe: &str) -> Vec<String> {
 }
 
 async fn evaluate(browser: &Client, script: &str) -> Value {
-    browser.execute(script, Vec::new()).await.unwrap()
+    let mut anew = 0;
+    loop {
+        match browser.execute(script, Vec::new()).await {
+            // A page that loads itself anew, as above. The driver has several names for that.
+            Err(_) if anew < ANEW_MAX => anew += 1,
+            value => return value.unwrap(),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test]

@@ -39,6 +39,7 @@ fn check_why(place: &Place, id: MessageId, subject: &str) {
     assert!(!finding["next"].to_string().contains("outbox resume"), "{why}");
 }
 
+/// Commands are waited for without the runtime, so the relay has threads of its own.
 async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
     let Some(planted) = Planted::open(kind).await else {
         return;
@@ -123,17 +124,17 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
     planted.close().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subject_that_no_stream_takes_is_said_over_postgres() {
     a_subject_that_no_stream_takes_is_said(Kind::Postgres).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subject_that_no_stream_takes_is_said_over_mariadb() {
     a_subject_that_no_stream_takes_is_said(Kind::MariaDb).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subject_that_no_stream_takes_is_said_over_sqlite() {
     a_subject_that_no_stream_takes_is_said(Kind::Sqlite).await;
 }

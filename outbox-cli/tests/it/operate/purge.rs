@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use outbox::core::testing::eventually;
 use outbox::core::{Fitness, OperationFilter, OutboxAudit as _};
+use sea_orm::{ConnectionTrait as _, TransactionTrait as _};
 use serde_json::Value;
 
 use super::answer::{Answer, ask, run};
@@ -123,7 +124,8 @@ async fn a_purge_of_sqlite_deletes_what_is_published_and_old() {
     a_purge_deletes_what_is_published_and_old(Kind::Sqlite).await;
 }
 
-/// Kills the program as soon as its operation is written down, and goes on with that operation.
+/// Kills the program as soon as its operation is written down, and goes on with that operation. Until then the last message is locked, so that the program
+/// cannot finish.
 #[tokio::test]
 async fn a_purge_goes_on_after_it_was_killed() {
     const MESSAGES: i64 = 5_000;
@@ -146,6 +148,12 @@ async fn a_purge_goes_on_after_it_was_killed() {
             place.name
         ))
         .await;
+    let lock = place.db.begin().await.unwrap();
+    let last = format!(
+        "SELECT id FROM {}.outbox_messages ORDER BY id DESC LIMIT 1 FOR UPDATE",
+        place.name
+    );
+    lock.execute_unprepared(&last).await.unwrap();
     let file = config(place, "0s");
     let mut program = Command::new(env!("CARGO_BIN_EXE_outbox"))
         .args(["purge", "--yes", "--config", &file])
@@ -163,6 +171,7 @@ async fn a_purge_goes_on_after_it_was_killed() {
     .await;
     program.kill().unwrap();
     program.wait().unwrap();
+    lock.rollback().await.unwrap();
     let id = ask(place, &["audit", "--kind", "purge", "-o", "name"])
         .expect(0)
         .out;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use outbox_core::MessageId;
 use outbox_core::dedup::{ClaimToken, DedupKey, DedupStore as _, DedupStoreError, StoreClaim};
+use outbox_core::testing::eventually;
 use outbox_nats::{DedupBucketSpec, KvDedupStore};
 
 use crate::environment::SOON;
@@ -75,6 +76,16 @@ async fn leader_changes_let_each_message_be_handled_by_one() {
     tokio::time::timeout(3 * SOON, work).await.expect("an end");
     nats.step_down(&bucket).await;
     for key in &keys {
-        assert_eq!(here.claim(key, LEASE).await.unwrap(), StoreClaim::Done);
+        let mut claim = None;
+        eventually("an answer of the new leader", async || {
+            match here.claim(key, LEASE).await {
+                Ok(answer) => claim = Some(answer),
+                Err(DedupStoreError::Unavailable { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+            claim.is_some()
+        })
+        .await;
+        assert_eq!(claim, Some(StoreClaim::Done));
     }
 }

@@ -76,8 +76,8 @@ pub trait SubscriberFixture: Send + Sync + 'static {
     /// A subject outside the default ones that the stream captures.
     fn fixed_subject(&self) -> String;
 
-    /// Whether the broker may give a message twice as if for the first time, after it has taken it back from a subscription that went away. Default: it
-    /// does not.
+    /// Whether the broker may give a message twice as if for the first time, after it has taken it back from a subscription that went away, and may skip numbers
+    /// when it counts deliveries. Default: it does neither.
     fn gives_again(&self) -> bool {
         false
     }
@@ -188,6 +188,17 @@ fn count<D: Delivery>(delivery: &D) -> u64 {
     delivery.incoming().delivery_count
 }
 
+/// Checks how often a delivery says that its message has come, after `highest` times, and returns the highest number so far.
+fn counted<F: SubscriberFixture>(fixture: &F, delivery: &DeliveryOf<F>, highest: u64) -> u64 {
+    let count = count(delivery);
+    let is_miscounted = fixture.gives_again() && (count == 1 || count > highest);
+    assert!(
+        count == highest + 1 || is_miscounted,
+        "the delivery says how often it came: {count} after {highest}"
+    );
+    count.max(highest)
+}
+
 /// A consumer is given every message of its types, published before or after it subscribed, in stream order and unchanged.
 pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) {
     let mut expected = publish(fixture, NOTED, "a", 5).await;
@@ -225,25 +236,29 @@ pub async fn acknowledged_messages_do_not_come_again<F: SubscriberFixture>(fixtu
 pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 1).await;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
-    for expected_count in 1..=3 {
+    let (mut highest, mut deliveries, mut kept) = (0, 0, None);
+    while highest < 3 {
         let delivered_at = Instant::now();
         let delivery = next(&mut subscription).await;
         assert_eq!(read(&delivery), expected[0]);
-        assert_eq!(
-            count(&delivery),
-            expected_count,
-            "the delivery says how often it came"
+        let before = highest;
+        highest = counted(fixture, &delivery, before);
+        deliveries += 1;
+        assert!(
+            deliveries < 10,
+            "{deliveries} deliveries, and the highest number is {highest}"
         );
-        if expected_count > 1 {
+        if before > 0 && highest == before + 1 {
             let waited = delivered_at.elapsed();
             assert!(
                 waited > fixture.ack_wait() / 3,
                 "came again after {waited:?}, before its time"
             );
         }
-        // Half of the deliveries are kept, half are dropped: neither is an answer.
-        drop((expected_count == 2).then_some(delivery));
+        // Some of the deliveries are kept for a while, others are dropped: neither is an answer.
+        kept = (highest == 2).then_some(delivery);
     }
+    drop(kept);
 }
 
 /// After `retry_after`, a message comes again after the given delay, be it shorter or longer than `ack_wait`.
@@ -258,7 +273,7 @@ pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
         .expect("the answer is sent");
     assert_quiet(&mut subscription, delay / 2).await;
     let delivery = next(&mut subscription).await;
-    assert_eq!(count(&delivery), 2);
+    counted(fixture, &delivery, 1);
     ack(delivery).await;
     assert_quiet(&mut subscription, delay).await;
 }
@@ -321,11 +336,8 @@ pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: 
     let (message, mut survivor) = taken;
     assert_eq!(message, left[0]);
     let delivery = next(&mut survivor).await;
-    assert_eq!(
-        (read(&delivery), count(&delivery)),
-        (message, 2),
-        "what one left behind, the other gets"
-    );
+    assert_eq!(read(&delivery), message, "what one left behind, the other gets");
+    counted(fixture, &delivery, 1);
 }
 
 /// `in_flight_max` bounds the unacknowledged messages at a time.
@@ -365,13 +377,14 @@ pub async fn other_types_do_not_block<F: SubscriberFixture>(fixture: &F) {
 /// Reporting progress postpones the redelivery. When the reports stop, the message comes again.
 pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
-    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
+    // Four times as long as a step, because on a busy machine a step may take longer than it should.
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait() * 4)).await;
     let delivery = next(&mut subscription).await;
-    for _ in 0..9 {
-        assert_quiet(&mut subscription, fixture.ack_wait() / 3).await;
+    for _ in 0..6 {
+        assert_quiet(&mut subscription, fixture.ack_wait()).await;
         delivery.progress().await.expect("progress is sent");
     }
-    assert_eq!(count(&next(&mut subscription).await), 2);
+    counted(fixture, &next(&mut subscription).await, 1);
 }
 
 /// The backlog counts messages that are not acknowledged yet, delivered or not, and ends at zero.
