@@ -42,7 +42,7 @@ fn a_database_without_a_log_that_can_be_read_is_refused() {
 }
 
 /// Kills both relays while they work, and once more as soon as they have been started again. What they had published and not stored comes again, under
-/// the same ids.
+/// the same ids. There are so many orders that the run does not end before.
 #[cfg(unix)]
 #[test]
 fn balances_from_the_log_although_relays_are_killed() {
@@ -54,7 +54,7 @@ fn balances_from_the_log_although_relays_are_killed() {
     let Some(nats_url) = backend_url("OUTBOX_TEST_NATS_URL") else {
         return;
     };
-    let args = ["--generate", "400", "--relay", "log", "--nats-url", &nats_url];
+    let args = ["--generate", "800", "--relay", "log", "--nats-url", &nats_url];
     let mut demo = Demo::new("postgres", Some(&url)).args(args);
     let run = demo
         .command
@@ -73,8 +73,8 @@ fn balances_from_the_log_although_relays_are_killed() {
     let output = run.wait_with_output().unwrap();
     let ledger = demo.ledger_of(&output);
     let shipped = &ledger["effects"]["shipping"];
-    assert_eq!(ledger["effects"]["inventory"], 400);
-    assert_eq!(ledger["messages_on_stream"], 400 + 2 * shipped.as_u64().unwrap());
+    assert_eq!(ledger["effects"]["inventory"], 800);
+    assert_eq!(ledger["messages_on_stream"], 800 + 2 * shipped.as_u64().unwrap());
     let stderr = text(&output.stderr);
     for victim in victims {
         let ended = stderr.matches(&format!("{victim} ended with")).count();

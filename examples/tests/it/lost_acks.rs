@@ -5,12 +5,11 @@
 //! reports and negative acknowledgements are lost as well; or behind a proxy that drops each `+ACK`, so that nobody says that it is lost. Then they run
 //! without such trouble.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use outbox_core::testing::backend_url;
+use outbox_core::testing::{backend_url, free_port};
 use outbox_core::{DomainEvent, EventDescriptor, MessageId, NewMessage, Publisher as _};
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx,
@@ -167,9 +166,7 @@ impl Server {
         let users = "{ user: free, password: secret }, \
                      { user: mute, password: secret, permissions: { publish: { deny: [\"$JS.ACK.>\"] } } }";
         std::fs::write(&config, format!("authorization {{ users = [{users}] }}")).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        let port = free_port();
         let process = Command::new(binary)
             .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
             .arg(folder.path())

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{kill_other_sessions, spawn, within};
-use crate::support::{Backend, OrderPlaced, TestDb, quick, slow};
+use crate::support::{Backend, OrderPlaced, TestDb, slow, with_ack_wait};
 
 #[idempotent_handler(consumer = "several", batch = 10)]
 async fn note_several(
@@ -419,7 +419,7 @@ async fn crash_in<H: Handler>(test: &TestDb) {
     crash_after(move || async move {
         let inbox = Inbox::new(connect().await, broker_there.subscriber())
             .with_router(Router::new().handler::<H>())
-            .with_config(quick().concurrency(1))
+            .with_config(with_ack_wait(2).concurrency(1))
             .with_state(orders_there.clone());
         let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
         orders_there

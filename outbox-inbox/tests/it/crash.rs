@@ -14,7 +14,9 @@ use crate::lost_acks::{failed_rows, lost_constraint, lost_key, lost_natural, los
 use crate::on_every_backend;
 use crate::orders::{Orders, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
-use crate::support::{SOON, Script, Step, TestDb, book, message, placed, publish, quick, slow};
+use crate::support::{
+    SOON, Script, Step, TestDb, book, message, placed, publish, quick, slow, with_ack_wait,
+};
 
 /// Runs an inbox in a process of its own, which crashes as soon as the handler has written its effect.
 async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
@@ -29,7 +31,7 @@ async fn crash_in_handler(test: &TestDb, broker: &MemoryBroker) {
         runtime.block_on(async move {
             let inbox = Inbox::new(connect().await, broker.subscriber())
                 .with_router(Router::new().handler::<book>())
-                .with_config(quick())
+                .with_config(with_ack_wait(2))
                 .with_state(crashing.clone());
             let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
             crashing.started().await;
@@ -135,7 +137,7 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
     };
     let beside = Inbox::new(test.connect_again().await, broker.subscriber())
         .with_router(router())
-        .with_config(quick().concurrency(1))
+        .with_config(with_ack_wait(2).concurrency(1))
         .with_state(Orders::default());
     let (shutdown, run) = spawn(beside);
     for _ in 0..4 {
@@ -145,7 +147,7 @@ async fn kills_leave_no_row_of_a_handled_message_failed(test: TestDb) {
         crash_after(move || async move {
             let inbox = Inbox::new(connect().await, broker.subscriber())
                 .with_router(router())
-                .with_config(quick())
+                .with_config(with_ack_wait(2))
                 .with_state(orders.clone());
             let run = tokio::spawn(async move { inbox.run(CancellationToken::new()).await });
             let runs = orders.until("runs", |state| state.runs.len() >= 6);
@@ -217,6 +219,7 @@ async fn a_lost_acknowledgement_makes_a_duplicate(test: TestDb) {
     let script = Script::ok();
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
+        .with_config(with_ack_wait(2))
         .with_state(script.clone());
     let report = inbox.drain().await.unwrap();
     assert_eq!((report.handled, report.duplicates), (1, 1));

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::on_every_backend;
 use crate::runtime::{spawn, within};
-use crate::support::{Script, TestDb, book, message, placed, publish, quick, slow};
+use crate::support::{Script, TestDb, book, message, placed, publish, quick, slow, with_ack_wait};
 
 /// `order.placed` as a newer program writes it.
 #[derive(DomainEvent, Serialize, Deserialize)]
@@ -146,6 +146,7 @@ async fn a_dead_letter_that_is_delivered_again_stays_one(test: TestDb) {
     publish(&broker, &OrderPlacedV2 { order_id: 2 }).await;
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
+        .with_config(with_ack_wait(2))
         .with_state(Script::ok());
     inbox.drain().await.unwrap();
     assert_eq!(broker.deliveries("books"), 4);

@@ -23,6 +23,7 @@ use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
 use crate::support::{
     Backend, OrderBooked, OrderPlaced, SOON, Script, TestDb, book, placed, publish, quick, slow,
+    with_ack_wait,
 };
 
 #[idempotent_handler(consumer = "unordered", order = none)]
@@ -162,7 +163,7 @@ async fn blocked_messages_are_not_delivered_again(test: TestDb) {
     put(&broker, &numbered(1, 2)).await;
     orders.line_rule((1, 1), Rule::Fail);
     let delay = Duration::from_secs(8);
-    let config = quick().ack_wait(Duration::from_secs(3)).backoff(Backoff {
+    let config = with_ack_wait(3).backoff(Backoff {
         min: delay,
         max: delay,
     });
@@ -214,7 +215,8 @@ async fn numbers_are_kept_in_order_across_processes(test: TestDb) {
     prepare(&test).await;
     let broker = MemoryBroker::new();
     let delay = Duration::from_millis(100);
-    let config = stubborn(quick())
+    // Forty failures take longer than the gap, which is 2 s.
+    let config = stubborn(with_ack_wait(1))
         .concurrency(1)
         .in_flight_max(1)
         .backoff(Backoff {
@@ -278,7 +280,7 @@ async fn what_another_process_lost_is_not_overtaken(test: TestDb) {
         name: "patient".to_owned(),
         events: OrderPlaced::DESCRIPTORS.iter().collect(),
         siblings: Vec::new(),
-        ack_wait: quick().ack_wait,
+        ack_wait: Duration::from_secs(2),
         whole_aggregates: true,
         in_flight_max: 10,
         prefetch: 10,
@@ -302,7 +304,7 @@ async fn a_gap_that_never_fills_is_accepted(test: TestDb) {
     for line in [1, 3, 4] {
         put(&broker, &numbered(1, line)).await;
     }
-    let inbox = inbox::<note_by_number>(test.db.clone(), &broker, &orders, quick());
+    let inbox = inbox::<note_by_number>(test.db.clone(), &broker, &orders, with_ack_wait(2));
     let report = within(inbox.drain()).await.unwrap();
     assert_eq!((report.handled, report.dead_letters), (3, 0), "{report:?}");
     assert_eq!(lines(&test, "numbered", 1).await, [1, 3, 4]);

@@ -220,7 +220,7 @@ async fn relayed_by_two(test: &TestDb, broker: &MemoryBroker, config: InboxConfi
 /// would take longer than the test waits.
 async fn numbers_that_alternate_between_processes_do_not_wait_for_a_poll(test: TestDb) {
     let config = quick().concurrency(1).in_flight_max(1);
-    relayed_by_two(&test, &MemoryBroker::new(), config, 500).await;
+    relayed_by_two(&test, &MemoryBroker::new(), config, 300).await;
 }
 
 /// A process that receives messages as long as its first ones wait for those of another process ends with the last messages of the stream in memory, and

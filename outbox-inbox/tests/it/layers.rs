@@ -277,7 +277,7 @@ mod metrics_of_an_inbox {
     use super::*;
     use crate::orders::copy;
     use crate::runtime::spawn;
-    use crate::support::{Backend, Step, quick};
+    use crate::support::{Backend, Step, quick, with_ack_wait};
 
     #[idempotent_handler(consumer = "counted", strategy = sequence)]
     async fn note_counted(
@@ -315,7 +315,7 @@ mod metrics_of_an_inbox {
         }
         let inbox = test
             .inbox(&other, Router::new().handler::<note_counted>())
-            .with_config(quick())
+            .with_config(with_ack_wait(2))
             .with_state(orders);
         within(inbox.drain()).await.unwrap();
 
@@ -391,10 +391,7 @@ mod metrics_of_an_inbox {
         orders.rule(1, Rule::Wait);
         orders.rule(2, Rule::Fail);
         let hour = Duration::from_secs(3600);
-        let config = quick()
-            .ack_wait(Duration::from_secs(3))
-            .handler_timeout(Duration::from_millis(2900))
-            .backoff(Backoff { min: hour, max: hour });
+        let config = quick().backoff(Backoff { min: hour, max: hour });
         let inbox = test
             .inbox(&broker, Router::new().handler::<note_shown>())
             .with_config(config)

@@ -240,10 +240,11 @@ async fn messages_that_failed_and_wait_for_a_limit_get_no_more_slots_than_others
         orders.rule(order_id, if order_id < 6 { Rule::Fail } else { Rule::Wait });
         publish(&broker, &placed(order_id)).await;
     }
-    let second = Duration::from_secs(1);
+    // The others have half of it to begin.
+    let delay = Duration::from_secs(4);
     let config = slow().concurrency(8).backoff(Backoff {
-        min: second,
-        max: second,
+        min: delay,
+        max: delay,
     });
     let inbox = test
         .inbox(&broker, Router::new().handler::<ask>().handler::<enter>())
@@ -259,7 +260,7 @@ async fn messages_that_failed_and_wait_for_a_limit_get_no_more_slots_than_others
         orders.rule(order_id, Rule::Wait);
     }
     // Longer than the failed ones wait, so that they are due while slots are free.
-    tokio::time::sleep(second + second / 2).await;
+    tokio::time::sleep(delay + Duration::from_millis(500)).await;
     for order_id in 1_000..1_020 {
         orders.rule(order_id, Rule::Wait);
         publish(&broker, &OrderBooked { order_id }).await;

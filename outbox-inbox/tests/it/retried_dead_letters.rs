@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
-use crate::support::{Backend, OrderPlaced, TestDb, slow};
+use crate::support::{Backend, OrderPlaced, TestDb, slow, with_ack_wait};
 
 macro_rules! handlers {
     ($($name:ident: $consumer:literal, $strategy:ident $(($($argument:tt)*))?;)*) => {$(
@@ -253,7 +253,7 @@ async fn a_late_message_takes_effect_when_it_is_told_to(test: TestDb) {
     prepare(&test).await;
     let consumer = "letters_sequence";
     let (broker, orders) = (MemoryBroker::new(), Orders::default());
-    let inbox = inbox::<letter_by_sequence>(&test, &broker, &orders).with_config(crate::support::quick());
+    let inbox = inbox::<letter_by_sequence>(&test, &broker, &orders).with_config(with_ack_wait(2));
     put(&broker, &numbered(1, 1)).await;
     put(&broker, &numbered(1, 3)).await;
     within(inbox.drain()).await.unwrap();

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::on_every_backend;
 use crate::support::{
     Backend, OrderPlaced, SOON, Script, Step, TestDb, book, placed, publish, quick, reserve, slow,
+    with_ack_wait,
 };
 
 type TestInbox = Inbox<outbox_core::testing::MemorySubscriber>;
@@ -85,19 +86,16 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     for line in 0..4 {
         publish(&broker, &OrderPlaced { order_id: 1, line }).await;
     }
-    let config = quick()
-        .ack_wait(Duration::from_secs(3))
-        .handler_timeout(Duration::from_millis(2900));
     let script = Script::new([], Step::Gate);
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .with_config(config)
+        .with_config(with_ack_wait(6))
         .with_state(script.clone());
     let (shutdown, run) = spawn(inbox);
-    // Four messages in a row take 1 s each, so the last one is answered after more than `ack_wait`.
+    // Four messages in a row take 2 s each, so the last one is answered after more than `ack_wait`.
     for _ in 0..4 {
         script.started().await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
         script.release(1);
     }
     within(broker.until_idle("books")).await;

@@ -296,11 +296,18 @@ pub(crate) async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
     row.expect("a row").try_get_by_index(0).expect("an integer")
 }
 
-/// The default settings, with delays short enough for tests.
+/// The default settings, with delays short enough for tests, and an `ack_wait` that is longer than a busy machine stands still.
 pub(crate) fn quick() -> InboxConfig {
+    with_ack_wait(10)
+}
+
+/// [`quick`] with another `ack_wait`, in seconds: for tests that wait for what nobody has answered to be delivered again, or for the end of a gap, which is twice as
+/// long.
+pub(crate) fn with_ack_wait(seconds: u64) -> InboxConfig {
+    let ack_wait = Duration::from_secs(seconds);
     InboxConfig::default()
-        .ack_wait(Duration::from_secs(1))
-        .handler_timeout(Duration::from_millis(900))
+        .ack_wait(ack_wait)
+        .handler_timeout(ack_wait * 9 / 10)
         .backoff(Backoff {
             min: Duration::from_millis(1),
             max: Duration::from_millis(20),

@@ -5,7 +5,7 @@ use outbox_core::{Relay, RelayConfig};
 use outbox_sea_orm::SqlStore;
 
 use crate::reading::futures_join;
-use crate::support::{Place, quick, sleep};
+use crate::support::{Place, init, quick, sleep, until_reads};
 
 fn polling(place: &Place) -> Relay<SqlStore, outbox_core::testing::MemoryPublisher> {
     Relay::new(SqlStore::new(place.db.clone()), place.broker.publisher()).with_config(quick())
@@ -37,10 +37,12 @@ async fn hand_over(place: Place) {
     let scenario = async {
         for _ in 0..3 {
             sleep(300).await;
-            place.log().init().await.unwrap();
+            init(&place.log()).await;
             let stop = CancellationToken::new();
             let relay = place.relay();
+            let health = relay.health();
             let turn = async {
+                until_reads(&health).await;
                 sleep(700).await;
                 place.log().drop().await.unwrap();
                 sleep(100).await;
@@ -80,7 +82,7 @@ async fn a_backlog_moves_over_to_a_log_relay_without_a_gap_or_a_copy() {
         }
     };
     futures_join((0..5).map(write)).await;
-    place.log().init().await.unwrap();
+    init(&place.log()).await;
     futures_join((0..2).map(write)).await;
     assert_eq!((place.rows(0).await, place.rows(4).await), (5_000, 2_000));
     // A lease that a busy machine loses would make copies.
@@ -150,21 +152,25 @@ async fn a_log_relay_that_runs_all_the_time_sees_the_log_go_and_come_back() {
             place.write(n * 4..n * 4 + 4, 1).await;
         }
     };
+    let (relay, shutdown) = (place.relay(), CancellationToken::new());
+    let health = relay.health();
     let scenario = async {
+        until_reads(&health).await;
         for _ in 0..3 {
             sleep(300).await;
             place.log().drop().await.unwrap();
             sleep(300).await;
-            place.log().init().await.unwrap();
+            init(&place.log()).await;
         }
         stop_writers.cancel();
     };
-    place
-        .run(async {
-            tokio::join!(futures_join((0..4).map(write)), scenario);
-            place.published().await;
-        })
-        .await;
+    let scenario = async {
+        tokio::join!(futures_join((0..4).map(write)), scenario);
+        place.published().await;
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    report.unwrap();
     place.assert_balanced();
     place.close().await;
 }

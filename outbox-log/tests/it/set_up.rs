@@ -7,7 +7,7 @@ use outbox_core::{RelayError, StoreError};
 use outbox_log::{LogError, PostgresLog};
 use sea_orm::{ConnectionTrait as _, Database};
 
-use crate::support::{Place, sleep};
+use crate::support::{Place, init, sleep};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like() {
@@ -19,7 +19,7 @@ async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like() {
     assert!(!before.exists && !before.is_on && before.stored.is_none());
     for _ in 0..2 {
         for _ in 0..2 {
-            log.init().await.unwrap();
+            init(&log).await;
         }
         place.write(0..3, 2).await;
         let status = log.status().await.unwrap();
@@ -48,7 +48,7 @@ async fn a_log_is_set_up_shown_and_taken_down_as_often_as_you_like() {
 async fn the_view_for_people_names_logged_messages() {
     for place in [Place::without_log().await, Place::by_day().await] {
         let Some(place) = place else { return };
-        place.log().init().await.unwrap();
+        init(&place.log()).await;
         place.write(0..1, 1).await;
         let logged = "SELECT count(*) FROM outbox_messages_readable WHERE status = 'logged'";
         assert_eq!((place.number(logged).await, place.rows(4).await), (1, 1));
@@ -129,7 +129,7 @@ async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log() {
     assert_eq!((place.rows(4).await, place.rows(1).await), (6, 6));
     let status = place.log().status().await.unwrap();
     assert!(status.is_on && !status.takes_new, "{status:?}");
-    place.log().init().await.unwrap();
+    init(&place.log()).await;
     assert!(place.log().status().await.unwrap().takes_new);
     place.log().drop().await.unwrap();
     place.close().await;
@@ -143,7 +143,7 @@ async fn a_polling_relay_beside_a_log_is_told_at_its_start() {
     let store = outbox_sea_orm::SqlStore::new(place.db.clone());
     let left = LEFT_TO_LOG.to_owned();
     assert!(!store.preflight(true).await.unwrap().contains(&left));
-    place.log().init().await.unwrap();
+    init(&place.log()).await;
     assert!(store.preflight(true).await.unwrap().contains(&left));
     place.log().drop().await.unwrap();
     assert!(!store.preflight(true).await.unwrap().contains(&left));
@@ -157,7 +157,7 @@ async fn messages_that_nobody_has_read_are_counted() {
         return;
     };
     let log = place.log();
-    log.init().await.unwrap();
+    init(&log).await;
     assert_eq!(log.status().await.unwrap().undecided, 0);
     place.write(0..3, 2).await;
     let status = log.status().await.unwrap();
@@ -261,7 +261,7 @@ async fn a_user_who_may_not_read_slots_is_named_with_the_remedy() {
         "{error}"
     );
     place.execute(&format!("ALTER ROLE {user} REPLICATION")).await;
-    log.init().await.unwrap();
+    init(&log).await;
     // It needs no right on any table.
     assert!(log.open().await.unwrap().is_some());
     place.close().await;
@@ -298,7 +298,7 @@ async fn a_second_log_of_the_same_tables_is_refused_until_the_first_is_taken_dow
     assert!(!second.status().await.unwrap().exists, "nothing was made");
     place.log().drop().await.unwrap();
     second.check().await.unwrap();
-    second.init().await.unwrap();
+    init(&second).await;
     second.drop().await.unwrap();
     place.close().await;
 }
@@ -322,8 +322,7 @@ async fn a_writer_that_is_slow_only_delays_the_set_up() {
         sleep(1_500).await;
         tx.commit().await.unwrap();
     };
-    let (set_up, ()) = tokio::join!(log.init(), slow);
-    set_up.unwrap();
+    tokio::join!(init(&log), slow);
     assert_eq!(
         (place.rows(0).await, place.rows(4).await),
         (1, 0),
@@ -372,7 +371,7 @@ async fn taking_a_log_down_leaves_what_belongs_to_another_program() {
     place
         .execute(&format!("SELECT pg_drop_replication_slot('{slot}')"))
         .await;
-    place.log().init().await.unwrap();
+    init(&place.log()).await;
     place
         .execute(&format!("SELECT pg_drop_replication_slot('{slot}')"))
         .await;

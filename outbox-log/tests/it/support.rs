@@ -5,12 +5,12 @@ use std::future::Future;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use outbox_core::log::{LogConfig, LogRelay};
+use outbox_core::log::{LogConfig, LogHealthCheck, LogRelay};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::testing::{MemoryBroker, MemoryPublisher, backend_url};
 use outbox_core::{Events, IntoEvents, RelayConfig, RelayReport};
-use outbox_log::PostgresLog;
+use outbox_log::{LogError, PostgresLog};
 use outbox_sea_orm::migration::{self, partitioned};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
@@ -34,7 +34,7 @@ impl Place {
     /// An outbox whose log is set up; `None` skips the test.
     pub(crate) async fn open() -> Option<Self> {
         let place = Self::without_log().await?;
-        place.log().init().await.unwrap();
+        init(&place.log()).await;
         Some(place)
     }
 
@@ -52,7 +52,7 @@ impl Place {
     pub(crate) async fn by_day() -> Option<Self> {
         let place = Self::empty("read committed").await?;
         partitioned::migrate(&place.db).await.unwrap();
-        place.log().init().await.unwrap();
+        init(&place.log()).await;
         Some(place)
     }
 
@@ -310,6 +310,28 @@ pub(crate) fn quick() -> RelayConfig {
     RelayConfig::default()
         .lease_ttl(Duration::from_millis(1_500))
         .poll_max(Duration::from_millis(200))
+}
+
+/// Sets a log up. The slot begins when all transactions of the server have ended, also those of other tests, which may take longer than `init` waits.
+pub(crate) async fn init(log: &PostgresLog) {
+    for _ in 0..3 {
+        match log.init().await {
+            Err(LogError::Setup { context }) if context.contains("begins when all open transactions") => {}
+            done => return done.unwrap(),
+        }
+    }
+    log.init().await.unwrap();
+}
+
+/// Waits until a relay reads the log. One whose log is taken down before it has found it ends.
+pub(crate) async fn until_reads(health: &LogHealthCheck) {
+    let wait = async {
+        while !health.status().reads {
+            sleep(10).await;
+        }
+    };
+    let waited = tokio::time::timeout(SOON, wait).await;
+    assert!(waited.is_ok(), "{:?}", health.status());
 }
 
 pub(crate) async fn sleep(millis: u64) {

@@ -15,8 +15,11 @@ use uuid::Uuid;
 
 use crate::place::{SOON, is_paused};
 
-/// The shortest that is allowed, so that the test sees more than one.
-const ACK_WAIT: Duration = Duration::from_secs(1);
+/// Longer than a busy machine stands still.
+const ACK_WAIT: Duration = Duration::from_secs(4);
+
+/// Parcel 1 is not ready for longer than `ack_wait`, and long enough for a process, which looks once a second, to see the pause before.
+const NOT_READY: Duration = Duration::from_secs(5);
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "parcel", name = "packed")]
@@ -54,7 +57,7 @@ async fn ask(event: Event<ParcelPacked>, carrier: HandlerState<Arc<Carrier>>) ->
     carrier.running.fetch_sub(1, Ordering::SeqCst);
     carrier.asked.lock().unwrap().push(event.parcel);
     if event.parcel == 1 && carrier.asked(1) == 1 {
-        return Err(HandlerError::retry_after(ACK_WAIT * 3 / 2));
+        return Err(HandlerError::retry_after(NOT_READY));
     }
     Ok(())
 }
@@ -106,7 +109,7 @@ async fn limits_pauses_and_deferred_runs_hold(variable: &'static str) {
     pack(&db, [100]).await;
     relay.drain().await.unwrap();
     // Parcel 1 is ready, and the broker has not heard of it for longer than `ack_wait` but for progress.
-    tokio::time::sleep(ACK_WAIT).await;
+    tokio::time::sleep(NOT_READY).await;
     assert_eq!((carrier.asked(1), carrier.asked(100)), (1, 0));
     pauses.resume("carrier").await.unwrap();
     eventually("the rest", async || {

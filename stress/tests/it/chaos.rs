@@ -69,7 +69,7 @@ fn check_relays(database_url: &str, further: &[&str], torments: u64) -> Option<V
     Some(report)
 }
 
-/// As [`check_relays`]; four times the slot is dropped under its reader, unless the log is off at that moment.
+/// As [`check_relays`]; four times the slot is dropped under its reader, unless the log is off at that moment. If it was off each time, the last one waits for it.
 #[track_caller]
 fn check_log_relays(further: &[&str]) {
     if let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_LOGICAL_URL")

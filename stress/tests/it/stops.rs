@@ -86,11 +86,14 @@ impl Place {
         })
     }
 
-    async fn start(&self, during: &str) -> Process {
+    /// Starts a process whose handlers wait for the stop, once so many events have taken effect in it.
+    async fn start(&self, during: &str, stop_after: Option<usize>) -> Process {
+        let stop_after = stop_after.map(|effects| format!("--stop-after={effects}"));
         let mut child = Command::new(env!("CARGO_BIN_EXE_chaos"))
             .args(["stopped-child", "--during", during, "--name", &self.name])
             .args(["--nats-url", &self.nats_url])
             .args(["--database-url", &self.database_url])
+            .args(stop_after)
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -130,15 +133,16 @@ impl Process {
 /// Runs three processes one after the other, stops two of them in the middle, and collects the events that took effect,
 /// in order.
 async fn effects_over_two_restarts(place: &Place, during: &str, effects: &mut Vec<(u64, u64)>) {
-    for stop_at in [40, 150] {
-        let mut process = place.start(during).await;
+    for stop_at in [40_usize, 150] {
+        let left = stop_at.saturating_sub(effects.len());
+        let mut process = place.start(during, Some(left)).await;
         while effects.len() < stop_at {
             effects.push(process.effect().await.unwrap());
         }
         effects.extend(process.stop().await);
         assert!(effects.len() < ALL, "nothing was left to be stranded");
     }
-    let mut process = place.start(during).await;
+    let mut process = place.start(during, None).await;
     while effects.len() < ALL {
         effects.push(process.effect().await.unwrap());
     }

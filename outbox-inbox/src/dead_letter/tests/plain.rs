@@ -1,5 +1,7 @@
 //! Dead letters that the database refuses for their contents.
 
+use std::time::Duration;
+
 use outbox_core::testing::not_applicable;
 
 use super::*;
@@ -77,11 +79,31 @@ async fn a_dead_letter_is_not_kept_plain_because_of_a_timeout() {
             .execute_unprepared("SET LOCAL statement_timeout = '400ms'")
             .await
             .unwrap();
+        let pid = Statement::from_string(DbBackend::Postgres, "SELECT pg_backend_pid()::int8");
+        let pid: i64 = first
+            .query_one_raw(pid)
+            .await
+            .unwrap()
+            .unwrap()
+            .try_get_by_index(0)
+            .unwrap();
+        let waiting = format!("SELECT pid FROM pg_stat_activity WHERE {pid} = ANY(pg_blocking_pids(pid))");
+        let waiting = Statement::from_string(DbBackend::Postgres, waiting);
+        let is_over = std::cell::Cell::new(false);
+        let insert = async {
+            let outcome = insert_in(&second, &test.sql, &was_dead).await;
+            is_over.set(true);
+            outcome
+        };
         let end = async {
-            tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+            while !is_over.get() && test.db.query_all_raw(waiting.clone()).await.unwrap().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            // It fails within 400 ms. Written plain, it would begin anew then, and succeed with the end of this transaction.
+            tokio::time::sleep(Duration::from_millis(600)).await;
             first.rollback().await.unwrap();
         };
-        let (outcome, ()) = tokio::join!(insert_in(&second, &test.sql, &was_dead), end);
+        let (outcome, ()) = tokio::join!(insert, end);
         assert!(timed_out(&outcome.unwrap_err()));
         second.rollback().await.unwrap();
     }

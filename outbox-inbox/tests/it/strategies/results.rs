@@ -8,7 +8,7 @@ use outbox_inbox::{Emit, Event, HandlerError, Reply, Router, idempotent_handler}
 use serde::{Deserialize, Serialize};
 
 use crate::on_every_backend;
-use crate::support::{OrderPlaced, TestDb, placed, publish};
+use crate::support::{OrderPlaced, TestDb, placed, publish, with_ack_wait};
 
 #[derive(Debug, Serialize)]
 struct Receipt {
@@ -87,7 +87,8 @@ async fn every_duplicate_gets_the_stored_result(test: TestDb) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let told = seen.clone();
     let router = Router::new().handler::<issue_by_key>();
-    let inbox = test.inbox(&broker, router).on_handled(move |handled| {
+    let inbox = test.inbox(&broker, router).with_config(with_ack_wait(2));
+    let inbox = inbox.on_handled(move |handled| {
         let result = handled.result.map(<[u8]>::to_vec);
         told.lock().unwrap().push((handled.duplicate, result));
     });

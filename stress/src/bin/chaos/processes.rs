@@ -1,6 +1,7 @@
 //! The child processes of a run: starts, kills, pauses and restarts them.
 
 use std::fmt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -110,12 +111,16 @@ impl Processes {
 
     /// Kills a process that is awake, after its successor has been started.
     pub(crate) fn kill_one(&mut self) -> Result<()> {
-        if let Some(index) = self.choose() {
-            self.done.kills += 1;
+        while let Some(index) = self.choose() {
             let successor = self.spawn()?;
             let mut target = std::mem::replace(&mut self.processes[index], successor);
             target.process.kill()?;
-            target.process.wait()?;
+            if target.process.wait()?.signal() == Some(Signal::KILL.as_raw()) {
+                self.done.kills += 1;
+                break;
+            }
+            // It had just ended by itself, and another one is killed.
+            self.done.ends += 1;
         }
         Ok(())
     }

@@ -5,12 +5,17 @@
 //! long, so the test notices deliveries that a stop leaves behind: they come too late.
 
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
-use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Metadata, Router, idempotent_handler};
+use outbox_core::shutdown::CancellationToken;
+use outbox_inbox::{
+    Event, HandlerError, HandlerState, Inbox, InboxConfig, Metadata, Router, idempotent_handler,
+};
 use outbox_nats::EventStream;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -47,17 +52,38 @@ pub(crate) struct Child {
     name: String,
     #[arg(long)]
     during: During,
+    /// After so many effects the handlers wait for the stop. Without it, they do not.
+    #[arg(long)]
+    stop_after: Option<u64>,
+}
+
+/// Holds up the handlers that begin after enough events have taken effect, until the stop: it comes in the middle of their work, however late it is.
+#[derive(Debug)]
+struct Gate {
+    effects: Arc<AtomicU64>,
+    stop_after: Option<u64>,
+    stop: CancellationToken,
+}
+
+impl Gate {
+    async fn work(&self) {
+        let effects = self.effects.load(Ordering::SeqCst);
+        if self.stop_after.is_some_and(|stop_after| effects >= stop_after) {
+            self.stop.cancelled().await;
+        }
+        sleep(WORK).await;
+    }
 }
 
 #[idempotent_handler(consumer = "stopped")]
-async fn work(_event: Event<Moved>) -> Result<(), HandlerError> {
-    sleep(WORK).await;
+async fn work(_event: Event<Moved>, gate: HandlerState<Gate>) -> Result<(), HandlerError> {
+    gate.work().await;
     Ok(())
 }
 
 #[idempotent_handler(consumer = "stopped-batch", batch = 20)]
-async fn work_together(_events: Vec<Event<Moved>>) -> Result<(), HandlerError> {
-    sleep(WORK).await;
+async fn work_together(_events: Vec<Event<Moved>>, gate: HandlerState<Gate>) -> Result<(), HandlerError> {
+    gate.work().await;
     Ok(())
 }
 
@@ -87,16 +113,25 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
             min: pause,
             max: pause,
         });
-    let router = match options.during {
-        During::Handler => Router::new().handler::<work>(),
-        During::Batch => Router::new().handler::<work_together>(),
-        During::BackOff => Router::new().handler::<fail_first>(),
+    let (router, config) = match options.during {
+        During::Handler => (Router::new().handler::<work>(), config),
+        // More of them would hold all that is left when the stop comes.
+        During::Batch => (Router::new().handler::<work_together>(), config.concurrency(2)),
+        During::BackOff => (Router::new().handler::<fail_first>(), config),
+    };
+    let effects = Arc::new(AtomicU64::new(0));
+    let gate = Gate {
+        effects: effects.clone(),
+        stop_after: options.stop_after,
+        stop: shutdown.clone(),
     };
     Inbox::new(db, stream.subscriber(client))
         .with_router(router)
         .with_names(names(&options.name)?)
         .with_config(config)
-        .on_handled(|handled| {
+        .with_state(gate)
+        .on_handled(move |handled| {
+            effects.fetch_add(1, Ordering::SeqCst);
             let (parcel, step) = (&handled.message.aggregate.id, handled.message.sequence);
             // The reader may have closed the pipe.
             let _ = writeln!(std::io::stdout(), "{parcel} {}", step.unwrap_or_default());
