@@ -63,9 +63,10 @@ CREATE INDEX inbox_dead_letters_consumer ON inbox_dead_letters (consumer, create
 -- Dead letters to be tried again, in the order of the stream.
 CREATE INDEX inbox_dead_letters_retry ON inbox_dead_letters (consumer, stream_sequence) WHERE status = 1;
 
--- Those of an aggregate, by their numbers.
+-- Those of an aggregate, by their numbers. The predicate means the same in other words, so each query chooses between the two indexes by the words that it uses:
+-- while the statistics say that nothing is marked, both look as good.
 CREATE INDEX inbox_dead_letters_of_aggregate ON inbox_dead_letters (consumer, aggregate_type, aggregate_id, source, sequence, stream_sequence)
-    WHERE status = 1;
+    WHERE status::int4 = 1;
 
 -- For people: dead letters, with payloads as text. Bytes that are not UTF-8 are shown escaped.
 CREATE FUNCTION inbox_readable(bytes bytea) RETURNS text
