@@ -297,6 +297,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
     }
 
     pub(super) fn release_done(&mut self, released: Result<(), StoreError>) -> Result<(), RelayError> {
+        if self.ownership.leases().is_empty() {
+            self.checkup.handed_over();
+        }
         if let Err(error) = released {
             tracing::warn!(
                 error = %describe(&error),

@@ -68,12 +68,13 @@ async fn poll_times<F: Future>(mut future: std::pin::Pin<&mut F>, polls: usize) 
     false
 }
 
-/// Commits of other tests in this process wake the relay too, and after eight in vain the next are gathered for `poll_min`. So it has some tries.
+/// Commits of other tests in this process wake the relay too, and after eight in vain the next are gathered for `poll_min`. So it has many tries, each of which takes
+/// less than a millisecond: some of them meet no other test.
 #[tokio::test(start_paused = true)]
 async fn a_commit_in_the_same_process_is_published_without_waiting_for_a_poll() {
     let mut took = Vec::new();
     while took.last().is_none_or(|took| *took >= Duration::from_secs(1)) {
-        assert!(took.len() < 5, "{took:?}");
+        assert!(took.len() < 2_000, "{took:?}");
         took.push(from_commit_to_stream().await);
     }
 }
