@@ -13,7 +13,7 @@ use sea_orm::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::selection::{After, DeadLetterSelection, ORDER, push_selection, push_status};
+use super::selection::{After, DeadLetterSelection, ORDER, count_selected, push_selection, push_status};
 use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
 use crate::database::Database;
 use crate::dedup::sql::InboxSql;
@@ -148,13 +148,8 @@ impl DeadLetters {
     /// The database's error.
     pub async fn count(&self, selection: &DeadLetterSelection) -> Result<u64, DbErr> {
         selection.check()?;
-        let inbox = self.sql();
-        let mut sql = inbox.sql(format!(
-            "SELECT count(*) AS letters FROM {}",
-            inbox.dead_letters()
-        ));
-        push_selection(&mut sql, &inbox, selection);
-        let row = self.db.query_one_raw(sql.statement()).await?;
+        let statement = count_selected(&self.sql(), selection);
+        let row = self.db.query_one_raw(statement).await?;
         let row = row.ok_or_else(|| DbErr::RecordNotFound("count".to_owned()))?;
         Ok(u64::try_from(row.try_get::<i64>("", "letters")?).unwrap_or_default())
     }

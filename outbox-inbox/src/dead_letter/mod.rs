@@ -40,6 +40,8 @@ pub use erase::ErasedDeadLetters;
 pub(crate) use oversized::without_payload;
 pub(crate) use retry::StoredDeadLetter;
 pub use selection::DeadLetterSelection;
+#[cfg(test)]
+pub(crate) use selection::count_selected;
 
 /// A message that a consumer could not handle.
 #[derive(Clone, PartialEq)]

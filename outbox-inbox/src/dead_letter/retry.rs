@@ -12,6 +12,7 @@ use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResul
 use uuid::Uuid;
 
 use super::admin::{headers_column, read_headers, read_name, stream_sequence};
+use super::selection::is_marked;
 use super::{OPEN, RETRY};
 use crate::dedup::sql::{InboxSql, Key, Status};
 
@@ -166,14 +167,6 @@ fn push_due(sql: &mut Sql, inbox: &InboxSql, consumer: &str, held: &[Aggregate],
     ));
     sql.push(if held.is_empty() { "" } else { " END" });
     sql.push(" ORDER BY l.stream_sequence LIMIT ").bind(limit);
-}
-
-/// A condition: a letter of an aggregate is marked. On PostgreSQL in the words of the index by aggregate.
-fn is_marked(inbox: &InboxSql, table: &str) -> String {
-    match inbox.backend() {
-        DbBackend::Postgres => format!("{table}status::int4 = {RETRY}"),
-        _ => format!("{table}status = {RETRY}"),
-    }
 }
 
 /// Appends a condition: the letter `l` is of one of these aggregates. It is never an index condition; every database hashes or sorts the list once. Null for a

@@ -4,7 +4,7 @@
 
 use outbox_core::Aggregate;
 use outbox_sea_orm::Sql;
-use sea_orm::{DbBackend, DbErr, Value};
+use sea_orm::{DbBackend, DbErr, Statement, Value};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -122,6 +122,16 @@ pub(super) type After = (OffsetDateTime, u64, Uuid);
 /// Oldest first. Index on (consumer, created_at); rows that are equal in it are sorted.
 pub(super) const ORDER: &str = " ORDER BY created_at, stream_sequence, id";
 
+/// Counts those that are selected.
+pub(crate) fn count_selected(inbox: &InboxSql, selection: &DeadLetterSelection) -> Statement {
+    let mut sql = inbox.sql(format!(
+        "SELECT count(*) AS letters FROM {}",
+        inbox.dead_letters()
+    ));
+    push_selection(&mut sql, inbox, selection);
+    sql.statement()
+}
+
 pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &DeadLetterSelection) {
     sql.push(" WHERE 1 = 1");
     match selection.ids.as_deref() {
@@ -148,7 +158,14 @@ pub(super) fn push_selection(sql: &mut Sql, inbox: &InboxSql, selection: &DeadLe
             sql.push(&format!(" AND {column} = ")).bind(inbox.name(value));
         }
     }
-    push_status(sql, selection.status);
+    let of_aggregate = selection.consumer.is_some() && aggregate.is_some();
+    match selection.status {
+        // In the words of the index by aggregate.
+        Some(DeadLetterStatus::Retry) if of_aggregate => {
+            sql.push(&format!(" AND {}", is_marked(inbox, "")));
+        }
+        status => push_status(sql, status),
+    }
     for (comparison, time) in [(">=", selection.from), ("<", selection.until)] {
         if let Some(time) = time {
             sql.push(&format!(" AND created_at {comparison} "));
@@ -177,6 +194,14 @@ pub(super) fn push_status(sql: &mut Sql, status: Option<DeadLetterStatus>) {
     };
     // A literal, so that a partial index can serve it.
     sql.push(&format!(" AND status = {code}"));
+}
+
+/// A condition: a letter of an aggregate is marked. On PostgreSQL in the words of the index by aggregate.
+pub(super) fn is_marked(inbox: &InboxSql, table: &str) -> String {
+    match inbox.backend() {
+        DbBackend::Postgres => format!("{table}status::int4 = {RETRY}"),
+        _ => format!("{table}status = {RETRY}"),
+    }
 }
 
 /// A time as a column has it. Rounded up to its microsecond, which suits `>=` and `<`.

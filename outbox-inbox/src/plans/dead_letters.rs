@@ -4,7 +4,7 @@
 use outbox_core::Aggregate;
 
 use super::*;
-use crate::dead_letter::retry;
+use crate::dead_letter::{DeadLetterSelection, DeadLetterStatus, count_selected, retry};
 
 /// Letters that are marked.
 const MARKED: u32 = 20_000;
@@ -179,14 +179,18 @@ async fn a_letter_that_fails_again_reads_its_own_aggregate_only() {
             let found = retry::due(&tx, &test.sql, "billing", &[], POLLED, usize::MAX).await;
             let failed = found.unwrap().remove(OF_ONE as usize);
             let aggregate = Aggregate::new("order", "1");
-            let statement = retry::hold_behind(&test.sql, &failed, "billing", &aggregate);
-            if test.sql.backend() == DbBackend::Sqlite {
-                let plan = query_plan(&tx, statement).await;
-                let of_aggregate = "(consumer=? AND aggregate_type=? AND aggregate_id=?)";
-                assert!(plan[0].ends_with(of_aggregate), "{plan:?}");
-            } else {
-                let what = format!("statistics {statistics}");
-                check_reads(&tx, statement, f64::from(100 * OF_ONE), &what).await;
+            let hold = retry::hold_behind(&test.sql, &failed, "billing", &aggregate);
+            let marked = DeadLetterSelection::consumer("billing").aggregate(aggregate);
+            let marked = marked.status(DeadLetterStatus::Retry);
+            for statement in [count_selected(&test.sql, &marked), hold] {
+                if test.sql.backend() == DbBackend::Sqlite {
+                    let plan = query_plan(&tx, statement).await;
+                    let of_aggregate = "(consumer=? AND aggregate_type=? AND aggregate_id=?)";
+                    assert!(plan[0].ends_with(of_aggregate), "{plan:?}");
+                } else {
+                    let what = format!("statistics {statistics}");
+                    check_reads(&tx, statement, f64::from(100 * OF_ONE), &what).await;
+                }
             }
             tx.rollback().await.unwrap();
         }
