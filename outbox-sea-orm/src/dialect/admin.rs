@@ -246,7 +246,7 @@ impl Dialect {
             "UPDATE {} SET blocked_until = CASE WHEN blocked_until > {now} THEN {now} ELSE blocked_until END WHERE halted_by IS NULL AND ",
             self.blocks
         ));
-        self.push_keys(&mut sql, &self.blocks, [&Key::from(aggregate)]);
+        self.push_key(&mut sql, &self.blocks, &Key::from(aggregate));
         sql.statement()
     }
 

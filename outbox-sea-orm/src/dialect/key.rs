@@ -63,7 +63,15 @@ impl Dialect {
         })
     }
 
-    /// Appends a condition: the row of `table` belongs to one of these aggregates. Look-ups in an index on (aggregate_type, aggregate_id).
+    /// Appends a condition: the row of `table` belongs to this aggregate. A look-up in an index on (aggregate_type, aggregate_id).
+    pub(crate) fn push_key(&self, sql: &mut Sql, table: &str, key: &Key) {
+        let [aggregate_type, id] = self.bind_key(sql, key);
+        sql.push(&format!(
+            "({table}.aggregate_type = {aggregate_type} AND {table}.aggregate_id = {id})"
+        ));
+    }
+
+    /// As [`Self::push_key`], for one of these aggregates. With statistics of an empty table PostgreSQL may compare each row with each of them.
     pub(crate) fn push_keys<'k>(&self, sql: &mut Sql, table: &str, keys: impl IntoIterator<Item = &'k Key>) {
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
@@ -81,14 +89,13 @@ impl Dialect {
             "(".to_owned()
         });
         for (n, key) in keys.into_iter().enumerate() {
-            let [aggregate_type, id] = self.bind_key(sql, key);
             if is_sqlite {
+                let [aggregate_type, id] = self.bind_key(sql, key);
                 sql.push(if n == 0 { "" } else { ", " })
                     .push(&format!("({aggregate_type}, {id})"));
             } else {
-                sql.push(if n == 0 { "" } else { " OR " }).push(&format!(
-                    "({table}.aggregate_type = {aggregate_type} AND {table}.aggregate_id = {id})"
-                ));
+                sql.push(if n == 0 { "" } else { " OR " });
+                self.push_key(sql, table, key);
             }
         }
         sql.push(")");

@@ -27,14 +27,14 @@ impl Dialect {
             self.micros_of_any("a.recorded_at"),
             self.aggregates
         ));
-        self.push_keys(&mut sql, "a", [&Key::from(aggregate)]);
+        self.push_key(&mut sql, "a", &Key::from(aggregate));
         sql.statement()
     }
 
     /// The block of an aggregate (primary key).
     pub(crate) fn block(&self, aggregate: &Aggregate) -> Statement {
         let mut sql = self.sql(format!("{} WHERE ", self.blocks_as_read()));
-        self.push_keys(&mut sql, "h", [&Key::from(aggregate)]);
+        self.push_key(&mut sql, "h", &Key::from(aggregate));
         sql.statement()
     }
 

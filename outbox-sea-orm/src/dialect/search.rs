@@ -34,7 +34,7 @@ impl Dialect {
         sql.push(" WHERE m.status IN (1, 4)");
         if let Some(aggregate) = &search.aggregate {
             sql.push(" AND ");
-            self.push_keys(&mut sql, "m", [&Key::from(aggregate)]);
+            self.push_key(&mut sql, "m", &Key::from(aggregate));
         }
         sql.push(" ORDER BY m.id DESC LIMIT ")
             .bind(i64::from(search.limit.get()));

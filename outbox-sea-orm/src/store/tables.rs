@@ -15,10 +15,12 @@ use crate::dialect::key::Key;
 
 pub(super) const CONTEXT: &str = "the database could not be checked";
 
-/// A table: the columns that this version knows, the column that a probe writes, and what a relay does beside reading.
+/// A table: the columns that this version knows, what else is read (on PostgreSQL, rows are found by their places), the column that a probe writes, and what a relay
+/// does beside reading.
 struct Table<'a> {
     name: &'a str,
     columns: &'static str,
+    place: &'static str,
     written: &'static str,
     does: &'static [&'static str],
 }
@@ -33,36 +35,45 @@ const DELETE: &str = "DELETE";
 /// `deletes`: whether the relay deletes messages that are published.
 pub(super) async fn check(db: &Session, dialect: &Dialect, deletes: bool) -> Result<(), StoreError> {
     let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
+    let place_of_blocks = match dialect.backend {
+        DbBackend::Postgres => ", ctid",
+        _ => "",
+    };
     let tables = [
         Table {
             name: &dialect.messages,
             columns: "row_id, id, event_id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, \
                       subject, content_type, payload, headers, dedup_key, created_at, available_at, published_at, status, \
                       attempts, failures, last_error",
+            place: "",
             written: "status",
             does: of_messages,
         },
         Table {
             name: &dialect.blocks,
             columns: "aggregate_type, aggregate_id, partition_no, blocked_until, halted_by",
+            place: place_of_blocks,
             written: "blocked_until",
             does: &[INSERT, UPDATE, DELETE],
         },
         Table {
             name: &dialect.leases,
             columns: "partition_no, owner, epoch, expires_at",
+            place: "",
             written: "epoch",
             does: &[UPDATE],
         },
         Table {
             name: &dialect.relays,
             columns: "owner, expires_at, fitness, name",
+            place: "",
             written: "fitness",
             does: &[INSERT, UPDATE, DELETE],
         },
         Table {
             name: &dialect.pauses,
             columns: "aggregate_type, reason, paused_by, paused_at, ends_at",
+            place: "",
             written: "ends_at",
             // Locked by what holds messages for them, and removed once they are finished.
             does: &[UPDATE, DELETE],
@@ -70,6 +81,7 @@ pub(super) async fn check(db: &Session, dialect: &Dialect, deletes: bool) -> Res
         Table {
             name: &dialect.dedup_keys,
             columns: "dedup_key, recorded_at",
+            place: "",
             written: "recorded_at",
             // The purge locks the keys that it deletes.
             does: &[UPDATE, DELETE],
@@ -105,6 +117,7 @@ async fn check_table<'a>(
     let Table {
         name,
         columns,
+        place,
         written,
         ..
     } = table;
@@ -118,7 +131,7 @@ async fn check_table<'a>(
             INSERT => format!("INSERT INTO {name} ({columns}) SELECT {columns} FROM {name} WHERE 1 = 0"),
             UPDATE => format!("UPDATE {name} SET {written} = {written} WHERE 1 = 0"),
             DELETE => format!("DELETE FROM {name} WHERE 1 = 0"),
-            _ => format!("SELECT {columns} FROM {name} LIMIT 0"),
+            _ => format!("SELECT {columns}{place} FROM {name} LIMIT 0"),
         };
         match run(db, &sql).await {
             Ok(()) => {}

@@ -81,8 +81,8 @@ CREATE INDEX {prefix}outbox_blocks_due
 CREATE INDEX {prefix}outbox_blocks_own
     ON {schema}{prefix}outbox_blocks (partition_no, blocked_until) WHERE blocked_until IS NOT NULL;
 
--- ANALYZE notes that each partition has one block, so that the planner searches the index by partition, and does not read the table. From true statistics it may
--- expect thousands of blocks in a partition that has two.
+-- Since ANALYZE the planner expects one block in a partition that it does not know beforehand, so that it searches the index and does not read the table. From true
+-- statistics it may expect thousands in a partition that has two.
 ALTER TABLE {schema}{prefix}outbox_blocks ALTER COLUMN partition_no SET (n_distinct = -1);
 
 CREATE INDEX {prefix}outbox_blocks_halted

@@ -1,5 +1,7 @@
 //! Checks that locking, releasing and ending the blocks of some aggregates looks each of them up, also while the statistics are from before a burst of blocks.
 
+use outbox_core::Aggregate;
+
 use super::*;
 
 const BURST: i64 = 10_000;
@@ -33,12 +35,18 @@ async fn postgres() {
             ("lock", dialect.lock_blocks(&blocked_keys(KEYS))),
             ("release", dialect.release_blocks(&blocked_keys(KEYS))),
             ("end", dialect.end_blocks(&blocked_keys(KEYS))),
+            ("resume", dialect.resume(&Aggregate::new("order", "1"))),
         ] {
             run(&db, "BEGIN").await;
             let changed = db.execute_raw(statement.clone()).await.unwrap().rows_affected();
             run(&db, "ROLLBACK").await;
             // A message waits behind each of them, so none of them ends.
-            assert_eq!(changed, if name == "end" { 0 } else { KEYS as u64 }, "{name}");
+            let expected = match name {
+                "end" => 0,
+                "resume" => 1,
+                _ => KEYS as u64,
+            };
+            assert_eq!(changed, expected, "{name}");
             run(&db, "BEGIN").await;
             let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
             let plan = explain_statement(&db, statement, explain).await;
