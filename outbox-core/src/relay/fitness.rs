@@ -5,10 +5,9 @@
 //! lately. So a relay that is fit beside an ailing one has succeeded since the other began to fail: while the broker is away for all, none is fit, and
 //! no partition moves.
 //!
-//! A relay that has handed everything over comes back by a probe, which only reads, and then by a trial, which begins no sooner than others have had time to
-//! take its partitions over. The trial ends with the first
-//! failure that is not a message's own fault, with the first delivery, or after `lease_ttl` and `store_timeout` together: the relay is ailing again if the broker
-//! refused all that it got, else recovered. Not here: the shares that follow from this, see [`ownership`](super::ownership).
+//! A relay that has handed everything over comes back by a probe, which only reads, and then by a trial. The trial does not begin before `lease_ttl` has passed,
+//! so that others have had time to take its partitions over. It ends with the first failure that is not a message's own fault, with the first delivery, or after
+//! `lease_ttl` and `store_timeout` together: the relay is ailing again if the broker refused all that it got, else recovered. Not here: the shares that follow from this, see [`ownership`](super::ownership).
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ pub(super) struct Looked {
     unseen: Vec<String>,
 }
 
-/// Asks which consumers are handed the first messages of a preview, and their inboxes what they remember of the events; or says what could not be looked at.
+/// Asks which consumers are handed the first messages of a preview, and what their inboxes remember of the events. The error says what could not be looked at.
 pub(super) async fn look(app: &App, preview: &Preview) -> Result<Looked, String> {
     let mut looked = Looked::default();
     // A change that hands nothing to consumers names no messages.
