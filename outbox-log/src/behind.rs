@@ -44,7 +44,7 @@ impl PostgresLog {
         from: OffsetDateTime,
         until: OffsetDateTime,
     ) -> Result<u64, LogError> {
-        let is_left_out = format!("NOT {}", table::is_passed_here(&self.names, "m"));
+        let is_left_out = format!("NOT {}", table::is_passed_while_on(&self.names, "m"));
         match self.count_between(from, until, &is_left_out).await {
             Err(LogError::Failed { source, .. }) if sqlstate(&source).as_deref() == Some("42P01") => {
                 self.logged_between(from, until).await

@@ -196,18 +196,17 @@ async fn adopt_missed(
     tx.execute_unprepared("SET LOCAL lock_timeout = '10s'").await?;
     tx.execute_unprepared(&format!("LOCK TABLE {messages} IN SHARE MODE"))
         .await?;
-    let is_here = "system_id = (SELECT system_identifier FROM pg_control_system())";
     let adopted = tx
         .execute_unprepared(&format!(
-            "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} \
-             AND NOT ({is_passed} AND EXISTS (SELECT FROM {log} WHERE name = '{slot}' AND {is_here}))"
+            "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} AND NOT {is_passed}"
         ))
         .await?;
     let stored = tx.execute_unprepared(&format!(
         "UPDATE {log} SET position = {}, reading = reading + 1, stored_at = clock_timestamp(), \
-         passed_xid = CASE WHEN {is_here} THEN passed_xid END, system_id = (SELECT system_identifier FROM pg_control_system()), \
+         passed_xid = CASE WHEN {} THEN passed_xid END, system_id = (SELECT system_identifier FROM pg_control_system()), \
          publication = {}, adopted_to = {} WHERE name = '{slot}' AND is_on",
         position.0,
+        table::IS_HERE,
         version_of_publication(names),
         table::END
     ))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use outbox_core::log::LoggedMessage;
+use outbox_core::log::{LoggedMessage, Position};
 use outbox_core::{Aggregate, FetchedRow, Headers, Message, MessageId, StoreError};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -71,6 +71,14 @@ impl Column {
     }
 }
 
+/// The transaction that a change is of.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Transaction {
+    pub(crate) xid: u32,
+    /// A position from here on has passed it.
+    pub(crate) passed_from: Position,
+}
+
 /// The columns of a table in the server's order. `None`: a column that no message is read from.
 type Columns = Vec<Option<Column>>;
 
@@ -86,7 +94,7 @@ impl Decoder {
     /// Takes a change of a transaction. Returns the message if it is the insert of one that is the log's: a row that was recorded as pending is the table's.
     pub(crate) fn take(
         &mut self,
-        transaction: u32,
+        transaction: Transaction,
         mut data: Bytes,
     ) -> Result<Option<LoggedMessage>, StoreError> {
         match data.try_get_u8().map_err(truncated)? {
@@ -175,7 +183,7 @@ impl Row {
         Ok(Self { values })
     }
 
-    fn message(&self, transaction: u32) -> Result<LoggedMessage, StoreError> {
+    fn message(&self, transaction: Transaction) -> Result<LoggedMessage, StoreError> {
         let must = |read: Result<i64, String>| read.map_err(|reason| corrupt(&reason));
         let id = MessageId::from(self.uuid(Column::Id).map_err(|reason| corrupt(&reason))?);
         let aggregate = Aggregate::new(
@@ -188,7 +196,8 @@ impl Row {
         let created_at = self.time(Column::CreatedAt);
         Ok(LoggedMessage {
             id,
-            transaction: transaction.into(),
+            transaction: transaction.xid.into(),
+            passed_from: transaction.passed_from,
             created_at: created_at.clone().unwrap_or(OffsetDateTime::UNIX_EPOCH),
             // One that cannot be read is left to the table, which reads it again.
             available_at: match self.has(Column::AvailableAt) {
@@ -320,6 +329,11 @@ mod tests {
         }
     }
 
+    const FIRST: Transaction = Transaction {
+        xid: 1,
+        passed_from: Position(8),
+    };
+
     fn described(columns: &[&str]) -> Bytes {
         let mut data = vec![b'R'];
         data.put_u32(TABLE);
@@ -392,14 +406,15 @@ mod tests {
     fn a_row_is_read_by_the_names_of_its_columns() {
         let id = Uuid::from_u128(5);
         let mut decoder = Decoder::default();
-        assert_eq!(decoder.take(1, described(&SENT)).unwrap(), None);
+        assert_eq!(decoder.take(FIRST, described(&SENT)).unwrap(), None);
         let row = inserted(&values(&id, b"{\"a\":\"b\"}"));
-        let logged = decoder.take(1, row).unwrap().unwrap();
+        let logged = decoder.take(FIRST, row).unwrap().unwrap();
         assert_eq!(
             (logged.id, logged.row.row_id, logged.row.partition),
             (id.into(), 9, 3)
         );
         assert_eq!((logged.available_at, logged.row.sequenced), (None, true));
+        assert_eq!((logged.transaction, logged.passed_from), (1, Position(8)));
         let message = logged.row.message.unwrap();
         assert_eq!(message.aggregate, Aggregate::new("order", "ä"));
         assert_eq!((message.sequence, message.event_version), (Some(4), 1));
@@ -411,33 +426,39 @@ mod tests {
             message.created_at,
             time::macros::datetime!(2000-01-01 00:00:00.001 UTC)
         );
-        assert_eq!(decoder.take(1, Bytes::from_static(b"Ywhatever")).unwrap(), None);
+        assert_eq!(
+            decoder.take(FIRST, Bytes::from_static(b"Ywhatever")).unwrap(),
+            None
+        );
     }
 
     /// A publication need not leave them out. The relay of the table publishes them.
     #[test]
     fn a_row_that_is_not_the_logs_is_no_message() {
         let (id, mut decoder) = (Uuid::from_u128(5), Decoder::default());
-        decoder.take(1, described(&SENT)).unwrap();
+        decoder.take(FIRST, described(&SENT)).unwrap();
         for status in [0_u8, 1, 2, 3] {
             let status = [0, status];
             let mut values = values(&id, b"{}");
             values[13] = Some(&status);
-            assert_eq!(decoder.take(1, inserted(&values)).unwrap(), None);
+            assert_eq!(decoder.take(FIRST, inserted(&values)).unwrap(), None);
         }
         // Not a row that may be anybody's.
         let mut decoder = Decoder::default();
-        decoder.take(1, described(&SENT[..13])).unwrap();
+        decoder.take(FIRST, described(&SENT[..13])).unwrap();
         let row = inserted(&values(&id, b"{}")[..13]);
-        assert!(decoder.take(1, row).is_err());
+        assert!(decoder.take(FIRST, row).is_err());
     }
 
     #[test]
     fn a_row_with_unreadable_headers_is_a_message_that_cannot_be_published() {
         let id = Uuid::from_u128(5);
         let mut decoder = Decoder::default();
-        decoder.take(1, described(&SENT)).unwrap();
-        let logged = decoder.take(1, inserted(&values(&id, b"[]"))).unwrap().unwrap();
+        decoder.take(FIRST, described(&SENT)).unwrap();
+        let logged = decoder
+            .take(FIRST, inserted(&values(&id, b"[]")))
+            .unwrap()
+            .unwrap();
         assert!(logged.row.message.unwrap_err().contains("headers"));
     }
 
@@ -449,12 +470,12 @@ mod tests {
             for length in 0..change.len() {
                 let mut decoder = Decoder::default();
                 if change[0] == b'I' {
-                    decoder.take(1, described(&SENT)).unwrap();
+                    decoder.take(FIRST, described(&SENT)).unwrap();
                 }
-                assert!(decoder.take(1, change.slice(..length)).is_err(), "{length}");
+                assert!(decoder.take(FIRST, change.slice(..length)).is_err(), "{length}");
             }
         }
         let row = inserted(&values(&id, b"{}"));
-        assert!(Decoder::default().take(1, row).is_err());
+        assert!(Decoder::default().take(FIRST, row).is_err());
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::check::version_of_publication;
 use crate::failure::trouble;
-use crate::pgoutput::Decoder;
+use crate::pgoutput::{Decoder, Transaction};
 use crate::sql::{Names, statement};
 use crate::table;
 
@@ -38,7 +38,7 @@ pub struct PostgresLogReader {
     /// The look at the publication that is under way.
     checking: Option<Check>,
     /// The transaction that has begun and not ended.
-    within: Option<u32>,
+    within: Option<Transaction>,
     /// When something last came.
     heard_at: Instant,
     /// A mark was written, and nothing has come since.
@@ -81,13 +81,15 @@ impl PostgresLogReader {
     fn take(&mut self, event: ReplicationEvent) -> Result<Option<LogEvent>, StoreError> {
         (self.is_marked, self.heard_at) = (false, Instant::now());
         Ok(match event {
-            ReplicationEvent::Begin { xid, .. } => {
-                self.within = Some(xid);
+            ReplicationEvent::Begin { xid, final_lsn, .. } => {
+                // Where the record of its commit begins: a position is the end of a record.
+                let passed_from = Position(final_lsn.as_u64() + 1);
+                self.within = Some(Transaction { xid, passed_from });
                 None
             }
             ReplicationEvent::XLogData { data, .. } => {
-                let transaction = self.within.unwrap_or_default();
-                self.decoder.take(transaction, data)?.map(LogEvent::Message)
+                let within = self.within.unwrap_or_default();
+                self.decoder.take(within, data)?.map(LogEvent::Message)
             }
             ReplicationEvent::Commit { end_lsn, .. } => {
                 self.within = None;

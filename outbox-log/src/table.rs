@@ -56,7 +56,7 @@ pub(crate) async fn look(
         .map(|aggregate| serde_json::json!({"t": aggregate.aggregate_type, "i": aggregate.id}))
         .collect();
     let aggregates = serde_json::Value::from(aggregates).to_string();
-    let asked = [aggregates.into(), array(request.messages).into()];
+    let asked = [aggregates.into(), ids(request.messages).into()];
     let rows = db.query_all_raw(statement(sql, asked)).await;
     rows.and_then(|rows| read_look(&rows, request.messages))
         .map_err(trouble("the table could not be looked at"))
@@ -113,11 +113,20 @@ pub(crate) async fn begin(db: &DatabaseConnection) -> Result<DatabaseTransaction
         .unwrap_or_else(|panic| Err(DbErr::Custom(panic.to_string())))
 }
 
+/// A condition on a row of the table `outbox_log`: its position is of this server, and so are its ids of transactions.
+pub(crate) const IS_HERE: &str = "system_id = (SELECT system_identifier FROM pg_control_system())";
+
+/// Ages of transactions are compared up to here; their ids have 32 bits.
+const AGE_MAX: i32 = i32::MAX;
+
 /// The end of the log, behind every commit that the statement sees.
 pub(crate) const END: &str = "(pg_current_wal_insert_lsn() - '0/0')::bigint";
 
 /// Notes up to where messages are adopted, and then locks the rows that are still logged. Repeating it changes nothing. Both halves of the second statement see the
 /// table of one moment.
+///
+/// What the stored position has passed is decided, and stays as it is: an adoption of it is that of a reader that was replaced, or of a call that was given up, and
+/// is carried out late. Only the position of this server can be compared.
 ///
 /// What is adopted was read from the log before, so it is before the end that is noted. The note is a transaction of its own: an adoption that waits for a row must
 /// not keep the reading from storing its position. A crash in between leaves a note that only makes a reading ask for more.
@@ -135,15 +144,21 @@ pub(crate) async fn adopt(
         tx.commit().await
     };
     noted.await.map_err(failed())?;
+    let (messages_table, log, slot) = (&names.messages, &names.log, &names.slot);
     let sql = format!(
-        "WITH adopted AS (UPDATE {0} SET status = 0 WHERE id = ANY($1::text::uuid[]) AND status = {LOGGED}) \
-         SELECT id, NULL::text AS ended FROM {0} WHERE id = ANY($1::text::uuid[]) \
-         UNION ALL SELECT NULL, pg_snapshot_xmin(pg_current_snapshot())::text",
-        names.messages
+        "WITH adopted AS (UPDATE {messages_table} SET status = 0 WHERE status = {LOGGED} AND id = ANY(ARRAY( \
+         SELECT asked.id FROM unnest($1::text::uuid[], $2::text::bigint[]) asked (id, passed_from) \
+         WHERE asked.passed_from > COALESCE((SELECT position FROM {log} WHERE name = '{slot}' AND {IS_HERE}), -1)))) \
+         SELECT id, NULL::text AS ended FROM {messages_table} WHERE id = ANY($1::text::uuid[]) \
+         UNION ALL SELECT NULL, pg_snapshot_xmin(pg_current_snapshot())::text"
     );
+    let passed_from = messages
+        .iter()
+        .map(|asked| i64::try_from(asked.passed_from.0).unwrap_or(i64::MAX));
+    let asked = [ids(messages).into(), array(passed_from).into()];
     let adopting = async {
         let tx = begin(db).await?;
-        let rows = tx.query_all_raw(statement(sql, [array(messages).into()])).await?;
+        let rows = tx.query_all_raw(statement(sql, asked)).await?;
         tx.commit().await?;
         Ok(rows)
     };
@@ -218,22 +233,19 @@ pub(crate) async fn purge(
 }
 
 /// Whether the stored position has passed the transaction that wrote a row. Ids of transactions are compared by their age, because they begin again after four
-/// billion. A row that is more than two billion transactions old counts as not passed until its id is young again. Without a `passed_xid`, none is passed.
+/// billion. A row or a position that is more than two billion transactions old counts as not passed. Without a `passed_xid`, or on another server, none is passed.
 pub(crate) fn is_passed(names: &Names, table: &str) -> String {
     let (log, slot) = (&names.log, &names.slot);
     format!(
-        "COALESCE(age({table}.xmin) > (SELECT age(l.passed_xid::xid) FROM {log} l WHERE l.name = '{slot}'), false)"
+        "COALESCE(age({table}.xmin) > (SELECT age(l.passed_xid::xid) FROM {log} l WHERE l.name = '{slot}' AND l.{IS_HERE} \
+         AND pg_snapshot_xmax(pg_current_snapshot())::text::bigint - l.passed_xid::text::bigint BETWEEN 0 AND {AGE_MAX}), false)"
     )
 }
 
-/// As [`is_passed`], of a log that is on and was read on this server: then replaying and reconciling take a row. `outbox-sea-orm` has the same condition, for a
-/// log of any name.
-pub(crate) fn is_passed_here(names: &Names, table: &str) -> String {
+/// As [`is_passed`], of a log that is on: then replaying and reconciling take a row. `outbox-sea-orm` has the same condition, for a log of any name.
+pub(crate) fn is_passed_while_on(names: &Names, table: &str) -> String {
     let (log, slot, is_passed) = (&names.log, &names.slot, is_passed(names, table));
-    format!(
-        "({is_passed} AND EXISTS (SELECT FROM {log} l WHERE l.name = '{slot}' AND l.is_on \
-         AND l.system_id = (SELECT system_identifier FROM pg_control_system())))"
-    )
+    format!("({is_passed} AND EXISTS (SELECT FROM {log} l WHERE l.name = '{slot}' AND l.is_on))")
 }
 
 /// The smallest id of version 7 that is made at a time.
@@ -252,13 +264,14 @@ pub(crate) fn position(row: &QueryResult, column: &str) -> Result<Position, DbEr
     Ok(Position(u64::try_from(position).unwrap_or_default()))
 }
 
+fn ids(messages: &[Logged]) -> String {
+    array(messages.iter().map(|message| message.id.as_uuid()))
+}
+
 /// An array literal.
-fn array(messages: &[Logged]) -> String {
-    let ids: Vec<String> = messages
-        .iter()
-        .map(|message| message.id.as_uuid().to_string())
-        .collect();
-    format!("{{{}}}", ids.join(","))
+fn array(values: impl Iterator<Item = impl ToString>) -> String {
+    let values: Vec<String> = values.map(|value| value.to_string()).collect();
+    format!("{{{}}}", values.join(","))
 }
 
 #[cfg(test)]

@@ -84,9 +84,10 @@ pub trait MessageLog: Send + Sync + 'static {
     /// Looks at the table before messages of the log are published. Locks nothing.
     fn look(&self, request: LookRequest<'_>) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
-    /// The table adopts those of the messages that are logged: they become pending. The others stay as they are. Returns the messages that are in the table now,
-    /// in any state, and those of which it is certain that the table does not hold them any more. A commit may be in the log before others see it in the
-    /// table; such a message is not returned, and asked for again.
+    /// The table adopts the messages that are logged and that the stored position has not passed: they become pending. All others stay as they are. Only a reader
+    /// that was replaced, or a call that was given up and is carried out late, asks for what is passed, and that is decided. Returns the messages that are in the
+    /// table now, in any state, and those of which it is certain that the table does not hold them any more. A commit may be in the log before others see it in
+    /// the table; such a message is not returned, and asked for again.
     fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
     /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored position has passed. Their retention counts from their
@@ -146,6 +147,8 @@ pub struct LoggedMessage {
     pub row: FetchedRow,
     /// The number of its transaction, for the log's own use.
     pub transaction: u64,
+    /// A position from here on has passed the message: at most the end of its transaction, and behind the ends of earlier ones.
+    pub passed_from: Position,
     /// When it was recorded, by the database's clock.
     pub created_at: OffsetDateTime,
     /// Until when it is delayed; `None` if it is not.
@@ -169,6 +172,8 @@ pub struct Logged {
     pub id: MessageId,
     /// As [`LoggedMessage::transaction`].
     pub transaction: u64,
+    /// As [`LoggedMessage::passed_from`].
+    pub passed_from: Position,
 }
 
 /// How much of the database's disk a log keeps.

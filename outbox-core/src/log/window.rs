@@ -280,6 +280,7 @@ impl LoggedMessage {
         Logged {
             id: self.id,
             transaction: self.transaction,
+            passed_from: self.passed_from,
         }
     }
 }
@@ -308,6 +309,7 @@ mod tests {
                 message: Err("not needed".to_owned()),
             },
             transaction: 0,
+            passed_from: Position(0),
             created_at: OffsetDateTime::UNIX_EPOCH,
             available_at: None,
         }

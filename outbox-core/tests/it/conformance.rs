@@ -349,6 +349,7 @@ mod wrong_logs {
         takes_all_for_logged: TakesAllForLogged => a_look_tells_which_messages_are_logged,
         adopts_in_vain: AdoptsInVain => adopted_messages_come_from_the_table,
         revives_dead_letters: RevivesDeadLetters => only_logged_messages_are_adopted,
+        adopts_what_is_passed: AdoptsWhatIsPassed => what_the_position_has_passed_is_not_adopted,
         tells_only_what_it_adopted: TellsOnlyWhatItAdopted => an_adoption_tells_what_the_table_holds,
         waits_for_the_deleted: WaitsForTheDeleted => what_was_deleted_is_told_by_an_adoption,
         takes_unseen_for_gone: TakesUnseenForGone => what_cannot_be_seen_yet_is_not_taken_for_gone,

@@ -228,6 +228,7 @@ impl LogFixture for Fixture {
             .map(|row| Logged {
                 id: row.try_get::<Uuid>("", "id").unwrap().into(),
                 transaction: row.try_get::<i64>("", "transaction").unwrap().try_into().unwrap(),
+                passed_from: Position(u64::MAX),
             })
             .collect()
     }

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 use super::log::LogFixture;
 use super::memory::MemoryStoreFixture;
 use super::store::{Refused, RowState, StoreCapabilities, StoreFixture};
-use crate::log::{Logged, MessageLog};
+use crate::log::{Logged, MessageLog, Position};
 use crate::message::{Events, MessageId};
 use crate::testing::{MemoryLog, MemoryStore, MemoryTransaction};
 
@@ -114,6 +114,7 @@ impl<L: MessageLog> LogFixture for MemoryMessageLogFixture<L> {
             .map(|row| Logged {
                 id: row.id,
                 transaction: 0,
+                passed_from: Position(u64::MAX),
             })
             .collect()
     }

@@ -110,6 +110,14 @@ impl MessageLog for WrongLog {
                 }
                 self.inner.adopt(messages).await
             }
+            Some(LogMistake::AdoptsWhatIsPassed) => {
+                let unpassed = |message: &Logged| Logged {
+                    passed_from: Position(u64::MAX),
+                    ..*message
+                };
+                let messages: Vec<Logged> = messages.iter().map(unpassed).collect();
+                self.inner.adopt(&messages).await
+            }
             Some(LogMistake::TellsOnlyWhatItAdopted) => {
                 let look = LookRequest {
                     aggregates: &[],

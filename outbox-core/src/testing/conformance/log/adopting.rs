@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::LogFixture;
 use super::support::{
-    DROPS, adopt, commit_one, dropped_after, ids, logged, look_at, opened, read_all, row_of, settle_pending,
+    DROPS, adopt, commit, commit_one, dropped_after, ids, logged, look_at, opened, read, read_all, row_of,
+    settle_pending,
 };
 use crate::log::{LogReader, Logged, MessageLog};
 use crate::message::{Events, MessageId};
@@ -57,6 +58,32 @@ pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
     let before = fixture.rows().await;
     adopt(fixture, &messages).await;
     assert_eq!(fixture.rows().await, before);
+}
+
+/// A reader that was replaced may have an adoption on its way, which is carried out when its successor has published the messages and stored the position. If they
+/// became pending, they would be published again.
+pub async fn what_the_position_has_passed_is_not_adopted<F: LogFixture>(fixture: &F) {
+    let mut reader = opened(fixture).await;
+    let events = Events::new()
+        .with(Probe::noted("a", 1))
+        .with(Probe::noted("a", 2));
+    commit(fixture, events).await;
+    commit_one(fixture, "b", 1).await;
+    let found = read(fixture, &mut reader).await;
+    reader.confirm(found[0].end).await.expect("confirm answers");
+    let messages = logged(&found);
+    assert_eq!(
+        adopt(fixture, &messages).await,
+        ids(&messages),
+        "they are in the table"
+    );
+    let mut statuses = Vec::new();
+    for message in &messages {
+        statuses.push(status_of(fixture, message.id).await);
+    }
+    let (logged, pending) = (Some(MessageStatus::Logged), Some(MessageStatus::Pending));
+    assert_eq!(statuses, [logged, logged, pending]);
+    reader.close().await;
 }
 
 /// All that the table holds, whoever has adopted them.

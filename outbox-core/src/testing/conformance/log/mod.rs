@@ -19,7 +19,7 @@ pub use adopting::{
     a_dropped_adoption_is_whole_or_nothing, a_new_reading_knows_up_to_where_messages_were_adopted,
     adopted_messages_come_from_the_table, an_adoption_tells_what_the_table_holds,
     only_logged_messages_are_adopted, what_cannot_be_seen_yet_is_not_taken_for_gone,
-    what_was_deleted_is_told_by_an_adoption,
+    what_the_position_has_passed_is_not_adopted, what_was_deleted_is_told_by_an_adoption,
 };
 pub use looking::{
     a_flood_of_pending_messages_is_told, a_look_tells_the_time_of_the_database,
@@ -99,6 +99,7 @@ macro_rules! log_conformance {
             a_look_tells_which_messages_are_logged,
             adopted_messages_come_from_the_table,
             only_logged_messages_are_adopted,
+            what_the_position_has_passed_is_not_adopted,
             an_adoption_tells_what_the_table_holds,
             what_was_deleted_is_told_by_an_adoption,
             what_cannot_be_seen_yet_is_not_taken_for_gone,

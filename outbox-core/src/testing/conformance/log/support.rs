@@ -111,6 +111,7 @@ pub(super) fn logged(transactions: &[Transaction]) -> Vec<Logged> {
         .map(|message| Logged {
             id: message.id,
             transaction: message.transaction,
+            passed_from: message.passed_from,
         })
         .collect()
 }

@@ -114,7 +114,10 @@ impl State {
     pub(super) fn write_log(&mut self, row_ids: &[i64]) {
         self.log.written.0 += STEP;
         let rows = row_ids.iter().filter_map(|row_id| self.rows.get(row_id));
-        let messages: Vec<LoggedMessage> = rows.filter(|row| row.is_logged()).map(Row::logged).collect();
+        let messages: Vec<LoggedMessage> = rows
+            .filter(|row| row.is_logged())
+            .map(|row| row.logged(self.log.written))
+            .collect();
         if !messages.is_empty() {
             self.log.commits.push((self.log.written, messages));
         }
@@ -164,12 +167,13 @@ impl State {
         }
     }
 
-    /// A message that is not in the table was deleted: here, a commit is seen at once.
+    /// A message that is not in the table was deleted: here, a commit is seen at once. What the stored position has passed stays as it is.
     pub(in super::super) fn adopt(&mut self, messages: &[Logged]) -> Vec<MessageId> {
         if self.log.hides() {
             return Vec::new();
         }
-        for Logged { id, .. } in messages {
+        let stored = self.log.stored;
+        for Logged { id, .. } in messages.iter().filter(|asked| asked.passed_from > stored) {
             if let Some(row_id) = self.ids.get(id).copied() {
                 self.adopt_row(row_id);
             }
@@ -229,7 +233,7 @@ impl Row {
         self.status == MessageStatus::Logged
     }
 
-    fn logged(&self) -> LoggedMessage {
+    fn logged(&self, end: Position) -> LoggedMessage {
         let created_at = self.message.created_at;
         LoggedMessage {
             id: self.message.id,
@@ -240,6 +244,7 @@ impl Row {
                 ..self.fetched(created_at)
             },
             transaction: 0,
+            passed_from: end,
             created_at,
             available_at: self.available_at,
         }

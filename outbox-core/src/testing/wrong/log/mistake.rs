@@ -57,6 +57,8 @@ pub enum LogMistake {
     AdoptsInVain,
     /// An adoption makes dead letters pending again.
     RevivesDeadLetters,
+    /// An adoption takes messages that the stored position has passed.
+    AdoptsWhatIsPassed,
     /// An adoption tells only of messages that were logged.
     TellsOnlyWhatItAdopted,
     /// An adoption never tells of a message that was deleted.
