@@ -95,7 +95,8 @@ impl PostgresLog {
         }
         drop_left_slot(db, names).await?;
         let position = create_slot(db, names).await?;
-        turn_on(db, names, position).await
+        let is_left = takes_new(db, names).await?;
+        turn_on(db, names, position, is_left).await
     }
 
     /// Takes the log down: new messages are pending again, and so is every logged message that may not be published. Then the slot and the publication are
@@ -285,20 +286,33 @@ async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), Lo
 
 /// From here on new messages are the log's. All of it in one transaction, which waits for the writers that are at work. Rows of earlier transactions are none of
 /// the log's, and later ones have larger ids.
-async fn turn_on(db: &DatabaseConnection, names: &Names, position: Position) -> Result<(), LogError> {
-    let (log, slot) = (&names.log, &names.slot);
-    change_table(db, &[
-        default_of_status(names, LOGGED),
-        format!(
-            "INSERT INTO {log} AS l (name, position, passed_xid, system_id, publication, is_on) \
-             SELECT '{slot}', {}, pg_snapshot_xmin(pg_current_snapshot()), system_identifier, {}, true FROM pg_control_system() \
-             ON CONFLICT (name) DO UPDATE SET position = excluded.position, passed_xid = excluded.passed_xid, publication = excluded.publication, \
-             system_id = excluded.system_id, reading = l.reading + 1, is_on = true, stored_at = clock_timestamp()",
-            position.0,
-            version_of_publication(names)
-        ),
-    ])
-    .await
+///
+/// `is_left`: new messages were the log's although it was off, because somebody has restored this table or dropped `outbox_log` by hand. Nobody knows which of them
+/// are published, so the table adopts those that no position has passed. The slot gives some of them as well, and the reading asks for what is before `adopted_to`.
+async fn turn_on(
+    db: &DatabaseConnection,
+    names: &Names,
+    position: Position,
+    is_left: bool,
+) -> Result<(), LogError> {
+    let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
+    let mut changes = vec![default_of_status(names, LOGGED)];
+    if is_left {
+        let is_passed = table::is_passed(names, "m");
+        changes.push(format!(
+            "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} AND NOT {is_passed}"
+        ));
+    }
+    changes.push(format!(
+        "INSERT INTO {log} AS l (name, position, passed_xid, system_id, publication, adopted_to, is_on) \
+         SELECT '{slot}', {}, pg_snapshot_xmin(pg_current_snapshot()), system_identifier, {}, {}, true FROM pg_control_system() \
+         ON CONFLICT (name) DO UPDATE SET position = excluded.position, passed_xid = excluded.passed_xid, publication = excluded.publication, \
+         adopted_to = excluded.adopted_to, system_id = excluded.system_id, reading = l.reading + 1, is_on = true, stored_at = clock_timestamp()",
+        position.0,
+        version_of_publication(names),
+        table::END
+    ));
+    change_table(db, &changes).await
 }
 
 /// From here on new messages are pending, and so is every logged one that the position has not passed. All of it in one transaction, so no message of an aggregate
@@ -311,7 +325,7 @@ async fn turn_off(db: &DatabaseConnection, names: &Names) -> Result<(), LogError
         &[
             default_of_status(names, 0),
             format!(
-                "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} AND NOT ({is_passed}) \
+                "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} AND NOT {is_passed} \
              AND EXISTS (SELECT FROM {log} WHERE name = '{slot}' AND is_on)"
             ),
             format!("UPDATE {log} SET is_on = false, reading = reading + 1 WHERE name = '{slot}' AND is_on"),

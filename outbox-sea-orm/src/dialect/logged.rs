@@ -20,15 +20,16 @@ impl Dialect {
     /// A condition on rows `m`: one of these statuses, or with a log also logged and passed. It uses no index of its own and locks nothing; the row of the position
     /// is read once for the statement, so status and position are of one moment.
     ///
-    /// As in the purge of the log, transactions are compared by their age, and a row that is more than two billion transactions old counts as not passed. A log
-    /// that is off, knows no transaction, or was read on another server has passed nothing: the ids of transactions are those of the server.
+    /// As in the purge of the log, transactions are compared by their age, and a row or a position that is more than two billion transactions old counts as not
+    /// passed. A log that is off, knows no transaction, or was read on another server has passed nothing: the ids of transactions are those of the server.
     pub(super) fn settled(&self, statuses: &str, has_log: bool) -> String {
         if !has_log {
             return format!("m.status {statuses}");
         }
         format!(
-            "(m.status {statuses} OR (m.status = 4 AND COALESCE(age(m.xmin) > (SELECT max(COALESCE(age(l.passed_xid::xid), 2147483647)) FROM {} l \
-             WHERE l.is_on AND l.system_id = (SELECT system_identifier FROM pg_control_system())), false)))",
+            "(m.status {statuses} OR (m.status = 4 AND COALESCE(age(m.xmin) > (SELECT max(CASE WHEN \
+             pg_snapshot_xmax(pg_current_snapshot())::text::bigint - l.passed_xid::text::bigint BETWEEN 0 AND 2147483647 \
+             THEN age(l.passed_xid::xid) ELSE 2147483647 END) FROM {} l WHERE l.is_on AND l.system_id = (SELECT system_identifier FROM pg_control_system())), false)))",
             self.log
         )
     }
