@@ -1,5 +1,6 @@
-//! What would keep a log from being set up. It reads, and changes nothing.
+//! What of a log is set up, and what would keep one from it. It reads, and changes nothing.
 
+use outbox_core::log::Position;
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
 use crate::failure::{failed, setup, sqlstate};
@@ -92,8 +93,44 @@ pub(crate) fn no_table() -> LogError {
     setup("the table of the outbox does not exist; run the migration first")
 }
 
-/// Two logs of one table would both publish its messages, and each would take what the other has adopted for lost.
-async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+/// The stored position, and whether the log is on.
+pub(crate) async fn stored(
+    db: &DatabaseConnection,
+    names: &Names,
+) -> Result<Option<(Position, bool)>, LogError> {
+    let sql = format!("SELECT position, is_on FROM {} WHERE name = $1", names.log);
+    match db
+        .query_one_raw(statement(sql, [names.slot.clone().into()]))
+        .await
+    {
+        Ok(None) => Ok(None),
+        Ok(Some(row)) => {
+            let read = table::position(&row, "position")
+                .and_then(|position| Ok((position, row.try_get("", "is_on")?)));
+            read.map(Some)
+                .map_err(failed("the stored position could not be read"))
+        }
+        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(None),
+        Err(error) => Err(failed("the stored position could not be read")(error)),
+    }
+}
+
+/// What a log says that is not set up.
+pub(crate) fn not_set_up(names: &Names) -> String {
+    format!(
+        "the log {} is not set up in this database; call `PostgresLog::init` or `outbox log init` as the owner of the tables. To use a polling relay instead, \
+         call `PostgresLog::drop` or `outbox log drop`",
+        names.slot
+    )
+}
+
+/// The name of the log that has this slot.
+pub(crate) fn log_of(slot: &str) -> &str {
+    slot.strip_suffix("_log").unwrap_or(slot)
+}
+
+/// The slot of a log of this table that is on, and has another name.
+pub(crate) async fn other_log(db: &DatabaseConnection, names: &Names) -> Result<Option<String>, LogError> {
     let sql = format!(
         "SELECT name FROM {} WHERE is_on AND name <> $1 ORDER BY name LIMIT 1",
         names.log
@@ -101,16 +138,20 @@ async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), 
     let row = db
         .query_one_raw(statement(sql, [names.slot.clone().into()]))
         .await;
-    let other: Option<String> = match row {
-        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => None,
+    match row {
+        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(None),
         row => row
             .and_then(|row| row.map(|row| row.try_get("", "name")).transpose())
-            .map_err(failed("the logs of the outbox could not be read"))?,
-    };
-    match other {
+            .map_err(failed("the logs of the outbox could not be read")),
+    }
+}
+
+/// Two logs of one table would both publish its messages, and each would take what the other has adopted for lost.
+async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+    match other_log(db, names).await? {
         None => Ok(()),
         Some(other) => {
-            let name = other.strip_suffix("_log").unwrap_or(&other);
+            let name = log_of(&other);
             Err(setup(format!(
                 "the outbox has a log already, which is called {name}; use that name, or take it down first (`PostgresLog::drop`, `outbox log drop`)"
             )))

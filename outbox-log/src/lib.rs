@@ -38,6 +38,7 @@
 
 mod address;
 mod behind;
+mod change;
 mod check;
 mod failure;
 mod open;
@@ -47,6 +48,7 @@ mod setup;
 mod slot;
 mod sql;
 mod table;
+mod unclaimed;
 
 use std::fmt;
 

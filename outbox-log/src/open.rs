@@ -10,7 +10,7 @@ use outbox_core::log::Position;
 use pgwire_replication::{Lsn, PgWireError, ReplicationClient};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 
-use crate::check::{Publication, publication, version_of_publication, wrong_publication};
+use crate::check::{Publication, not_set_up, publication, version_of_publication, wrong_publication};
 use crate::failure::{sqlstate, trouble};
 use crate::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot};
 use crate::sql::{LOGGED, Names, statement};
@@ -119,10 +119,7 @@ async fn refuse_unpublished(db: &DatabaseConnection, names: &Names) -> Result<()
 
 fn off(names: &Names) -> StoreError {
     StoreError::Setup {
-        context: format!(
-            "the log {} is not set up in this database; call `PostgresLog::init` or `outbox log init` as the owner of the tables, or use a polling relay",
-            names.slot
-        ),
+        context: not_set_up(names),
     }
 }
 

@@ -12,19 +12,18 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::behind::{Behind, behind};
+use crate::change::{change_table, default_of_status};
 use crate::check::{
-    Publication, check_server, no_table, publication, version_of_publication, wrong_publication,
+    Publication, check_server, log_of, no_table, not_set_up, other_log, publication, stored,
+    version_of_publication, wrong_publication,
 };
 use crate::failure::{failed, setup, sqlstate};
 use crate::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot, setting};
 use crate::sql::{LOGGED, Names, statement};
 use crate::table;
+use crate::unclaimed::{has_unpassed, unclaimed, unpassed};
 use crate::{LogError, PostgresLog};
 
-/// How long a change of the table waits for its lock. Writers wait behind it.
-const LOCK_WAITS: &str = "2s";
-/// How often a change of the table is tried.
-const LOCK_TRIES: u32 = 30;
 /// How long the end of the reading is waited for before the slot is dropped.
 const READER_ENDS: Duration = Duration::from_secs(90);
 
@@ -39,6 +38,8 @@ pub struct SlotStatus {
     /// New messages are the log's: the default of the column `status` is 4. It differs from `is_on` only if somebody has changed that, for example by restoring a
     /// table alone.
     pub takes_new: bool,
+    /// The name of another log of these tables that is on: the messages are its own.
+    pub other: Option<String>,
     /// Everything up to here is decided; `None` if the log was never set up.
     pub stored: Option<Position>,
     /// The slot exists.
@@ -58,6 +59,8 @@ pub struct SlotStatus {
     pub stored_ago: Option<Duration>,
     /// Logged messages that may not be published; counted up to 10,000. Of a relay that publishes these are the messages of the last half minute at most, published ones
     /// among them. A message that was recorded more than a minute before the position was stored, in a long transaction, is not counted.
+    ///
+    /// While no log is on, these are messages that nobody publishes ([`PostgresLog::has_unclaimed`]), as far as they are among the oldest and the newest 1,000 messages.
     pub undecided: u64,
     /// How long ago the oldest of them was recorded.
     pub oldest_undecided: Option<Duration>,
@@ -85,22 +88,26 @@ impl PostgresLog {
         self.check().await?;
         create_table(db, names).await?;
         create_publication(db, names).await?;
-        if stored(db, names).await?.is_some_and(|(_, is_on)| is_on) {
+        let stored = stored(db, names).await?;
+        if stored.is_some_and(|(_, is_on)| is_on) {
             // Also if its slot is lost: the next relay makes it anew, and knows what it may have missed.
             if takes_new(db, names).await? {
                 return Ok(());
             }
             refuse_reader(db, names).await?;
-            return change_table(db, &[default_of_status(names, LOGGED)]).await;
+            return change_table(db, &names.messages, &[default_of_status(names, LOGGED)]).await;
         }
         drop_left_slot(db, names).await?;
         let position = create_slot(db, names).await?;
-        let is_left = takes_new(db, names).await?;
+        // The table is looked through before it is locked.
+        let is_left = takes_new(db, names).await? || has_unpassed(db, names, stored.is_some()).await?;
         turn_on(db, names, position, is_left).await
     }
 
     /// Takes the log down: new messages are pending again, and so is every logged message that may not be published. Then the slot and the publication are
     /// dropped. It may be called while services and relays run; a log relay publishes from the table afterwards, and a polling relay can take its place.
+    ///
+    /// Without a stored position nobody knows what is published: if `outbox_log` is gone, or messages of a log were copied here, all logged messages become pending.
     ///
     /// It ends the session of the relay that reads the slot, if the pool's user may do so; otherwise it waits until the relay has learned that its log is gone,
     /// which takes up to half a minute while nothing is published.
@@ -115,11 +122,20 @@ impl PostgresLog {
     /// As a crash: call it again. A slot that is left keeps the server's disk.
     pub async fn drop(&self) -> Result<(), LogError> {
         let (db, names) = (&self.db, &self.names);
-        let is_known = stored(db, names).await?.is_some();
-        if is_known {
-            turn_off(db, names).await?;
-        } else {
+        let stored = stored(db, names).await?;
+        let is_known = stored.is_some();
+        if !is_known {
             refuse_foreign_slot(db, names).await?;
+        }
+        match stored {
+            Some((_, true)) => turn_off(db, names, None).await?,
+            // Then the messages are those of the other log.
+            _ if other_log(db, names).await?.is_some() => {}
+            _ if takes_new(db, names).await? || has_unpassed(db, names, is_known).await? => {
+                create_table(db, names).await?;
+                turn_off(db, names, Some(none_is_on(names))).await?;
+            }
+            _ => {}
         }
         drop_slot(db, names).await?;
         let sql = format!("DROP PUBLICATION IF EXISTS {}", names.slot);
@@ -131,7 +147,8 @@ impl PostgresLog {
         }
     }
 
-    /// How the log stands. Locks nothing, and reads the table only from the time of the stored position on, by its primary key.
+    /// How the log stands. Locks nothing. Reads the table by its primary key: from the time of the stored position on, or while no log is on the oldest and the newest
+    /// 1,000 messages.
     ///
     /// # Errors
     ///
@@ -141,14 +158,20 @@ impl PostgresLog {
         let stored = stored(db, names).await?;
         let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
         let is_on = stored.is_some_and(|(_, is_on)| is_on);
-        let behind = match is_on {
-            true => behind(db, names).await?,
-            false => Behind::default(),
+        let other = match is_on {
+            true => None,
+            false => other_log(db, names).await?,
+        };
+        let behind = match (is_on, &other) {
+            (true, _) => behind(db, names).await?,
+            (false, None) => unclaimed(db, names, stored.is_some()).await?,
+            (false, Some(_)) => Behind::default(),
         };
         Ok(SlotStatus {
             name: names.slot.clone(),
             is_on,
             takes_new: takes_new(db, names).await?,
+            other: other.map(|slot| log_of(&slot).to_owned()),
             stored: stored.map(|(position, _)| position),
             exists: slot.is_some(),
             is_read: slot.as_ref().is_some_and(|slot| slot.is_active),
@@ -187,10 +210,7 @@ pub(crate) async fn preflight(db: &DatabaseConnection, names: &Names) -> Result<
     match stored(db, names).await? {
         Some((_, true)) => Ok(warnings),
         _ => Err(StoreError::Setup {
-            context: format!(
-                "the log {} is not set up in this database; call `PostgresLog::init` or `outbox log init` as the owner of the tables, or use a polling relay",
-                names.slot
-            ),
+            context: not_set_up(names),
         }),
     }
 }
@@ -224,7 +244,7 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
     if !is_old.map_err(failed(context))? {
         return Ok(());
     }
-    change_table(db, &[format!(
+    change_table(db, &names.log, &[format!(
         "ALTER TABLE {} ADD COLUMN IF NOT EXISTS publication text, ADD COLUMN IF NOT EXISTS adopted_to bigint NOT NULL DEFAULT 0",
         names.log
     )])
@@ -250,23 +270,30 @@ async fn create_publication(db: &DatabaseConnection, names: &Names) -> Result<()
 }
 
 /// Who reads the log knows nothing of messages that were recorded as pending although the log is on, and would publish later ones of their aggregates first.
-/// A relay that has just ended may take a moment to free the slot.
 async fn refuse_reader(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    for _ in 0..25 {
+    match free_slot(db, names).await? {
+        Some(slot) if slot.is_active => Err(setup(
+            "new messages are pending although the log is on, and a relay reads it; stop the log relays, and set the log up again",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The slot. A relay that has just ended may take a moment to free it, which is waited for.
+async fn free_slot(db: &DatabaseConnection, names: &Names) -> Result<Option<Slot>, LogError> {
+    let mut tries = 0..25;
+    loop {
         let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
-        if !slot.is_some_and(|slot| slot.is_active) {
-            return Ok(());
+        if !slot.as_ref().is_some_and(|slot| slot.is_active) || tries.next().is_none() {
+            return Ok(slot);
         }
         sleep(Duration::from_millis(200)).await;
     }
-    Err(setup(
-        "new messages are pending although the log is on, and a relay reads it; stop the log relays, and set the log up again",
-    ))
 }
 
 /// A slot that an earlier attempt has left, whose position nobody stored.
 async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
-    let slot = Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))?;
+    let slot = free_slot(db, names).await?;
     let Some(slot) = slot else { return Ok(()) };
     if slot.is_active {
         return Err(setup(format!(
@@ -287,8 +314,8 @@ async fn drop_left_slot(db: &DatabaseConnection, names: &Names) -> Result<(), Lo
 /// From here on new messages are the log's. All of it in one transaction, which waits for the writers that are at work. Rows of earlier transactions are none of
 /// the log's, and later ones have larger ids.
 ///
-/// `is_left`: new messages were the log's although it was off, because somebody has restored this table or dropped `outbox_log` by hand. Nobody knows which of them
-/// are published, so the table adopts those that no position has passed. The slot gives some of them as well, and the reading asks for what is before `adopted_to`.
+/// `is_left`: messages are logged that the log knows nothing of. Nobody knows which of them are published, so the table adopts those that no position has passed. The
+/// slot gives some of them as well, and the reading asks for what is before `adopted_to`.
 async fn turn_on(
     db: &DatabaseConnection,
     names: &Names,
@@ -296,42 +323,51 @@ async fn turn_on(
     is_left: bool,
 ) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
+    // Two calls at once: the second one has the lock when the first one is done, and must not overwrite its position. Its slot is ahead of that, which the opening
+    // of the log mends.
+    let is_off = format!("NOT EXISTS (SELECT FROM {log} WHERE is_on)");
     let mut changes = vec![default_of_status(names, LOGGED)];
     if is_left {
-        let is_passed = table::is_passed(names, "m");
         changes.push(format!(
-            "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} AND NOT {is_passed}"
+            "UPDATE {messages} m SET status = 0 WHERE {} AND {is_off}",
+            unpassed(names, true)
         ));
     }
     changes.push(format!(
         "INSERT INTO {log} AS l (name, position, passed_xid, system_id, publication, adopted_to, is_on) \
-         SELECT '{slot}', {}, pg_snapshot_xmin(pg_current_snapshot()), system_identifier, {}, {}, true FROM pg_control_system() \
+         SELECT '{slot}', {}, pg_snapshot_xmin(pg_current_snapshot()), system_identifier, {}, {}, true FROM pg_control_system() WHERE {is_off} \
          ON CONFLICT (name) DO UPDATE SET position = excluded.position, passed_xid = excluded.passed_xid, publication = excluded.publication, \
          adopted_to = excluded.adopted_to, system_id = excluded.system_id, reading = l.reading + 1, is_on = true, stored_at = clock_timestamp()",
         position.0,
         version_of_publication(names),
         table::END
     ));
-    change_table(db, &changes).await
+    change_table(db, messages, &changes).await
 }
 
 /// From here on new messages are pending, and so is every logged one that the position has not passed. All of it in one transaction, so no message of an aggregate
 /// can be the log's behind one that is pending. It reads the whole table, and nobody else does meanwhile.
-async fn turn_off(db: &DatabaseConnection, names: &Names) -> Result<(), LogError> {
+async fn turn_off(db: &DatabaseConnection, names: &Names, check: Option<String>) -> Result<(), LogError> {
     let (messages, log, slot) = (&names.messages, &names.log, &names.slot);
-    let is_passed = table::is_passed(names, "m");
-    change_table(
-        db,
-        &[
-            default_of_status(names, 0),
-            format!(
-                "UPDATE {messages} m SET status = 0 WHERE m.status = {LOGGED} AND NOT {is_passed} \
-             AND EXISTS (SELECT FROM {log} WHERE name = '{slot}' AND is_on)"
-            ),
-            format!("UPDATE {log} SET is_on = false, reading = reading + 1 WHERE name = '{slot}' AND is_on"),
-        ],
+    let mut changes = vec![default_of_status(names, 0)];
+    changes.extend(check);
+    changes.push(format!(
+        "UPDATE {messages} m SET status = 0 WHERE {}",
+        unpassed(names, true)
+    ));
+    changes.push(format!(
+        "UPDATE {log} SET is_on = false, reading = reading + 1 WHERE name = '{slot}' AND is_on"
+    ));
+    change_table(db, messages, &changes).await
+}
+
+/// Fails if a log is on: then it was set up after this call had looked, and the messages are its own. With the lock of the table, which every set-up takes.
+fn none_is_on(names: &Names) -> String {
+    format!(
+        "DO $$ BEGIN IF EXISTS (SELECT FROM {} WHERE is_on) THEN \
+         RAISE EXCEPTION 'a log was set up meanwhile; call again'; END IF; END $$",
+        names.log
     )
-    .await
 }
 
 /// Names of slots are shared by all databases of a server. What was never set up here is of somebody else.
@@ -390,50 +426,6 @@ async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), Log
     Ok(())
 }
 
-/// Runs statements that change the table in one transaction. They wait for the transactions that have recorded messages, and everybody else waits behind them.
-async fn change_table(db: &DatabaseConnection, changes: &[String]) -> Result<(), LogError> {
-    let mut statements = vec![format!("SET LOCAL lock_timeout = '{LOCK_WAITS}'")];
-    statements.extend_from_slice(changes);
-    let context = "the default of the column status could not be changed";
-    for attempt in 1.. {
-        let tx = table::begin(db).await.map_err(failed(context))?;
-        let mut outcome = Ok(());
-        for statement in &statements {
-            outcome = tx.execute_unprepared(statement).await.map(drop);
-            if outcome.is_err() {
-                break;
-            }
-        }
-        let outcome = match outcome {
-            Ok(()) => tx.commit().await,
-            Err(error) => {
-                let rolled_back = tx.rollback().await;
-                rolled_back.and(Err(error))
-            }
-        };
-        match outcome {
-            Ok(()) => return Ok(()),
-            // The lock was not to be had, or two transactions waited for each other.
-            Err(error)
-                if matches!(sqlstate(&error).as_deref(), Some("55P03" | "40P01")) && attempt < LOCK_TRIES =>
-            {
-                // Writers that queued behind the lock go on meanwhile.
-                sleep(Duration::from_millis(500)).await;
-            }
-            Err(error) => return Err(failed(context)(error)),
-        }
-    }
-    Ok(())
-}
-
-/// Whose new messages are, which is up to the column's default. Writers in any language leave it to that.
-fn default_of_status(names: &Names, status: i16) -> String {
-    format!(
-        "ALTER TABLE {} ALTER COLUMN status SET DEFAULT {status}",
-        names.messages
-    )
-}
-
 /// Whether new messages are the log's. False without a table.
 async fn takes_new(db: &DatabaseConnection, names: &Names) -> Result<bool, LogError> {
     let sql = format!(
@@ -445,25 +437,6 @@ async fn takes_new(db: &DatabaseConnection, names: &Names) -> Result<bool, LogEr
         .await;
     row.and_then(|row| table::found(row)?.try_get("", "takes_new"))
         .map_err(failed("the default of the column status could not be read"))
-}
-
-/// The stored position, and whether the log is on.
-async fn stored(db: &DatabaseConnection, names: &Names) -> Result<Option<(Position, bool)>, LogError> {
-    let sql = format!("SELECT position, is_on FROM {} WHERE name = $1", names.log);
-    match db
-        .query_one_raw(statement(sql, [names.slot.clone().into()]))
-        .await
-    {
-        Ok(None) => Ok(None),
-        Ok(Some(row)) => {
-            let read = table::position(&row, "position")
-                .and_then(|position| Ok((position, row.try_get("", "is_on")?)));
-            read.map(Some)
-                .map_err(failed("the stored position could not be read"))
-        }
-        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(None),
-        Err(error) => Err(failed("the stored position could not be read")(error)),
-    }
 }
 
 #[cfg(test)]

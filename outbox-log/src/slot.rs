@@ -121,8 +121,11 @@ async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
     match sqlstate(&error).as_deref() {
         // Cancelled by its time limit.
         Some("57014") => {
-            let sql = "SELECT string_agg(format('pid %s of %s since %s', pid, usename, xact_start), ', ' ORDER BY xact_start) AS them \
-                       FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()";
+            let sql = "SELECT string_agg(text, ', ' ORDER BY since) AS them FROM ( \
+                       SELECT format('pid %s of %s in database %s since %s', pid, usename, datname, xact_start) AS text, xact_start AS since \
+                       FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() \
+                       UNION ALL SELECT format('prepared transaction %L of %s in database %s since %s', gid, owner, database, prepared), prepared \
+                       FROM pg_prepared_xacts) open";
             let row = db.query_one_raw(statement(sql, [])).await;
             let them = row
                 .ok()

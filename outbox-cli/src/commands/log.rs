@@ -2,9 +2,6 @@
 //!
 //! Invariant: nothing is made or changed without `--yes`, nor without an operation. A crash half-way leaves steps that the same command completes.
 
-use std::fmt::Write as _;
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
 use outbox::Failure;
 use outbox::core::log::MessageLog as _;
@@ -13,19 +10,18 @@ use outbox_admin::State;
 use outbox_admin::doctor::{Check, Diagnosis};
 use outbox_log::{PostgresLog, SlotStatus};
 use sea_orm::{DatabaseConnection, DbBackend};
-use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::arguments::PlaceArguments;
 use super::change::say_operation;
 use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
+use super::log_row::{LogRow, Next, is_there};
 use super::place::Place;
 use super::record::Record;
-use super::text;
 use crate::config::Outbox;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Format, Print, plain, say};
+use crate::output::{self, Format, say};
 
 /// The commands of the log.
 #[derive(Debug, Subcommand)]
@@ -66,8 +62,6 @@ pub struct LogChangeCommand {
     pub confirm: ConfirmArguments,
 }
 
-/// Age of the oldest undecided message above which the log counts as behind, as for pending messages.
-const BEHIND_AFTER: Duration = Duration::from_secs(60);
 /// What `init` would do.
 const INIT: &str = "would make the table outbox_log, a publication and a replication slot, and change the default of the column `status`\n\
     \x20 the slot begins when all transactions have ended that are open now; that is waited for 30 s\n\
@@ -75,6 +69,7 @@ const INIT: &str = "would make the table outbox_log, a publication and a replica
     \x20 from then on only a relay with `log.read = true` publishes new messages, so start one at once\n";
 /// What `drop` would do.
 const DROP: &str = "would make all messages pending that the log has not published, and drop the slot and the publication\n\
+    \x20 without the table outbox_log nobody knows what is published, and all logged messages become pending\n\
     \x20 it reads the whole table of messages under a lock that keeps readers and writers out: about a second for a million rows\n\
     \x20 it waits for its lock for 2 s at a time, 30 times, and 90 s for the relay that reads the slot\n\
     \x20 afterwards polling relays publish everything; a relay with `log.read = true` goes on with the table until it is started anew\n";
@@ -94,16 +89,23 @@ impl LogStatusCommand {
     async fn run(&self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
         let status = asked(&place).await?;
-        let takes_new = status.takes_new;
+        let is_left = status.other.is_none() && (status.takes_new || status.undecided > 0);
         let mut row = LogRow::of(status);
-        if !row.is_on && (row.next.is_none() || takes_new) {
+        if !row.is_on && (row.next.is_none() || is_left) {
             let wants = place.outbox.section.log.read;
             row.next = match of_place(&place)?.check().await {
-                Err(error) => Some(Next::new(
-                    row.next.map_or(State::Degraded, |next| next.state),
-                    describe(&error),
-                    "outbox log init, once that is mended",
-                )),
+                Err(error) => Some(match row.next {
+                    Some(next) if is_left => Next::new(
+                        next.state,
+                        format!("{}. {}", next.what, describe(&error)),
+                        "outbox log drop --yes; or outbox log init --yes, once that is mended",
+                    ),
+                    next => Next::new(
+                        next.map_or(State::Degraded, |next| next.state),
+                        describe(&error),
+                        "outbox log init, once that is mended",
+                    ),
+                }),
                 Ok(()) if row.next.is_some() => row.next,
                 Ok(()) if wants => Some(Next::new(
                     State::Degraded,
@@ -145,7 +147,9 @@ impl LogChangeCommand {
     async fn drop(&self) -> Result<Outcome, CommandError> {
         let place = Place::open_to_change(&self.place).await?;
         let status = asked(&place).await?;
-        if !status.is_on && !status.exists {
+        let log = of_place(&place)?;
+        let is_there = is_there(&status) || place.carry_out(log.has_unclaimed()).await?;
+        if !is_there {
             output::one(self.place.output, &LogRow::of(status))?;
             say("there is no log to take down");
             return Ok(Outcome::NothingMatched);
@@ -154,7 +158,6 @@ impl LogChangeCommand {
             return preview(self.place.output, status, DROP);
         }
         self.confirm.check(&place, async { Ok(1) }).await?;
-        let log = of_place(&place)?;
         // As for `init`.
         self.recorded(&place, OperationKind::DropLog, 1, log.drop())
             .await?;
@@ -197,10 +200,8 @@ async fn asked(place: &Place) -> Result<SlotStatus, CommandError> {
 }
 
 fn preview(format: Format, status: SlotStatus, would: &'static str) -> Result<Outcome, CommandError> {
-    let row = LogRow {
-        would: Some(would),
-        ..LogRow::of(status)
-    };
+    let mut row = LogRow::of(status);
+    row.would = Some(would);
     output::one(format, &row)?;
     say("nothing was changed; repeat it with `--yes`");
     Ok(Outcome::Well)
@@ -220,7 +221,7 @@ pub(super) async fn findings(place: &Place, as_relay: bool) -> Result<Vec<Diagno
     }
     let log = of_place(place)?;
     let status = place.ask(log.status()).await?;
-    if !wants && !status.is_on && !status.exists && !status.takes_new {
+    if !wants && !is_there(&status) {
         return Ok(Vec::new());
     }
     let found = |state, seen: String, needed: &str, next: &str| {
@@ -273,7 +274,7 @@ pub(super) async fn of_status(place: &Place) -> Option<LogRow> {
         return None;
     }
     match asked(place).await {
-        Ok(status) => (status.is_on || status.exists).then(|| LogRow::of(status)),
+        Ok(status) => is_there(&status).then(|| LogRow::of(status)),
         Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => {
             say(&format!("the log cannot be looked at: {failure}"));
             None
@@ -303,190 +304,4 @@ pub(super) async fn logged_between(
         return Ok(0);
     }
     place.ask(of_place(place)?.logged_between(from, until)).await
-}
-
-/// How a log stands.
-#[derive(Debug, Serialize)]
-pub(super) struct LogRow {
-    /// The slot.
-    name: String,
-    pub(super) is_on: bool,
-    exists: bool,
-    is_read: bool,
-    is_lost: bool,
-    /// Everything up to this position is published or the table's.
-    stored: Option<u64>,
-    retained_bytes: Option<u64>,
-    /// `null` if the server never gives the slot up.
-    safe_bytes: Option<u64>,
-    /// Bytes of the database's log behind that position.
-    behind_bytes: Option<u64>,
-    stored_seconds_ago: Option<f64>,
-    /// Messages that may not be published; counted up to 10,000.
-    undecided: u64,
-    oldest_undecided_seconds: Option<f64>,
-    /// What is wrong, and what to do.
-    pub(super) next: Option<Next>,
-    /// What the command would do.
-    #[serde(skip)]
-    would: Option<&'static str>,
-}
-
-/// What is wrong, and what to do.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Next {
-    #[serde(skip)]
-    pub(super) state: State,
-    pub(super) what: String,
-    pub(super) next: &'static str,
-}
-
-impl Next {
-    fn new(state: State, what: impl Into<String>, next: &'static str) -> Self {
-        Self {
-            state,
-            what: what.into(),
-            next,
-        }
-    }
-
-    /// What is wrong with a log, if anything is. The worst comes first.
-    pub(super) fn of(status: &SlotStatus) -> Option<Self> {
-        const RUN: &str = "outbox relay run, with `log.read = true`";
-        let (degraded, undecided) = (State::Degraded, status.undecided);
-        let oldest = status.oldest_undecided.unwrap_or_default();
-        Some(match status {
-            SlotStatus {
-                is_on: false,
-                takes_new: true,
-                ..
-            } => Self::new(
-                State::Stuck,
-                "the log is off, and new messages are recorded as the log's all the same: nobody publishes them",
-                "outbox log init --yes; or ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0",
-            ),
-            SlotStatus {
-                is_on: false,
-                exists: true,
-                ..
-            } => Self::new(
-                degraded,
-                "the log is off, and its slot keeps the database's disk",
-                "outbox log drop --yes",
-            ),
-            SlotStatus { is_on: false, .. } => return None,
-            SlotStatus { is_read: false, .. } if undecided > 0 => Self::new(
-                State::Stuck,
-                format!(
-                    "no relay reads the log; {} not published, as far as is known",
-                    text::counted(undecided, "message is", "messages are")
-                ),
-                "outbox relay run, with `log.read = true`; or outbox log drop",
-            ),
-            SlotStatus { exists: false, .. } => Self::new(
-                degraded,
-                "the slot was dropped; the relay that opens the log makes it anew",
-                RUN,
-            ),
-            SlotStatus { is_lost: true, .. } => Self::new(
-                degraded,
-                "the database has given the slot up; the relay that opens the log makes it anew, and some messages come twice",
-                RUN,
-            ),
-            SlotStatus { is_read: false, .. } => Self::new(
-                degraded,
-                "no relay reads the log: nothing new is published, and the slot keeps the database's disk",
-                "outbox relay run, with `log.read = true`; or outbox log drop",
-            ),
-            _ if oldest > BEHIND_AFTER => Self::new(
-                degraded,
-                format!(
-                    "the relay of the log is behind: the oldest message of the log that may not be published is {} s old",
-                    oldest.as_secs()
-                ),
-                "outbox relays; the log of the relay says why",
-            ),
-            SlotStatus { takes_new: false, .. } => Self::new(
-                degraded,
-                "the log is on, and new messages are recorded as pending all the same: somebody changed the default of the column `status`",
-                "outbox log init --yes",
-            ),
-            _ => return None,
-        })
-    }
-}
-
-impl LogRow {
-    pub(super) fn of(status: SlotStatus) -> Self {
-        let seconds = |span: Duration| (span.as_secs_f64() * 1000.0).round() / 1000.0;
-        Self {
-            next: Next::of(&status),
-            name: status.name,
-            is_on: status.is_on,
-            exists: status.exists,
-            is_read: status.is_read,
-            is_lost: status.is_lost,
-            stored: status.stored.map(|position| position.0),
-            retained_bytes: status.retained_bytes,
-            safe_bytes: status.safe_bytes,
-            behind_bytes: status.behind_bytes,
-            stored_seconds_ago: status.stored_ago.map(seconds),
-            undecided: status.undecided,
-            oldest_undecided_seconds: status.oldest_undecided.map(seconds),
-            would: None,
-        }
-    }
-
-    /// In a line, for people.
-    pub(super) fn line(&self) -> String {
-        let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
-        format!(
-            "log         {}, slot {}{}; keeps {} bytes of the database's disk, given up after {} more{}",
-            if self.is_on { "on" } else { "off" },
-            plain(&self.name),
-            match (self.exists, self.is_read) {
-                (false, _) => " (missing)",
-                (true, true) => ", read by a relay",
-                (true, false) => ", read by nobody",
-            },
-            bytes(self.retained_bytes),
-            bytes(self.safe_bytes),
-            match (self.undecided, self.oldest_undecided_seconds) {
-                (undecided @ 1.., Some(oldest)) =>
-                    format!("; {undecided} may not be published, the oldest {oldest:.0} s old"),
-                _ => String::new(),
-            },
-        )
-    }
-}
-
-impl Print for LogRow {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("name", |row| row.name.clone()),
-        Column::new("on", |row| text::yes(row.is_on)),
-        Column::new("exists", |row| text::yes(row.exists)),
-        Column::new("read", |row| text::yes(row.is_read)),
-        Column::new("lost", |row| text::yes(row.is_lost)),
-        Column::new("retained_bytes", |row| text::any(row.retained_bytes)),
-        Column::new("safe_bytes", |row| text::any(row.safe_bytes)),
-        Column::new("undecided", |row| row.undecided.to_string()),
-        Column::wide("oldest", |row| text::any(row.oldest_undecided_seconds)),
-        Column::wide("behind_bytes", |row| text::any(row.behind_bytes)),
-        Column::wide("stored", |row| text::any(row.stored)),
-    ];
-
-    fn name(&self) -> String {
-        self.name.clone()
-    }
-
-    fn text(&self) -> Option<String> {
-        let mut text = format!("{}\n", self.line());
-        // Writing to a `String` does not fail.
-        if let Some(would) = self.would {
-            let _ = write!(text, "{would}");
-        } else if let Some(Next { what, next, .. }) = &self.next {
-            let _ = writeln!(text, "  {}\n  next: {next}", plain(what));
-        }
-        Some(text)
-    }
 }

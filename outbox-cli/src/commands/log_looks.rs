@@ -9,6 +9,7 @@ use sea_orm::DbBackend;
 use tokio::time::Instant;
 
 use super::log;
+use super::log_row::is_there;
 use super::place::Place;
 
 /// How often a database that has no log is asked for one, unless the file says that a relay reads it.
@@ -36,7 +37,7 @@ impl LogLooks {
         let status = tokio::time::timeout(place.timeout, log.status()).await;
         let status = status.map_err(|_| format!("no answer within {:?}", place.timeout))?;
         let status = status.map_err(|error| place.explain(&error))?;
-        let is_there = status.is_on || status.exists || status.takes_new;
+        let is_there = is_there(&status);
         self.without = (!is_there).then(Instant::now);
         Ok(is_there.then_some(status))
     }

@@ -14,6 +14,7 @@ pub mod intent;
 pub mod letters;
 pub mod log;
 mod log_looks;
+mod log_row;
 pub mod messages;
 pub mod migrate;
 pub mod pause;

@@ -8,7 +8,8 @@ use outbox_admin::{BrokerCheck, Forecast, State, Status, StreamUse};
 use serde::Serialize;
 
 use super::arguments::{ForecastArguments, PlaceArguments};
-use super::log::{self, LogRow};
+use super::log;
+use super::log_row::LogRow;
 use super::place::Place;
 use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};

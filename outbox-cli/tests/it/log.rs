@@ -382,6 +382,43 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
     place.close().await;
 }
 
+/// Nobody publishes what is logged without a log. `status` must not call that well, and the way back must be the one that is named.
+#[tokio::test]
+async fn messages_that_were_logged_by_a_log_that_is_gone_are_told_and_made_pending() {
+    for gone in [
+        "DROP TABLE outbox_log",
+        "DROP TABLE outbox_log; ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0",
+    ] {
+        let Some(place) = Place::open(Kind::Logical).await else {
+            return;
+        };
+        let config = reading(&place, &place.name);
+        let polling = place.outbox("shop");
+        let mut program = start(&place, &polling);
+        program.until_ready().await;
+        program.terminate();
+        program.end().await;
+        ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+        place.record(2).await;
+        let gone = gone.replace("TABLE ", &format!("TABLE {}.", place.name));
+        place.execute(&gone).await;
+        let slot = format!("SELECT pg_drop_replication_slot('{}_log')", place.name);
+        place.execute(&slot).await;
+        for words in [&["status"][..], &["log", "status"], &["doctor"]] {
+            let answer = ask(&place, &config, words, &[]).expect(4);
+            assert!(answer.out.contains("nobody publishes them"), "{answer:?}");
+            assert!(answer.out.contains("outbox log drop"), "{answer:?}");
+        }
+        ask(&place, &config, &["log", "drop"], &[]).expect(0);
+        ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+        assert_eq!(place.count("outbox_messages", "status = 0").await, 2, "{gone}");
+        let status = ask(&place, &polling, &["status"], &[]);
+        assert!(!status.out.contains("nobody publishes them"), "{status:?}");
+        ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(5);
+        place.close().await;
+    }
+}
+
 /// A relay whose log was never set up would wait for ever without a word.
 #[tokio::test]
 async fn a_relay_of_a_log_that_is_not_set_up_ends_with_the_next_step() {

@@ -12,3 +12,4 @@ mod published;
 mod reading;
 mod set_up;
 mod support;
+mod unclaimed;

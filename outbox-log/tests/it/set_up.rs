@@ -56,41 +56,6 @@ async fn the_view_for_people_names_logged_messages() {
     }
 }
 
-/// As after the restore of a dump on another server, whose transactions have other numbers.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_logged_on_another_server_is_pending_when_the_log_is_taken_down() {
-    for change in [
-        "system_id = system_id + 1, passed_xid = '1000'",
-        "system_id = system_id + 1, passed_xid = '1000000000'",
-        "passed_xid = '1000000000'",
-    ] {
-        let Some(place) = Place::open().await else { return };
-        place.write(0..5, 1).await;
-        place.execute(&format!("UPDATE outbox_log SET {change}")).await;
-        place.log().drop().await.unwrap();
-        assert_eq!((place.rows(0).await, place.rows(1).await), (5, 0), "{change}");
-        place.close().await;
-    }
-}
-
-/// Somebody has dropped the table of positions by hand, and new messages were the log's all the while.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_logged_without_a_log_is_published_when_one_is_set_up() {
-    let Some(place) = Place::open().await else { return };
-    place.write(0..3, 1).await;
-    place.execute("DROP TABLE outbox_log").await;
-    place.write(0..3, 1).await;
-    init(&place.log()).await;
-    place
-        .run(async {
-            place.write(0..3, 1).await;
-            place.published().await;
-        })
-        .await;
-    place.assert_balanced();
-    place.close().await;
-}
-
 /// Purging, replaying and forgetting know published messages only.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_from_the_log_is_published_when_the_log_is_taken_down() {

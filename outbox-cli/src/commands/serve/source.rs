@@ -17,8 +17,8 @@ use tokio::sync::{Mutex, OnceCell};
 
 use crate::commands::arguments::PlaceArguments;
 use crate::commands::doctor::{self, Closely};
-use crate::commands::log::Next;
 use crate::commands::log_looks::LogLooks;
+use crate::commands::log_row::Next;
 use crate::commands::place::Place;
 use crate::commands::prove::ProveCommand;
 use crate::commands::{readers, recheck, stream, takers, timeline};

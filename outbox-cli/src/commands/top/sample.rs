@@ -14,8 +14,8 @@ use outbox_admin::{
 };
 use tokio::time::Instant;
 
-use super::super::log::LogRow;
 use super::super::log_looks::LogLooks;
+use super::super::log_row::LogRow;
 use super::super::place::Place;
 use super::super::stream;
 use crate::failure::CommandError;

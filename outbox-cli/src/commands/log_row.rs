@@ -1,0 +1,223 @@
+//! How a log stands, in a row and for people, and what is wrong with it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use outbox_admin::State;
+use outbox_log::SlotStatus;
+use serde::Serialize;
+
+use super::text;
+use crate::output::{Column, Print, plain};
+
+/// Age of the oldest undecided message above which the log counts as behind, as for pending messages.
+const BEHIND_AFTER: Duration = Duration::from_secs(60);
+
+/// Whether anything of this log is in the database: it is on, or something is left of it.
+pub(super) fn is_there(status: &SlotStatus) -> bool {
+    let is_left = status.other.is_none() && (status.takes_new || status.undecided > 0);
+    status.is_on || status.exists || is_left
+}
+
+/// How a log stands.
+#[derive(Debug, Serialize)]
+pub(super) struct LogRow {
+    /// The slot.
+    name: String,
+    pub(super) is_on: bool,
+    exists: bool,
+    is_read: bool,
+    is_lost: bool,
+    /// Everything up to this position is published or the table's.
+    stored: Option<u64>,
+    retained_bytes: Option<u64>,
+    /// `null` if the server never gives the slot up.
+    safe_bytes: Option<u64>,
+    /// Bytes of the database's log behind that position.
+    behind_bytes: Option<u64>,
+    stored_seconds_ago: Option<f64>,
+    /// Messages that may not be published; counted up to 10,000.
+    undecided: u64,
+    oldest_undecided_seconds: Option<f64>,
+    /// What is wrong, and what to do.
+    pub(super) next: Option<Next>,
+    /// What the command would do.
+    #[serde(skip)]
+    pub(super) would: Option<&'static str>,
+}
+
+/// What is wrong, and what to do.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Next {
+    #[serde(skip)]
+    pub(super) state: State,
+    pub(super) what: String,
+    pub(super) next: &'static str,
+}
+
+impl Next {
+    pub(super) fn new(state: State, what: impl Into<String>, next: &'static str) -> Self {
+        Self {
+            state,
+            what: what.into(),
+            next,
+        }
+    }
+
+    /// What is wrong with a log, if anything is. The worst comes first.
+    pub(super) fn of(status: &SlotStatus) -> Option<Self> {
+        const RUN: &str = "outbox relay run, with `log.read = true`";
+        let (degraded, undecided) = (State::Degraded, status.undecided);
+        let oldest = status.oldest_undecided.unwrap_or_default();
+        Some(match status {
+            SlotStatus { is_on: false, .. } => return Self::of_off(status),
+            SlotStatus { is_read: false, .. } if undecided > 0 => Self::new(
+                State::Stuck,
+                format!(
+                    "no relay reads the log; {} not published, as far as is known",
+                    text::counted(undecided, "message is", "messages are")
+                ),
+                "outbox relay run, with `log.read = true`; or outbox log drop",
+            ),
+            SlotStatus { exists: false, .. } => Self::new(
+                degraded,
+                "the slot was dropped; the relay that opens the log makes it anew",
+                RUN,
+            ),
+            SlotStatus { is_lost: true, .. } => Self::new(
+                degraded,
+                "the database has given the slot up; the relay that opens the log makes it anew, and some messages come twice",
+                RUN,
+            ),
+            SlotStatus { is_read: false, .. } => Self::new(
+                degraded,
+                "no relay reads the log: nothing new is published, and the slot keeps the database's disk",
+                "outbox relay run, with `log.read = true`; or outbox log drop",
+            ),
+            _ if oldest > BEHIND_AFTER => Self::new(
+                degraded,
+                format!(
+                    "the relay of the log is behind: the oldest message of the log that may not be published is {} s old",
+                    oldest.as_secs()
+                ),
+                "outbox relays; the log of the relay says why",
+            ),
+            SlotStatus { takes_new: false, .. } => Self::new(
+                degraded,
+                "the log is on, and new messages are recorded as pending all the same: somebody changed the default of the column `status`",
+                "outbox log init --yes",
+            ),
+            _ => return None,
+        })
+    }
+
+    /// What is wrong with a log that is off, if anything is.
+    fn of_off(status: &SlotStatus) -> Option<Self> {
+        const TAKE_OVER: &str =
+            "outbox log init --yes, to read the log; or outbox log drop --yes, to publish from the table";
+        let (degraded, undecided) = (State::Degraded, status.undecided);
+        Some(match status {
+            SlotStatus {
+                other: Some(other), ..
+            } => Self::new(
+                State::Stuck,
+                format!("the outbox has a log already, which is called {other}"),
+                "set `log.name` in the file",
+            ),
+            SlotStatus { takes_new: true, .. } => Self::new(
+                State::Stuck,
+                "the log is off, and new messages are recorded as the log's all the same: nobody publishes them",
+                TAKE_OVER,
+            ),
+            _ if undecided > 0 => Self::new(
+                State::Stuck,
+                format!(
+                    "the log is off, and at least {} the log's all the same: nobody publishes them",
+                    text::counted(undecided, "message is", "messages are")
+                ),
+                TAKE_OVER,
+            ),
+            SlotStatus { exists: true, .. } => Self::new(
+                degraded,
+                "the log is off, and its slot keeps the database's disk",
+                "outbox log drop --yes",
+            ),
+            _ => return None,
+        })
+    }
+}
+
+impl LogRow {
+    pub(super) fn of(status: SlotStatus) -> Self {
+        let seconds = |span: Duration| (span.as_secs_f64() * 1000.0).round() / 1000.0;
+        Self {
+            next: Next::of(&status),
+            name: status.name,
+            is_on: status.is_on,
+            exists: status.exists,
+            is_read: status.is_read,
+            is_lost: status.is_lost,
+            stored: status.stored.map(|position| position.0),
+            retained_bytes: status.retained_bytes,
+            safe_bytes: status.safe_bytes,
+            behind_bytes: status.behind_bytes,
+            stored_seconds_ago: status.stored_ago.map(seconds),
+            undecided: status.undecided,
+            oldest_undecided_seconds: status.oldest_undecided.map(seconds),
+            would: None,
+        }
+    }
+
+    /// In a line, for people.
+    pub(super) fn line(&self) -> String {
+        let bytes = |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        format!(
+            "log         {}, slot {}{}; keeps {} bytes of the database's disk, given up after {} more{}",
+            if self.is_on { "on" } else { "off" },
+            plain(&self.name),
+            match (self.exists, self.is_read) {
+                (false, _) => " (missing)",
+                (true, true) => ", read by a relay",
+                (true, false) => ", read by nobody",
+            },
+            bytes(self.retained_bytes),
+            bytes(self.safe_bytes),
+            match (self.undecided, self.oldest_undecided_seconds) {
+                (undecided @ 1.., Some(oldest)) =>
+                    format!("; {undecided} may not be published, the oldest {oldest:.0} s old"),
+                _ => String::new(),
+            },
+        )
+    }
+}
+
+impl Print for LogRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("name", |row| row.name.clone()),
+        Column::new("on", |row| text::yes(row.is_on)),
+        Column::new("exists", |row| text::yes(row.exists)),
+        Column::new("read", |row| text::yes(row.is_read)),
+        Column::new("lost", |row| text::yes(row.is_lost)),
+        Column::new("retained_bytes", |row| text::any(row.retained_bytes)),
+        Column::new("safe_bytes", |row| text::any(row.safe_bytes)),
+        Column::new("undecided", |row| row.undecided.to_string()),
+        Column::wide("oldest", |row| text::any(row.oldest_undecided_seconds)),
+        Column::wide("behind_bytes", |row| text::any(row.behind_bytes)),
+        Column::wide("stored", |row| text::any(row.stored)),
+    ];
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn text(&self) -> Option<String> {
+        let mut text = format!("{}\n", self.line());
+        // Writing to a `String` does not fail.
+        if let Some(would) = self.would {
+            let _ = write!(text, "{would}");
+        } else if let Some(Next { what, next, .. }) = &self.next {
+            let _ = writeln!(text, "  {}\n  next: {next}", plain(what));
+        }
+        Some(text)
+    }
+}

@@ -1,0 +1,115 @@
+//! Changes of the table of messages under its lock, which writers wait for.
+//!
+//! Invariant: all statements of a change are one transaction, and it begins anew if the lock was not to be had.
+
+use std::time::Duration;
+
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
+use tokio::time::sleep;
+
+use crate::failure::{failed, sqlstate};
+use crate::sql::{Names, statement};
+use crate::{LogError, table};
+
+/// How long a change of the table waits for its lock. Writers wait behind it.
+const LOCK_WAITS: &str = "2s";
+/// How often a change of the table is tried.
+const LOCK_TRIES: u32 = 30;
+
+/// Whose new messages are, which is up to the column's default. Writers in any language leave it to that.
+pub(crate) fn default_of_status(names: &Names, status: i16) -> String {
+    format!(
+        "ALTER TABLE {} ALTER COLUMN status SET DEFAULT {status}",
+        names.messages
+    )
+}
+
+/// Runs statements that change a table in one transaction. They wait for the transactions that use it, and everybody else waits behind them.
+pub(crate) async fn change_table(
+    db: &DatabaseConnection,
+    table: &str,
+    changes: &[String],
+) -> Result<(), LogError> {
+    let mut statements = vec![format!("SET LOCAL lock_timeout = '{LOCK_WAITS}'")];
+    statements.extend_from_slice(changes);
+    let context = "the default of the column status could not be changed";
+    for attempt in 1.. {
+        let tx = table::begin(db).await.map_err(failed(context))?;
+        let mut outcome = Ok(());
+        for statement in &statements {
+            outcome = tx.execute_unprepared(statement).await.map(drop);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        let outcome = match outcome {
+            Ok(()) => tx.commit().await,
+            Err(error) => {
+                let rolled_back = tx.rollback().await;
+                rolled_back.and(Err(error))
+            }
+        };
+        match outcome {
+            Ok(()) => return Ok(()),
+            // The lock was not to be had, or two transactions waited for each other.
+            Err(error) if matches!(sqlstate(&error).as_deref(), Some("55P03" | "40P01")) => {
+                if attempt == LOCK_TRIES {
+                    let holders = holders(db, table).await;
+                    let holders = holders.unwrap_or_else(|| "none any more".to_owned());
+                    return Err(failed(context)(DbErr::Custom(format!(
+                        "{error}. {LOCK_TRIES} times {LOCK_WAITS} were not enough for the lock of {table}. It is used by {holders}. End that and call again"
+                    ))));
+                }
+                // Writers that queued behind the lock go on meanwhile.
+                sleep(Duration::from_millis(500)).await;
+            }
+            Err(error) => return Err(failed(context)(error)),
+        }
+    }
+    Ok(())
+}
+
+/// The transactions that use a table or a partition of it, for people.
+async fn holders(db: &DatabaseConnection, table: &str) -> Option<String> {
+    let sql = "SELECT string_agg(DISTINCT CASE WHEN a.pid IS NULL THEN 'a prepared transaction of pg_prepared_xacts' \
+               ELSE format('pid %s of %s since %s', a.pid, a.usename, a.xact_start) END, ', ') AS them \
+               FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
+               WHERE (l.relation = to_regclass($1) OR l.relation IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))) \
+               AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()";
+    let row = db.query_one_raw(statement(sql, [table.into()])).await;
+    row.ok()?.and_then(|row| row.try_get("", "them").ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::testing::backend_url;
+    use sea_orm::{Database, TransactionTrait as _};
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// Whoever waits for the lock in vain is told who has it.
+    #[tokio::test]
+    async fn a_transaction_that_keeps_the_table_from_being_changed_is_named() {
+        let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+            return;
+        };
+        let db = Database::connect(url).await.unwrap();
+        let table = format!("held_{}", Uuid::now_v7().simple());
+        db.execute_unprepared(&format!("CREATE TABLE {table} ()"))
+            .await
+            .unwrap();
+        assert_eq!(holders(&db, &table).await, None);
+        let reader = db.begin().await.unwrap();
+        reader
+            .execute_unprepared(&format!("SELECT FROM {table}"))
+            .await
+            .unwrap();
+        let held = holders(&db, &table).await.unwrap();
+        assert!(held.starts_with("pid ") && held.contains(" since "), "{held}");
+        reader.rollback().await.unwrap();
+        db.execute_unprepared(&format!("DROP TABLE {table}"))
+            .await
+            .unwrap();
+    }
+}

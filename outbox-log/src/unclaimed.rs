@@ -1,0 +1,98 @@
+//! Messages that are logged while no log is on, so that nobody publishes them.
+//!
+//! Somebody has dropped the table `outbox_log`, has left it out of a restore, or has copied the messages of a log into other tables. There is no index of logged
+//! messages: who counts them looks at both ends of the primary key, and who changes something reads the whole table.
+
+use std::time::Duration;
+
+use sea_orm::{ConnectionTrait, DatabaseConnection};
+
+use crate::behind::Behind;
+use crate::check::{other_log, stored};
+use crate::failure::{failed, sqlstate};
+use crate::sql::{LOGGED, Names, statement};
+use crate::{LogError, PostgresLog, table};
+
+/// What could not be done if that fails.
+const NOT_FOUND: &str = "logged messages could not be looked for";
+/// How many messages are looked at, at each end. Retention deletes what is published, so what nobody publishes comes to be the oldest.
+const LOOKED_AT: u32 = 1_000;
+
+impl PostgresLog {
+    /// Whether messages are logged although no log of these tables is on: somebody has dropped the table `outbox_log`, has left it out of a restore, or has copied the
+    /// messages into other tables; or a call of [`drop`](Self::drop) was interrupted. Nobody publishes those that are not published. [`init`](Self::init) and `drop`
+    /// make them pending. Locks nothing, and reads the whole table if there are none. False without a table.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Failed`].
+    pub async fn has_unclaimed(&self) -> Result<bool, LogError> {
+        let (db, names) = (&self.db, &self.names);
+        let is_on = stored(db, names).await?.is_some_and(|(_, is_on)| is_on);
+        match is_on || other_log(db, names).await?.is_some() {
+            true => Ok(false),
+            // Also what is passed: an interrupted call of `drop` has left it.
+            false => has_unpassed(db, names, false).await,
+        }
+    }
+}
+
+/// A condition on rows `m`: logged, and not passed. `is_known`: a position is stored.
+pub(crate) fn unpassed(names: &Names, is_known: bool) -> String {
+    match is_known {
+        true => format!("m.status = {LOGGED} AND NOT {}", table::is_passed(names, "m")),
+        false => format!("m.status = {LOGGED}"),
+    }
+}
+
+/// Whether such rows exist. Without any, it reads the whole table.
+pub(crate) async fn has_unpassed(
+    db: &DatabaseConnection,
+    names: &Names,
+    is_known: bool,
+) -> Result<bool, LogError> {
+    let sql = format!(
+        "SELECT EXISTS (SELECT FROM {} m WHERE {}) AS has_some",
+        names.messages,
+        unpassed(names, is_known)
+    );
+    match db.query_one_raw(statement(sql, [])).await {
+        Err(error) if sqlstate(&error).as_deref() == Some("42P01") => Ok(false),
+        row => row
+            .and_then(|row| table::found(row)?.try_get("", "has_some"))
+            .map_err(failed(NOT_FOUND)),
+    }
+}
+
+/// Of a log that is off: those of them that are among the oldest and the newest messages. None without a table, or without the right to read it.
+pub(crate) async fn unclaimed(
+    db: &DatabaseConnection,
+    names: &Names,
+    is_known: bool,
+) -> Result<Behind, LogError> {
+    let (messages, unpassed) = (&names.messages, unpassed(names, is_known));
+    let end = |order: &str| {
+        format!(
+            "(SELECT m.id, m.created_at, ({unpassed}) AS is_left FROM {messages} m ORDER BY m.id {order} LIMIT {LOOKED_AT})"
+        )
+    };
+    let sql = format!(
+        "SELECT count(*) AS undecided, extract(epoch FROM clock_timestamp() - min(created_at))::float8 AS oldest \
+         FROM ({} UNION {}) ends WHERE is_left",
+        end("ASC"),
+        end("DESC")
+    );
+    let row = match db.query_one_raw(statement(sql, [])).await {
+        Err(error) if matches!(sqlstate(&error).as_deref(), Some("42P01" | "42501")) => {
+            return Ok(Behind::default());
+        }
+        row => row.and_then(table::found).map_err(failed(NOT_FOUND))?,
+    };
+    let undecided: i64 = row.try_get("", "undecided").map_err(failed(NOT_FOUND))?;
+    let oldest: Option<f64> = row.try_get("", "oldest").map_err(failed(NOT_FOUND))?;
+    Ok(Behind {
+        undecided: u64::try_from(undecided).unwrap_or_default(),
+        oldest: oldest.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default()),
+        ..Behind::default()
+    })
+}

@@ -1,0 +1,172 @@
+//! Messages that are logged although nobody can read them from a log: after a restore, and after a table was dropped or copied by hand.
+
+use outbox_core::Relay;
+use outbox_core::shutdown::CancellationToken;
+use outbox_sea_orm::SqlStore;
+
+use crate::support::{Place, init, quick, sleep};
+
+/// As after the restore of a dump on another server, whose transactions have other numbers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_logged_on_another_server_is_pending_when_the_log_is_taken_down() {
+    for change in [
+        "system_id = system_id + 1, passed_xid = '1000'",
+        "system_id = system_id + 1, passed_xid = '1000000000'",
+        "passed_xid = '1000000000'",
+    ] {
+        let Some(place) = Place::open().await else { return };
+        place.write(0..5, 1).await;
+        place.execute(&format!("UPDATE outbox_log SET {change}")).await;
+        place.log().drop().await.unwrap();
+        assert_eq!((place.rows(0).await, place.rows(1).await), (5, 0), "{change}");
+        place.close().await;
+    }
+}
+
+/// What was done by hand to a log that is on. Afterwards nobody knows which of its messages are published.
+const ACCIDENTS: [&str; 3] = [
+    "DROP TABLE outbox_log",
+    "DELETE FROM outbox_log",
+    // As after `outbox migrate` in another database, and a copy of the messages.
+    "DROP TABLE outbox_log; ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0",
+];
+
+/// Some messages are published, some are not, and then the accident happens.
+async fn after(accident: &str, place: Option<Place>) -> Option<Place> {
+    let place = place?;
+    place
+        .run(async {
+            place.write(0..3, 2).await;
+            place.published().await;
+        })
+        .await;
+    place.write(0..3, 1).await;
+    place.execute(accident).await;
+    Some(place)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_logged_without_a_log_is_published_when_one_is_set_up() {
+    for accident in ACCIDENTS {
+        let Some(place) = after(accident, Place::open().await).await else {
+            return;
+        };
+        let status = place.log().status().await.unwrap();
+        assert!(!status.is_on && status.undecided >= 3, "{accident}: {status:?}");
+        assert!(place.log().has_unclaimed().await.unwrap(), "{accident}");
+        init(&place.log()).await;
+        place
+            .run(async {
+                place.write(0..3, 1).await;
+                place.published().await;
+            })
+            .await;
+        place.assert_balanced();
+        place.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_logged_without_a_log_is_published_by_a_polling_relay_when_it_is_taken_down() {
+    for accident in ACCIDENTS {
+        let Some(place) = after(accident, Place::by_day().await).await else {
+            return;
+        };
+        assert!(place.log().status().await.unwrap().undecided >= 3, "{accident}");
+        place.log().drop().await.unwrap();
+        let status = place.log().status().await.unwrap();
+        assert!(
+            !status.takes_new && status.undecided == 0,
+            "{accident}: {status:?}"
+        );
+        assert_eq!(place.rows(4).await, 0, "{accident}");
+        place.write(0..3, 1).await;
+        let polling =
+            Relay::new(SqlStore::new(place.db.clone()), place.broker.publisher()).with_config(quick());
+        let stop = CancellationToken::new();
+        let done = async {
+            place.published().await;
+            stop.cancel();
+        };
+        let (ended, ()) = tokio::join!(polling.run(stop.clone()), done);
+        ended.unwrap();
+        place.assert_balanced();
+        place.close().await;
+    }
+}
+
+/// A name that is wrong must not take the messages of the log that is on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn taking_down_a_log_that_never_was_leaves_the_one_that_is() {
+    let Some(place) = Place::open().await else { return };
+    place.write(0..3, 1).await;
+    let other = place.log().named(&format!("{}_b", place.name)).unwrap();
+    other.drop().await.unwrap();
+    let status = place.log().status().await.unwrap();
+    assert!(status.is_on && status.takes_new, "{status:?}");
+    assert_eq!(place.rows(4).await, 3);
+    let status = other.status().await.unwrap();
+    assert_eq!(
+        (status.other.as_deref(), status.undecided),
+        (Some(&*place.name), 0)
+    );
+    assert!(!other.has_unclaimed().await.unwrap());
+    place.close().await;
+}
+
+/// A crash after new messages are pending again, and before the published ones are marked as such.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call() {
+    let Some(place) = Place::open().await else { return };
+    place
+        .run(async {
+            for _ in 0..4 {
+                place.write(0..3, 2).await;
+                place.published().await;
+                sleep(300).await;
+            }
+        })
+        .await;
+    // The last messages may not be passed.
+    place
+        .execute(
+            "DELETE FROM outbox_messages m USING outbox_log l WHERE age(m.xmin) <= age(l.passed_xid::xid); \
+             ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0; UPDATE outbox_log SET is_on = false",
+        )
+        .await;
+    let passed = place.rows(4).await;
+    assert!(passed > 0, "the position had passed some");
+    assert!(place.log().has_unclaimed().await.unwrap());
+    assert_eq!(
+        place.log().status().await.unwrap().undecided,
+        0,
+        "all are published"
+    );
+    place.log().drop().await.unwrap();
+    assert_eq!((place.rows(0).await, place.rows(1).await), (0, passed));
+    assert!(!place.log().has_unclaimed().await.unwrap());
+    place.close().await;
+}
+
+/// As two replicas of a service do at their first start. The second must not take its own slot for the one whose position is stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_two_set_up_at_once_loses_nothing() {
+    for _ in 0..5 {
+        let Some(place) = Place::without_log().await else {
+            return;
+        };
+        let (log, second) = (place.log(), place.log());
+        let write = async {
+            for _ in 0..20 {
+                place.write(0..3, 1).await;
+            }
+        };
+        // One of them may find the slot of the other, or lose its own. Then it is called again.
+        let (first, other, ()) = tokio::join!(log.init(), second.init(), write);
+        drop((first, other));
+        init(&log).await;
+        place.run(place.published()).await;
+        place.assert_balanced();
+        place.close().await;
+    }
+}
