@@ -340,7 +340,7 @@ async fn turn_on(
          adopted_to = excluded.adopted_to, system_id = excluded.system_id, reading = l.reading + 1, is_on = true, stored_at = clock_timestamp()",
         position.0,
         version_of_publication(names),
-        table::END
+        if is_left { table::END } else { "0" }
     ));
     change_table(db, messages, &changes).await
 }

@@ -30,7 +30,8 @@ pub(crate) async fn written(db: &DatabaseConnection) -> Result<Position, StoreEr
 }
 
 /// One statement, so its answers are of one moment. Reads the blocks by their keys, the messages by their ids, and the index of the pending ones, at most
-/// [`PENDING_MAX`] and one.
+/// [`PENDING_MAX`] and one. Ids are a subselect: a scan of the table, which PostgreSQL chooses while it knows nothing of a young one, would read a list of thousands
+/// anew for each row.
 pub(crate) async fn look(
     db: &DatabaseConnection,
     names: &Names,
@@ -45,7 +46,7 @@ pub(crate) async fn look(
          FROM asked a WHERE EXISTS (SELECT FROM {blocks} b WHERE b.aggregate_type = a.t AND b.aggregate_id = a.i) \
          OR (a.t, a.i) IN (SELECT aggregate_type, aggregate_id FROM pending) \
          UNION ALL \
-         SELECT NULL, NULL, m.id, m.status::bigint, 0, NULL FROM {messages} m WHERE m.id = ANY($2::text::uuid[]) \
+         SELECT NULL, NULL, m.id, m.status::bigint, 0, NULL FROM {messages} m WHERE m.id IN (SELECT unnest($2::text::uuid[])) \
          UNION ALL \
          SELECT NULL, NULL, NULL, (SELECT count(*) FROM pending) + (EXISTS (SELECT FROM {blocks}))::int, \
          (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_snapshot_xmin(pg_current_snapshot())::text"
@@ -149,7 +150,7 @@ pub(crate) async fn adopt(
         "WITH adopted AS (UPDATE {messages_table} SET status = 0 WHERE status = {LOGGED} AND id = ANY(ARRAY( \
          SELECT asked.id FROM unnest($1::text::uuid[], $2::text::bigint[]) asked (id, passed_from) \
          WHERE asked.passed_from > COALESCE((SELECT position FROM {log} WHERE name = '{slot}' AND {IS_HERE}), -1)))) \
-         SELECT id, NULL::text AS ended FROM {messages_table} WHERE id = ANY($1::text::uuid[]) \
+         SELECT id, NULL::text AS ended FROM {messages_table} WHERE id IN (SELECT unnest($1::text::uuid[])) \
          UNION ALL SELECT NULL, pg_snapshot_xmin(pg_current_snapshot())::text"
     );
     let passed_from = messages

@@ -148,7 +148,8 @@ impl LogChangeCommand {
         let place = Place::open_to_change(&self.place).await?;
         let status = asked(&place).await?;
         let log = of_place(&place)?;
-        let is_there = is_there(&status) || place.carry_out(log.has_unclaimed()).await?;
+        let is_left = status.exists || (status.other.is_none() && is_there(&status));
+        let is_there = is_left || place.carry_out(log.has_unclaimed()).await?;
         if !is_there {
             output::one(self.place.output, &LogRow::of(status))?;
             say("there is no log to take down");

@@ -13,10 +13,9 @@ use crate::output::{Column, Print, plain};
 /// Age of the oldest undecided message above which the log counts as behind, as for pending messages.
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
 
-/// Whether anything of this log is in the database: it is on, or something is left of it.
+/// Whether anything of a log is in the database: this one or another one is on, or something is left of it.
 pub(super) fn is_there(status: &SlotStatus) -> bool {
-    let is_left = status.other.is_none() && (status.takes_new || status.undecided > 0);
-    status.is_on || status.exists || is_left
+    status.is_on || status.exists || status.takes_new || status.undecided > 0
 }
 
 /// How a log stands.
@@ -120,7 +119,7 @@ impl Next {
             SlotStatus {
                 other: Some(other), ..
             } => Self::new(
-                State::Stuck,
+                degraded,
                 format!("the outbox has a log already, which is called {other}"),
                 "set `log.name` in the file",
             ),
