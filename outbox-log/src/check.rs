@@ -1,4 +1,4 @@
-//! What of a log is set up, and what would keep one from it. It reads, and changes nothing.
+//! Finds out which parts of a log are set up, and what would prevent its set-up. Nothing here changes the database.
 
 use outbox_core::log::Position;
 use sea_orm::{ConnectionTrait, DatabaseConnection};

@@ -78,7 +78,8 @@ impl PostgresLog {
     ///
     /// [`LogError::Setup`] if the server is older than version 15, has another `wal_level` than `logical` or no free slot, if the tables are missing, or if a
     /// transaction has been open for so long that the slot cannot begin. Also if somebody has changed the default of `status` back while a relay reads the log:
-    /// stop the log relays first. [`LogError::Failed`] otherwise, above all without the rights.
+    /// stop the log relays first. [`LogError::Failed`] otherwise, above all without the rights, or if the lock of the table was not to be had; the error names who
+    /// uses the table.
     ///
     /// # Cancellation
     ///
@@ -115,7 +116,8 @@ impl PostgresLog {
     /// # Errors
     ///
     /// [`LogError::Setup`] if the relay that reads the slot has not ended within 90 s; then call again. Also if the log was never set up, and a slot of its name
-    /// belongs to another program or database. [`LogError::Failed`] otherwise.
+    /// belongs to another program or database. [`LogError::Failed`] otherwise: if the lock of the table was not to be had, the error names who uses the table; if a log
+    /// was set up meanwhile, call again.
     ///
     /// # Cancellation
     ///

@@ -15,7 +15,8 @@ use crate::{LogError, PostgresLog, table};
 
 /// What could not be done if that fails.
 const NOT_FOUND: &str = "logged messages could not be looked for";
-/// How many messages are looked at, at each end. Retention deletes what is published, so what nobody publishes comes to be the oldest.
+/// The number of messages that are looked at, from each end of the primary key. Messages that nobody publishes come to be the oldest, because retention deletes
+/// the published ones.
 const LOOKED_AT: u32 = 1_000;
 
 impl PostgresLog {

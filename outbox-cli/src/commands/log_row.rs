@@ -38,14 +38,14 @@ pub(super) struct LogRow {
     /// Messages that may not be published; counted up to 10,000.
     undecided: u64,
     oldest_undecided_seconds: Option<f64>,
-    /// What is wrong, and what to do.
+    /// The worst fault of the log, and the command that mends it; `null` without one.
     pub(super) next: Option<Next>,
     /// What the command would do.
     #[serde(skip)]
     pub(super) would: Option<&'static str>,
 }
 
-/// What is wrong, and what to do.
+/// A fault of a log, and the command that mends it.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Next {
     #[serde(skip)]

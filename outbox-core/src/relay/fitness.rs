@@ -7,7 +7,8 @@
 //!
 //! A relay that has handed everything over comes back by a probe, which only reads, and then by a trial. The trial does not begin before `lease_ttl` has passed,
 //! so that others have had time to take its partitions over. It ends with the first failure that is not a message's own fault, with the first delivery, or after
-//! `lease_ttl` and `store_timeout` together: the relay is ailing again if the broker refused all that it got, else recovered. Not here: the shares that follow from this, see [`ownership`](super::ownership).
+//! `lease_ttl` and `store_timeout` together: the relay is ailing again if the broker refused all that it got, else recovered. Not here: the shares that follow from
+//! this, see [`ownership`](super::ownership).
 
 use std::time::Duration;
 

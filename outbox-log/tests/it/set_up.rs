@@ -60,15 +60,7 @@ async fn the_view_for_people_names_logged_messages() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_came_from_the_log_is_published_when_the_log_is_taken_down() {
     let Some(place) = Place::open().await else { return };
-    place
-        .run(async {
-            for _ in 0..4 {
-                place.write(0..3, 2).await;
-                place.published().await;
-                sleep(300).await;
-            }
-        })
-        .await;
+    place.publish_and_pass().await;
     place.log().drop().await.unwrap();
     assert_eq!(place.rows(4).await, 0);
     assert!(place.rows(1).await >= 6, "the position had passed them");

@@ -145,6 +145,21 @@ impl Place {
         report.unwrap()
     }
 
+    /// Publishes messages from the log, until the stored position has passed six of them.
+    pub(crate) async fn publish_and_pass(&self) {
+        let passed =
+            "SELECT count(*) FROM outbox_messages m, outbox_log l WHERE age(m.xmin) > age(l.passed_xid::xid)";
+        let scenario = async {
+            while self.number(passed).await < 6 {
+                self.write(0..3, 2).await;
+                self.published().await;
+                sleep(100).await;
+            }
+        };
+        self.run(async { tokio::time::timeout(SOON, scenario).await.unwrap() })
+            .await;
+    }
+
     pub(crate) async fn record(&self, events: impl IntoEvents) {
         let outbox = OutboxConnection::new(self.db.clone(), OutboxConfig::default());
         let tx = outbox.begin().await.unwrap();

@@ -4,7 +4,7 @@ use outbox_core::Relay;
 use outbox_core::shutdown::CancellationToken;
 use outbox_sea_orm::SqlStore;
 
-use crate::support::{Place, init, quick, sleep};
+use crate::support::{Place, init, quick};
 
 /// As after the restore of a dump on another server, whose transactions have other numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -118,15 +118,7 @@ async fn taking_down_a_log_that_never_was_leaves_the_one_that_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_was_taken_down_by_half_is_taken_down_by_the_next_call() {
     let Some(place) = Place::open().await else { return };
-    place
-        .run(async {
-            for _ in 0..4 {
-                place.write(0..3, 2).await;
-                place.published().await;
-                sleep(300).await;
-            }
-        })
-        .await;
+    place.publish_and_pass().await;
     // The last messages may not be passed.
     place
         .execute(
