@@ -1,34 +1,82 @@
 //! Ports for servers that a test starts, or starts again, later than it names them.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The kernel gives these to nobody who asks for any port, which outgoing connections do. Linux begins at 32768.
-const PORTS: std::ops::Range<u32> = 15_000..32_000;
+const PORTS: Range<u16> = 15_000..32_000;
+
+/// Whoever listens on the first port of a block owns the others.
+const BLOCK: u16 = 50;
+
+const BLOCKS: u16 = (PORTS.end - PORTS.start) / BLOCK;
 
 /// A port of 127.0.0.1 that nobody listens on.
 ///
-/// Two calls of one process return different ports, and two processes begin at different places. No outgoing connection
-/// takes the port in the time until the test's server listens on it, or while that server is down.
+/// No other call returns it as long as this process lives, neither in this process nor in another one. No outgoing
+/// connection takes it in the time until the test's server listens on it, or while that server is down.
 ///
 /// # Panics
 ///
 /// If every port is taken.
 #[must_use]
 pub fn free_port() -> u16 {
-    static CALLS: AtomicU32 = AtomicU32::new(0);
-    // Neighbouring process ids are far apart here.
-    let first = process::id().wrapping_mul(7_919);
-    (0..PORTS.len())
-        .map(|_| first.wrapping_add(CALLS.fetch_add(1, Ordering::Relaxed)))
-        .filter_map(|number| u16::try_from(PORTS.start + number % (PORTS.end - PORTS.start)).ok())
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .expect("a free port between 15000 and 32000")
+    static OURS: Mutex<Ports> = Mutex::new(Ports::new());
+    OURS.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
+/// The ports of one process.
+struct Ports {
+    /// Kept, so that no other process takes the same blocks.
+    blocks: Vec<TcpListener>,
+    /// What the newest block still has.
+    left: Range<u16>,
+}
+
+impl Ports {
+    const fn new() -> Self {
+        Self {
+            blocks: Vec::new(),
+            left: 0..0,
+        }
+    }
+
+    fn next(&mut self) -> u16 {
+        loop {
+            if let Some(port) = self.left.find(|port| !is_listened_on(*port)) {
+                return port;
+            }
+            let (first, block) = free_block().expect("a free block of ports between 15000 and 32000");
+            self.left = first + 1..first + BLOCK;
+            self.blocks.push(block);
+        }
+    }
+}
+
+/// The first port of a block that nobody owns, and the listener that owns it from now on.
+fn free_block() -> Option<(u16, TcpListener)> {
+    let begin = process::id() % u32::from(BLOCKS);
+    let begin = u16::try_from(begin).expect("less than the number of blocks");
+    (0..BLOCKS)
+        .map(|nth| PORTS.start + (begin + nth) % BLOCKS * BLOCK)
+        .find_map(|first| Some((first, TcpListener::bind((Ipv4Addr::LOCALHOST, first)).ok()?)))
+}
+
+/// By a server whose test was killed. Not found out by listening: a process that another thread starts at this moment would inherit the listener, and keep the
+/// port for an instant after it is closed here.
+fn is_listened_on(port: u16) -> bool {
+    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -37,5 +85,31 @@ mod tests {
         assert_ne!(one, other);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, one)).unwrap();
         assert_eq!(listener.local_addr().unwrap().port(), one);
+    }
+
+    #[test]
+    fn a_port_is_free_although_other_threads_start_processes() {
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    Command::new("true").current_dir("/").status().unwrap();
+                }
+            });
+            let mut ports = Ports::new();
+            let taken =
+                (0..2_000).filter(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, ports.next())).is_err());
+            let taken = taken.count();
+            is_done.store(true, Ordering::Relaxed);
+            assert_eq!(taken, 0);
+        });
+    }
+
+    /// Both begin at the same block, as processes do whose ids have the same remainder.
+    #[test]
+    fn two_processes_never_name_the_same_port() {
+        let (mut one, mut other) = (Ports::new(), Ports::new());
+        let named: Vec<u16> = (0..2 * BLOCK).flat_map(|_| [one.next(), other.next()]).collect();
+        assert_eq!(named.iter().collect::<HashSet<_>>().len(), named.len());
     }
 }
