@@ -4,13 +4,13 @@ use std::time::Duration;
 
 const EVERY: Duration = Duration::from_millis(20);
 /// Longer than any step of a test takes.
-const AT_MOST: Duration = Duration::from_secs(30);
+const AT_MOST: Duration = Duration::from_secs(90);
 
-/// Asks every 20 ms, for at most 30 s, until `holds` returns true. `what` names the event in the panic.
+/// Asks every 20 ms, for at most 90 s, until `holds` returns true. `what` names the event in the panic.
 ///
 /// # Panics
 ///
-/// If it does not hold within 30 s.
+/// If it does not hold within 90 s.
 ///
 /// # Cancellation
 ///

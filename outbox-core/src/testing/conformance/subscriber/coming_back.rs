@@ -8,7 +8,8 @@ use super::*;
 /// is left out.
 pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: &F) {
     let expected = publish(fixture, NOTED, "a", 6).await;
-    let spec = consumer("c", &[NOTED], fixture.ack_wait());
+    let ack_wait = fixture.ack_wait() * 4;
+    let spec = consumer("c", &[NOTED], ack_wait);
     let mut subscription = subscribe(fixture, &spec).await;
     for _ in 0..2 {
         ack(next(&mut subscription).await).await;
@@ -27,11 +28,11 @@ pub async fn a_consumer_goes_on_where_it_stopped<F: SubscriberFixture>(fixture: 
     assert_eq!(received, expected[2..].iter().map(|message| message.id).collect());
     // Each of them at most once: then it is quiet.
     while fixture.gives_again() && !received.is_empty() {
-        let Some(again) = next_within(&mut subscription, &[NOTED], fixture.ack_wait() * 2).await else {
+        let Some(again) = next_within(&mut subscription, &[NOTED], ack_wait * 3 / 2).await else {
             return;
         };
         assert!(received.remove(&read(&again).id), "it was acknowledged before");
         ack(again).await;
     }
-    assert_quiet(&mut subscription, fixture.ack_wait() * 2).await;
+    assert_quiet(&mut subscription, ack_wait * 3 / 2).await;
 }
