@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use outbox_core::testing::{backend_url, eventually};
 use outbox_core::{FailureClass, Message, Publisher as _};
-use outbox_nats::{EventStream, JetStreamPublisher, connect, connect_options};
+use outbox_nats::{EventStream, JetStreamPublisher, connect_options};
 
-use crate::environment::{Nats, PLACED, message, on_both_servers};
+use crate::environment::{Nats, PLACED, answered, connected, message, on_both_servers, publish};
 use crate::proxy::Proxy;
 
 on_both_servers! {
@@ -21,12 +21,11 @@ on_both_servers! {
 async fn haunted(nats: &Nats) -> (Proxy, JetStreamPublisher, Message) {
     nats.provision().await;
     let proxy = Proxy::in_front_of(nats.url()).await;
-    let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
-        .await
-        .unwrap();
+    let client = connected(proxy.url(), connect_options().ignore_discovered_servers()).await;
     let config = nats.publisher_config().ack_timeout(Duration::from_secs(2));
     let publisher = nats.stream().publisher(client).with_config(config);
-    publisher.publish(&message(&PLACED, "first", 1)).await.unwrap();
+    let first = message(&PLACED, "first", 1);
+    answered(async || publisher.publish(&first).await).await;
 
     proxy.hold();
     let ghost = message(&PLACED, "ghost", 1);
@@ -66,13 +65,14 @@ async fn an_abandoned_ghost_never_arrives(nats: &Nats) {
     let (proxy, publisher, ghost) = haunted(nats).await;
     publisher.abandon().await;
     let next = message(&PLACED, "next", 1);
-    publisher.publish(&next).await.expect("publishing goes on");
+    // Publishing goes on.
+    answered(async || publisher.publish(&next).await).await;
     proxy.release();
     // The old connection ends once all its bytes were passed on.
     proxy.drained(1).await;
     assert!(is_stored(nats, &next).await);
     assert!(!is_stored(nats, &ghost).await, "the ghost was stored");
-    publisher.publish(&ghost).await.unwrap();
+    answered(async || publisher.publish(&ghost).await).await;
 }
 
 async fn publishing_while_abandoning_is_unknown_or_done(nats: &Nats) {
@@ -91,7 +91,7 @@ async fn publishing_while_abandoning_is_unknown_or_done(nats: &Nats) {
         assert_eq!(error.class(), FailureClass::Unknown, "{error}");
     }
     for message in &messages {
-        publisher.publish(message).await.unwrap();
+        publish(&publisher, message).await;
     }
     assert_eq!(nats.stored().await.len(), messages.len());
 }
@@ -100,7 +100,8 @@ async fn a_plain_client_can_be_abandoned_too(nats: &Nats) {
     nats.provision().await;
     let client = connect_options().connect(nats.url()).await.unwrap();
     let publisher = nats.stream().publisher(client);
-    publisher.publish(&message(&PLACED, "1", 1)).await.unwrap();
+    let first = message(&PLACED, "1", 1);
+    answered(async || publisher.publish(&first).await).await;
     publisher.abandon().await;
     let next = message(&PLACED, "1", 2);
     eventually("publishing again", || async {
@@ -116,9 +117,7 @@ async fn abandoning_an_unreachable_server_is_bounded() {
         return;
     };
     let proxy = Proxy::in_front_of(&url).await;
-    let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
-        .await
-        .unwrap();
+    let client = connected(proxy.url(), connect_options().ignore_discovered_servers()).await;
     let publisher = EventStream::default().publisher(client);
     proxy.set_available(false);
     tokio::time::timeout(crate::environment::SOON, publisher.abandon())

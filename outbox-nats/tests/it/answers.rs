@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use outbox_core::{FailureClass, Publisher as _};
 
-use crate::environment::{Nats, PLACED, message, on_both_servers};
+use crate::environment::{Nats, PLACED, message, on_both_servers, sent};
 
 on_both_servers! {
     what_is_no_acknowledgement_proves_nothing,
@@ -37,7 +37,7 @@ async fn what_is_no_acknowledgement_proves_nothing(nats: &Nats) {
                 .await
                 .unwrap();
         };
-        let (outcome, ()) = tokio::join!(publisher.publish(&message), respond);
+        let (outcome, ()) = tokio::join!(sent(&publisher, &message), respond);
         assert_eq!(outcome.unwrap_err().class(), FailureClass::Unknown, "{answer:?}");
     }
 }

@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use outbox_core::testing::eventually;
-use outbox_core::{ConsumerSpec, Delivery as _, EventDescriptor, Publisher as _, Subscription as _};
+use outbox_core::{ConsumerSpec, Delivery as _, EventDescriptor, Subscription as _};
 use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, Config, FromConsumer as _, pull};
 
 use crate::environment::{
-    CANCELLED, Nats, PLACED, SHIPPED, consumer, event, message, on_both_servers, receive,
+    CANCELLED, Nats, PLACED, SHIPPED, answered, asked_for, consumer, event, message, on_both_servers, receive,
 };
 
 on_both_servers! {
@@ -23,7 +23,7 @@ on_both_servers! {
 }
 
 async fn publish(nats: &Nats, event: &EventDescriptor) {
-    nats.publisher().publish(&message(event, "1", 1)).await.unwrap();
+    nats.publish(&message(event, "1", 1)).await;
 }
 
 async fn config(nats: &Nats, spec: &ConsumerSpec) -> Config {
@@ -61,11 +61,11 @@ async fn what_a_durable_made_by_hand_filters_is_asked_for(nats: &Nats) {
     let spec = consumer(&[&PLACED]);
     let mut subscription = nats.subscribe(&spec).await;
     publish(nats, &SHIPPED).await;
-    assert!(receive(&mut subscription).await.is_asked_for().await.unwrap());
+    assert!(asked_for(&receive(&mut subscription).await).await);
     if !nats.client.is_server_compatible(2, 10, 0) {
         // One filter covers both, and other event types.
         publish(nats, &CANCELLED).await;
-        assert!(!receive(&mut subscription).await.is_asked_for().await.unwrap());
+        assert!(!asked_for(&receive(&mut subscription).await).await);
     }
 }
 
@@ -81,7 +81,7 @@ async fn programs_that_subscribe_at_once_overwrite_nothing(nats: &Nats) {
     let mut subscription = nats.subscribe(&specs[0]).await;
     for event in [&SHIPPED, &CANCELLED, &PLACED] {
         publish(nats, event).await;
-        assert!(receive(&mut subscription).await.is_asked_for().await.unwrap());
+        assert!(asked_for(&receive(&mut subscription).await).await);
     }
 }
 
@@ -104,12 +104,9 @@ async fn what_an_operator_takes_off_the_list_is_not_asked_for(nats: &Nats) {
     change(nats, shorter).await;
     publish(nats, &SHIPPED).await;
     let delivery = receive(&mut subscription).await;
-    eventually("the shorter list counts", async || {
-        !delivery.is_asked_for().await.unwrap()
-    })
-    .await;
+    eventually("the shorter list counts", async || !asked_for(&delivery).await).await;
     delivery.ack().await.unwrap();
-    subscription.flush().await.unwrap();
+    answered(async || subscription.flush().await).await;
 }
 
 /// Two processes of a new version start at once. One has just written the list and does not wait yet; the other one finds it written.
@@ -119,14 +116,14 @@ async fn who_finds_the_list_written_waits_for_those_who_have_read_it_before(nats
     let mut running = nats.subscribe(&old).await;
     publish(nats, &CANCELLED).await;
     let unknown = receive(&mut running).await;
-    assert!(!unknown.is_asked_for().await.unwrap());
+    assert!(!asked_for(&unknown).await);
     unknown.ack().await.unwrap();
     let seen = as_read(config(nats, &old).await);
     let description = Some("Reads events for an inbox. [asked for: order.placed, order.shipped]".to_owned());
     change(nats, pull::Config { description, ..seen }).await;
     drop(nats.subscribe(&new).await);
     publish(nats, &SHIPPED).await;
-    assert!(receive(&mut running).await.is_asked_for().await.unwrap());
+    assert!(asked_for(&receive(&mut running).await).await);
 }
 
 /// A program read the durable, and its write arrives after another program has added to it and subscribed.
@@ -136,7 +133,7 @@ async fn what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile(nats: &N
     let mut running = nats.subscribe(&old).await;
     publish(nats, &CANCELLED).await;
     let unknown = receive(&mut running).await;
-    assert!(!unknown.is_asked_for().await.unwrap());
+    assert!(!asked_for(&unknown).await);
     unknown.ack().await.unwrap();
     let late = as_read(config(nats, &old).await);
     let added = nats.subscribe(&new).await;
@@ -144,7 +141,7 @@ async fn what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile(nats: &N
     change(nats, late.clone()).await;
     publish(nats, &SHIPPED).await;
     let shipped = receive(&mut running).await;
-    assert!(shipped.is_asked_for().await.unwrap());
+    assert!(asked_for(&shipped).await);
     eventually("the entry", async || {
         config(nats, &new).await.description == written
     })
@@ -154,7 +151,7 @@ async fn what_a_late_write_undoes_comes_back_and_is_asked_for_meanwhile(nats: &N
     let mut newcomer = nats.subscribe(&old).await;
     drop(running);
     publish(nats, &SHIPPED).await;
-    assert!(receive(&mut newcomer).await.is_asked_for().await.unwrap());
+    assert!(asked_for(&receive(&mut newcomer).await).await);
     drop(added);
 }
 
@@ -191,10 +188,10 @@ async fn a_list_that_is_too_long_for_names_tells_what_is_wanted(nats: &Nats) {
     for (event, wanted) in [(many[7], true), (&CANCELLED, false), (many[399], true)] {
         publish(nats, event).await;
         let delivery = receive(&mut subscription).await;
-        assert_eq!(delivery.is_asked_for().await.unwrap(), wanted, "{}", event.name);
+        assert_eq!(asked_for(&delivery).await, wanted, "{}", event.name);
         delivery.ack().await.unwrap();
     }
-    subscription.flush().await.unwrap();
+    answered(async || subscription.flush().await).await;
 }
 
 /// Here the requests fail because the consumer was deleted.
@@ -204,7 +201,7 @@ async fn deliveries_cause_no_requests_also_while_none_is_answered(nats: &Nats) {
     let mut subscription = nats.subscribe(&spec).await;
     publish(nats, &CANCELLED).await;
     let unknown = receive(&mut subscription).await;
-    assert!(!unknown.is_asked_for().await.unwrap());
+    assert!(!asked_for(&unknown).await);
     let info = format!("$JS.API.CONSUMER.INFO.{}.{}", nats.name, spec.name);
     let mut requests = nats.client.subscribe(info).await.unwrap();
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();

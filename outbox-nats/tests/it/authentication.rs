@@ -7,13 +7,13 @@ use outbox_core::{FailureClass, Message, Publisher as _};
 use outbox_nats::async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerError};
 use outbox_nats::{EventStream, connect, connect_options, connect_with_events};
 
-use crate::environment::{Nats, PLACED, SOON, consumer, message};
+use crate::environment::{Nats, PLACED, SOON, answered, connected, consumer, message, publish, sent};
 use crate::private_server::PrivateServer;
 
 pub(crate) async fn assert_works(server: &PrivateServer, options: ConnectOptions) {
-    let nats = Nats::with(connect(server.url(), options).await.unwrap());
+    let nats = Nats::with(connected(server.url(), options).await);
     nats.provision().await;
-    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    nats.publish(&message(&PLACED, "1", 1)).await;
     let subscription = nats.subscribe(&consumer(&[&PLACED])).await;
     let shown = format!("{:?} {:?} {subscription:?}", nats.publisher(), nats.subscriber());
     assert!(!shown.contains("secret"), "{shown}");
@@ -151,7 +151,7 @@ async fn a_program_that_asks_for_retries_itself_waits_in_the_same_way() {
     server.restart().await;
     let [right, wrong] = waiting.map(|waiting| tokio::time::timeout(SOON, waiting));
     let client = right.await.unwrap().unwrap().unwrap();
-    stream.provision(&client).await.unwrap();
+    answered(async || stream.provision(&client).await).await;
     let error = wrong.await.unwrap().unwrap().unwrap_err();
     assert_eq!(error.kind(), ConnectErrorKind::AuthorizationViolation);
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
@@ -199,14 +199,14 @@ async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
     let publisher = nats.publisher().with_config(config);
     for _ in 0..2 {
         let denied = denied_message();
-        let error = tokio::time::timeout(SOON, publisher.publish(&denied))
+        let error = tokio::time::timeout(SOON, sent(&publisher, &denied))
             .await
             .expect("no waiting")
             .unwrap_err();
         assert_eq!(error.class(), FailureClass::Configuration);
         assert!(error.to_string().contains("denied.subject"), "{error}");
     }
-    publisher.publish(&message(&PLACED, "1", 2)).await.unwrap();
+    publish(&publisher, &message(&PLACED, "1", 2)).await;
     assert!(
         seen.lock()
             .unwrap()
@@ -223,10 +223,11 @@ async fn a_denied_answer_says_what_to_grant() {
     let Some(server) = PrivateServer::start(&["-c", &config]).await else {
         return;
     };
-    let nats = Nats::with(connect(server.url(), relay()).await.unwrap());
-    let config = nats.publisher_config().ack_timeout(Duration::from_millis(500));
+    let nats = Nats::with(connected(server.url(), relay()).await);
+    // The denial must have arrived by then.
+    let config = nats.publisher_config().ack_timeout(Duration::from_secs(3));
     let publisher = nats.publisher().with_config(config);
-    let error = publisher.publish(&message(&PLACED, "1", 1)).await.unwrap_err();
+    let error = sent(&publisher, &message(&PLACED, "1", 1)).await.unwrap_err();
     assert_eq!(error.class(), FailureClass::Configuration);
     assert!(error.to_string().contains("_INBOX."), "{error}");
 }
@@ -242,9 +243,10 @@ async fn a_denied_search_is_found_at_the_start() {
     let Some(server) = PrivateServer::start(&["-c", &config]).await else {
         return;
     };
-    let nats = Nats::with(connect(server.url(), relay()).await.unwrap());
+    let nats = Nats::with(connected(server.url(), relay()).await);
     nats.provision().await;
-    nats.publisher().preflight().await.unwrap();
+    let plain = nats.publisher();
+    answered(async || plain.preflight().await).await;
     let fenced = nats.stream().with_strong_mode().publisher(nats.client.clone());
     let error = fenced.preflight().await.unwrap_err();
     assert_eq!(error.class(), FailureClass::Configuration);

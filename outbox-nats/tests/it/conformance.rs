@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
+use outbox_core::Message;
 use outbox_core::testing::LogEntry;
 use outbox_core::testing::backend_url;
 use outbox_core::testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
 use outbox_core::testing::conformance::stream_log::StreamLogFixture;
 use outbox_core::testing::conformance::subscriber::SubscriberFixture;
-use outbox_core::{Message, Publisher as _};
-use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect, connect_options};
+use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect_options};
 use time::OffsetDateTime;
 
-use crate::environment::Nats;
+use crate::environment::{Nats, answered, connected, publish};
 use crate::proxy::Proxy;
 
 struct Fixture {
@@ -37,12 +37,10 @@ impl Fixture {
             .stream_in_mode(fenced)
             .with_subject(nats.prefix.wildcard())
             .with_subject(fixed_subject(&nats));
-        stream.provision_for(&nats.client, []).await.unwrap();
+        answered(async || stream.provision_for(&nats.client, []).await).await;
         let proxy = Proxy::in_front_of(&backend_url(variable)?).await;
         // The server may report its own address, which would lead around the proxy.
-        let client = connect(proxy.url(), connect_options().ignore_discovered_servers())
-            .await
-            .unwrap();
+        let client = connected(proxy.url(), connect_options().ignore_discovered_servers()).await;
         let publisher = stream.publisher(client).with_config(nats.publisher_config());
         let subscriber = nats.subscriber();
         Some(Self {
@@ -99,7 +97,7 @@ impl StreamLogFixture for Fixture {
     }
 
     async fn publish(&self, message: Message) {
-        self.publisher.publish(&message).await.unwrap();
+        publish(&self.publisher, &message).await;
     }
 
     async fn publish_foreign(&self) {
@@ -118,7 +116,7 @@ impl SubscriberFixture for Fixture {
     }
 
     async fn publish(&self, message: Message) {
-        self.nats.publisher().publish(&message).await.unwrap();
+        self.nats.publish(&message).await;
     }
 
     fn ack_wait(&self) -> Duration {

@@ -4,7 +4,7 @@ use outbox_core::{DeadLetterCopy, DeadLetterSink as _, FailureClass, Incoming, M
 use outbox_nats::async_nats::jetstream::message::StreamMessage;
 use outbox_nats::{DeadLetterConfig, DeadLetterStream, ProvisionError, Provisioning};
 
-use crate::environment::{Nats, on_both_servers};
+use crate::environment::{Nats, SOON, answered, on_both_servers, refused};
 
 on_both_servers! {
     a_copy_is_what_was_delivered_and_why_it_is_dead,
@@ -18,13 +18,14 @@ fn sink(nats: &Nats, provisioning: Provisioning) -> DeadLetterStream {
     let config = DeadLetterConfig::default()
         .stream(&nats.name)
         .prefix(nats.prefix.clone())
-        .provisioning(provisioning);
+        .provisioning(provisioning)
+        .ack_timeout(SOON);
     DeadLetterStream::new(nats.client.clone(), config)
 }
 
 async fn provisioned(nats: &Nats) -> DeadLetterStream {
     let sink = sink(nats, Provisioning::Create);
-    sink.provision().await.unwrap();
+    answered(async || sink.provision().await).await;
     sink
 }
 
@@ -143,16 +144,18 @@ async fn hostile_dead_letters_do_no_harm(nats: &Nats) {
 
 async fn a_missing_stream_is_an_error_and_can_be_provisioned_by_many(nats: &Nats) {
     let checking = sink(nats, Provisioning::VerifyOnly);
-    assert!(matches!(
-        checking.provision().await,
-        Err(ProvisionError::Missing { .. })
-    ));
+    let error = refused(async || checking.provision().await).await;
+    assert!(matches!(error, ProvisionError::Missing { .. }), "{error}");
     let error = checking.send(&letter(&[])).await.unwrap_err();
     assert_ne!(error.class(), FailureClass::Permanent, "{error}");
-    let runs = (0..8).map(|_| async { sink(nats, Provisioning::Create).provision().await.unwrap() });
+    let provision = async |_| {
+        let sink = sink(nats, Provisioning::Create);
+        answered(async || sink.provision().await).await
+    };
+    let runs = (0..8).map(provision);
     let reports = futures_util::future::join_all(runs).await;
     assert!(reports.iter().any(|report| report.created));
-    checking.provision().await.unwrap();
+    answered(async || checking.provision().await).await;
     checking.send(&letter(&[])).await.unwrap();
     assert_eq!(stored(nats).await.len(), 1);
 }

@@ -6,11 +6,10 @@ use futures_util::future::join_all;
 use outbox_core::MessageId;
 use outbox_core::dedup::{DedupKey, DedupStore as _, DedupStoreError, StoreClaim};
 use outbox_core::testing::conformance::dedup_store::DedupStoreFixture;
-use outbox_core::testing::eventually;
 use outbox_nats::async_nats::jetstream::stream::{Config, DiscardPolicy};
-use outbox_nats::{DedupBucketSpec, KvDedupStore, ProvisionError, Provisioning, connect, connect_options};
+use outbox_nats::{DedupBucketSpec, KvDedupStore, ProvisionError, Provisioning};
 
-use crate::environment::{Nats, SOON, on_both_servers};
+use crate::environment::{Nats, SOON, answered, claim, on_both_servers, refused};
 use crate::private_server::PrivateServer;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -25,9 +24,9 @@ impl Fixture {
     async fn new(variable: &'static str) -> Option<Self> {
         let nats = Nats::from_variable(variable).await?;
         let spec = spec(&nats);
-        let here = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap();
-        let other = connect(nats.url(), connect_options()).await.unwrap();
-        let there = KvDedupStore::open(other, &spec).await.unwrap();
+        let here = open(&nats, &spec).await;
+        let other = Nats::at(nats.url()).await;
+        let there = open(&other, &spec).await;
         Some(Self {
             stores: [here, there],
             _nats: nats,
@@ -38,6 +37,10 @@ impl Fixture {
 /// A bucket that is deleted with the test.
 fn spec(nats: &Nats) -> DedupBucketSpec {
     DedupBucketSpec::default().bucket(&nats.name)
+}
+
+async fn open(nats: &Nats, spec: &DedupBucketSpec) -> KvDedupStore {
+    answered(async || KvDedupStore::open(nats.client.clone(), spec).await).await
 }
 
 async fn config(nats: &Nats) -> Config {
@@ -74,21 +77,21 @@ fn key() -> DedupKey {
 
 async fn a_bucket_is_made_once_by_many(nats: &Nats) {
     let spec = spec(nats);
-    let opened = join_all((0..8).map(|_| KvDedupStore::open(nats.client.clone(), &spec))).await;
-    for store in opened {
-        assert_eq!(store.unwrap().preflight(DAY).await.unwrap(), Vec::<String>::new());
+    for store in join_all((0..8).map(|_| open(nats, &spec))).await {
+        let warnings = answered(async || store.preflight(DAY).await).await;
+        assert_eq!(warnings, Vec::<String>::new());
     }
     let made = config(nats).await;
     assert_eq!((made.max_messages_per_subject, made.max_age), (1, 15 * DAY));
     // Another process that asks for other settings changes nothing.
     let other = spec.clone().max_age(DAY);
-    KvDedupStore::open(nats.client.clone(), &other).await.unwrap();
+    open(nats, &other).await;
     assert_eq!(config(nats).await.max_age, 15 * DAY);
 }
 
 async fn a_missing_bucket_is_only_reported_when_nothing_may_be_made(nats: &Nats) {
     let spec = spec(nats).provisioning(Provisioning::VerifyOnly);
-    let error = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap_err();
+    let error = refused(async || KvDedupStore::open(nats.client.clone(), &spec).await).await;
     let ProvisionError::Missing { command, .. } = &error else {
         panic!("{error}");
     };
@@ -102,14 +105,14 @@ async fn a_missing_bucket_is_only_reported_when_nothing_may_be_made(nats: &Nats)
 
 async fn a_bucket_that_forgets_too_early_is_refused(nats: &Nats) {
     let spec = spec(nats).max_age(DAY);
-    let store = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap();
-    store.preflight(DAY).await.unwrap();
-    let error = store.preflight(2 * DAY).await.unwrap_err();
+    let store = open(nats, &spec).await;
+    answered(async || store.preflight(DAY).await).await;
+    let error = refused(async || store.preflight(2 * DAY).await).await;
     assert!(matches!(error, DedupStoreError::Configuration { .. }), "{error}");
     assert!(error.to_string().contains("--max-age=172800s"), "{error}");
     let stream = format!("KV_{}", nats.name);
     nats.jetstream().delete_stream(stream).await.unwrap();
-    let error = store.preflight(DAY).await.unwrap_err();
+    let error = refused(async || store.preflight(DAY).await).await;
     assert!(matches!(error, DedupStoreError::Configuration { .. }), "{error}");
     let error = store.claim(&key(), LEASE).await.unwrap_err();
     assert!(matches!(error, DedupStoreError::Unavailable { .. }), "{error}");
@@ -126,7 +129,7 @@ async fn a_bucket_that_drops_keys_when_it_is_full_is_refused(nats: &Nats) {
         ..Config::default()
     };
     nats.jetstream().create_stream(config).await.unwrap();
-    let error = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap_err();
+    let error = refused(async || KvDedupStore::open(nats.client.clone(), &spec).await).await;
     assert!(
         matches!(
             error,
@@ -141,12 +144,12 @@ async fn a_bucket_that_drops_keys_when_it_is_full_is_refused(nats: &Nats) {
 
 async fn a_key_that_somebody_else_wrote_is_no_claim(nats: &Nats) {
     let spec = spec(nats);
-    let store = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap();
+    let store = open(nats, &spec).await;
     let key = key();
     let subject = format!("$KV.{}.billing.{}", spec.bucket, key.event_id);
     let sent = nats.jetstream().publish(subject, "hello".into()).await.unwrap();
     sent.await.unwrap();
-    let error = store.claim(&key, LEASE).await.unwrap_err();
+    let error = refused(async || store.claim(&key, LEASE).await).await;
     assert!(matches!(error, DedupStoreError::Configuration { .. }), "{error}");
 }
 
@@ -164,17 +167,11 @@ async fn an_outage_is_unavailable_and_bounded_and_loses_nothing() {
         return;
     };
     let nats = Nats::at(&server.url()).await;
-    let spec = spec(&nats);
-    let store = KvDedupStore::open(nats.client.clone(), &spec).await.unwrap();
-    let store = store.with_timeout(Duration::from_millis(500));
-    let (done, held) = (key(), key());
-    let StoreClaim::Mine(token) = store.claim(&done, LEASE).await.unwrap() else {
-        panic!("it is free");
-    };
-    assert!(store.complete(&done, token, DAY).await.unwrap());
-    let StoreClaim::Mine(token) = store.claim(&held, LEASE).await.unwrap() else {
-        panic!("it is free");
-    };
+    let patient = open(&nats, &spec(&nats)).await;
+    let store = patient.clone().with_timeout(Duration::from_millis(500));
+    let (done, token) = claim(&patient, LEASE).await;
+    assert!(answered(async || patient.complete(&done, token, DAY).await).await);
+    let (held, token) = claim(&patient, LEASE).await;
     server.pause();
     let answers = async {
         for error in [
@@ -187,14 +184,9 @@ async fn an_outage_is_unavailable_and_bounded_and_loses_nothing() {
     };
     tokio::time::timeout(SOON, answers).await.expect("bounded");
     server.resume();
-    eventually("an answer", || async {
-        store
-            .claim(&done, LEASE)
-            .await
-            .is_ok_and(|claim| claim == StoreClaim::Done)
-    })
-    .await;
+    let state = async |key| answered(async || patient.claim(key, LEASE).await).await;
+    assert_eq!(state(&done).await, StoreClaim::Done);
     // It makes no difference whether the first call arrived.
-    assert!(store.complete(&held, token, DAY).await.unwrap());
-    assert_eq!(store.claim(&held, LEASE).await.unwrap(), StoreClaim::Done);
+    assert!(answered(async || patient.complete(&held, token, DAY).await).await);
+    assert_eq!(state(&held).await, StoreClaim::Done);
 }

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use outbox_core::{ConsumerSpec, Publisher as _, Subscriber as _, SubscriberError, Subscription as _};
+use outbox_core::{ConsumerSpec, Subscriber as _, SubscriberError, Subscription as _};
 use outbox_nats::async_nats::jetstream::consumer::{self as js, AckPolicy, ReplayPolicy, pull};
 use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
 use outbox_nats::{JetStreamSubscriber, Provisioning};
 
-use crate::environment::{Nats, PLACED, SHIPPED, consumer, message, on_both_servers, receive_and_ack};
+use crate::environment::{
+    Nats, PLACED, SHIPPED, consumer, message, on_both_servers, receive_and_ack, refused, subscribe,
+};
 
 on_both_servers! {
     filters_of_an_existing_consumer_are_widened_and_never_narrowed,
@@ -21,23 +23,20 @@ on_both_servers! {
 }
 
 async fn subscribe_error(subscriber: &JetStreamSubscriber, spec: &ConsumerSpec) -> SubscriberError {
-    subscriber.subscribe(spec).await.expect_err("a refusal")
+    refused(async || subscriber.subscribe(spec).await).await
 }
 
 /// A rolling upgrade runs the old and the new version at once; narrowing would make the new one miss events.
 async fn filters_of_an_existing_consumer_are_widened_and_never_narrowed(nats: &Nats) {
     nats.provision().await;
     let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
-    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
     assert_eq!(subscription.stop().await.len(), 0);
     nats.subscribe(&consumer(&[&SHIPPED])).await;
     let mut old_version = nats.subscribe(&consumer(&[&PLACED])).await;
-    nats.publisher().publish(&message(&PLACED, "1", 2)).await.unwrap();
-    nats.publisher()
-        .publish(&message(&SHIPPED, "1", 3))
-        .await
-        .unwrap();
+    nats.publish(&message(&PLACED, "1", 2)).await;
+    nats.publish(&message(&SHIPPED, "1", 3)).await;
     let mut payloads = receive_and_ack(&mut old_version, 2).await;
     payloads.sort();
     assert_eq!(payloads, ["1/placed/2", "1/shipped/3"]);
@@ -88,7 +87,7 @@ async fn limits_of_requests_that_would_refuse_ours_are_removed(nats: &Nats) {
     stream.create_consumer(foreign).await.unwrap();
     let spec = consumer(&[&PLACED]);
     let mut subscription = nats.subscribe(&spec).await;
-    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    nats.publish(&message(&PLACED, "1", 1)).await;
     assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
     let config = nats.consumer_info(&spec).await.config;
     assert_eq!((config.max_batch, config.max_expires), (0, Duration::ZERO));
@@ -108,7 +107,7 @@ async fn the_ack_wait_of_another_version_is_not_lowered(nats: &Nats) {
     }
     let verify_only = nats.subscriber_config().provisioning(Provisioning::VerifyOnly);
     let subscriber = nats.subscriber().with_config(verify_only);
-    subscriber.subscribe(&spec(30)).await.unwrap();
+    subscribe(&subscriber, &spec(30)).await;
 }
 
 async fn a_consumer_that_replays_at_the_original_speed_is_refused(nats: &Nats) {
@@ -139,7 +138,7 @@ async fn nothing_is_changed_without_the_right_to(nats: &Nats) {
     );
 
     nats.subscribe(&consumer(&[&PLACED])).await;
-    subscriber.subscribe(&consumer(&[&PLACED])).await.unwrap();
+    subscribe(&subscriber, &consumer(&[&PLACED])).await;
     let before = nats.consumer_info(&consumer(&[&PLACED])).await.config;
     for (different, seen, needed) in [
         (

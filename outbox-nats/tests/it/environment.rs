@@ -1,23 +1,36 @@
-//! Shared by all tests: a connection, names that no other test uses, and short ways to make and read messages.
+//! Shared by all tests: a connection, names that no other test uses, short ways to make and read messages, and requests that are made again.
+//!
+//! Most requests have a bound of a few seconds, and a busy machine may stand still for as long. So they are made again after silence, or if nothing was sent. Any
+//! other outcome of a request is the first one.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use outbox_core::dedup::{ClaimToken, DedupKey, DedupStore as _, DedupStoreError, StoreClaim};
 use outbox_core::testing::{LogEntry, backend_url};
 use outbox_core::{
-    Aggregate, ConsumerSpec, Delivery as _, EventDescriptor, Headers, Message, MessageId, Subscriber as _,
-    Subscription as _,
+    Aggregate, ConsumerSpec, Delivery as _, EventDescriptor, FailureClass, Headers, Message, MessageId,
+    PublishError, Publisher as _, Receipt, Subscriber as _, SubscriberError, Subscription as _,
 };
-use outbox_nats::async_nats::Client;
+use outbox_nats::async_nats::jetstream::context::ContextBuilder;
 use outbox_nats::async_nats::jetstream::{self, stream};
+use outbox_nats::async_nats::{Client, ConnectOptions, ToServerAddrs};
 use outbox_nats::{
     EventStream, JetStreamDelivery, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription,
-    PublisherConfig, SubjectPrefix, SubscriberConfig, connect, connect_options,
+    KvDedupStore, ProvisionError, PublisherConfig, SubjectPrefix, SubscriberConfig, connect, connect_options,
 };
+use tokio::time::{sleep, timeout};
 
 /// Bound on waiting for something that should happen soon. It is long, because the machine is busy when all tests run.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Bound on what takes several steps of [`SOON`]: requests that are made again, elections, which last up to 18 s, and deliveries that come again after 30 s.
+pub(crate) const LONG: Duration = Duration::from_secs(3 * SOON.as_secs());
+
+/// Pause before a request is made again.
+const PAUSE: Duration = Duration::from_millis(20);
 
 pub(crate) static PLACED: EventDescriptor = event("placed", None);
 pub(crate) static SHIPPED: EventDescriptor = event("shipped", None);
@@ -61,7 +74,7 @@ impl Nats {
 
     /// Connects to a private server.
     pub(crate) async fn at(url: &str) -> Self {
-        Self::with(connect(url, connect_options()).await.unwrap())
+        Self::with(connected(url, connect_options()).await)
     }
 
     pub(crate) fn with(client: Client) -> Self {
@@ -81,7 +94,7 @@ impl Nats {
     }
 
     pub(crate) fn jetstream(&self) -> jetstream::Context {
-        jetstream::new(self.client.clone())
+        ContextBuilder::new().timeout(SOON).build(self.client.clone())
     }
 
     pub(crate) fn stream(&self) -> EventStream {
@@ -99,10 +112,8 @@ impl Nats {
     }
 
     pub(crate) async fn provision(&self) {
-        self.stream()
-            .provision_for(&self.client, [&PLACED, &SHIPPED])
-            .await
-            .unwrap();
+        let stream = self.stream();
+        answered(async || stream.provision_for(&self.client, [&PLACED, &SHIPPED]).await).await;
     }
 
     pub(crate) fn publisher(&self) -> JetStreamPublisher {
@@ -112,7 +123,12 @@ impl Nats {
     }
 
     pub(crate) fn publisher_config(&self) -> PublisherConfig {
-        PublisherConfig::default().source("test")
+        PublisherConfig::default().source("test").ack_timeout(SOON)
+    }
+
+    /// Publishes a message that is stored.
+    pub(crate) async fn publish(&self, message: &Message) {
+        publish(&self.publisher(), message).await;
     }
 
     pub(crate) fn subscriber(&self) -> JetStreamSubscriber {
@@ -121,12 +137,21 @@ impl Nats {
             .with_config(self.subscriber_config())
     }
 
+    /// Gives up a server that is silent for half a minute. A subscription that gives up early is not given what is on its way to it until that comes again.
     pub(crate) fn subscriber_config(&self) -> SubscriberConfig {
-        SubscriberConfig::default().idle_heartbeat(Duration::from_millis(500))
+        SubscriberConfig::default().idle_heartbeat(Duration::from_secs(15))
     }
 
     pub(crate) async fn subscribe(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {
-        self.subscriber().subscribe(consumer).await.unwrap()
+        subscribe(&self.subscriber(), consumer).await
+    }
+
+    /// As [`Self::subscribe`], and soon gives up a server that is silent: one that is away, or an old one that has no such consumer any more.
+    pub(crate) async fn subscribe_impatiently(&self, consumer: &ConsumerSpec) -> JetStreamSubscription {
+        let impatient = self
+            .subscriber_config()
+            .idle_heartbeat(Duration::from_millis(500));
+        subscribe(&self.subscriber().with_config(impatient), consumer).await
     }
 
     /// The server's account of a consumer.
@@ -248,18 +273,124 @@ pub(crate) fn consumer(events: &[&'static EventDescriptor]) -> ConsumerSpec {
     }
 }
 
+/// An error of a request.
+pub(crate) trait Failure: Debug {
+    /// Whether nobody has answered in time, or nobody leads a cluster.
+    fn passes(&self) -> bool;
+}
+
+impl Failure for ProvisionError {
+    fn passes(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+}
+
+impl Failure for SubscriberError {
+    fn passes(&self) -> bool {
+        matches!(self, Self::Interrupted { .. })
+    }
+}
+
+impl Failure for DedupStoreError {
+    fn passes(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+}
+
+impl Failure for PublishError {
+    fn passes(&self) -> bool {
+        matches!(self.class(), FailureClass::Unknown | FailureClass::Transient)
+    }
+}
+
+/// The first outcome of a request that is no error which passes.
+async fn outcome<T, E: Failure>(mut request: impl AsyncFnMut() -> Result<T, E>) -> Result<T, E> {
+    let mut last = None;
+    let outcome = async {
+        loop {
+            match request().await {
+                Err(error) if error.passes() => last = Some(error),
+                outcome => return outcome,
+            }
+            sleep(PAUSE).await;
+        }
+    };
+    let waited = timeout(LONG, outcome).await;
+    waited.unwrap_or_else(|_| panic!("no outcome within {LONG:?}, the last error is {last:?}"))
+}
+
+/// The answer to a request that must succeed.
+pub(crate) async fn answered<T, E: Failure>(request: impl AsyncFnMut() -> Result<T, E>) -> T {
+    outcome(request).await.unwrap()
+}
+
+/// The answer to a request that must not succeed.
+pub(crate) async fn refused<T, E: Failure>(request: impl AsyncFnMut() -> Result<T, E>) -> E {
+    outcome(request).await.err().expect("a refusal")
+}
+
+/// Connects.
+pub(crate) async fn connected(servers: impl ToServerAddrs, options: ConnectOptions) -> Client {
+    let stream = EventStream::default();
+    let connected = timeout(LONG, stream.connect_with(servers, options)).await;
+    connected.expect("a server that answers").unwrap()
+}
+
+/// The outcome of a message that was sent. A publisher waits for its first connection for only 2 s.
+pub(crate) async fn sent(publisher: &JetStreamPublisher, message: &Message) -> Result<Receipt, PublishError> {
+    let sending = async {
+        loop {
+            match publisher.publish(message).await {
+                Err(error) if error.to_string().starts_with("not connected") => sleep(PAUSE).await,
+                outcome => return outcome,
+            }
+        }
+    };
+    timeout(LONG, sending).await.expect("a connection")
+}
+
+/// Publishes a message that is stored.
+pub(crate) async fn publish(publisher: &JetStreamPublisher, message: &Message) -> Receipt {
+    sent(publisher, message).await.unwrap()
+}
+
+/// Subscribes.
+pub(crate) async fn subscribe(
+    subscriber: &JetStreamSubscriber,
+    consumer: &ConsumerSpec,
+) -> JetStreamSubscription {
+    answered(async || subscriber.subscribe(consumer).await).await
+}
+
+/// Whether somebody has asked for a message. That nobody has is known only after the list has been read without a pause for 3 s.
+pub(crate) async fn asked_for(delivery: &JetStreamDelivery) -> bool {
+    answered(async || delivery.is_asked_for().await).await
+}
+
+/// A claim of a new key. Each try takes another key, because the first claim of a key may have no answer.
+pub(crate) async fn claim(store: &KvDedupStore, lease: Duration) -> (DedupKey, ClaimToken) {
+    answered(async || {
+        let key = DedupKey::new("billing", MessageId::fresh().into());
+        match store.claim(&key, lease).await? {
+            StoreClaim::Mine(token) => Ok::<_, DedupStoreError>((key, token)),
+            other => panic!("{other:?}, and nobody else knows the key"),
+        }
+    })
+    .await
+}
+
 /// The next delivery, over interruptions.
 pub(crate) async fn receive(subscription: &mut JetStreamSubscription) -> JetStreamDelivery {
     let next = async {
         loop {
             match subscription.next().await {
                 Ok(delivery) => return delivery,
-                Err(outbox_core::SubscriberError::Interrupted { .. }) => {}
+                Err(SubscriberError::Interrupted { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
         }
     };
-    tokio::time::timeout(SOON, next).await.expect("a delivery")
+    timeout(LONG, next).await.expect("a delivery")
 }
 
 /// Receives and acknowledges `count` messages, and returns their payloads.

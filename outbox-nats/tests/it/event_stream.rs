@@ -6,7 +6,8 @@ use outbox_core::{Delivery as _, FailureClass, Publisher as _, Subscriber as _, 
 use outbox_nats::{EventStream, ProvisionError};
 
 use crate::environment::{
-    Nats, PLACED, SHIPPED, consumer, message, on_both_servers, receive, receive_and_ack,
+    Nats, PLACED, SHIPPED, answered, consumer, message, on_both_servers, publish, receive, receive_and_ack,
+    refused, subscribe,
 };
 
 on_both_servers! {
@@ -39,7 +40,7 @@ async fn what_is_said_once_reaches_stream_publisher_and_subscriber(nats: &Nats) 
         (nats.name.as_str(), &nats.prefix)
     );
 
-    let report = stream.provision_for(&nats.client, [&PLACED]).await.unwrap();
+    let report = answered(async || stream.provision_for(&nats.client, [&PLACED]).await).await;
     assert!(report.created);
     let config = nats.stream_config().await;
     assert_eq!(config.subjects, [nats.prefix.wildcard()]);
@@ -49,13 +50,14 @@ async fn what_is_said_once_reaches_stream_publisher_and_subscriber(nats: &Nats) 
     );
 
     let publisher = stream.publisher(nats.client.clone());
-    assert_eq!(publisher.preflight().await.unwrap(), Vec::<String>::new());
-    publisher.publish(&message(&PLACED, "1", 1)).await.unwrap();
+    let warnings = answered(async || publisher.preflight().await).await;
+    assert_eq!(warnings, Vec::<String>::new());
+    publish(&publisher, &message(&PLACED, "1", 1)).await;
     let placed = format!("{}.order.1.placed", nats.prefix);
     assert_eq!(nats.stored().await[0].0, placed);
 
     let subscriber = stream.subscriber(nats.client.clone());
-    let mut subscription = subscriber.subscribe(&consumer(&[&PLACED])).await.unwrap();
+    let mut subscription = subscribe(&subscriber, &consumer(&[&PLACED])).await;
     assert_eq!(filters(nats).await, [nats.prefix.filter(&PLACED)]);
     assert_eq!(filters(nats).await, stream.consumer_filters([&PLACED], false));
     let delivery = receive(&mut subscription).await;
@@ -68,28 +70,22 @@ async fn strong_mode_reaches_stream_publisher_and_subscriber(nats: &Nats) {
     let aggregates = format!("{}.order.*", nats.prefix);
 
     let narrow = stream.clone().with_subject(nats.prefix.filter(&PLACED));
-    let error = narrow.provision_for(&nats.client, [&PLACED]).await.unwrap_err();
+    let error = refused(async || narrow.provision_for(&nats.client, [&PLACED]).await).await;
     assert!(
         matches!(&error, ProvisionError::Uncaptured { subject, .. } if *subject == aggregates),
         "{error}"
     );
-    stream
-        .provision_for(&nats.client, [&PLACED, &SHIPPED])
-        .await
-        .unwrap();
+    answered(async || stream.provision_for(&nats.client, [&PLACED, &SHIPPED]).await).await;
 
     let publisher = stream.publisher(nats.client.clone());
-    publisher.preflight().await.unwrap();
-    publisher.publish(&message(&PLACED, "1", 1)).await.unwrap();
-    publisher.publish(&message(&SHIPPED, "1", 2)).await.unwrap();
+    answered(async || publisher.preflight().await).await;
+    publish(&publisher, &message(&PLACED, "1", 1)).await;
+    publish(&publisher, &message(&SHIPPED, "1", 2)).await;
     let subject = format!("{}.order.1", nats.prefix);
     assert!(nats.stored().await.iter().all(|(stored, _)| *stored == subject));
 
     let subscriber = stream.subscriber(nats.client.clone());
-    let mut subscription = subscriber
-        .subscribe(&consumer(&[&PLACED, &SHIPPED]))
-        .await
-        .unwrap();
+    let mut subscription = subscribe(&subscriber, &consumer(&[&PLACED, &SHIPPED])).await;
     if nats.client.is_server_compatible(2, 10, 0) {
         assert!(filters(nats).await.contains(&aggregates));
         let mut kept = filters(nats).await;
@@ -105,12 +101,13 @@ async fn strong_mode_reaches_stream_publisher_and_subscriber(nats: &Nats) {
 /// This program links the event `account.credited` of another test.
 async fn all_linked_events_are_provisioned(nats: &Nats) {
     let orders = nats.stream().with_subject(format!("{}.order.>", nats.prefix));
-    let error = orders.provision(&nats.client).await.unwrap_err();
+    let error = refused(async || orders.provision(&nats.client).await).await;
     assert!(
         matches!(&error, ProvisionError::Uncaptured { event_type, .. } if event_type == "account.credited"),
         "{error}"
     );
-    assert!(nats.stream().provision(&nats.client).await.unwrap().created);
+    let report = answered(async || nats.stream().provision(&nats.client).await).await;
+    assert!(report.created);
 }
 
 /// The first messages are from the time before.
@@ -121,8 +118,8 @@ async fn aggregates_share_subjects_and_consumers_notice_nothing(nats: &Nats) {
     let mut expected = Vec::new();
     for (n, publisher) in (1..).zip(&publishers) {
         for id in ["1", "2", "a.b *", "4", "5"] {
-            publisher.publish(&message(&PLACED, id, n)).await.unwrap();
-            publisher.publish(&message(&SHIPPED, id, n)).await.unwrap();
+            publish(publisher, &message(&PLACED, id, n)).await;
+            publish(publisher, &message(&SHIPPED, id, n)).await;
             expected.push(format!("{id}/placed/{n}"));
         }
     }
@@ -136,7 +133,7 @@ async fn aggregates_share_subjects_and_consumers_notice_nothing(nats: &Nats) {
             name: format!("shards-{}", subscriber.stream() == &nats.stream()),
             ..consumer(&[&PLACED])
         };
-        let mut subscription = subscriber.subscribe(&spec).await.unwrap();
+        let mut subscription = subscribe(&subscriber, &spec).await;
         let mut received = Vec::new();
         while received.len() < expected.len() {
             let delivery = receive(&mut subscription).await;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use outbox_core::{Publisher as _, StreamLog as _};
+use outbox_core::StreamLog as _;
+use outbox_core::testing::eventually;
 use time::OffsetDateTime;
 
-use crate::environment::{Nats, PLACED, message, on_both_servers};
+use crate::environment::{Nats, PLACED, answered, message, on_both_servers, publish};
 
 on_both_servers! {
     twenty_thousand_messages_are_all_listed,
@@ -21,22 +22,23 @@ async fn twenty_thousand_messages_are_all_listed(nats: &Nats) {
     let published: std::collections::HashSet<_> = futures_util::stream::iter(0..20_000)
         .map(|n| async move {
             let message = message(&PLACED, &n.to_string(), 1);
-            publisher.publish(&message).await.unwrap();
+            publish(publisher, &message).await;
             message.id
         })
         .buffer_unordered(500)
         .collect()
         .await;
-    assert_eq!(
-        publisher.message_ids(OffsetDateTime::UNIX_EPOCH).await.unwrap(),
-        published
-    );
-    let consumers = nats.jetstream().get_stream(&nats.name).await.unwrap();
-    assert_eq!(
-        consumers.cached_info().state.consumer_count,
-        0,
-        "nothing is left behind"
-    );
+    let consumers = async || {
+        let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
+        stream.cached_info().state.consumer_count
+    };
+    let listed = answered(async || {
+        // Of a list that was not completed, the server removes the consumer after half a minute.
+        eventually("no consumer", async || consumers().await == 0).await;
+        publisher.message_ids(OffsetDateTime::UNIX_EPOCH).await
+    });
+    assert_eq!(listed.await, published);
+    assert_eq!(consumers().await, 0, "nothing is left behind");
 }
 
 async fn a_missing_stream_is_an_error(nats: &Nats) {

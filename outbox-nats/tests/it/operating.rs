@@ -1,11 +1,11 @@
 //! Durables that operators move: what is kept, and what a crash leaves.
 
-use outbox_core::{
-    ConsumerAdmin as _, ConsumerSpec, Publisher as _, StartAt, Subscriber as _, Subscription as _,
-};
+use outbox_core::{ConsumerAdmin as _, ConsumerSpec, StartAt, Subscriber as _, Subscription as _};
 use outbox_nats::async_nats::jetstream::consumer::{DeliverPolicy, pull};
 
-use crate::environment::{Nats, PLACED, SHIPPED, consumer, message, on_both_servers, receive_and_ack};
+use crate::environment::{
+    Nats, PLACED, SHIPPED, answered, consumer, message, on_both_servers, receive_and_ack,
+};
 
 on_both_servers! {
     what_a_consumer_asks_for_is_kept_when_it_is_moved,
@@ -36,10 +36,7 @@ async fn billing(nats: &Nats) -> ConsumerSpec {
     nats.provision().await;
     let spec = consumer(&[&PLACED, &SHIPPED]);
     for (event, number) in [(&PLACED, 1), (&SHIPPED, 2), (&PLACED, 3)] {
-        nats.publisher()
-            .publish(&message(event, "1", number))
-            .await
-            .unwrap();
+        nats.publish(&message(event, "1", number)).await;
     }
     let mut subscription = nats.subscribe(&spec).await;
     receive_and_ack(&mut subscription, 2).await;
@@ -53,8 +50,8 @@ async fn what_a_consumer_asks_for_is_kept_when_it_is_moved(nats: &Nats) {
     let spec = billing(nats).await;
     let before = asks(config_of(nats, &spec.name).await.unwrap());
     let operator = nats.subscriber();
-    operator.place("billing", 2).await.unwrap();
-    operator.copy("billing", "invoicing", 3).await.unwrap();
+    answered(async || operator.place("billing", 2).await).await;
+    answered(async || operator.copy("billing", "invoicing", 3).await).await;
     for (name, start_sequence) in [("billing", 2), ("invoicing", 3)] {
         let config = config_of(nats, name).await.unwrap();
         assert_eq!(
@@ -76,15 +73,13 @@ async fn a_place_that_was_interrupted_is_finished(nats: &Nats) {
     let spec = billing(nats).await;
     let before = asks(config_of(nats, &spec.name).await.unwrap());
     let operator = nats.subscriber();
-    let foreseen = operator.foresee("billing", StartAt::Beginning).await.unwrap();
+    let foreseen = answered(async || operator.foresee("billing", StartAt::Beginning).await).await;
     assert_eq!((foreseen.stream_sequence, foreseen.messages), (1, 3));
-    operator
-        .copy("billing", "billing-is-placed-anew", 1)
-        .await
-        .unwrap();
-    operator.remove("billing").await.unwrap();
-    assert_eq!(operator.standing("billing").await.unwrap(), None);
-    operator.place("billing", foreseen.stream_sequence).await.unwrap();
+    answered(async || operator.copy("billing", "billing-is-placed-anew", 1).await).await;
+    answered(async || operator.remove("billing").await).await;
+    let standing = answered(async || operator.standing("billing").await).await;
+    assert_eq!(standing, None);
+    answered(async || operator.place("billing", foreseen.stream_sequence).await).await;
     assert_eq!(asks(config_of(nats, "billing").await.unwrap()), before);
     assert_eq!(config_of(nats, "billing-is-placed-anew").await, None);
     let mut subscription = nats.subscribe(&spec).await;

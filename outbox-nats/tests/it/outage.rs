@@ -14,7 +14,9 @@ use outbox_nats::async_nats::connection::State;
 use outbox_nats::{JetStreamPublisher, PublisherConfig};
 use time::OffsetDateTime;
 
-use crate::environment::{Nats, PLACED, SOON, consumer, event, message, receive, receive_and_ack};
+use crate::environment::{
+    LONG, Nats, PLACED, SOON, answered, consumer, event, message, publish, receive, receive_and_ack,
+};
 use crate::private_server::PrivateServer;
 
 async fn reconnected(nats: &Nats) {
@@ -65,6 +67,7 @@ impl DomainEvent for Placed {
 /// While there is no stream, messages wait; nothing is dead-lettered and no attempt is used. Messages of the deleted stream are left to reconciling.
 #[tokio::test]
 async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
+    let _alone = outbox_core::wake::isolate();
     let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
         return;
     };
@@ -98,11 +101,8 @@ async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
     assert_eq!(report.unwrap().dead_letters, 0);
     assert!(store.rows().iter().all(|row| row.attempts == 0));
-    let ids = nats
-        .publisher()
-        .message_ids(OffsetDateTime::UNIX_EPOCH)
-        .await
-        .unwrap();
+    let publisher = nats.publisher();
+    let ids = answered(async || publisher.message_ids(OffsetDateTime::UNIX_EPOCH).await).await;
     let recorded = store.rows();
     let expected = recorded[10..].iter().map(|row| row.message.id).collect();
     assert_eq!(ids, expected);
@@ -111,6 +111,7 @@ async fn a_stream_that_is_deleted_and_made_again_gets_what_came_meanwhile() {
 /// The backlog that waits for room drains completely, and each aggregate in its order.
 #[tokio::test]
 async fn a_backlog_behind_a_full_stream_drains_in_order() {
+    let _alone = outbox_core::wake::isolate();
     let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
         return;
     };
@@ -171,11 +172,11 @@ async fn messages_survive_a_killed_server_exactly_once() {
     let nats = Nats::at(&server.url()).await;
     nats.provision().await;
     // Longer than all of it takes.
-    let config = nats.publisher_config().ack_timeout(3 * SOON);
+    let config = nats.publisher_config().ack_timeout(LONG);
     let publisher = nats.publisher().with_config(config);
     let messages: Vec<_> = (0..100).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
     for message in &messages[..50] {
-        publisher.publish(message).await.unwrap();
+        publish(&publisher, message).await;
     }
 
     server.kill();
@@ -202,7 +203,7 @@ async fn messages_survive_a_killed_server_exactly_once() {
         "nothing that failed is delivered afterwards"
     );
     for (n, message) in messages.iter().enumerate() {
-        let receipt = publisher.publish(message).await.unwrap();
+        let receipt = publish(&publisher, message).await;
         assert_eq!(receipt.duplicate, n < 50, "message {n}");
         assert_eq!(receipt.stream_sequence, u64::try_from(n).unwrap() + 1);
     }
@@ -221,7 +222,7 @@ async fn a_window_in_flight_when_the_server_dies_is_never_permanent() {
     let publisher = nats.publisher().with_config(config);
     let mut pending: Vec<_> = (0..2_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
     let mut killed = false;
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + LONG;
     while !pending.is_empty() {
         assert!(
             Instant::now() < deadline,
@@ -275,11 +276,12 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
     nats.provision().await;
     let config = nats.publisher_config().ack_timeout(Duration::from_secs(1));
     let publisher = nats.publisher().with_config(config);
-    publisher.publish(&message(&PLACED, "0", 1)).await.unwrap();
+    let first = message(&PLACED, "0", 1);
+    answered(async || publisher.publish(&first).await).await;
     server.pause();
     // The signal reaches the server's threads a moment later, so the first messages may still be confirmed.
     let mut sequence = 0;
-    let (ghost, error, elapsed) = loop {
+    let (ghost, error, mut elapsed) = loop {
         sequence += 1;
         assert!(sequence < 1_000, "the server is not paused");
         let (message, started) = (message(&PLACED, "1", sequence), Instant::now());
@@ -288,14 +290,25 @@ async fn a_message_to_a_paused_server_is_unknown_and_stored_once() {
         }
     };
     assert_eq!(error.class(), FailureClass::Unknown);
+    let usual = PublisherConfig::default().ack_timeout;
+    for _ in 0..5 {
+        // This machine may have stood still meanwhile. However often the ghost is sent, it is stored once.
+        if elapsed < usual {
+            break;
+        }
+        let started = Instant::now();
+        let error = publisher.publish(&ghost).await.unwrap_err();
+        assert_eq!(error.class(), FailureClass::Unknown);
+        elapsed = started.elapsed();
+    }
     assert!(
-        elapsed < PublisherConfig::default().ack_timeout,
+        elapsed < usual,
         "bounded by its own time-out, and not by the usual one: {elapsed:?}"
     );
     server.resume();
     let expected = usize::try_from(sequence).unwrap() + 1;
     eventually("the ghost", || async { nats.stored().await.len() == expected }).await;
-    assert!(publisher.publish(&ghost).await.unwrap().duplicate);
+    assert!(answered(async || publisher.publish(&ghost).await).await.duplicate);
     assert_eq!(nats.stored().await.len(), expected);
 }
 
@@ -306,8 +319,8 @@ async fn a_subscription_goes_on_after_the_server_was_paused() {
     };
     let nats = Nats::at(&server.url()).await;
     nats.provision().await;
-    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
-    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    let mut subscription = nats.subscribe_impatiently(&consumer(&[&PLACED])).await;
+    nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
     server.pause();
     let silent = tokio::time::timeout(SOON, subscription.next())
@@ -318,7 +331,7 @@ async fn a_subscription_goes_on_after_the_server_was_paused() {
         "{silent:?}"
     );
     server.resume();
-    nats.publisher().publish(&message(&PLACED, "1", 2)).await.unwrap();
+    nats.publish(&message(&PLACED, "1", 2)).await;
     while receive_and_ack(&mut subscription, 1).await != ["1/placed/2"] {}
 }
 
@@ -330,8 +343,8 @@ async fn a_subscription_goes_on_after_the_server_was_killed() {
     let nats = Nats::at(&server.url()).await;
     nats.provision().await;
     let publisher = nats.publisher();
-    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
-    publisher.publish(&message(&PLACED, "1", 1)).await.unwrap();
+    let mut subscription = nats.subscribe_impatiently(&consumer(&[&PLACED])).await;
+    publish(&publisher, &message(&PLACED, "1", 1)).await;
     assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
 
     for round in 2..=4 {
@@ -353,7 +366,7 @@ async fn a_subscription_goes_on_after_the_server_was_killed() {
         server.restart().await;
         reconnected(&nats).await;
         publishing(&publisher, true).await;
-        publisher.publish(&message(&PLACED, "1", round)).await.unwrap();
+        publish(&publisher, &message(&PLACED, "1", round)).await;
         // The server forgets acknowledgements that it had not written to disk, so earlier messages may come again.
         while receive_and_ack(&mut subscription, 1).await != [format!("1/placed/{round}")] {}
     }
@@ -366,8 +379,8 @@ async fn deliveries_of_a_killed_server_can_still_be_acknowledged() {
     };
     let nats = Nats::at(&server.url()).await;
     nats.provision().await;
-    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
-    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    let mut subscription = nats.subscribe_impatiently(&consumer(&[&PLACED])).await;
+    nats.publish(&message(&PLACED, "1", 1)).await;
     let delivery = receive(&mut subscription).await;
     server.kill();
     disconnected(&nats).await;
@@ -383,7 +396,7 @@ async fn deliveries_of_a_killed_server_can_still_be_acknowledged() {
             }
         }
     };
-    tokio::time::timeout(SOON, acknowledged)
+    tokio::time::timeout(LONG, acknowledged)
         .await
         .expect("the acknowledgement");
 }

@@ -4,15 +4,16 @@
 
 use std::time::Duration;
 
-use outbox_core::dedup::{DedupKey, DedupStore as _, StoreClaim};
-use outbox_core::testing::eventually;
+use outbox_core::dedup::{DedupStore as _, StoreClaim};
 use outbox_core::{
-    ConsumerAdmin as _, Delivery as _, MessageId, Publisher as _, StartAt, StreamLog as _, Subscriber as _,
-    Subscription as _,
+    ConsumerAdmin as _, Delivery as _, EventDescriptor, Publisher as _, StartAt, StreamLog as _,
+    Subscriber as _, Subscription as _,
 };
 use outbox_nats::{DedupBucketSpec, EventStream, KvDedupStore, Provisioning};
 
-use crate::environment::{Nats, PLACED, SHIPPED, consumer, event_on, message, receive};
+use crate::environment::{
+    Nats, PLACED, SHIPPED, answered, asked_for, claim, consumer, event_on, message, receive, subscribe,
+};
 use crate::printed_users::{FIXED_SUBJECT, NEWEST, OLDEST, User, Users};
 
 const USERS: [User; 8] = [
@@ -26,26 +27,15 @@ const USERS: [User; 8] = [
     User::new("bucket", &["bucket"]),
 ];
 
-/// Answers have a bound, which a busy machine may exceed. Then the request is made again.
-async fn answered<T, E>(mut request: impl AsyncFnMut() -> Result<T, E>) -> T {
-    let mut answer = None;
-    eventually("an answer", async || {
-        answer = request().await.ok();
-        answer.is_some()
-    })
-    .await;
-    answer.unwrap()
-}
-
 async fn consume(nats: &Nats, provisioning: Provisioning) {
     let config = nats.subscriber_config().provisioning(provisioning);
     let subscriber = nats.subscriber().with_config(config);
-    subscriber.facts().await.unwrap();
+    answered(async || subscriber.facts().await).await;
     // Both event types, so that a server of 2.10 gets several filters.
     let spec = consumer(&[&PLACED, &SHIPPED]);
-    let mut subscription = subscriber.subscribe(&spec).await.unwrap();
+    let mut subscription = subscribe(&subscriber, &spec).await;
     let delivery = receive(&mut subscription).await;
-    assert!(delivery.is_asked_for().await.unwrap());
+    assert!(asked_for(&delivery).await);
     delivery.progress().await.unwrap();
     delivery.retry_after(Duration::ZERO).await.unwrap();
     // Others may come before it.
@@ -77,24 +67,38 @@ async fn move_consumer(nats: &Nats) {
     answered(async || operator.remove("invoicing").await).await;
 }
 
+async fn remember(admin: &Nats, bucket: &Nats) {
+    let open = async |nats: &Nats, spec: DedupBucketSpec| {
+        answered(async || KvDedupStore::open(nats.client.clone(), &spec).await).await
+    };
+    open(admin, DedupBucketSpec::default()).await;
+    let spec = DedupBucketSpec::default().provisioning(Provisioning::VerifyOnly);
+    let store = open(bucket, spec).await;
+    answered(async || store.preflight(Duration::from_secs(60)).await).await;
+    let lease = Duration::from_mins(10);
+    let (key, token) = claim(&store, lease).await;
+    let again = async || answered(async || store.claim(&key, lease).await).await;
+    assert_eq!(again().await, StoreClaim::InProgress);
+    answered(async || store.complete(&key, token, lease).await).await;
+    assert_eq!(again().await, StoreClaim::Done);
+}
+
 async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
     let Some(users) = Users::start(variable, &USERS).await else {
         return;
     };
     let admin = users.nats("admin").await;
     let provision = users.nats("provision").await;
-    let report = EventStream::default()
-        .provision_for(&provision.client, [&PLACED])
-        .await;
-    assert!(report.unwrap().created);
+    let provision = async |event: &EventDescriptor| {
+        let stream = EventStream::default();
+        answered(async || stream.provision_for(&provision.client, [event]).await).await
+    };
+    assert!(provision(&PLACED).await.created);
     let legacy = event_on("legacy", FIXED_SUBJECT.to_owned());
-    let report = EventStream::default()
-        .provision_for(&provision.client, [legacy])
-        .await;
-    assert_eq!(report.unwrap().subjects_added, [FIXED_SUBJECT]);
+    assert_eq!(provision(legacy).await.subjects_added, [FIXED_SUBJECT]);
 
     let relay = users.nats("relay").await.publisher();
-    assert_eq!(relay.preflight().await.unwrap(), [""; 0]);
+    assert_eq!(answered(async || relay.preflight().await).await, [""; 0]);
     let (placed, shipped) = (message(&PLACED, "1", 1), message(&SHIPPED, "1", 2));
     answered(async || relay.publish(&placed).await).await;
     relay.abandon().await;
@@ -107,8 +111,9 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
     let strong = users.nats("strong").await;
     let strong = EventStream::default()
         .with_strong_mode()
-        .publisher(strong.client.clone());
-    assert_eq!(strong.preflight().await.unwrap(), [""; 0]);
+        .publisher(strong.client.clone())
+        .with_config(strong.publisher_config());
+    assert_eq!(answered(async || strong.preflight().await).await, [""; 0]);
     // The last one is searched for, because a higher number stands before it.
     for n in [3, 5, 4] {
         let placed = message(&PLACED, "1", n);
@@ -116,27 +121,12 @@ async fn each_part_works_with_its_row_of_the_table(variable: &'static str) {
     }
 
     consume(&users.nats("creator").await, Provisioning::Create).await;
-    let (publisher, placed) = (admin.publisher(), message(&PLACED, "2", 1));
-    answered(async || publisher.publish(&placed).await).await;
+    admin.publish(&message(&PLACED, "2", 1)).await;
     consume(&users.nats("consumer").await, Provisioning::VerifyOnly).await;
 
     move_consumer(&users.nats("operator").await).await;
 
-    KvDedupStore::open(admin.client.clone(), &DedupBucketSpec::default())
-        .await
-        .unwrap();
-    let bucket = users.nats("bucket").await;
-    let spec = DedupBucketSpec::default().provisioning(Provisioning::VerifyOnly);
-    let store = KvDedupStore::open(bucket.client.clone(), &spec).await.unwrap();
-    store.preflight(Duration::from_secs(60)).await.unwrap();
-    let key = DedupKey::new("billing", MessageId::fresh().into());
-    let lease = Duration::from_mins(10);
-    let StoreClaim::Mine(token) = store.claim(&key, lease).await.unwrap() else {
-        panic!("a free claim");
-    };
-    assert_eq!(store.claim(&key, lease).await.unwrap(), StoreClaim::InProgress);
-    store.complete(&key, token, lease).await.unwrap();
-    assert_eq!(store.claim(&key, lease).await.unwrap(), StoreClaim::Done);
+    remember(&admin, &users.nats("bucket").await).await;
 
     assert_eq!(
         users.refused(),

@@ -1,9 +1,11 @@
 //! What the stream is asked about messages before one of an aggregate.
 
-use outbox_core::{Delivery as _, Publisher as _, Subscriber as _};
+use outbox_core::Delivery as _;
 use outbox_nats::{EventStream, JetStreamSubscription};
 
-use crate::environment::{Nats, PLACED, consumer, message, on_both_servers, receive};
+use crate::environment::{
+    self, Nats, PLACED, answered, consumer, message, on_both_servers, receive, subscribe,
+};
 
 on_both_servers! {
     shards_that_were_turned_on_do_not_hide_what_came_before,
@@ -14,12 +16,12 @@ async fn publish(nats: &Nats, stream: &EventStream, number: u64) {
     let publisher = stream
         .publisher(nats.client.clone())
         .with_config(nats.publisher_config());
-    publisher.publish(&message(&PLACED, "1", number)).await.unwrap();
+    environment::publish(&publisher, &message(&PLACED, "1", number)).await;
 }
 
 async fn has_predecessors(subscription: &mut JetStreamSubscription) -> bool {
     let delivery = receive(subscription).await;
-    let found = delivery.has_predecessors().await.unwrap();
+    let found = answered(async || delivery.has_predecessors().await).await;
     delivery.ack().await.unwrap();
     found
 }
@@ -41,7 +43,7 @@ async fn shards_that_were_turned_off_do_not_hide_what_came_before(nats: &Nats) {
     publish(nats, &with_shards, 1).await;
     publish(nats, &nats.stream(), 2).await;
     let subscriber = with_shards.subscriber(nats.client.clone());
-    let mut subscription = subscriber.subscribe(&consumer(&[&PLACED])).await.unwrap();
+    let mut subscription = subscribe(&subscriber, &consumer(&[&PLACED])).await;
     assert!(has_predecessors(&mut subscription).await);
     assert!(has_predecessors(&mut subscription).await);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use outbox_core::{FailureClass, Publisher as _};
 use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy, StorageType};
 
-use crate::environment::{Nats, on_both_servers};
+use crate::environment::{Nats, answered, on_both_servers, refused};
 use crate::private_server::PrivateServer;
 
 on_both_servers! {
@@ -17,11 +17,14 @@ on_both_servers! {
 
 async fn a_provisioned_stream_is_good(nats: &Nats) {
     nats.provision().await;
-    assert_eq!(nats.publisher().preflight().await.unwrap(), Vec::<String>::new());
+    let publisher = nats.publisher();
+    let warnings = answered(async || publisher.preflight().await).await;
+    assert_eq!(warnings, Vec::<String>::new());
 }
 
 async fn a_missing_stream_is_a_configuration_error(nats: &Nats) {
-    let error = nats.publisher().preflight().await.unwrap_err();
+    let publisher = nats.publisher();
+    let error = refused(async || publisher.preflight().await).await;
     assert_eq!(error.class(), FailureClass::Configuration);
     let text = error.to_string();
     assert!(text.contains("EventStream::provision"), "{text}");
@@ -39,7 +42,8 @@ async fn a_stream_without_our_subjects_is_a_configuration_error(nats: &Nats) {
         ..Config::default()
     };
     nats.jetstream().create_stream(config).await.unwrap();
-    let error = nats.publisher().preflight().await.unwrap_err();
+    let publisher = nats.publisher();
+    let error = refused(async || publisher.preflight().await).await;
     assert_eq!(error.class(), FailureClass::Configuration);
     assert!(error.to_string().contains(&nats.prefix.wildcard()), "{error}");
 }
@@ -55,7 +59,8 @@ async fn weak_settings_are_warned_about(nats: &Nats) {
         ..Config::default()
     };
     nats.jetstream().create_stream(config).await.unwrap();
-    let warnings = nats.publisher().preflight().await.unwrap();
+    let publisher = nats.publisher();
+    let warnings = answered(async || publisher.preflight().await).await;
     for value in ["WorkQueue", "in memory", "42s", "4711 messages"] {
         assert_eq!(
             warnings.iter().filter(|warning| warning.contains(value)).count(),

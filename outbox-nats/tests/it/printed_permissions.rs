@@ -6,18 +6,16 @@
 use std::thread::panicking;
 use std::time::Duration;
 
+use outbox_core::Message;
 use outbox_core::testing::conformance::dedup_store::DedupStoreFixture;
 use outbox_core::testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
 use outbox_core::testing::conformance::stream_log::StreamLogFixture;
 use outbox_core::testing::conformance::subscriber::SubscriberFixture;
 use outbox_core::testing::{LogEntry, eventually};
-use outbox_core::{Message, Publisher as _};
-use outbox_nats::{
-    DedupBucketSpec, JetStreamPublisher, JetStreamSubscriber, KvDedupStore, Provisioning, connect,
-};
+use outbox_nats::{DedupBucketSpec, JetStreamPublisher, JetStreamSubscriber, KvDedupStore, Provisioning};
 use time::OffsetDateTime;
 
-use crate::environment::Nats;
+use crate::environment::{Nats, answered, connected, publish};
 use crate::printed_users::{FIXED_SUBJECT, NEWEST, OLDEST, User, Users};
 use crate::proxy::Proxy;
 
@@ -85,11 +83,11 @@ impl Fixture {
             .with_subject(admin.prefix.wildcard())
             .with_subject(FIXED_SUBJECT);
         let provision = users.client("provision").await;
-        stream.provision_for(&provision, []).await.unwrap();
+        answered(async || stream.provision_for(&provision, []).await).await;
         let proxy = Proxy::in_front_of(&users.url()).await;
         // The server may report its own address, which would lead around the proxy.
         let options = Users::options(publishes).ignore_discovered_servers();
-        let client = connect(proxy.url(), options).await.unwrap();
+        let client = connected(proxy.url(), options).await;
         Some(Self {
             publisher: stream.publisher(client).with_config(admin.publisher_config()),
             reader: users.nats("reader").await.publisher(),
@@ -142,7 +140,7 @@ impl StreamLogFixture for Fixture {
     }
 
     async fn publish(&self, message: Message) {
-        self.publisher.publish(&message).await.unwrap();
+        publish(&self.publisher, &message).await;
     }
 
     async fn publish_foreign(&self) {
@@ -161,7 +159,7 @@ impl SubscriberFixture for Fixture {
     }
 
     async fn publish(&self, message: Message) {
-        self.publisher.publish(&message).await.unwrap();
+        publish(&self.publisher, &message).await;
     }
 
     fn ack_wait(&self) -> Duration {
@@ -189,12 +187,11 @@ impl Bucket {
         let spec = DedupBucketSpec::default();
         // The table has no role that makes a bucket.
         let admin = users.client("admin").await;
-        KvDedupStore::open(admin, &spec).await.unwrap();
+        answered(async || KvDedupStore::open(admin.clone(), &spec).await).await;
         let spec = spec.provisioning(Provisioning::VerifyOnly);
         let open = async || {
-            KvDedupStore::open(users.client("bucket").await, &spec)
-                .await
-                .unwrap()
+            let client = users.client("bucket").await;
+            answered(async || KvDedupStore::open(client.clone(), &spec).await).await
         };
         let stores = [open().await, open().await];
         Some(Self {

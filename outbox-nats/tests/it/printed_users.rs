@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use outbox_core::testing::free_port;
 use outbox_nats::async_nats::{Client, ConnectOptions};
-use outbox_nats::{SubjectPrefix, connect, connect_options};
+use outbox_nats::{SubjectPrefix, connect_options};
 use tempfile::TempDir;
 
-use crate::environment::Nats;
+use crate::environment::{Nats, connected};
 use crate::private_server::{PrivateServer, binary_of};
 
 pub(crate) const NEWEST: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
@@ -130,7 +130,7 @@ impl Users {
     }
 
     pub(crate) async fn client(&self, user: &str) -> Client {
-        connect(self.url(), Self::options(user)).await.unwrap()
+        connected(self.url(), Self::options(user)).await
     }
 
     /// The stream of the table, seen by this user.

@@ -8,11 +8,11 @@ use outbox_core::MessageId;
 use outbox_core::testing::{backend_url, eventually, free_port};
 use outbox_nats::async_nats::jetstream::context::{Context, ContextBuilder};
 use outbox_nats::async_nats::jetstream::stream::Config;
-use outbox_nats::{ProvisionError, connect, connect_options};
+use outbox_nats::connect_options;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::environment::{Nats, PLACED, SHIPPED};
+use crate::environment::{Nats, PLACED, SHIPPED, answered, connected};
 use crate::private_server::PrivateServer;
 
 const BINARY: &str = "OUTBOX_TEST_NATS_CLUSTER_BIN";
@@ -66,7 +66,7 @@ impl PrivateCluster {
     /// A connection that knows all nodes, with names of its own.
     pub(crate) async fn nats(&self) -> Nats {
         let urls: Vec<String> = self.nodes.iter().map(PrivateServer::url).collect();
-        Nats::with(connect(urls.as_slice(), connect_options()).await.unwrap())
+        Nats::with(connected(urls.as_slice(), connect_options()).await)
     }
 
     /// A connection to one node that knows no other.
@@ -105,26 +105,11 @@ pub(crate) fn others(name: &str) -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().filter(move |other| *other != name)
 }
 
-/// Repeats a set-up until it succeeds, as a service that is restarted does. A new stream has no leader for a moment, and requests are not answered then.
-pub(crate) async fn available<T>(set_up: impl AsyncFn() -> Result<T, ProvisionError>) -> T {
-    let mut made = None;
-    eventually("an answer", async || match set_up().await {
-        Ok(done) => {
-            made = Some(done);
-            true
-        }
-        Err(ProvisionError::Unavailable { .. }) => false,
-        Err(error) => panic!("{error:?}"),
-    })
-    .await;
-    made.unwrap()
-}
-
 impl Nats {
-    /// As [`Self::provision`], on all nodes.
+    /// As [`Self::provision`], on all nodes. A new stream has no leader for a moment, and requests are not answered then.
     pub(crate) async fn provision_replicated(&self) {
         let spec = self.stream().with_replicas(NAMES.len());
-        available(async || spec.provision_for(&self.client, [&PLACED, &SHIPPED]).await).await;
+        answered(async || spec.provision_for(&self.client, [&PLACED, &SHIPPED]).await).await;
     }
 
     /// The node that leads `<stream>` or `<stream>.<consumer>`, once there is one.

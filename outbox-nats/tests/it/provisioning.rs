@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use outbox_core::EventDescriptor;
 use outbox_nats::async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy};
-use outbox_nats::{ProvisionError, Provisioning, StreamWarning};
+use outbox_nats::{EventStream, ProvisionError, Provisioning, StreamReport, StreamWarning};
 
-use crate::environment::{Nats, PLACED, SHIPPED, event_on, on_both_servers};
+use crate::environment::{Nats, PLACED, SHIPPED, answered, event_on, on_both_servers, refused};
 
 on_both_servers! {
     eight_processes_create_one_stream,
@@ -19,13 +20,16 @@ on_both_servers! {
     a_subject_of_another_stream_is_named,
 }
 
+async fn provision(nats: &Nats, stream: &EventStream, events: &[&EventDescriptor]) -> StreamReport {
+    answered(async || stream.provision_for(&nats.client, events.iter().copied()).await).await
+}
+
+async fn refusal(nats: &Nats, stream: &EventStream, events: &[&EventDescriptor]) -> ProvisionError {
+    refused(async || stream.provision_for(&nats.client, events.iter().copied()).await).await
+}
+
 async fn eight_processes_create_one_stream(nats: &Nats) {
-    let runs = (0..8).map(|_| async {
-        nats.stream()
-            .provision_for(&nats.client, [&PLACED])
-            .await
-            .unwrap()
-    });
+    let runs = (0..8).map(async |_| provision(nats, &nats.stream(), &[&PLACED]).await);
     let reports = futures_util::future::join_all(runs).await;
     assert!(reports.iter().any(|report| report.created));
     let config = nats.stream_config().await;
@@ -36,11 +40,7 @@ async fn eight_processes_create_one_stream(nats: &Nats) {
         (RetentionPolicy::Limits, DiscardPolicy::New)
     );
 
-    let again = nats
-        .stream()
-        .provision_for(&nats.client, [&PLACED, &SHIPPED])
-        .await
-        .unwrap();
+    let again = provision(nats, &nats.stream(), &[&PLACED, &SHIPPED]).await;
     assert!(!again.created && again.subjects_added.is_empty(), "{again:?}");
 }
 
@@ -50,10 +50,7 @@ async fn eight_processes_add_their_subjects_to_one_stream(nats: &Nats) {
         .map(|n| event_on("shipped", format!("legacy-{}.{n}", nats.name)))
         .collect();
     let runs = events.iter().map(|event| async move {
-        nats.stream()
-            .provision_for(&nats.client, [&PLACED, *event])
-            .await
-            .unwrap();
+        provision(nats, &nats.stream(), &[&PLACED, *event]).await;
     });
     futures_util::future::join_all(runs).await;
     assert_eq!(nats.stream_config().await.subjects.len(), 9);
@@ -61,7 +58,7 @@ async fn eight_processes_add_their_subjects_to_one_stream(nats: &Nats) {
 
 async fn a_missing_stream_is_only_reported_when_nothing_may_be_changed(nats: &Nats) {
     let spec = nats.stream().with_provisioning(Provisioning::VerifyOnly);
-    let error = spec.provision_for(&nats.client, [&PLACED]).await.unwrap_err();
+    let error = refusal(nats, &spec, &[&PLACED]).await;
     assert!(matches!(error, ProvisionError::Missing { .. }), "{error}");
     assert!(
         error.to_string().contains(&format!(
@@ -73,7 +70,7 @@ async fn a_missing_stream_is_only_reported_when_nothing_may_be_changed(nats: &Na
     assert!(nats.jetstream().get_stream(&nats.name).await.is_err());
 
     nats.provision().await;
-    spec.provision_for(&nats.client, [&PLACED]).await.unwrap();
+    provision(nats, &spec, &[&PLACED]).await;
 }
 
 async fn retention_that_forgets_ids_is_refused(nats: &Nats) {
@@ -84,11 +81,7 @@ async fn retention_that_forgets_ids_is_refused(nats: &Nats) {
         ..Config::default()
     };
     nats.jetstream().create_stream(config).await.unwrap();
-    let error = nats
-        .stream()
-        .provision_for(&nats.client, [&PLACED])
-        .await
-        .unwrap_err();
+    let error = refusal(nats, &nats.stream(), &[&PLACED]).await;
     assert!(
         matches!(
             error,
@@ -104,21 +97,15 @@ async fn retention_that_forgets_ids_is_refused(nats: &Nats) {
 async fn a_stream_without_the_subject_of_an_event_is_refused(nats: &Nats) {
     let subject = format!("{}.order.*.placed", nats.prefix);
     let spec = nats.stream().with_subject(subject);
-    let error = spec
-        .provision_for(&nats.client, [&PLACED, &SHIPPED])
-        .await
-        .unwrap_err();
+    let error = refusal(nats, &spec, &[&PLACED, &SHIPPED]).await;
     assert!(
         matches!(&error, ProvisionError::Uncaptured { event_type, .. } if event_type == "order.shipped"),
         "{error}"
     );
 
-    spec.provision_for(&nats.client, [&PLACED]).await.unwrap();
+    provision(nats, &spec, &[&PLACED]).await;
     let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
-    let error = verify
-        .provision_for(&nats.client, [&PLACED, &SHIPPED])
-        .await
-        .unwrap_err();
+    let error = refusal(nats, &verify, &[&PLACED, &SHIPPED]).await;
     let missing = format!("{}.order.*.shipped", nats.prefix);
     assert!(
         matches!(&error, ProvisionError::Uncaptured { subject, .. } if *subject == missing),
@@ -131,36 +118,23 @@ async fn a_fixed_subject_is_added_to_an_existing_stream(nats: &Nats) {
     let subject = format!("legacy-{}", nats.name);
     let legacy = event_on("shipped", subject.clone());
     let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
-    assert!(matches!(
-        verify.provision_for(&nats.client, [&PLACED, legacy]).await,
-        Err(ProvisionError::Uncaptured { .. })
-    ));
-    let report = nats
-        .stream()
-        .provision_for(&nats.client, [&PLACED, legacy])
-        .await
-        .unwrap();
+    let error = refusal(nats, &verify, &[&PLACED, legacy]).await;
+    assert!(matches!(error, ProvisionError::Uncaptured { .. }), "{error}");
+    let report = provision(nats, &nats.stream(), &[&PLACED, legacy]).await;
     assert_eq!(report.subjects_added, [subject]);
-    verify
-        .provision_for(&nats.client, [&PLACED, legacy])
-        .await
-        .unwrap();
+    provision(nats, &verify, &[&PLACED, legacy]).await;
 }
 
 async fn a_short_duplicate_window_is_raised_and_a_long_one_kept(nats: &Nats) {
     let short = nats.stream().with_duplicate_window(Duration::from_mins(1));
-    short.provision_for(&nats.client, [&PLACED]).await.unwrap();
+    provision(nats, &short, &[&PLACED]).await;
     let verify = nats.stream().with_provisioning(Provisioning::VerifyOnly);
-    let error = verify.provision_for(&nats.client, [&PLACED]).await.unwrap_err();
+    let error = refusal(nats, &verify, &[&PLACED]).await;
     assert!(matches!(error, ProvisionError::DuplicateWindow { .. }), "{error}");
 
-    let report = nats
-        .stream()
-        .provision_for(&nats.client, [&PLACED])
-        .await
-        .unwrap();
+    let report = provision(nats, &nats.stream(), &[&PLACED]).await;
     assert_eq!(report.duplicate_window_before, Some(Duration::from_mins(1)));
-    short.provision_for(&nats.client, [&PLACED]).await.unwrap();
+    provision(nats, &short, &[&PLACED]).await;
     assert_eq!(
         nats.stream_config().await.duplicate_window,
         Duration::from_mins(10)
@@ -183,11 +157,7 @@ async fn settings_of_others_survive_an_update(nats: &Nats) {
     };
     nats.jetstream().create_stream(config).await.unwrap();
     let before = nats.stream_config().await;
-    let report = nats
-        .stream()
-        .provision_for(&nats.client, [&PLACED])
-        .await
-        .unwrap();
+    let report = provision(nats, &nats.stream(), &[&PLACED]).await;
     assert!(
         report.warnings.contains(&StreamWarning::DiscardsUnread),
         "{report:?}"
@@ -203,7 +173,7 @@ async fn a_subject_of_another_stream_is_named(nats: &Nats) {
     nats.provision().await;
     let other = Nats::with(nats.client.clone());
     let spec = other.stream().with_prefix(nats.prefix.as_str()).unwrap();
-    let error = spec.provision_for(&nats.client, [&PLACED]).await.unwrap_err();
+    let error = refusal(nats, &spec, &[&PLACED]).await;
     assert!(
         matches!(&error, ProvisionError::SubjectTaken { other, .. } if *other == nats.name),
         "{error}"

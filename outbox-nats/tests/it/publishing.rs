@@ -7,7 +7,7 @@ use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::async_nats::jetstream::stream::DiscardPolicy;
 use outbox_nats::{EventStream, decode_token};
 
-use crate::environment::{Nats, PLACED, SOON, event_on, message, on_both_servers};
+use crate::environment::{Nats, PLACED, SOON, answered, event_on, message, on_both_servers, publish, sent};
 
 on_both_servers! {
     a_message_arrives_as_it_was_and_once,
@@ -33,9 +33,9 @@ async fn a_message_arrives_as_it_was_and_once(nats: &Nats) {
     let mut headers = Headers::default();
     headers.set("tenant", "Müller & Söhne \"100%\"").unwrap();
     sent.headers = headers;
-    let first = publisher.publish(&sent).await.unwrap();
+    let first = publish(&publisher, &sent).await;
     assert_eq!((first.stream_sequence, first.duplicate), (1, false));
-    let second = publisher.publish(&sent).await.unwrap();
+    let second = publish(&publisher, &sent).await;
     assert_eq!((second.stream_sequence, second.duplicate), (1, true));
 
     let stream = nats.jetstream().get_stream(&nats.name).await.unwrap();
@@ -76,7 +76,7 @@ async fn odd_aggregate_ids_reach_the_stream_and_come_back(nats: &Nats) {
         .chain(["ü".repeat(255), "🦀".repeat(255)])
         .collect();
     for id in &ids {
-        nats.publisher().publish(&message(&PLACED, id, 1)).await.unwrap();
+        nats.publish(&message(&PLACED, id, 1)).await;
     }
     let stored = nats.stored().await.into_iter().map(|(subject, _)| {
         let rest = subject.strip_prefix(&format!("{}.order.", nats.prefix)).unwrap();
@@ -90,11 +90,12 @@ async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
     nats.provision().await;
     let publisher = nats.publisher().with_config(nats.publisher_config().window(64));
     let messages: Vec<_> = (0..1_000).map(|n| message(&PLACED, &n.to_string(), 1)).collect();
-    let publishes = futures_util::future::join_all(messages.iter().map(|message| publisher.publish(message)));
+    let publishes = messages.iter().map(|message| publish(&publisher, message));
+    let publishes = futures_util::future::join_all(publishes);
     let receipts = tokio::time::timeout(SOON, publishes).await.unwrap();
     let mut stream_sequences: Vec<u64> = receipts
         .into_iter()
-        .map(|receipt| receipt.unwrap().stream_sequence)
+        .map(|receipt| receipt.stream_sequence)
         .collect();
     stream_sequences.sort_unstable();
     assert_eq!(stream_sequences, (1..=1_000).collect::<Vec<_>>());
@@ -103,15 +104,15 @@ async fn a_window_of_messages_is_published_at_once(nats: &Nats) {
 async fn a_fixed_subject_is_used(nats: &Nats) {
     let subject = format!("legacy-{}.orders", nats.name);
     let legacy = event_on("shipped", subject.clone());
-    nats.stream().provision_for(&nats.client, [legacy]).await.unwrap();
-    nats.publisher().publish(&message(legacy, "1", 1)).await.unwrap();
+    answered(async || nats.stream().provision_for(&nats.client, [legacy]).await).await;
+    nats.publish(&message(legacy, "1", 1)).await;
     assert_eq!(nats.stored().await[0].0, subject);
 }
 
 /// An empty publish to this subject purges the stream, if permissions allow it.
 async fn a_harmful_subject_is_never_sent(nats: &Nats) {
     nats.provision().await;
-    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    nats.publish(&message(&PLACED, "1", 1)).await;
     for subject in [
         format!("$JS.API.STREAM.PURGE.{}", nats.name),
         format!("{}.*", nats.prefix),
@@ -132,7 +133,7 @@ async fn a_missing_stream_is_transient(nats: &Nats) {
     let publisher = nats.publisher().with_config(patient);
     let started = Instant::now();
     assert_eq!(
-        class(publisher.publish(&message(&PLACED, "1", 1)).await),
+        class(sent(&publisher, &message(&PLACED, "1", 1)).await),
         FailureClass::Transient
     );
     assert!(started.elapsed() < SOON, "it does not wait for the time-out");
@@ -143,7 +144,7 @@ async fn another_stream_on_the_subject_is_a_configuration_error(nats: &Nats) {
     let other = EventStream::new(format!("other-{}", nats.name)).with_prefix(nats.prefix.as_str());
     let publisher = other.unwrap().publisher(nats.client.clone());
     assert_eq!(
-        class(publisher.publish(&message(&PLACED, "1", 1)).await),
+        class(sent(&publisher, &message(&PLACED, "1", 1)).await),
         FailureClass::Configuration
     );
     assert_eq!(nats.stored().await.len(), 0);
@@ -154,13 +155,11 @@ async fn an_oversized_message_is_permanent(nats: &Nats) {
     let mut large = message(&PLACED, "1", 1);
     large.payload = vec![b'x'; nats.client.server_info().max_payload + 1].into();
     assert_eq!(
-        class(nats.publisher().publish(&large).await),
+        class(sent(&nats.publisher(), &large).await),
         FailureClass::Permanent
     );
-    nats.publisher()
-        .publish(&message(&PLACED, "1", 2))
-        .await
-        .expect("the connection is unharmed");
+    // The connection is unharmed.
+    nats.publish(&message(&PLACED, "1", 2)).await;
 }
 
 async fn a_message_above_the_limit_of_the_stream_is_permanent(nats: &Nats) {
@@ -174,7 +173,7 @@ async fn a_message_above_the_limit_of_the_stream_is_permanent(nats: &Nats) {
     let mut large = message(&PLACED, "1", 1);
     large.payload = vec![b'x'; 3_000].into();
     assert_eq!(
-        class(nats.publisher().publish(&large).await),
+        class(sent(&nats.publisher(), &large).await),
         FailureClass::Permanent
     );
 }
@@ -189,13 +188,10 @@ async fn a_full_stream_is_backpressure(nats: &Nats) {
     };
     nats.jetstream().create_stream(config).await.unwrap();
     for sequence in 1..=3 {
-        nats.publisher()
-            .publish(&message(&PLACED, "1", sequence))
-            .await
-            .unwrap();
+        nats.publish(&message(&PLACED, "1", sequence)).await;
     }
     assert_eq!(
-        class(nats.publisher().publish(&message(&PLACED, "1", 4)).await),
+        class(sent(&nats.publisher(), &message(&PLACED, "1", 4)).await),
         FailureClass::Backpressure
     );
 }

@@ -1,7 +1,7 @@
 //! Pull requests and what the server answers to them.
 
 use futures_util::StreamExt as _;
-use outbox_core::{Delivery as _, Publisher as _, SubscriberError, Subscription as _};
+use outbox_core::{Delivery as _, SubscriberError, Subscription as _};
 use outbox_nats::async_nats::{StatusCode, Subscriber};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -48,7 +48,7 @@ async fn what_arrived_behind_a_refusal_is_delivered(nats: &Nats) {
     let mut raw = TcpStream::connect(address).await.unwrap();
     raw.write_all(sent.as_bytes()).await.unwrap();
     until_status(&mut copies, Some(409)).await;
-    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    nats.publish(&message(&PLACED, "1", 1)).await;
     until_status(&mut copies, None).await;
     // This answer arrives behind everything that the server has sent to this connection before.
     nats.consumer_info(&spec).await;

@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use outbox_core::Publisher as _;
 use outbox_nats::async_nats::{ConnectErrorKind, ConnectOptions};
 use outbox_nats::{ConnectError, connect, connect_options};
 
-use crate::environment::{Nats, PLACED, SOON, consumer, message, receive_and_ack};
+use crate::environment::{Nats, PLACED, SOON, connected, consumer, message, receive_and_ack};
 use crate::private_server::PrivateServer;
 
 /// `tests/tls/README.md` says how the certificates were made.
@@ -41,10 +40,10 @@ fn trusting() -> ConnectOptions {
 }
 
 async fn assert_works(url: &str, options: ConnectOptions) {
-    let nats = Nats::with(connect(url, options).await.unwrap());
+    let nats = Nats::with(connected(url, options).await);
     nats.provision().await;
     let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
-    nats.publisher().publish(&message(&PLACED, "1", 1)).await.unwrap();
+    nats.publish(&message(&PLACED, "1", 1)).await;
     receive_and_ack(&mut subscription, 1).await;
 }
 

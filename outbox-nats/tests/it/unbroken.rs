@@ -3,12 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use outbox_core::testing::eventually;
-use outbox_core::{ConsumerSpec, Delivery as _, Publisher as _, StartAt, Subscriber as _};
+use outbox_core::{ConsumerSpec, Delivery as _, StartAt};
 use outbox_nats::async_nats::jetstream::consumer::{FromConsumer as _, pull};
 use outbox_nats::{EventStream, JetStreamSubscription};
 use time::OffsetDateTime;
 
-use crate::environment::{Nats, PLACED, SHIPPED, consumer, event_on, message, on_both_servers, receive};
+use crate::environment::{
+    self, Nats, PLACED, SHIPPED, answered, consumer, event_on, message, on_both_servers, receive, subscribe,
+};
 
 on_both_servers! {
     a_subscription_alone_has_missed_nothing_that_was_there,
@@ -40,7 +42,7 @@ async fn publish(nats: &Nats, stream: &EventStream, numbers: &[u64]) {
         .publisher(nats.client.clone())
         .with_config(nats.publisher_config());
     for number in numbers {
-        publisher.publish(&message(&PLACED, "1", *number)).await.unwrap();
+        environment::publish(&publisher, &message(&PLACED, "1", *number)).await;
     }
 }
 
@@ -58,10 +60,7 @@ async fn known(subscription: &mut JetStreamSubscription, count: usize) -> Vec<bo
 async fn a_subscription_alone_has_missed_nothing_that_was_there(nats: &Nats) {
     nats.provision().await;
     publish(nats, &nats.stream(), &[1, 2]).await;
-    nats.publisher()
-        .publish(&message(&SHIPPED, "1", 3))
-        .await
-        .unwrap();
+    nats.publish(&message(&SHIPPED, "1", 3)).await;
     let mut subscription = nats.subscribe(&whole()).await;
     assert_eq!(known(&mut subscription, 3).await, [tells(nats); 3]);
     // Others may have published in another mode meanwhile, which is not looked for.
@@ -102,12 +101,14 @@ async fn what_was_published_in_another_mode_is_not_overlooked(nats: &Nats) {
     publish(nats, &plain, &[3]).await;
     let mut subscription = nats.subscribe(&whole()).await;
     assert_eq!(known(&mut subscription, 2).await, [tells(nats), false]);
-    let both = strong.subscriber(nats.client.clone());
+    let both = strong
+        .subscriber(nats.client.clone())
+        .with_config(nats.subscriber_config());
     let spec = ConsumerSpec {
         name: "both".to_owned(),
         ..whole()
     };
-    let mut subscription = both.subscribe(&spec).await.unwrap();
+    let mut subscription = subscribe(&both, &spec).await;
     assert_eq!(known(&mut subscription, 3).await, [tells(nats); 3]);
 }
 
@@ -115,13 +116,10 @@ async fn what_was_published_in_another_mode_is_not_overlooked(nats: &Nats) {
 async fn what_was_published_on_a_fixed_subject_is_not_overlooked(nats: &Nats) {
     let fixed = event_on("refunded", format!("{}-refunds", nats.prefix));
     let stream = nats.stream();
-    stream
-        .provision_for(&nats.client, [&PLACED, fixed])
-        .await
-        .unwrap();
-    nats.publisher().publish(&message(fixed, "1", 1)).await.unwrap();
+    answered(async || stream.provision_for(&nats.client, [&PLACED, fixed]).await).await;
+    nats.publish(&message(fixed, "1", 1)).await;
     publish(nats, &stream, &[2]).await;
-    nats.publisher().publish(&message(fixed, "1", 3)).await.unwrap();
+    nats.publish(&message(fixed, "1", 3)).await;
     let spec = ConsumerSpec {
         events: vec![fixed],
         ..whole()
@@ -134,10 +132,10 @@ async fn what_was_published_on_a_fixed_subject_is_not_overlooked(nats: &Nats) {
 async fn the_first_of_what_is_not_asked_for_counts(nats: &Nats) {
     let fixed = event_on("refunded", format!("{}-refunds", nats.prefix));
     let (plain, strong) = (nats.stream_in_mode(false), nats.stream_in_mode(true));
-    plain.provision_for(&nats.client, [&PLACED, fixed]).await.unwrap();
-    nats.publisher().publish(&message(fixed, "1", 1)).await.unwrap();
+    answered(async || plain.provision_for(&nats.client, [&PLACED, fixed]).await).await;
+    nats.publish(&message(fixed, "1", 1)).await;
     publish(nats, &strong, &[2]).await;
-    nats.publisher().publish(&message(fixed, "1", 3)).await.unwrap();
+    nats.publish(&message(fixed, "1", 3)).await;
     publish(nats, &plain, &[4]).await;
     let spec = ConsumerSpec {
         events: vec![fixed],

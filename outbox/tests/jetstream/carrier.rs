@@ -15,11 +15,11 @@ use uuid::Uuid;
 
 use crate::place::{SOON, is_paused};
 
-/// Longer than a busy machine stands still.
-const ACK_WAIT: Duration = Duration::from_secs(4);
+/// The inbox says that work goes on three times in it, so a busy machine may stand still for two thirds of it.
+const ACK_WAIT: Duration = Duration::from_secs(15);
 
 /// Parcel 1 is not ready for longer than `ack_wait`, and long enough for a process, which looks once a second, to see the pause before.
-const NOT_READY: Duration = Duration::from_secs(5);
+const NOT_READY: Duration = Duration::from_secs(17);
 
 #[derive(DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "parcel", name = "packed")]

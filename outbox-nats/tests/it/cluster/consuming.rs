@@ -8,7 +8,7 @@ use outbox_core::{ConsumerSpec, Delivery as _, Subscription as _};
 use outbox_nats::JetStreamSubscription;
 
 use super::publishing::{confirmed, impatient};
-use crate::environment::{Nats, PLACED, SOON, consumer, message, receive};
+use crate::environment::{LONG, Nats, PLACED, consumer, message, receive, subscribe};
 use crate::private_cluster::PrivateCluster;
 
 fn spec() -> ConsumerSpec {
@@ -47,7 +47,7 @@ async fn settle(subscription: &mut JetStreamSubscription) {
             }
         }
     };
-    tokio::time::timeout(SOON, settled).await.expect("no backlog");
+    tokio::time::timeout(LONG, settled).await.expect("no backlog");
 }
 
 #[tokio::test]
@@ -127,9 +127,7 @@ async fn a_killed_node_interrupts_its_subscriptions_and_loses_nothing() {
         .stream()
         .subscriber(nats.client.clone())
         .with_config(observer.subscriber_config());
-    let mut subscription = outbox_core::Subscriber::subscribe(&subscriber, &spec())
-        .await
-        .unwrap();
+    let mut subscription = subscribe(&subscriber, &spec()).await;
     publish(&observer, 0..200).await;
     let mut handled = HashSet::new();
     handle(&mut subscription, &mut handled, 100).await;

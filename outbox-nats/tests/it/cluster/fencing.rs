@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use outbox_core::{FailureClass, Publisher as _};
 use outbox_nats::async_nats::jetstream::stream::Config;
-use outbox_nats::{JetStreamPublisher, connect, connect_options};
+use outbox_nats::{JetStreamPublisher, connect_options};
 
 use super::publishing::{confirmed, publisher_of};
-use crate::environment::{Nats, PLACED, message};
-use crate::private_cluster::{PrivateCluster, available, others};
+use crate::environment::{Nats, PLACED, answered, connected, message};
+use crate::private_cluster::{PrivateCluster, others};
 
 /// Short, so that every retry is later and is not dropped by the duplicate window.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -39,17 +39,18 @@ async fn nothing_passes_a_message_in_flight() {
     let leader = observer.leader(&observer.name).await;
     // This connection must not use a node that will be stopped.
     let options = connect_options().ignore_discovered_servers();
-    let client = connect(cluster.node(&leader).url(), options).await.unwrap();
+    let client = connected(cluster.node(&leader).url(), options).await;
     let nats = Nats::with(client);
     // The owner gets an answer, and waits for it longer when the machine is busy.
     let owner = observer
         .stream()
         .with_strong_mode()
-        .publisher(nats.client.clone());
+        .publisher(nats.client.clone())
+        .with_config(nats.publisher_config());
     let zombie = fenced(&nats, &observer);
     let numbered = |n| message(&PLACED, "1", n);
     confirmed(&zombie, &numbered(1)).await;
-    owner.preflight().await.unwrap();
+    answered(async || owner.preflight().await).await;
     for name in others(&leader) {
         cluster.node(name).pause();
     }
@@ -87,7 +88,7 @@ async fn leader_changes_after_the_duplicate_window_store_no_copy() {
         return;
     };
     let nats = cluster.nats().await;
-    available(async || {
+    answered(async || {
         let config = Config {
             name: nats.name.clone(),
             subjects: vec![nats.prefix.wildcard()],

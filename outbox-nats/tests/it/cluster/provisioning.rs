@@ -11,8 +11,8 @@ use outbox_nats::{
     StreamWarning,
 };
 
-use crate::environment::{Nats, PLACED, SHIPPED, SOON, consumer};
-use crate::private_cluster::{PrivateCluster, available, others};
+use crate::environment::{LONG, Nats, PLACED, SHIPPED, answered, consumer, subscribe};
+use crate::private_cluster::{PrivateCluster, others};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -31,7 +31,7 @@ async fn eight_processes_make_replicated_streams_and_buckets_once() {
     let nats = &processes[0];
     let spec = nats.stream().with_replicas(3);
     let provision = async |process: &Nats| {
-        available(async || spec.provision_for(&process.client, [&PLACED, &SHIPPED]).await).await
+        answered(async || spec.provision_for(&process.client, [&PLACED, &SHIPPED]).await).await
     };
     let reports = join_all(processes.iter().map(provision)).await;
     assert!(reports.iter().any(|report| report.created));
@@ -42,21 +42,23 @@ async fn eight_processes_make_replicated_streams_and_buckets_once() {
     assert_eq!(replicas(nats, &nats.name).await, 3);
     for fenced in [false, true] {
         let publisher = nats.stream_in_mode(fenced).publisher(nats.client.clone());
-        assert_eq!(publisher.preflight().await.unwrap(), Vec::<String>::new());
+        let warnings = answered(async || publisher.preflight().await).await;
+        assert_eq!(warnings, Vec::<String>::new());
     }
 
     let bucket = DedupBucketSpec::default().bucket(&nats.name).replicas(3);
     let open = async |process: &Nats| {
-        available(async || KvDedupStore::open(process.client.clone(), &bucket).await).await
+        answered(async || KvDedupStore::open(process.client.clone(), &bucket).await).await
     };
     for store in join_all(processes.iter().map(open)).await {
-        assert_eq!(store.preflight(DAY).await.unwrap(), Vec::<String>::new());
+        let warnings = answered(async || store.preflight(DAY).await).await;
+        assert_eq!(warnings, Vec::<String>::new());
     }
     assert_eq!(replicas(nats, &format!("KV_{}", nats.name)).await, 3);
 
     let letters = DeadLetterConfig::default().replicas(3);
     let letters = DeadLetterStream::new(nats.client.clone(), letters);
-    let report = available(async || letters.provision().await).await;
+    let report = answered(async || letters.provision().await).await;
     assert_eq!(report.warnings, []);
     assert_eq!(replicas(nats, "DEAD_LETTERS").await, 3);
 }
@@ -67,25 +69,22 @@ async fn one_replica_in_a_cluster_is_warned_about() {
         return;
     };
     let nats = cluster.nats().await;
-    available(async || nats.stream().provision_for(&nats.client, [&PLACED]).await).await;
-    let [warning] = &nats.publisher().preflight().await.unwrap()[..] else {
+    answered(async || nats.stream().provision_for(&nats.client, [&PLACED]).await).await;
+    let publisher = nats.publisher();
+    let [warning] = &answered(async || publisher.preflight().await).await[..] else {
         panic!("one warning");
     };
     assert!(warning.contains("1 replica in a cluster"), "{warning}");
-    let report = nats
-        .stream()
-        .with_replicas(3)
-        .provision_for(&nats.client, [&PLACED])
-        .await
-        .unwrap();
+    let three = nats.stream().with_replicas(3);
+    let report = answered(async || three.provision_for(&nats.client, [&PLACED]).await).await;
     assert_eq!(
         report.warnings,
         [StreamWarning::FewReplicas { seen: 1, wanted: 3 }]
     );
 
     let bucket = DedupBucketSpec::default().bucket(&nats.name);
-    let store = available(async || KvDedupStore::open(nats.client.clone(), &bucket).await).await;
-    let [warning] = &store.preflight(DAY).await.unwrap()[..] else {
+    let store = answered(async || KvDedupStore::open(nats.client.clone(), &bucket).await).await;
+    let [warning] = &answered(async || store.preflight(DAY).await).await[..] else {
         panic!("one warning");
     };
     assert!(warning.contains("1 replica in a cluster"), "{warning}");
@@ -102,7 +101,7 @@ async fn without_a_majority_nothing_is_called_misconfigured() {
     nats.provision_replicated().await;
     let spec = consumer(&[&PLACED]);
     let subscriber = nats.subscriber();
-    subscriber.subscribe(&spec).await.unwrap();
+    subscribe(&subscriber, &spec).await;
     let leader = nats.leader(&nats.name).await;
     let other = nats.leader(&format!("{}.{}", nats.name, spec.name)).await;
     let survivor = others(&leader).find(|name| *name != other).unwrap();
@@ -130,7 +129,7 @@ async fn without_a_majority_nothing_is_called_misconfigured() {
             }
         }
     };
-    tokio::time::timeout(2 * SOON, refusal).await.expect("a refusal");
+    tokio::time::timeout(LONG, refusal).await.expect("a refusal");
     cluster.restart().await;
     eventually("a subscription", async || {
         subscriber.subscribe(&spec).await.is_ok()

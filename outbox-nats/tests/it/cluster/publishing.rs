@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use outbox_core::{FailureClass, Message, MessageId, Publisher as _, Receipt};
 use outbox_nats::{EventStream, JetStreamPublisher};
 
-use crate::environment::{Nats, PLACED, SOON, message};
+use crate::environment::{LONG, Nats, PLACED, message};
 use crate::private_cluster::PrivateCluster;
 
 fn messages(count: usize) -> Vec<Message> {
@@ -36,7 +36,7 @@ pub(super) async fn confirmed(publisher: &JetStreamPublisher, message: &Message)
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(SOON, publish).await.expect("a confirmation")
+    tokio::time::timeout(LONG, publish).await.expect("a confirmation")
 }
 
 fn costs_no_attempt(class: FailureClass) -> bool {

@@ -12,8 +12,8 @@ use outbox_nats::{DedupBucketSpec, JetStreamPublisher, KvDedupStore};
 use time::OffsetDateTime;
 
 use super::publishing::{impatient, publisher_of};
-use crate::environment::{Nats, SOON};
-use crate::private_cluster::{PrivateCluster, available, others};
+use crate::environment::{LONG, Nats, answered};
+use crate::private_cluster::{PrivateCluster, others};
 
 #[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
 #[domain_event(aggregate = "account", name = "credited")]
@@ -44,7 +44,7 @@ async fn relay(store: &MemoryStore, publisher: JetStreamPublisher, scenario: imp
 }
 
 async fn drained(store: &MemoryStore) {
-    tokio::time::timeout(2 * SOON, store.until_drained())
+    tokio::time::timeout(LONG, store.until_drained())
         .await
         .expect("a drained outbox");
 }
@@ -74,6 +74,7 @@ async fn assert_balanced(store: &MemoryStore, nats: &Nats) {
 }
 
 async fn leader_changes_under_a_relay(fenced: bool) {
+    let _alone = outbox_core::wake::isolate();
     let Some(cluster) = PrivateCluster::start().await else {
         return;
     };
@@ -106,6 +107,7 @@ async fn leader_changes_cost_a_fenced_relay_nothing_but_time() {
 /// relay runs, so that messages on their way have arrived and cannot be stored, and start the nodes again.
 #[tokio::test]
 async fn a_lost_majority_costs_a_relay_nothing_but_time() {
+    let _alone = outbox_core::wake::isolate();
     let Some(mut cluster) = PrivateCluster::start().await else {
         return;
     };
@@ -115,7 +117,7 @@ async fn a_lost_majority_costs_a_relay_nothing_but_time() {
     credit(&store, 50, 40);
     let publisher = impatient(&nats);
     let bucket = DedupBucketSpec::default().bucket(&nats.name).replicas(3);
-    let probe = available(async || KvDedupStore::open(nats.client.clone(), &bucket).await).await;
+    let probe = answered(async || KvDedupStore::open(nats.client.clone(), &bucket).await).await;
     let probe = probe.with_timeout(Duration::from_secs(1));
     let key = DedupKey::new("probe", MessageId::fresh().into());
     let outage = async {
