@@ -162,8 +162,9 @@ async fn blocked_messages_are_not_delivered_again(test: TestDb) {
     put(&broker, &numbered(1, 1)).await;
     put(&broker, &numbered(1, 2)).await;
     orders.line_rule((1, 1), Rule::Fail);
-    let delay = Duration::from_secs(8);
-    let config = with_ack_wait(3).backoff(Backoff {
+    // A delay lasts for at least half of this, which is longer than `ack_wait`.
+    let delay = Duration::from_secs(26);
+    let config = with_ack_wait(12).backoff(Backoff {
         min: delay,
         max: delay,
     });
@@ -172,7 +173,9 @@ async fn blocked_messages_are_not_delivered_again(test: TestDb) {
         .until("the first attempt", |state| !state.runs.is_empty())
         .await;
     orders.line_rule((1, 1), None);
-    within(broker.until_idle("ordered")).await;
+    tokio::time::timeout(SOON * 2, broker.until_idle("ordered"))
+        .await
+        .expect("the second attempt");
     shutdown.cancel();
     let report = within(run).await.unwrap();
     assert_eq!((report.handled, report.failed), (2, 1), "{report:?}");

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
-use crate::support::{OrderPlaced, TestDb, quick, slow};
+use crate::support::{OrderPlaced, TestDb, slow, with_ack_wait};
 
 macro_rules! handlers {
     ($($name:ident: $consumer:literal, $strategy:ident $(($($key:tt)*))?;)*) => {$(
@@ -191,13 +191,9 @@ async fn lost_acknowledgements_use_no_attempts(test: TestDb) {
     }
     // The time limit of a handler is short, so that the last attempts soon count as ended. It is not shorter, because these handlers only insert a row:
     // one that reaches the limit says that the machine is slow.
-    let config = quick()
-        .ack_wait(Duration::from_secs(4))
-        .handler_timeout(Duration::from_millis(3600))
-        .attempts_max(2);
     let inbox = test
         .inbox(&broker, router)
-        .with_config(config)
+        .with_config(with_ack_wait(8).attempts_max(2))
         .with_dedup_store(MemoryDedupStore::new())
         .with_state(orders.clone());
     let (shutdown, run) = spawn(inbox);

@@ -52,3 +52,4 @@ mod starting;
 mod stop;
 mod strategies;
 mod stream_made_anew;
+mod traces;

@@ -10,6 +10,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::runtime::{spawn, within};
 use crate::support::{Backend, Script, TestDb, book, placed, publish, quick};
+use crate::traces::listen;
 
 const NO_PAUSES: &str = "which consumers are paused is not known, those that run go on";
 const NO_DATABASE: &str = "database in trouble, tried again";
@@ -61,7 +62,7 @@ async fn back(test: &TestDb, table: &str) {
 #[tokio::test]
 async fn an_outage_of_the_database_is_told_once() {
     let log = Log::default();
-    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    let _listening = listen(tracing_subscriber::registry().with(log.clone()));
     let test = TestDb::open(Backend::SqliteMemory, "outage_log").await.unwrap();
     let broker = MemoryBroker::new();
     let inbox = test

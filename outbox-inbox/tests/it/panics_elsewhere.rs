@@ -12,6 +12,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::support::{Backend, OrderPlaced, TestDb, placed, publish, quick};
+use crate::traces::{Listening, listen};
 
 #[idempotent_handler(consumer = "together", batch = 10)]
 async fn take_together(_event: Event<OrderPlaced>, _tx: Tx<'_>) -> Result<(), HandlerError> {
@@ -53,15 +54,14 @@ impl<S: tracing::Subscriber> Layer<S> for Flawed {
 }
 
 /// Installs the subscriber for the current thread, on which the whole test runs.
-fn flawed(span: &'static str, event: &'static str) -> (Arc<AtomicU32>, tracing::subscriber::DefaultGuard) {
+fn flawed(span: &'static str, event: &'static str) -> (Arc<AtomicU32>, Listening) {
     let panics = Arc::new(AtomicU32::new(0));
     let layer = Flawed {
         span,
         event,
         panics: panics.clone(),
     };
-    let subscriber = tracing_subscriber::registry().with(layer);
-    (panics, tracing::subscriber::set_default(subscriber))
+    (panics, listen(tracing_subscriber::registry().with(layer)))
 }
 
 fn inbox(test: &TestDb, broker: &MemoryBroker) -> Inbox<MemorySubscriber> {

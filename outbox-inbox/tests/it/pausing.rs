@@ -16,7 +16,7 @@ use crate::on_every_backend;
 use crate::orders::{numbered, put};
 use crate::runtime::{spawn, within};
 use crate::support::{
-    Backend, OrderPlaced, Script, Step, TestDb, book, placed, publish, reserve, slow, with_ack_wait,
+    Backend, OrderPlaced, Script, Step, TestDb, book, placed, publish, quick, reserve, slow,
 };
 
 fn state_of(health: &InboxHealthCheck, name: &str) -> Option<(ConsumerState, SubscriptionState)> {
@@ -135,7 +135,7 @@ async fn what_runs_when_its_consumer_is_paused_ends_and_the_pause_survives_a_res
     assert_eq!(test.int(attempts).await, 0);
 }
 
-#[idempotent_handler(consumer = "counted", strategy = sequence(gap = "6s"))]
+#[idempotent_handler(consumer = "counted", strategy = sequence(gap = "15s"))]
 async fn count(
     _event: Event<OrderPlaced>,
     _tx: Tx<'_>,
@@ -151,7 +151,7 @@ async fn a_pause_is_no_gap_in_the_numbers(test: TestDb) {
     let runs = Arc::new(AtomicUsize::new(0));
     let inbox = test
         .inbox(&broker, Router::new().handler::<count>())
-        .with_config(with_ack_wait(4))
+        .with_config(quick())
         .with_state(runs.clone());
     let health = inbox.health();
     let (shutdown, run) = spawn(inbox);
@@ -161,7 +161,7 @@ async fn a_pause_is_no_gap_in_the_numbers(test: TestDb) {
     assert!(pauses.pause("counted", "stocktaking").await.unwrap());
     until_paused(&health, "counted").await;
     // Longer than a gap is waited for.
-    tokio::time::sleep(Duration::from_secs(7)).await;
+    tokio::time::sleep(Duration::from_secs(16)).await;
     assert!(pauses.resume("counted").await.unwrap());
     eventually("the end of the pause", async || {
         let state = state_of(&health, "counted");

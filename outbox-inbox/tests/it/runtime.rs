@@ -89,13 +89,14 @@ async fn waiting_and_working_messages_are_not_delivered_again(test: TestDb) {
     let script = Script::new([], Step::Gate);
     let inbox = test
         .inbox(&broker, Router::new().handler::<book>())
-        .with_config(with_ack_wait(6))
+        .with_config(with_ack_wait(15))
         .with_state(script.clone());
     let (shutdown, run) = spawn(inbox);
-    // Four messages in a row take 2 s each, so the last one is answered after more than `ack_wait`.
+    // Three messages in a row take longer than `ack_wait`, and the fourth waits behind them. No handler is near its time limit, which is 13.5 s: the
+    // machine may stand still for some seconds.
     for _ in 0..4 {
         script.started().await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::sleep(Duration::from_millis(5_100)).await;
         script.release(1);
     }
     within(broker.until_idle("books")).await;

@@ -17,6 +17,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use crate::on_every_backend;
 use crate::runtime::within;
 use crate::support::{Backend, TestDb, message, publish};
+use crate::traces::listen;
 
 /// Nobody may read it.
 const SECRET: &str = "CANARY";
@@ -214,9 +215,7 @@ impl<S: tracing::Subscriber> Layer<S> for Log {
 #[tokio::test]
 async fn no_payload_is_logged() {
     let log = Log::default();
-    // With one subscriber alone, tracing would ask that of the thread that logs first, and other tests have none.
-    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
-    let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    let _listening = listen(tracing_subscriber::registry().with(log.clone()));
     let test = TestDb::open(Backend::SqliteMemory, "no_payload_is_logged")
         .await
         .unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sea_orm::sqlx::sqlite::SqliteSynchronous;
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 
 use crate::rights::{Login, log_in};
@@ -40,7 +41,11 @@ pub(crate) async fn connect(
             let name = name.to_owned();
             options.map_sqlx_mysql_opts(move |options| options.database(&name));
         }
-        _ => {}
+        // A slow disk would slow down each commit. Files outlive a process that is killed all the same, and no test ends the operating system.
+        Backend::Sqlite => {
+            options.map_sqlx_sqlite_opts(|options| options.synchronous(SqliteSynchronous::Off));
+        }
+        Backend::SqliteMemory => {}
     }
     match (backend, session.isolation) {
         (Backend::Postgres, Some(level)) => {

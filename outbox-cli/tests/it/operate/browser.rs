@@ -13,6 +13,9 @@ use super::plant::{Planted, dead};
 use super::serve::{PASSWORD, Served, users};
 use crate::place::Kind;
 
+/// Chrome does not start each time that it is asked ("session not created").
+const STARTS_MAX: u32 = 3;
+
 /// The driver of a browser. Killing it ends the browser.
 pub(super) struct Driver {
     child: Child,
@@ -81,6 +84,11 @@ impl Driver {
         let capabilities = options.as_object().unwrap().clone();
         let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
         builder.capabilities(capabilities);
+        for _ in 1..STARTS_MAX {
+            if let Ok(browser) = builder.connect(&self.address).await {
+                return browser;
+            }
+        }
         builder.connect(&self.address).await.unwrap()
     }
 }

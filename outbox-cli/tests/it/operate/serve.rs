@@ -50,7 +50,9 @@ impl Served {
         std::fs::write(&file, config).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_outbox"));
         command
-            .args(["serve", "--address", "127.0.0.1:0", "--config"])
+            .args(["serve", "--address", "127.0.0.1:0"])
+            // Longer than a busy machine stands still.
+            .args(["--timeout", "60s", "--config"])
             .arg(&file)
             .args(words)
             .env_clear()

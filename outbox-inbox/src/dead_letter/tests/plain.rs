@@ -1,8 +1,8 @@
 //! Dead letters that the database refuses for their contents.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use outbox_core::testing::not_applicable;
+use outbox_core::testing::{eventually, not_applicable};
 
 use super::*;
 
@@ -87,7 +87,9 @@ async fn a_dead_letter_is_not_kept_plain_because_of_a_timeout() {
             .unwrap()
             .try_get_by_index(0)
             .unwrap();
-        let waiting = format!("SELECT pid FROM pg_stat_activity WHERE {pid} = ANY(pg_blocking_pids(pid))");
+        let waiting = format!(
+            "SELECT query_start::text FROM pg_stat_activity WHERE {pid} = ANY(pg_blocking_pids(pid))"
+        );
         let waiting = Statement::from_string(DbBackend::Postgres, waiting);
         let is_over = std::cell::Cell::new(false);
         let insert = async {
@@ -96,11 +98,15 @@ async fn a_dead_letter_is_not_kept_plain_because_of_a_timeout() {
             outcome
         };
         let end = async {
-            while !is_over.get() && test.db.query_all_raw(waiting.clone()).await.unwrap().is_empty() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            // It fails within 400 ms. Written plain, it would begin anew then, and succeed with the end of this transaction.
-            tokio::time::sleep(Duration::from_millis(600)).await;
+            // It fails after 400 ms. Written plain, it would begin anew then, and succeed with the end of this transaction.
+            let mut begun = BTreeSet::new();
+            eventually("an outcome, or a second try", async || {
+                for row in test.db.query_all_raw(waiting.clone()).await.unwrap() {
+                    begun.insert(row.try_get_by_index::<String>(0).unwrap());
+                }
+                is_over.get() || begun.len() > 1
+            })
+            .await;
             first.rollback().await.unwrap();
         };
         let (outcome, ()) = tokio::join!(insert, end);

@@ -244,7 +244,7 @@ async fn a_consumer_in_trouble_is_found(kind: Kind) {
     let answer = doctor(place, &[]).expect(3);
     assert_eq!(names(&answer), ["consumer-behind"]);
     let short = Config {
-        max_age: Duration::from_secs(20),
+        max_age: Duration::from_secs(40),
         duplicate_window: Duration::from_secs(1),
         ..good
     };
