@@ -2,5 +2,7 @@
 //! (kills and pauses them) and `simulate`.
 
 #[cfg(all(unix, feature = "servers"))]
+pub mod patient;
+#[cfg(all(unix, feature = "servers"))]
 pub mod private;
 pub mod simulation;

@@ -268,10 +268,7 @@ impl Server {
         let connected = async {
             loop {
                 let mut options = ConnectOptions::new(&self.url);
-                options
-                    .max_connections(connections)
-                    .acquire_timeout(Duration::from_secs(2))
-                    .sqlx_logging(false);
+                options.max_connections(connections).sqlx_logging(false);
                 if let Ok(db) = Database::connect(options).await {
                     return db;
                 }

@@ -2,8 +2,9 @@
 
 use outbox_core::OutboxStore as _;
 use outbox_core::log::{LEFT_TO_LOG, MessageLog as _};
+use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::backend_url;
-use outbox_core::{RelayError, StoreError};
+use outbox_core::{RelayConfig, RelayError, StoreError};
 use outbox_log::{LogError, PostgresLog};
 use sea_orm::{ConnectionTrait as _, Database};
 
@@ -104,20 +105,24 @@ async fn a_publication_with_the_filter_of_earlier_versions_is_read_and_others_ar
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log() {
     let Some(place) = Place::open().await else { return };
-    place
-        .run(async {
-            place.write(0..3, 2).await;
-            place.published().await;
-            place
-                .execute("ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0")
-                .await;
-            place.write(0..3, 2).await;
-            place.published().await;
-            // The reader would publish what comes now before what is still pending.
-            let refused = place.log().init().await.unwrap_err().to_string();
-            assert!(refused.contains("stop the log relays"), "{refused}");
-        })
-        .await;
+    // A reader that loses its lease on a busy machine lets the log go.
+    let relay = place.relay().with_config(RelayConfig::default());
+    let shutdown = CancellationToken::new();
+    let scenario = async {
+        place.write(0..3, 2).await;
+        place.published().await;
+        place
+            .execute("ALTER TABLE outbox_messages ALTER COLUMN status SET DEFAULT 0")
+            .await;
+        place.write(0..3, 2).await;
+        place.published().await;
+        // The reader would publish what comes now before what is still pending.
+        let refused = place.log().init().await.unwrap_err().to_string();
+        assert!(refused.contains("stop the log relays"), "{refused}");
+        shutdown.cancel();
+    };
+    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
+    report.unwrap();
     assert_eq!((place.rows(4).await, place.rows(1).await), (6, 6));
     let status = place.log().status().await.unwrap();
     assert!(status.is_on && !status.takes_new, "{status:?}");

@@ -13,6 +13,7 @@ use outbox_core::{
 };
 use outbox_sea_orm::migration::{self, partitioned};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, RecordError, SqlStore, TableNames};
+use sea_orm::sqlx::sqlite::SqliteSynchronous;
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -288,6 +289,12 @@ async fn connect(
         .max_connections(connections)
         .sqlx_logging(false)
         .acquire_timeout(Duration::from_secs(60));
+    // No test loses its machine, and on a slow disk a writer that waits for others would give up.
+    options.map_sqlx_sqlite_opts(|options| {
+        options
+            .busy_timeout(Duration::from_secs(60))
+            .synchronous(SqliteSynchronous::Off)
+    });
     change(&mut options);
     Database::connect(options)
         .await

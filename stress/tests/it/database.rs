@@ -13,8 +13,9 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::backend_url;
 use outbox_core::{DomainEvent, Relay, RelayConfig};
 use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, Tx, idempotent_handler};
-use outbox_nats::{EventStream, connect, connect_options};
+use outbox_nats::EventStream;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
+use outbox_stress::patient;
 use outbox_stress::private::{SOON, Server};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use serde::{Deserialize, Serialize};
@@ -99,10 +100,9 @@ async fn check(mut server: Server, nats_url: &str) {
     db.execute_unprepared("CREATE TABLE effects (paid BIGINT NOT NULL)")
         .await
         .unwrap();
-    let client = connect(nats_url, connect_options()).await.unwrap();
     let name = format!("killed_{}", server.port());
     let stream = EventStream::new(&name).with_prefix(&name).unwrap();
-    stream.provision(&client).await.unwrap();
+    let client = patient::provision(&stream, nats_url).await.unwrap();
 
     let shutdown = CancellationToken::new();
     let relay = Relay::new(
@@ -140,7 +140,8 @@ async fn check(mut server: Server, nats_url: &str) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let complete = tokio::time::timeout(SOON, complete).await;
+    // The relay may pause for 30 s behind the last kill, and a delivery comes again after 30 s.
+    let complete = tokio::time::timeout(3 * SOON, complete).await;
     shutdown.cancel();
     let relayed = tokio::time::timeout(SOON, relaying)
         .await
@@ -169,10 +170,7 @@ async fn check(mut server: Server, nats_url: &str) {
             "nobody paid {order}"
         );
     }
-    outbox_nats::async_nats::jetstream::new(client)
-        .delete_stream(&name)
-        .await
-        .unwrap();
+    patient::context(client).delete_stream(&name).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

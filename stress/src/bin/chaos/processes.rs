@@ -10,6 +10,9 @@ use serde::Serialize;
 
 use crate::Result;
 
+/// The longest time that a process may take to stop.
+const STOP_MAX: Duration = Duration::from_secs(60);
+
 /// Counts of the faults, and of the processes that ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Torment {
@@ -149,11 +152,11 @@ impl Processes {
             target.signal(Signal::CONT)?;
             target.signal(Signal::TERM)?;
         }
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + STOP_MAX;
         for target in &mut self.processes {
             while target.process.try_wait()?.is_none() {
                 if Instant::now() > deadline {
-                    return Err("a process did not stop within 20 s".into());
+                    return Err(format!("a process did not stop within {STOP_MAX:?}").into());
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }

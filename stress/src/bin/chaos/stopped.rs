@@ -87,13 +87,18 @@ async fn work_together(_events: Vec<Event<Moved>>, gate: HandlerState<Gate>) -> 
     Ok(())
 }
 
-/// A handler that fails twice on one event of each parcel.
+/// A handler that fails twice on one event of each parcel. Failures do not wait for the stop, so that it comes during the pause behind them.
 #[idempotent_handler(consumer = "stopped-back-off")]
-async fn fail_first(event: Event<Moved>, metadata: Metadata) -> Result<(), HandlerError> {
-    sleep(WORK).await;
+async fn fail_first(
+    event: Event<Moved>,
+    metadata: Metadata,
+    gate: HandlerState<Gate>,
+) -> Result<(), HandlerError> {
     if event.step == 3 && metadata.attempt() < 3 {
+        sleep(WORK).await;
         return Err(HandlerError::retry("not yet"));
     }
+    gate.work().await;
     Ok(())
 }
 
@@ -101,14 +106,16 @@ async fn fail_first(event: Event<Moved>, metadata: Metadata) -> Result<(), Handl
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let shutdown = outbox_core::shutdown::on_signals();
     let db = connect(&options.database_url, 10).await?;
-    let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
+    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
+    let client = stream.connect(&options.nats_url).await?;
     // The signal handler was installed while the connections were made. From here on the signal leads to an orderly
     // end.
     writeln!(std::io::stdout(), "ready")?;
-    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
     let pause = Duration::from_secs(2);
     let config = InboxConfig::default()
-        .ack_wait(Duration::from_secs(120))
+        .ack_wait(Duration::from_secs(600))
+        // A machine that stands still during the stop must not turn it into a hard one.
+        .shutdown_timeout(Duration::from_secs(60))
         .backoff(Backoff {
             min: pause,
             max: pause,

@@ -25,10 +25,12 @@ use outbox_core::testing::backend_url;
 use outbox_core::{DomainEvent, EventPolicy, Events, NewMessage, RelayConfig};
 use outbox_log::PostgresLog;
 use outbox_nats::async_nats::header;
-use outbox_nats::async_nats::jetstream::{self, consumer, stream};
-use outbox_nats::{EventStream, JetStreamPublisher, connect, connect_options};
+use outbox_nats::async_nats::jetstream::context::Context;
+use outbox_nats::async_nats::jetstream::{Message, stream};
+use outbox_nats::{EventStream, JetStreamPublisher};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
-use outbox_stress::private::{SOON, Server};
+use outbox_stress::patient;
+use outbox_stress::private::{Failure, SOON, Server};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -50,6 +52,19 @@ struct Arrived {
     account: String,
     number: u64,
     stored_at: OffsetDateTime,
+}
+
+impl Arrived {
+    fn read(message: &Message) -> Result<Self, Failure> {
+        let event: Credited = serde_json::from_slice(&message.payload)?;
+        let headers = message.headers.as_ref().unwrap();
+        Ok(Self {
+            id: headers.get(header::NATS_MESSAGE_ID).unwrap().to_string(),
+            stored_at: message.info()?.published,
+            account: event.account,
+            number: event.number,
+        })
+    }
 }
 
 pub(super) type Relay = LogRelay<SqlStore, PostgresLog, JetStreamPublisher>;
@@ -94,9 +109,8 @@ impl Place {
             .execute_unprepared(&format!("CREATE SCHEMA {name}"))
             .await
             .unwrap();
-        let client = connect(nats_url, connect_options()).await.unwrap();
         let stream = EventStream::new(&name).with_prefix(&name).unwrap();
-        stream.provision(&client).await.unwrap();
+        let client = patient::provision(&stream, nats_url).await.unwrap();
         let place = Self {
             db: pool(&url, &name).await,
             server,
@@ -107,7 +121,7 @@ impl Place {
             committed: Mutex::default(),
         };
         outbox_sea_orm::migration::migrate(&place.db).await.unwrap();
-        place.log().init().await.unwrap();
+        patient::init(&place.log()).await.unwrap();
         place
     }
 
@@ -126,19 +140,10 @@ impl Place {
     }
 
     fn relay_of(&self, log: PostgresLog, db: &DatabaseConnection) -> Relay {
-        let backoff = Backoff {
-            min: Duration::from_millis(20),
-            max: Duration::from_millis(200),
-        };
-        let config = RelayConfig::default()
-            .lease_ttl(Duration::from_millis(1_500))
-            .poll_max(Duration::from_millis(100))
-            .policy(EventPolicy::default().backoff(backoff))
-            .backoff(backoff);
         let log_config = LogConfig::default().checkpoint_every(Duration::from_millis(100));
         let publisher = self.stream.publisher(self.client.clone());
         LogRelay::new(SqlStore::new(db.clone()), log, publisher)
-            .with_config(config)
+            .with_config(config().lease_ttl(Duration::from_millis(1_500)))
             .with_log_config(log_config)
     }
 
@@ -202,45 +207,26 @@ impl Place {
         committed.get(account).copied().unwrap_or_default()
     }
 
+    fn context(&self) -> Context {
+        patient::context(self.client.clone())
+    }
+
     async fn jetstream(&self) -> stream::Stream {
-        let context = jetstream::new(self.client.clone());
-        context.get_stream(&self.name).await.unwrap()
+        self.context().get_stream(&self.name).await.unwrap()
     }
 
     /// Changes the stream under the relay, as an operator does.
     async fn reconfigure(&self, change: impl FnOnce(&mut stream::Config)) {
         let mut config = self.jetstream().await.get_info().await.unwrap().config;
         change(&mut config);
-        jetstream::new(self.client.clone())
-            .update_stream(config)
-            .await
-            .unwrap();
+        self.context().update_stream(config).await.unwrap();
     }
 
     /// What is on the stream, in order.
     async fn arrived(&self) -> Vec<Arrived> {
-        use futures_util::StreamExt as _;
-
-        let config = consumer::pull::Config {
-            ack_policy: consumer::AckPolicy::None,
-            ..consumer::pull::Config::default()
-        };
-        let consumer = self.jetstream().await.create_consumer(config).await.unwrap();
-        let expected = consumer.cached_info().num_pending;
-        let mut messages = consumer.messages().await.unwrap();
-        let mut arrived = Vec::new();
-        while (arrived.len() as u64) < expected {
-            let message = messages.next().await.unwrap().unwrap();
-            let event: Credited = serde_json::from_slice(&message.payload).unwrap();
-            let headers = message.headers.as_ref().unwrap();
-            arrived.push(Arrived {
-                id: headers.get(header::NATS_MESSAGE_ID).unwrap().to_string(),
-                stored_at: message.info().unwrap().published,
-                account: event.account,
-                number: event.number,
-            });
-        }
-        arrived
+        let stream = self.jetstream().await;
+        let arrived = patient::read_all(&stream, false, Arrived::read).await;
+        arrived.unwrap()
     }
 
     /// The numbers of each account, in the order in which they came first.
@@ -308,8 +294,7 @@ impl Place {
 
     /// Removes what outlives the test. A server of its own goes as a whole.
     async fn close(self) {
-        let context = jetstream::new(self.client.clone());
-        context.delete_stream(&self.name).await.unwrap();
+        self.context().delete_stream(&self.name).await.unwrap();
         if self.server.is_none() {
             self.log().drop().await.unwrap();
             self.execute(&format!("DROP SCHEMA {} CASCADE", self.name)).await;
@@ -322,6 +307,17 @@ impl Place {
 struct Recorded {
     filler: usize,
     available_at: Option<OffsetDateTime>,
+}
+
+fn config() -> RelayConfig {
+    let backoff = Backoff {
+        min: Duration::from_millis(20),
+        max: Duration::from_millis(200),
+    };
+    RelayConfig::default()
+        .poll_max(Duration::from_millis(100))
+        .policy(EventPolicy::default().backoff(backoff))
+        .backoff(backoff)
 }
 
 async fn pool(url: &str, schema: &str) -> DatabaseConnection {

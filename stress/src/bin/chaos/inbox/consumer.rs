@@ -96,8 +96,8 @@ async fn credit(
 /// Runs one consumer until it is told to stop, is killed, or aborts.
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let db = connect(&options.database_url, u32::try_from(options.workers)?).await?;
-    let client = outbox_nats::connect(&options.nats_url, outbox_nats::connect_options()).await?;
     let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
+    let client = stream.connect(&options.nats_url).await?;
     let config = InboxConfig::default()
         .concurrency(options.workers)
         .in_flight_max(8 * options.workers)

@@ -78,6 +78,14 @@ struct Sizes {
     kills: u32,
 }
 
+impl Sizes {
+    /// The kills that are due when so many messages are handled. All are when three quarters are, so that a driver that was held up catches up with the last ones.
+    fn due(self, handled: u64, messages: u64) -> u64 {
+        let kills = u64::from(self.kills);
+        (kills * handled * 4).div_ceil(messages * 3).min(kills)
+    }
+}
+
 impl Options {
     fn sizes(&self, plan: Plan) -> Sizes {
         let (events, copies, kills) = match (plan, self.small) {
@@ -157,9 +165,8 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
         let left = world.left().await?.unwrap_or(messages);
         quiet = if left == 0 { quiet + 1 } else { 0 };
         let handled = messages.saturating_sub(left);
-        let due = (u64::from(sizes.kills) * handled).div_ceil(messages);
         let kills = consumers.done().kills;
-        if left > 0 && u64::from(kills) < due {
+        if left > 0 && u64::from(kills) < sizes.due(handled, messages) {
             consumers.kill_one()?;
             if kills % 2 == 0 {
                 consumers.pause_one()?;

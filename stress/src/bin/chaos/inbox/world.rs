@@ -15,6 +15,8 @@ use async_nats::jetstream::stream::Stream;
 use outbox_core::{EventId, NewMessage, codec};
 use outbox_nats::EventStream;
 use outbox_sea_orm::TableNames;
+use outbox_stress::patient;
+use outbox_stress::private::SOON;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use sea_orm_migration::SchemaManager;
 use tempfile::TempDir;
@@ -76,10 +78,10 @@ impl World {
             effects(&name)
         ))
         .await?;
-        let client = async_nats::connect(nats_url).await?;
         let stream = EventStream::new(&name).with_prefix(&name)?;
-        stream.provision(&client).await?;
+        let client = patient::provision(&stream, nats_url).await?;
         let context = async_nats::jetstream::context::ContextBuilder::new()
+            .timeout(SOON)
             .max_ack_inflight(2 * WINDOW)
             .build(client);
         Ok(Self {

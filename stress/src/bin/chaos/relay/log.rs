@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use outbox_log::LogError;
+use outbox_stress::patient;
 
 use super::world::World;
 use crate::Result;
@@ -14,7 +15,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 const TRIES: u32 = 600;
 
 pub(crate) async fn set_up(world: &World) -> Result<()> {
-    repeat(async || world.log()?.init().await).await
+    repeat(async || patient::init(&world.log()?).await).await
 }
 
 pub(crate) async fn take_down(world: &World) -> Result<()> {

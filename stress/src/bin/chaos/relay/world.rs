@@ -9,13 +9,14 @@ use outbox_core::DomainEvent;
 use outbox_log::{LogError, PostgresLog};
 use outbox_nats::EventStream;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, TableNames};
+use outbox_stress::patient;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use sea_orm_migration::SchemaManager;
 use uuid::Uuid;
 
 use super::books::{Books, Committed};
 use super::servers::Servers;
-use super::written::{Written, payloads};
+use super::written::Written;
 use super::{Options, Way};
 use crate::Result;
 use crate::servers::{connect, names, new_name};
@@ -24,7 +25,7 @@ use crate::servers::{connect, names, new_name};
 const TOGETHER: usize = 20;
 /// How soon something is tried again that a killed server did not answer, and for how long.
 const AGAIN: Duration = Duration::from_millis(50);
-const AGAIN_MAX: Duration = Duration::from_secs(60);
+const AGAIN_MAX: Duration = Duration::from_secs(180);
 
 /// The recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, DomainEvent, serde::Serialize, serde::Deserialize)]
@@ -68,10 +69,9 @@ impl World {
         let db = connect(servers.database_url(), 8).await?;
         let names = names(&name)?;
         outbox_sea_orm::migration::migrate_with(&db, &names).await?;
-        let client = async_nats::connect(servers.nats_url()).await?;
         let stream = EventStream::new(&name).with_prefix(&name)?;
-        stream.provision(&client).await?;
-        let context = jetstream::new(client);
+        let client = patient::provision(&stream, servers.nats_url()).await?;
+        let context = patient::context(client);
         Ok(Self {
             stream: Arc::new(context.get_stream(&name).await?),
             context,
@@ -160,7 +160,9 @@ impl World {
     /// Compares the stream, as it is read by anybody, with what the writer says. The tables are not asked.
     pub(crate) async fn compare(&self) -> Result<Written> {
         let written = self.wrote(|written| written.clone());
-        let payloads = self.patiently(async || payloads(&self.stream).await).await?;
+        let payloads = self
+            .patiently(async || patient::read_all(&self.stream, false, payload).await)
+            .await?;
         Written::compare(&written, &payloads)
     }
 
@@ -206,7 +208,9 @@ impl World {
                 settled: row.try_get::<i16>("", "status")? == 1,
             });
         }
-        let log = self.patiently(async || log(&self.stream).await).await?;
+        let log = self
+            .patiently(async || patient::read_all(&self.stream, true, id).await)
+            .await?;
         Ok(Books::balance(&committed, &log))
     }
 
@@ -227,26 +231,13 @@ impl World {
     }
 }
 
-/// Ids of the messages on the stream, in order.
-async fn log(stream: &jetstream::stream::Stream) -> Result<Vec<Uuid>> {
-    use futures_util::StreamExt as _;
-    use jetstream::consumer::{AckPolicy, pull};
+/// The id of a message on the stream.
+fn id(message: &jetstream::Message) -> Result<Uuid> {
+    let headers = message.headers.as_ref().ok_or("a message has no headers")?;
+    let id = headers.get("ce-id").ok_or("a message has no id")?;
+    Ok(id.as_str().parse()?)
+}
 
-    let consumer = stream
-        .create_consumer(pull::Config {
-            ack_policy: AckPolicy::None,
-            headers_only: true,
-            ..pull::Config::default()
-        })
-        .await?;
-    let expected = consumer.cached_info().num_pending;
-    let mut messages = consumer.stream().max_messages_per_batch(5000).messages().await?;
-    let mut ids = Vec::new();
-    while (ids.len() as u64) < expected {
-        let message = messages.next().await.ok_or("the stream ended early")??;
-        let headers = message.headers.as_ref().ok_or("a message has no headers")?;
-        let id = headers.get("ce-id").ok_or("a message has no id")?;
-        ids.push(id.as_str().parse()?);
-    }
-    Ok(ids)
+fn payload(message: &jetstream::Message) -> Result<Vec<u8>> {
+    Ok(message.payload.to_vec())
 }

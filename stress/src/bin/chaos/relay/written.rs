@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use async_nats::jetstream;
 use serde::Serialize;
 
 use super::world::{Credited, Wrote};
@@ -76,27 +75,6 @@ fn by_account(events: &[Credited]) -> HashMap<u32, Vec<u32>> {
         accounts.entry(event.account).or_default().push(event.number);
     }
     accounts
-}
-
-/// The payloads on the stream, in order.
-pub(crate) async fn payloads(stream: &jetstream::stream::Stream) -> Result<Vec<Vec<u8>>> {
-    use futures_util::StreamExt as _;
-    use jetstream::consumer::{AckPolicy, pull};
-
-    let consumer = stream
-        .create_consumer(pull::Config {
-            ack_policy: AckPolicy::None,
-            ..pull::Config::default()
-        })
-        .await?;
-    let expected = consumer.cached_info().num_pending;
-    let mut messages = consumer.stream().max_messages_per_batch(5000).messages().await?;
-    let mut payloads = Vec::new();
-    while (payloads.len() as u64) < expected {
-        let message = messages.next().await.ok_or("the stream ended early")??;
-        payloads.push(message.payload.to_vec());
-    }
-    Ok(payloads)
 }
 
 #[cfg(test)]
