@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::failure::{Context, Failure, Result};
 use crate::process::{RemovedOnExit, tied};
 use crate::services::programs::{answers, find, is_executable, is_root, version_of};
-use crate::services::quiet;
+use crate::services::{again, quiet};
 
 /// Downloads may be slow; an installation that hangs must still end.
 pub(super) const INSTALL_LIMIT: Duration = Duration::from_secs(900);
@@ -46,22 +46,32 @@ pub(super) fn can_install_packages() -> bool {
 }
 
 fn debian_package_locked(package: &str, _: &InstallLock) -> Result<()> {
-    // An image without package lists knows no package; reading them once per task is enough.
+    again::patiently(INSTALL_LIMIT, || {
+        update_lists();
+        eprintln!("installing {package} (apt-get install)");
+        let mut install = apt_get();
+        install.args(["install", "--yes", "--no-install-recommends", package]);
+        quiet::run(install, INSTALL_LIMIT)
+    })
+    .context(|| format!("cannot install {package}; try it by hand (apt-get install {package})"))
+}
+
+/// An image without package lists knows no package; reading all of them once per task is enough.
+fn update_lists() {
     static UPDATED: OnceLock<()> = OnceLock::new();
-    if UPDATED.get().is_none() {
-        let mut update = apt_get();
-        update.arg("update");
-        // A stale or unreachable mirror need not stop an installation that works from what is there.
-        if let Err(failure) = quiet::run(update, INSTALL_LIMIT) {
-            eprintln!("{}; trying to install all the same", failure.report());
-        }
-        UPDATED.set(()).ok();
+    if UPDATED.get().is_some() {
+        return;
     }
-    eprintln!("installing {package} (apt-get install)");
-    let mut install = apt_get();
-    install.args(["install", "--yes", "--no-install-recommends", package]);
-    quiet::run(install, INSTALL_LIMIT)
-        .context(|| format!("cannot install {package}; try it by hand (apt-get install {package})"))
+    let mut update = apt_get();
+    // By default a mirror that does not answer is no error.
+    update.args(["-o", "APT::Update::Error-Mode=any", "update"]);
+    match quiet::run(update, INSTALL_LIMIT) {
+        Ok(()) => {
+            UPDATED.set(()).ok();
+        }
+        // A stale or unreachable mirror need not stop an installation that works from what is there.
+        Err(failure) => eprintln!("{}; trying to install all the same", failure.report()),
+    }
 }
 
 fn apt_get() -> Command {
@@ -135,7 +145,7 @@ pub(super) fn python_modules(tools: &Path, name: &str, requirements: &Path) -> R
         command.arg(complete).arg("--requirement").arg(requirements);
         // Root is told on the standard error that it should not.
         command.env("PIP_ROOT_USER_ACTION", "ignore");
-        quiet::run(command, INSTALL_LIMIT).context(|| {
+        again::run(&command, INSTALL_LIMIT).context(|| {
             format!(
                 "cannot install {}; is the package index reachable?",
                 requirements.display()
@@ -158,7 +168,7 @@ pub(super) fn node_modules(tools: &Path, name: &str, package: &Path, mut npm: Co
             npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
             // By default it takes more than a minute to learn that there is no network.
             npm.arg("--fetch-retries=1").current_dir(complete);
-            quiet::run(npm, INSTALL_LIMIT).context(|| {
+            again::run(&npm, INSTALL_LIMIT).context(|| {
                 format!(
                     "cannot install {}; is npm's registry reachable?",
                     lock_file.display()
@@ -240,7 +250,7 @@ fn download_wheel(requirement: &str, into: &Path, lock: &InstallLock) -> Result<
         "--dest",
     ]);
     command.arg(into).arg(requirement);
-    quiet::run(command, INSTALL_LIMIT)
+    again::run(&command, INSTALL_LIMIT)
         .context(|| format!("cannot download {requirement}; is the package index reachable?"))
 }
 

@@ -7,6 +7,7 @@
 //! A missing back end is no error here; the caller decides whether that is a skip or a failure. One that is installed and does not start is told apart,
 //! because that is never a reason to skip anything.
 
+mod again;
 mod axe;
 mod browser;
 mod debezium;

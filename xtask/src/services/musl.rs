@@ -4,9 +4,9 @@ use std::env::consts::ARCH;
 
 use crate::failure::{Context, Result};
 use crate::process::tied;
+use crate::services::again;
 use crate::services::install::{self, INSTALL_LIMIT};
 use crate::services::programs::find;
-use crate::services::quiet;
 
 const COMPILER: &str = "musl-gcc";
 const PACKAGE: &str = "musl-tools";
@@ -19,7 +19,7 @@ pub(crate) fn tools() -> Result<String> {
     let target = format!("{ARCH}-unknown-linux-musl");
     let mut add = tied("rustup");
     add.args(["target", "add", &target]);
-    quiet::run(add, INSTALL_LIMIT).context(|| {
+    again::run(&add, INSTALL_LIMIT).context(|| {
         format!("no standard library for {target}; is rustup there, and static.rust-lang.org reachable?")
     })?;
     Ok(target)
