@@ -53,6 +53,7 @@ pub(crate) struct Pull {
     silence_max: Duration,
     /// Messages that open requests may still bring, and those that are buffered here.
     pending: usize,
+    /// When the server was heard last, moved on by the time in which nobody listened.
     heard_at: Instant,
     /// When the last request was sent.
     requested_at: Instant,
@@ -83,7 +84,8 @@ impl Pull {
             inbox,
             requests,
             prefetch: prefetch.max(1),
-            silence_max: silence_max + EXPIRES,
+            // A request is open for so long, and up to as long again nobody may have listened before a look.
+            silence_max: silence_max + 2 * EXPIRES,
             pending: 0,
             heard_at: Instant::now(),
             requested_at: Instant::now(),
@@ -165,10 +167,6 @@ impl Pull {
             .publish_with_reply(self.requests.clone(), self.inbox.clone(), request.into())
             .await;
         sent.map_err(|_| PullError::Closed)?;
-        if self.pending == 0 {
-            // No request was open, so the silence so far means nothing.
-            self.heard_at = Instant::now();
-        }
         self.pending += batch;
         self.requested_at = Instant::now();
         Ok(())
@@ -187,7 +185,10 @@ impl Pull {
 
     /// Checks after a while without a message whether the requests are still open.
     fn look_around(&mut self) -> Result<(), PullError> {
-        self.look_at = Instant::now() + EXPIRES;
+        let now = Instant::now();
+        // By which this look is late: nobody listened then, and that was no silence.
+        self.heard_at = (self.heard_at + self.look_at.elapsed()).min(now);
+        self.look_at = now + EXPIRES;
         if self.requested_at.elapsed() > EXPIRES + GRACE {
             // All of them have run out by now. nats-server before 2.10 does not always report it.
             self.pending = 0;

@@ -1,6 +1,6 @@
 //! What a durable consumer has left to handle, as operators see it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_nats::jetstream::consumer::Info;
@@ -8,7 +8,7 @@ use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
 use futures_util::future::try_join_all;
 use outbox_core::{ConsumerStanding, SubscriberError};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::failure::{configuration, interrupted};
 use crate::filters::filters_of;
@@ -17,10 +17,26 @@ use crate::outcome::is_temporary;
 /// Longest wait for the oldest message.
 const OLDEST_MAX: Duration = Duration::from_secs(1);
 
-/// Whether the server lets us read single messages. Without the permission each question would take a second, and a line in the server's log.
+/// How long a server that has not answered is not asked again: it may have been slow for a moment.
+const NOT_ASKED: Duration = Duration::from_secs(60);
+
+/// Whether the server lets us read single messages. Without the permission each question takes a second, and a line in the server's log.
 #[derive(Debug, Default)]
 pub(crate) struct MayRead {
-    is_denied: AtomicBool,
+    unanswered_at: Mutex<Option<Instant>>,
+}
+
+impl MayRead {
+    fn is_likely(&self) -> bool {
+        let unanswered_at = *self.unanswered_at.lock().unwrap_or_else(PoisonError::into_inner);
+        unanswered_at.is_none_or(|at| at.elapsed() >= NOT_ASKED)
+    }
+
+    /// Returns whether it is the first time.
+    fn was_not_answered(&self) -> bool {
+        let mut unanswered_at = self.unanswered_at.lock().unwrap_or_else(PoisonError::into_inner);
+        unanswered_at.replace(Instant::now()).is_none()
+    }
 }
 
 pub(crate) async fn standing(
@@ -35,7 +51,7 @@ pub(crate) async fn standing(
     let unacknowledged = u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX);
     let floor = info.ack_floor.stream_sequence;
     let waits = info.num_pending > 0 || unacknowledged > 0;
-    let oldest_age = if waits && says_oldest && !may_read.is_denied.load(Ordering::Relaxed) {
+    let oldest_age = if waits && says_oldest && may_read.is_likely() {
         oldest_age(stream, &info, floor + 1, may_read).await?
     } else {
         None
@@ -72,10 +88,11 @@ async fn oldest_age(
         }
     };
     let Ok(times) = timeout(OLDEST_MAX, try_join_all(filters.into_iter().map(first))).await else {
-        if !may_read.is_denied.swap(true, Ordering::Relaxed) {
+        if may_read.was_not_answered() {
             tracing::warn!(
                 consumer = info.name,
-                "the server did not say how old the oldest message is, and is not asked again; it needs the permission to publish on `$JS.API.STREAM.MSG.GET.{}`",
+                "the server did not say how old the oldest message is, and is asked again in a minute; if it never does, this user needs the permission to publish \
+                 on `$JS.API.STREAM.MSG.GET.{}`",
                 info.stream_name
             );
         }
@@ -102,4 +119,23 @@ pub(crate) async fn info(stream: &Stream, name: &str) -> Result<Option<Info>, Su
         }
         _ => interrupted(format!("no answer about consumer `{name}`"), error),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise one slow moment would keep the age from operators until the process is started again.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_did_not_answer_once_is_asked_again_after_a_minute() {
+        let may_read = MayRead::default();
+        assert!(may_read.is_likely());
+        assert!(may_read.was_not_answered());
+        tokio::time::advance(NOT_ASKED / 2).await;
+        assert!(!may_read.is_likely());
+        tokio::time::advance(NOT_ASKED / 2).await;
+        assert!(may_read.is_likely());
+        assert!(!may_read.was_not_answered(), "it was told before");
+        assert!(!may_read.is_likely());
+    }
 }

@@ -1,6 +1,6 @@
 //! Deliveries of durable consumers: who gets what, and how often. How a consumer is made and changed: see `durables`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outbox_core::testing::eventually;
 use outbox_core::{ConsumerSpec, Delivery as _, SubscriberError, Subscription as _};
@@ -8,7 +8,7 @@ use outbox_nats::JetStreamDelivery;
 
 use crate::environment::{
     CANCELLED, LONG, Nats, PLACED, SHIPPED, answered, consumer, event_on, message, on_both_servers, receive,
-    receive_and_ack,
+    receive_and_ack, subscribe,
 };
 
 on_both_servers! {
@@ -18,12 +18,13 @@ on_both_servers! {
     fixed_subjects_arrive_too,
     eight_processes_share_one_consumer,
     what_is_not_acknowledged_comes_again_and_is_counted,
-    progress_restarts_the_wait,
     a_retry_comes_after_its_delay,
     the_in_flight_bound_holds,
     one_process_does_not_fetch_what_others_could_handle,
     backlog_counts_what_is_not_acknowledged,
     a_deleted_consumer_is_gone_and_can_be_subscribed_again,
+    a_consumer_that_is_deleted_while_nobody_asks_is_gone,
+    a_caller_that_was_away_is_told_of_no_silence,
     a_deleted_stream_is_gone,
     foreign_messages_are_delivered_raw,
 }
@@ -194,42 +195,6 @@ async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
     .await;
 }
 
-async fn progress_restarts_the_wait(nats: &Nats) {
-    nats.provision().await;
-    let spec = ConsumerSpec {
-        ack_wait: Duration::from_secs(4),
-        ..consumer(&[&PLACED])
-    };
-    nats.publish(&message(&PLACED, "1", 1)).await;
-    let mut subscription = nats.subscribe(&spec).await;
-    let (mut told, mut silence) = (Instant::now(), Duration::ZERO);
-    let mut delivery = receive(&mut subscription).await;
-    let (mut rounds, mut beginnings) = (0, 1);
-    while rounds < 6 {
-        let asked = Instant::now();
-        let again = tokio::time::timeout(Duration::from_secs(1), receive(&mut subscription)).await;
-        silence = silence.max(told.elapsed());
-        let Ok(again) = again else {
-            told = Instant::now();
-            delivery.progress().await.unwrap();
-            rounds += 1;
-            continue;
-        };
-        // A round takes a second. If one took much longer, this machine stood still, and the server may have waited in vain for its report.
-        assert!(
-            silence > spec.ack_wait / 2 && beginnings < 5,
-            "delivered again although it was still worked on, for the {beginnings}. time, after at most {silence:?} without a report"
-        );
-        (delivery, told, silence, rounds) = (again, asked, Duration::ZERO, 0);
-        beginnings += 1;
-    }
-    delivery.ack().await.unwrap();
-    eventually("the acknowledgement", async || {
-        subscription_backlog(nats, &spec).await == 0
-    })
-    .await;
-}
-
 async fn a_retry_comes_after_its_delay(nats: &Nats) {
     nats.provision().await;
     nats.publish(&message(&PLACED, "1", 1)).await;
@@ -339,6 +304,40 @@ async fn a_deleted_consumer_is_gone_and_can_be_subscribed_again(nats: &Nats) {
     // The progress went with it, so everything comes again; that is what the inbox is for.
     let mut subscription = nats.subscribe(&spec).await;
     assert_eq!(receive_and_ack(&mut subscription, 1).await, ["1/placed/1"]);
+}
+
+/// It comes back with no request open, and with what the server said long ago.
+async fn a_caller_that_was_away_is_told_of_no_silence(nats: &Nats) {
+    nats.provision().await;
+    let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
+    let spec = ConsumerSpec {
+        prefetch: 1,
+        ..consumer(&[&PLACED])
+    };
+    let mut subscription = subscribe(&nats.subscriber().with_config(config), &spec).await;
+    nats.publish(&message(&PLACED, "1", 1)).await;
+    receive_and_ack(&mut subscription, 1).await;
+    // Longer than a server may be silent, which is 3 s here.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let idle = tokio::time::timeout(Duration::from_secs(4), subscription.next()).await;
+    assert!(idle.is_err(), "{idle:?}");
+}
+
+/// An open request would be told of it. nats-server 2.9 does not answer later ones, 2.10 does.
+async fn a_consumer_that_is_deleted_while_nobody_asks_is_gone(nats: &Nats) {
+    nats.provision().await;
+    let config = nats.subscriber_config().idle_heartbeat(Duration::from_secs(1));
+    let spec = consumer(&[&PLACED]);
+    let mut subscription = subscribe(&nats.subscriber().with_config(config), &spec).await;
+    nats.publish(&message(&PLACED, "1", 1)).await;
+    receive_and_ack(&mut subscription, 1).await;
+    // Longer than a request is open.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    nats.jetstream()
+        .delete_consumer_from_stream("billing", &nats.name)
+        .await
+        .unwrap();
+    until_gone(&mut subscription).await;
 }
 
 async fn a_deleted_stream_is_gone(nats: &Nats) {
