@@ -381,7 +381,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_reason_for_waiting_is_told_once() {
         let log = Log::default();
-        // While there is one subscriber only, another test that comes upon a message first, in a thread without one, turns it off for all.
+        // With one subscriber alone, tracing would ask that of the thread that logs first, and other tests have none.
         let _second = tracing::Dispatch::new(log.clone());
         let _guard = tracing::subscriber::set_default(log.clone());
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

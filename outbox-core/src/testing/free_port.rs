@@ -1,15 +1,20 @@
 //! Ports for servers that a test starts, or starts again, later than it names them.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::ops::Range;
 use std::process;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// The kernel gives these to nobody who asks for any port, which outgoing connections do. Linux begins at 32768.
 const PORTS: Range<u16> = 15_000..32_000;
 
 /// Whoever listens on the first port of a block owns the others.
 const BLOCK: u16 = 50;
+
+/// The kernel answers for a port that nobody listens on.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 const BLOCKS: u16 = (PORTS.end - PORTS.start) / BLOCK;
 
@@ -64,10 +69,13 @@ fn free_block() -> Option<(u16, TcpListener)> {
         .find_map(|first| Some((first, TcpListener::bind((Ipv4Addr::LOCALHOST, first)).ok()?)))
 }
 
-/// By a server whose test was killed. Not found out by listening: a process that another thread starts at this moment would inherit the listener, and keep the
-/// port for an instant after it is closed here.
+/// By a server whose test was killed, also one that is stopped and does not answer. Not found out by listening: a process that another thread starts at this
+/// moment would inherit the listener, and keep the port for an instant after it is closed here.
 fn is_listened_on(port: u16) -> bool {
-    TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let refused = TcpStream::connect_timeout(&address, ANSWER_MAX)
+        .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+    !refused
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Shared by all tests: a connection, names that no other test uses, short ways to make and read messages, and requests that are made again.
 //!
-//! Most requests have a bound of a few seconds, and a busy machine may stand still for as long. So they are made again after silence, or if nothing was sent. Any
-//! other outcome of a request is the first one.
+//! Most requests have a bound of a few seconds, and a busy machine may stand still for as long. So a request is made again if nobody answered it, or if it was never
+//! sent. Every other outcome counts.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -28,6 +28,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Bound on what takes several steps of [`SOON`]: requests that are made again, elections, which last up to 18 s, and deliveries that come again after 30 s.
 pub(crate) const LONG: Duration = Duration::from_secs(3 * SOON.as_secs());
+
+/// Bound on a request that is made again and again, and on what it waits for first.
+const OUTCOME_MAX: Duration = Duration::from_secs(3 * LONG.as_secs());
 
 /// Pause before a request is made again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -315,8 +318,8 @@ async fn outcome<T, E: Failure>(mut request: impl AsyncFnMut() -> Result<T, E>) 
             sleep(PAUSE).await;
         }
     };
-    let waited = timeout(LONG, outcome).await;
-    waited.unwrap_or_else(|_| panic!("no outcome within {LONG:?}, the last error is {last:?}"))
+    let waited = timeout(OUTCOME_MAX, outcome).await;
+    waited.unwrap_or_else(|_| panic!("no outcome within {OUTCOME_MAX:?}, the last error is {last:?}"))
 }
 
 /// The answer to a request that must succeed.

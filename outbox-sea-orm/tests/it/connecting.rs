@@ -230,7 +230,7 @@ async fn statements_are_not_logged_at_level_info() {
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing_subscriber::filter::LevelFilter::INFO)
             .with_writer(move || writer.clone());
-        // While there is one subscriber only, another test that comes upon a message first, in a thread without one, turns it off for all.
+        // With one subscriber alone, tracing would ask that of the thread that logs first, and other tests have none.
         let _second = tracing::Dispatch::new(tracing_subscriber::registry());
         let _here = tracing::subscriber::set_default(subscriber.finish());
         let (quiet, loud) = (

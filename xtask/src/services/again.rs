@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::failure::Result;
 use crate::services::quiet;
 
-const TRIES_MAX: u32 = 3;
+pub(super) const TRIES_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// Runs a tool to its end, again if it fails. `limit` is for each run.
@@ -27,7 +27,7 @@ fn with_pauses(pause: Duration, limit: Duration, mut attempt: impl FnMut() -> Re
     let begun = Instant::now();
     for _ in 1..TRIES_MAX {
         match attempt() {
-            Err(failure) if begun.elapsed() < limit => {
+            Err(failure) if begun.elapsed() + pause < limit => {
                 eprintln!("{}\ntrying again in {pause:?}", failure.report());
                 thread::sleep(pause);
             }

@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::failure::{Context, Failure, Result};
@@ -56,21 +56,22 @@ fn debian_package_locked(package: &str, _: &InstallLock) -> Result<()> {
     .context(|| format!("cannot install {package}; try it by hand (apt-get install {package})"))
 }
 
-/// An image without package lists knows no package; reading all of them once per task is enough.
+/// An image without package lists knows no package; reading all of them once per task is enough. A list that is not to be had does not hold up every package.
 fn update_lists() {
-    static UPDATED: OnceLock<()> = OnceLock::new();
-    if UPDATED.get().is_some() {
+    static TRIES_LEFT: AtomicU32 = AtomicU32::new(again::TRIES_MAX);
+    let Some(left) = TRIES_LEFT.load(Ordering::Relaxed).checked_sub(1) else {
         return;
-    }
+    };
     let mut update = apt_get();
     // By default a mirror that does not answer is no error.
     update.args(["-o", "APT::Update::Error-Mode=any", "update"]);
     match quiet::run(update, INSTALL_LIMIT) {
-        Ok(()) => {
-            UPDATED.set(()).ok();
-        }
+        Ok(()) => TRIES_LEFT.store(0, Ordering::Relaxed),
         // A stale or unreachable mirror need not stop an installation that works from what is there.
-        Err(failure) => eprintln!("{}; trying to install all the same", failure.report()),
+        Err(failure) => {
+            TRIES_LEFT.store(left, Ordering::Relaxed);
+            eprintln!("{}; trying to install all the same", failure.report());
+        }
     }
 }
 

@@ -88,7 +88,7 @@ async fn a_broker_that_was_away_at_the_start_is_checked_when_it_comes() {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::WARN)
         .with_writer(move || writer.clone());
-    // While there is one subscriber only, another test that comes upon a message first, in a thread without one, turns it off for all.
+    // With one subscriber alone, tracing would ask that of the thread that logs first, and other tests have none.
     let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let _here = tracing::subscriber::set_default(subscriber.finish());
     let relay = Relay::new(MemoryStore::new(), Late(asked.clone())).with_config(quick());

@@ -141,7 +141,7 @@ pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &
             // Since the beginning, because a delivery may be noticed late.
             let waited = began.elapsed();
             assert!(
-                waited > fixture.ack_wait() * waits / 3,
+                waited > fixture.ack_wait() * waits * 2 / 3,
                 "came {waits} times again within {waited:?}, before its time"
             );
         }
@@ -272,26 +272,28 @@ pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
     publish(fixture, NOTED, "a", 1).await;
     let ack_wait = fixture.ack_wait() * 4;
     let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], ack_wait)).await;
-    let (mut delivery, mut told) = (next(&mut subscription).await, Instant::now());
-    let (mut highest, mut reports) = (1, 0);
+    let (mut told, mut silence) = (Instant::now(), Duration::ZERO);
+    let mut delivery = next(&mut subscription).await;
+    let (mut highest, mut beginnings, mut reports) = (1, 1, 0);
     // One and a half times as long as `ack_wait`.
     while reports < 6 {
+        let asked = Instant::now();
         let again = next_within(&mut subscription, &[NOTED], fixture.ack_wait()).await;
+        silence = silence.max(told.elapsed());
         let Some(again) = again else {
             told = Instant::now();
             delivery.progress().await.expect("progress is sent");
             reports += 1;
             continue;
         };
-        // This machine has stood still for so long that the report was late.
-        let silent = told.elapsed();
+        // Reports are a quarter of `ack_wait` apart. If one was much later, this machine stood still, and the broker may have waited for it in vain.
         assert!(
-            silent > ack_wait * 9 / 10,
-            "came again {silent:?} after a report, with an ack_wait of {ack_wait:?}"
+            silence > ack_wait / 2 && beginnings < 10,
+            "came again although it was worked on: {silence:?} without a report, with an ack_wait of {ack_wait:?}"
         );
-        assert!(highest < 6, "every report is late");
         highest = counted(fixture, &again, highest);
-        (delivery, told, reports) = (again, Instant::now(), 0);
+        (delivery, told, silence, reports) = (again, asked, Duration::ZERO, 0);
+        beginnings += 1;
     }
     counted(fixture, &next(&mut subscription).await, highest);
 }
