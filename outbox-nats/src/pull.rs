@@ -23,6 +23,9 @@ pub(crate) const EXPIRES: Duration = Duration::from_millis(500);
 /// How late the server may report that a request has run out.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// A server is not called silent before. nats-server before 2.10 leaves out a report now and then, which costs up to 3 s.
+const SILENCE_MIN: Duration = Duration::from_secs(4);
+
 /// Header of a report that a request has ended: the number of messages that it did not bring.
 const LEFT_OVER: &str = "Nats-Pending-Messages";
 
@@ -84,8 +87,8 @@ impl Pull {
             inbox,
             requests,
             prefetch: prefetch.max(1),
-            // A request is open for so long, and up to as long again nobody may have listened before a look.
-            silence_max: silence_max + 2 * EXPIRES,
+            // A request is open for half a second, and for as long nobody may have listened before a look.
+            silence_max: (silence_max + 2 * EXPIRES).max(SILENCE_MIN),
             pending: 0,
             heard_at: Instant::now(),
             requested_at: Instant::now(),
@@ -99,8 +102,10 @@ impl Pull {
     pub(crate) async fn next(&mut self) -> Result<jetstream::Message, PullError> {
         loop {
             self.notice_connection();
-            if self.trouble.is_none() && self.pending <= self.prefetch / 2 && self.is_connected() {
-                self.trouble = self.request().await.err();
+            let asks = self.trouble.is_none() && self.pending <= self.prefetch / 2 && self.is_connected();
+            // While the client has no room for a request, what has arrived is read all the same, and the silence is noticed.
+            if asks && let Ok(sent) = timeout_at(self.look_at, self.request()).await {
+                self.trouble = sent.err();
             }
             // Buffered messages come first. They end the silence, and trouble must not drop them: they would come again only after `ack_wait`.
             let received = match (self.buffered(), self.trouble.take()) {
@@ -185,6 +190,7 @@ impl Pull {
 
     /// Checks after a while without a message whether the requests are still open.
     fn look_around(&mut self) -> Result<(), PullError> {
+        self.notice_connection();
         let now = Instant::now();
         // By which this look is late: nobody listened then, and that was no silence.
         self.heard_at = (self.heard_at + self.look_at.elapsed()).min(now);

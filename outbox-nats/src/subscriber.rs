@@ -41,7 +41,7 @@ pub struct SubscriberConfig {
     /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
     pub provisioning: Provisioning,
     /// Half of the time that a server may be silent. It answers each pull request within half a second, even if there is no message. After twice this time
-    /// without an answer the subscription is rebuilt. 100 ms to 15 s; other values are cut to that range. Default 5 s.
+    /// without an answer, at least 4 s, and up to 1.5 s more, the subscription is rebuilt. 100 ms to 15 s; other values are cut to that range. Default 5 s.
     pub idle_heartbeat: Duration,
     /// Whether a message whose headers name another event than its subject is refused. Servers grant publishing by subject, so without this check a
     /// sender with rights on the subjects of one aggregate type can publish the events of all. Set it to `false` only if relays of another layout of

@@ -24,9 +24,9 @@ impl Fixture {
     async fn new(variable: &'static str) -> Option<Self> {
         let nats = Nats::from_variable(variable).await?;
         let spec = spec(&nats);
-        let here = open(&nats, &spec).await.with_timeout(SOON);
+        let here = open(&nats, &spec).await;
         let other = Nats::at(nats.url()).await;
-        let there = open(&other, &spec).await.with_timeout(SOON);
+        let there = open(&other, &spec).await;
         Some(Self {
             stores: [here, there],
             _nats: nats,
