@@ -23,7 +23,7 @@ pub(crate) const EXPIRES: Duration = Duration::from_millis(500);
 /// How late the server may report that a request has run out.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A server is not called silent before. nats-server before 2.10 leaves out a report now and then, which costs up to 3 s.
+/// The shortest silence after which a subscription is rebuilt. nats-server before 2.10 leaves out a report now and then, which looks like a silence of up to 3 s.
 const SILENCE_MIN: Duration = Duration::from_secs(4);
 
 /// Header of a report that a request has ended: the number of messages that it did not bring.
@@ -192,7 +192,7 @@ impl Pull {
     fn look_around(&mut self) -> Result<(), PullError> {
         self.notice_connection();
         let now = Instant::now();
-        // By which this look is late: nobody listened then, and that was no silence.
+        // Nobody has listened for as long as this look is late, and that was no silence.
         self.heard_at = (self.heard_at + self.look_at.elapsed()).min(now);
         self.look_at = now + EXPIRES;
         if self.requested_at.elapsed() > EXPIRES + GRACE {

@@ -116,7 +116,7 @@ async fn a_row_that_is_recorded_as_pending_is_not_published_from_the_log() {
             .await;
         place.write(0..3, 2).await;
         place.published().await;
-        // The reader would publish what comes now before what is still pending.
+        // The reader would publish new messages before those that are still pending.
         let refused = place.log().init().await.unwrap_err().to_string();
         assert!(refused.contains("stop the log relays"), "{refused}");
         shutdown.cancel();

@@ -60,7 +60,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// The outcome and the number of tries, of which the first ones fail.
+    /// Tries something that fails `failures` times and then succeeds. Returns the outcome and the number of tries.
     fn try_out(failures: u32, limit: Duration) -> (Result<()>, u32) {
         let mut tries = 0;
         let outcome = with_pauses(Duration::ZERO, limit, || {
