@@ -32,14 +32,11 @@ fn check(database_url: &str) {
     };
     let count = |report: &Value, what: &str| report[what].as_u64().unwrap();
     assert_eq!((count(copies, "messages"), count(copies, "handled")), (2_000, 50));
-    // Six, unless the machine lets the consumers work and the driver wait.
-    assert!(count(kills, "kills") >= 4, "{kills}");
-    assert_eq!(count(kills, "handled"), 1_000);
+    assert_eq!((count(kills, "kills"), count(kills, "handled")), (6, 1_000));
     assert!(count(kills, "deliveries") > 1_000, "nothing came again: {kills}");
-    // At least the events that are made to fail: five are dead-lettered, and one aborts its process each time. A process that is killed meanwhile uses up one of its
-    // three attempts as well.
+    // At least the events that are made to fail: five are dead-lettered, and one aborts its process each time.
     assert!(count(failures, "dead_letters") >= 6, "{failures}");
-    assert!(count(failures, "ends") >= 1, "{failures}");
+    assert!(count(failures, "ends") >= 3, "{failures}");
 }
 
 /// Runs a small torture of relays with these further arguments, requires that the books balance, and returns the report.
