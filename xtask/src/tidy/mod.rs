@@ -6,6 +6,7 @@
 mod circles;
 mod guarantees;
 mod retired;
+mod tables;
 
 use std::env;
 use std::fs;
@@ -74,6 +75,7 @@ fn problems_of(path: &str, text: &str) -> Vec<String> {
     let mut problems: Vec<String> = rules.iter().filter_map(|rule| rule(path, text)).collect();
     problems.extend(local_paths(path, text));
     problems.extend(retired::problems(path, text));
+    problems.extend(tables::problems(path, text));
     problems
 }
 
