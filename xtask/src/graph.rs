@@ -115,12 +115,10 @@ mod tests {
     fn package(name: &str, dependencies: &[&str]) -> Package {
         Package {
             name: name.to_owned(),
-            features: Vec::new(),
             dependencies: dependencies
                 .iter()
                 .map(|&dependency| dependency.to_owned())
                 .collect(),
-            is_library: true,
         }
     }
 

@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Failure, Result};
 use crate::process::{Manners, Process, tied};
-use crate::workspace::{Package, Workspace, cargo_command};
+use crate::workspace::{Workspace, cargo_command};
 use crate::{graph, tidy};
 
 /// Building cargo-deny takes minutes, so it happens only if this is set to 1.
 const INSTALL_DENY: &str = "OUTBOX_LINT_INSTALL_DENY";
+
+/// Runs cargo for each feature of each package. The version is pinned, as those of all tools.
+const HACK: &str = "cargo-hack@0.6.46";
 
 #[derive(Debug)]
 enum Verdict {
@@ -47,41 +50,53 @@ pub(crate) fn run() -> Result<ExitCode> {
         "warnings",
     ];
     report.cargo("clippy", &workspace.root, &clippy);
-    for (name, arguments) in combinations(&workspace.packages) {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        report.cargo(&name, &workspace.root, &arguments);
-    }
+    report.step("packages alone", || packages_alone(&workspace));
     report.step("documentation", || document(&workspace.root));
     report.step("cargo-deny", || deny(&workspace));
     report.step("crate graph", || Ok(list(&graph::problems(&workspace.packages))));
     Ok(report.summarise())
 }
 
-/// The features of this library only enable those of the others. It is checked with all features and without any.
-const FACADE: &str = "outbox";
+/// Each package alone, with its default features, without them, and with each single feature: library, programs
+/// and examples. A build of the whole workspace unifies features and hides a feature that a package lacks.
+fn packages_alone(workspace: &Workspace) -> Result<Verdict> {
+    let hack = hack(workspace)?;
+    let mut command = tied(hack);
+    command.args([
+        "hack",
+        "clippy",
+        "--workspace",
+        "--each-feature",
+        "--exclude-all-features",
+    ]);
+    command.args([
+        "--keep-going",
+        "--lib",
+        "--bins",
+        "--examples",
+        "--",
+        "-D",
+        "warnings",
+    ]);
+    succeed(command.current_dir(&workspace.root))
+}
 
-/// The calls of clippy that check each feature of each library alone: code that needs a feature must say so. An only feature is checked with all others.
-fn combinations(packages: &[Package]) -> Vec<(String, Vec<String>)> {
-    let libraries = packages
-        .iter()
-        .filter(|package| package.is_library && !package.features.is_empty());
-    let mut combinations = Vec::new();
-    for Package { name, features, .. } in libraries {
-        let several = features.iter().filter(|feature| *feature != "default").count() > 1;
-        let single = features.iter().filter(|_| several && name != FACADE);
-        for feature in std::iter::once(None).chain(single.map(Some)) {
-            let mut arguments = vec!["clippy", "--package", name, "--no-default-features"];
-            arguments.extend(feature.into_iter().flat_map(|feature| ["--features", feature]));
-            // Each dependency has its own turn.
-            arguments.extend(["--no-deps", "--", "-D", "warnings"]);
-            let title = feature.map_or_else(
-                || format!("{name} without features"),
-                |feature| format!("{name} with {feature} alone"),
-            );
-            combinations.push((title, arguments.into_iter().map(str::to_owned).collect()));
-        }
+/// The path of cargo-hack, which is built into the folder of the tools if it is missing.
+fn hack(workspace: &Workspace) -> Result<PathBuf> {
+    let folder = workspace.tools().join(HACK);
+    let program = folder.join("bin").join("cargo-hack");
+    if answers(Command::new(&program).args(["hack", "--version"])) {
+        return Ok(program);
     }
-    combinations
+    let mut install = cargo_command();
+    // Unoptimised, because it only starts cargo.
+    install.args(["install", "--locked", "--debug", HACK, "--root"]);
+    match succeed(install.arg(&folder))? {
+        Verdict::Passed => Ok(program),
+        _ => Err(Failure::new(format!(
+            "cannot install {HACK}; is the registry of crates reachable?"
+        ))),
+    }
 }
 
 fn document(root: &Path) -> Result<Verdict> {
@@ -227,39 +242,6 @@ impl Finished {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn package(name: &str, features: &[&str], is_library: bool) -> Package {
-        let features = features.iter().map(|&feature| feature.to_owned()).collect();
-        Package {
-            name: name.to_owned(),
-            features,
-            dependencies: Vec::new(),
-            is_library,
-        }
-    }
-
-    #[test]
-    fn each_feature_is_checked_alone() {
-        let packages = [
-            package("core", &["macros", "testing"], true),
-            package("nats", &[], true),
-            package("one", &["default", "servers"], true),
-            package("tool", &["x"], false),
-        ];
-        let combinations: Vec<String> = combinations(&packages)
-            .iter()
-            .map(|(name, words)| format!("{name}: {}", words.join(" ")))
-            .collect();
-        let expected = [
-            "core without features: clippy --package core --no-default-features --no-deps -- -D warnings",
-            "core with macros alone: clippy --package core --no-default-features --features macros --no-deps -- \
-             -D warnings",
-            "core with testing alone: clippy --package core --no-default-features --features testing --no-deps -- \
-             -D warnings",
-            "one without features: clippy --package one --no-default-features --no-deps -- -D warnings",
-        ];
-        assert_eq!(combinations, expected);
-    }
 
     #[test]
     fn a_step_that_cannot_run_has_failed() {

@@ -1,4 +1,4 @@
-//! The folders, crates, features and dependencies of this workspace, from `cargo metadata`.
+//! The folders, crates and dependencies of this workspace, from `cargo metadata`.
 //!
 //! It is read with `--no-deps`, so it needs no network and no lock file. The rules are in `graph` and `tidy`.
 
@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::failure::{Context, Failure, Result};
 use crate::process::tied;
@@ -23,10 +23,8 @@ pub(crate) struct Workspace {
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    pub(crate) features: Vec<String>,
     /// Normal and build dependencies. Those of the tests ship to nobody, so they are left out.
     pub(crate) dependencies: Vec<String>,
-    pub(crate) is_library: bool,
 }
 
 impl Workspace {
@@ -79,28 +77,10 @@ fn package(package: &Value) -> Option<Package> {
         .collect::<Option<_>>()?;
     dependencies.sort();
     dependencies.dedup();
-    let mut kinds = package["targets"]
-        .as_array()?
-        .iter()
-        .filter_map(|target| target["kind"].as_array())
-        .flatten();
     Some(Package {
         name: package["name"].as_str()?.to_owned(),
-        features: features(package["features"].as_object()?),
         dependencies,
-        is_library: kinds.any(|kind| kind == "lib" || kind == "proc-macro"),
     })
-}
-
-/// The names of the features. A default that only enables one other is left out: it is that other one.
-fn features(table: &Map<String, Value>) -> Vec<String> {
-    let enabled = table.get("default").and_then(Value::as_array);
-    let is_another = enabled.is_some_and(|enabled| match enabled.as_slice() {
-        [only] => only.as_str().is_some_and(|only| table.contains_key(only)),
-        _ => false,
-    });
-    let names = table.keys().filter(|name| !is_another || *name != "default");
-    names.cloned().collect()
 }
 
 /// The cargo that runs this task, so that `cargo +nightly xtask …` stays on one toolchain.
@@ -144,26 +124,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_default_that_is_another_feature_is_left_out() {
-        let table = serde_json::json!({
-            "default": ["macros"],
-            "macros": ["dep:outbox-macros"],
-            "cbor": ["outbox-core/cbor"],
-            "alias": ["macros"],
-        });
-        let names = features(table.as_object().unwrap());
-        assert_eq!(names, ["alias", "cbor", "macros"]);
-    }
-
-    #[test]
     fn development_dependencies_are_left_out() {
         let metadata = serde_json::json!({
             "workspace_root": "/w",
             "target_directory": "/w/target",
             "packages": [{
                 "name": "outbox-core",
-                "features": { "testing": [] },
-                "targets": [{ "kind": ["lib"] }, { "kind": ["test"] }],
                 "dependencies": [
                     { "name": "tokio", "kind": null },
                     { "name": "cc", "kind": "build" },
@@ -173,6 +139,5 @@ mod tests {
         });
         let workspace = Workspace::from_metadata(&metadata).unwrap();
         assert_eq!(workspace.packages[0].dependencies, ["cc", "tokio"]);
-        assert!(workspace.packages[0].is_library);
     }
 }
