@@ -47,6 +47,7 @@ mod follow_ups;
 mod forecast;
 mod forget;
 mod handed;
+mod holes;
 mod letter_groups;
 mod letter_preview;
 mod letter_recheck;
@@ -83,6 +84,7 @@ pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, doubled, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use handed::{ForeseenConsumer, Foresight, Handed, foresee, handed, unforeseen};
+pub use holes::Hole;
 pub use letter_groups::{LetterGroup, group_letters};
 pub use letter_preview::{LetterPreview, preview_letters};
 pub use letter_recheck::{LetterCause, letter_causes};
@@ -97,8 +99,8 @@ pub use pause::{
     preview_unpause, unpause_operation,
 };
 pub use prove::{
-    ConsumerBooks, ConsumerFloor, DISK_MAX, Findings, Found, MEMORY_MAX, OutboxBooks, Proof, ProofError,
-    ProofRequest, ProofStage, RowsKept, StreamBooks, Verdict, prove,
+    ConsumerBooks, ConsumerFloor, DISK_MAX, Findings, Found, HoleOf, Holes, MEMORY_MAX, OutboxBooks, Proof,
+    ProofError, ProofRequest, ProofStage, RowsKept, StreamBooks, Verdict, prove,
 };
 pub use purge::{
     InboxPurgePreview, InboxPurged, apply_inbox_purge, inbox_purge_operation, inbox_refusals,

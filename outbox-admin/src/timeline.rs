@@ -12,6 +12,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::holes::{self, Hole};
 use crate::of_aggregate::of_aggregate;
 use crate::serial;
 
@@ -32,6 +33,8 @@ pub struct Timeline {
     pub events: Vec<TimelineEvent>,
     /// Whether these are all that were found.
     pub is_complete: bool,
+    /// Numbers without a row behind the first listed event. Their rows were deleted; whether their events were published before is not known.
+    pub holes: Vec<Hole>,
     /// What could not be looked at.
     pub unseen: Vec<String>,
 }
@@ -183,7 +186,10 @@ pub(crate) async fn list_events(
 ) -> Result<Timeline, StoreError> {
     let head = store.head(aggregate).await?;
     let listed = of_aggregate(store, aggregate, head.as_ref(), &selection, limit).await?;
+    let end = head.as_ref().filter(|_| !listed.has_more);
+    let holes = holes::of_rows(store, aggregate, &listed.messages, end).await?;
     Ok(Timeline {
+        holes,
         aggregate_type: aggregate.aggregate_type.clone(),
         aggregate_id: aggregate.id.clone(),
         last_sequence: head.map(|head| head.last_sequence),

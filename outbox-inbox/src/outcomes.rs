@@ -1,7 +1,7 @@
 //! What consumers have made of the messages of a span, page by page, for whoever balances inboxes with an outbox.
 //!
-//! Invariants: bounded by a page; nothing is locked or written. Not here: the rows of single events, and what a row is worth that is not there: strategies
-//! `natural`, `external` and `sequence` write none for what took effect, and a business key writes it under another id.
+//! Invariants: bounded by a page; nothing is locked or written. Not here: the rows of single events, and the meaning of a missing row. Only strategy `message_id` writes
+//! a row for each event. The other strategies write a row only after a failure or a redelivery ([`EventOutcome::HandledLater`]).
 
 use outbox_core::EventId;
 use outbox_sea_orm::TableNames;
@@ -9,7 +9,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::dedup::sql::{DEAD, InboxSql};
+use crate::dedup::sql::{DEAD, FAILED, InboxSql};
 
 /// What a consumer has made of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,8 +17,10 @@ use crate::dedup::sql::{DEAD, InboxSql};
 pub enum EventOutcome {
     /// It failed, and will be tried again.
     Failed,
-    /// It took effect.
+    /// It took effect in its first attempt, and the consumer's strategy writes a row for each event.
     Handled,
+    /// It took effect after an attempt was counted. Every strategy writes such a row, so it does not show that other events have rows.
+    HandledLater,
     /// It is a dead letter of the consumer.
     Dead,
 }
@@ -68,8 +70,9 @@ impl EventOutcomes {
         rows.iter()
             .map(|row| {
                 let outcome = match row.try_get::<i16>("", "status")? {
-                    0 => EventOutcome::Failed,
+                    FAILED => EventOutcome::Failed,
                     DEAD => EventOutcome::Dead,
+                    _ if row.try_get::<i32>("", "counted")? > 0 => EventOutcome::HandledLater,
                     _ => EventOutcome::Handled,
                 };
                 Ok((EventId::from(row.try_get::<Uuid>("", "id")?), outcome))
@@ -121,10 +124,10 @@ pub struct LetterPlace {
     id: Uuid,
 }
 
-/// A range of the primary key, in its order.
+/// A range of the primary key, in its order. An attempt that no handler ran in is not counted in `attempts`, but has left its error.
 fn outcomes(inbox: &InboxSql, consumer: &str, (after, last): (EventId, EventId), limit: u32) -> Statement {
     let mut sql = inbox.sql(format!(
-        "SELECT id, status FROM {} WHERE consumer = ",
+        "SELECT id, status, CASE WHEN last_error IS NULL THEN attempts ELSE attempts + 1 END AS counted FROM {} WHERE consumer = ",
         inbox.messages()
     ));
     sql.bind(inbox.key(consumer))
@@ -183,14 +186,25 @@ mod tests {
     }
 
     async fn insert(test: &TestDb, consumer: &str, id: u128, status: i16) {
+        insert_counted(test, consumer, id, status, (0, None)).await;
+    }
+
+    async fn insert_counted(
+        test: &TestDb,
+        consumer: &str,
+        id: u128,
+        status: i16,
+        (attempts, error): (i32, Option<&str>),
+    ) {
         let inbox = &test.sql;
         let now = inbox.now();
         let mut sql = inbox.sql(format!(
-            "INSERT INTO {} (consumer, id, status, attempts, processed_at, expires_at) VALUES (",
+            "INSERT INTO {} (consumer, id, status, attempts, last_error, processed_at, expires_at) VALUES (",
             inbox.messages()
         ));
         sql.bind(inbox.key(consumer)).push(", ").bind(Uuid::from_u128(id));
-        sql.push(&format!(", {status}, 0, {now}, {now})"));
+        sql.push(&format!(", {status}, {attempts}, ")).bind(error);
+        sql.push(&format!(", {now}, {now})"));
         test.db.execute_raw(sql.statement()).await.unwrap();
     }
 
@@ -231,6 +245,25 @@ mod tests {
             assert_eq!(page(4, 5).await, [(event(5), handled)]);
             assert_eq!(page(5, 5).await, []);
             assert_eq!(outcomes.page("nobody", event(0), event(9), 3).await.unwrap(), []);
+        }
+    }
+
+    #[tokio::test]
+    async fn rows_of_counted_attempts_are_told_apart() {
+        for test in TestDb::open_all().await {
+            insert_counted(&test, "billing", 1, 1, (0, None)).await;
+            insert_counted(&test, "billing", 2, 1, (1, None)).await;
+            insert_counted(&test, "billing", 3, 1, (0, Some("unreadable"))).await;
+            let outcomes = EventOutcomes::new(test.db.clone()).with_names(test.names.clone());
+            let page = outcomes.page("billing", event(0), event(9), 9).await.unwrap();
+            assert_eq!(
+                page,
+                [
+                    (event(1), EventOutcome::Handled),
+                    (event(2), EventOutcome::HandledLater),
+                    (event(3), EventOutcome::HandledLater),
+                ]
+            );
         }
     }
 

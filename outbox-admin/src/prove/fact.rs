@@ -34,8 +34,8 @@ pub(super) struct Fact {
     pub(super) event_type: u16,
     /// Of a row and an outcome: the status. Of a place: whether the outbox still has all rows of that time.
     pub(super) status: u8,
-    /// Of a place: whether it was recorded within the span.
-    pub(super) is_within: bool,
+    /// Of a row: whether the outbox keeps all rows that were recorded later.
+    pub(super) is_kept: bool,
     /// Of a row: when it was published, in microseconds since 1970; 0 if it is not.
     pub(super) micros: i64,
 }
@@ -53,7 +53,7 @@ impl Fact {
             label: 0,
             event_type: 0,
             status: 0,
-            is_within: true,
+            is_kept: true,
             micros: 0,
         }
     }
@@ -69,7 +69,7 @@ impl Fact {
         bytes[65..67].copy_from_slice(&self.label.to_be_bytes());
         bytes[67..69].copy_from_slice(&self.event_type.to_be_bytes());
         bytes[69] = self.status;
-        bytes[70] = u8::from(self.is_within);
+        bytes[70] = u8::from(self.is_kept);
         bytes[71..79].copy_from_slice(&self.micros.to_be_bytes());
         bytes
     }
@@ -89,42 +89,51 @@ impl Fact {
             label: u16::from_be_bytes(part(bytes, 65)),
             event_type: u16::from_be_bytes(part(bytes, 67)),
             status: bytes[69],
-            is_within: bytes[70] == 1,
+            is_kept: bytes[70] == 1,
             micros: i64::from_be_bytes(part(bytes, 71)),
         }
     }
 }
 
-/// The first place of an event with a number. The records are in the order of aggregates, and of each one the largest number comes first.
+/// An event with a number. The records are in the order of aggregates, and of each one the largest number comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Numbered {
-    pub(super) label: u16,
     pub(super) aggregate: u128,
     pub(super) sequence: u64,
+    /// Who recorded it; `None` if it is not on the stream.
+    pub(super) label: Option<u16>,
+    /// Its first place on the stream; 0 if it has none, or if its order is not judged.
     pub(super) position: u64,
     pub(super) event: u128,
+    /// Whether it has a row, and the outbox keeps all rows that were recorded later.
+    pub(super) is_kept: bool,
 }
 
-pub(super) const NUMBERED_BYTES: usize = 50;
+pub(super) const NUMBERED_BYTES: usize = 51;
+
+/// The label of an event that is not on the stream: there are fewer names.
+const NO_LABEL: u16 = u16::MAX;
 
 impl Numbered {
     pub(super) fn encode(&self) -> [u8; NUMBERED_BYTES] {
         let mut bytes = [0; NUMBERED_BYTES];
-        bytes[0..2].copy_from_slice(&self.label.to_be_bytes());
-        bytes[2..18].copy_from_slice(&self.aggregate.to_be_bytes());
-        bytes[18..26].copy_from_slice(&(u64::MAX - self.sequence).to_be_bytes());
+        bytes[0..16].copy_from_slice(&self.aggregate.to_be_bytes());
+        bytes[16..24].copy_from_slice(&(u64::MAX - self.sequence).to_be_bytes());
+        bytes[24..26].copy_from_slice(&self.label.unwrap_or(NO_LABEL).to_be_bytes());
         bytes[26..34].copy_from_slice(&self.position.to_be_bytes());
         bytes[34..50].copy_from_slice(&self.event.to_be_bytes());
+        bytes[50] = u8::from(self.is_kept);
         bytes
     }
 
     pub(super) fn decode(bytes: &[u8; NUMBERED_BYTES]) -> Self {
         Self {
-            label: u16::from_be_bytes(part(bytes, 0)),
-            aggregate: u128::from_be_bytes(part(bytes, 2)),
-            sequence: u64::MAX - u64::from_be_bytes(part(bytes, 18)),
+            aggregate: u128::from_be_bytes(part(bytes, 0)),
+            sequence: u64::MAX - u64::from_be_bytes(part(bytes, 16)),
+            label: Some(u16::from_be_bytes(part(bytes, 24))).filter(|label| *label != NO_LABEL),
             position: u64::from_be_bytes(part(bytes, 26)),
             event: u128::from_be_bytes(part(bytes, 34)),
+            is_kept: bytes[50] == 1,
         }
     }
 }
@@ -158,7 +167,7 @@ mod tests {
             label: 300,
             event_type: 301,
             status: 4,
-            is_within: false,
+            is_kept: false,
             micros: -5,
             ..Fact::new(Kind::Row, 9, 10)
         };
@@ -169,13 +178,20 @@ mod tests {
         let order = [row, place, outcome, later].map(|fact| fact.encode());
         assert!(order.is_sorted());
         let numbered = Numbered {
-            label: 1,
             aggregate: 2,
             sequence: 3,
+            label: Some(1),
             position: 4,
             event: 5,
+            is_kept: true,
         };
         assert_eq!(Numbered::decode(&numbered.encode()), numbered);
+        let unpublished = Numbered {
+            label: None,
+            position: 0,
+            ..numbered
+        };
+        assert_eq!(Numbered::decode(&unpublished.encode()), unpublished);
         let larger = Numbered {
             sequence: 4,
             ..numbered

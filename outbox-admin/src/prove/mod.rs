@@ -9,16 +9,19 @@
 //! | lost | a row that says published, whose message the stream does not hold |
 //! | expired | the same, where the stream has let go what it stored until an hour after that time: its limits or a purge took it, or it is lost |
 //! | ghost | a message on the stream whose row the outbox does not have although it keeps all rows of that time, or that names another aggregate or number than the row |
+//! | hole | a number of an aggregate without a row and without a message on the stream, between two numbers with rows whose time the outbox keeps |
 //! | inversion | an event that came onto the stream for the first time behind a later number of its aggregate |
 //! | effect | a row of an inbox that says handled |
-//! | missing | no row, although the consumer has acknowledged the event, and has a row for an earlier event of that type in the span |
-//! | passed | no row, although the consumer has acknowledged the event, and no row for an earlier one of that type either |
+//! | missing | no row, although the consumer has acknowledged the event, and has rows of first attempts for an earlier and a later event of that type in the span |
+//! | passed | no row, and the consumer has acknowledged the event: its effect cannot be known |
 //! | open | no row, and the consumer has not acknowledged the event |
 //!
-//! **Cannot be known**: what was deleted when it was published, or purged, or forgotten (`unrecorded` counts what is on the stream of it); a message for a log
+//! **Cannot be known**: whether the event of a hole was published before its row was deleted; a hole behind the last row of an aggregate in the span, see
+//! [`why_aggregate`](crate::why_aggregate); what was deleted when it was published, or purged, or forgotten (`unrecorded` counts what is on the stream of it); a message for a log
 //! relay that is not on the stream, because such a row does not say whether it was published; the effects of strategies that write no rows (`natural`,
-//! `external`, `sequence`), or write them under a business key, of handlers that a consumer does not have, and of rows that an inbox has forgotten: they are
-//! all `passed`. A handler that was removed within the span looks like missing effects. Numbers that begin again after an aggregate was forgotten look like
+//! `external`, `sequence`, `constraint`), or write them under a business key, of handlers that a consumer does not have, and of rows that an inbox has forgotten: they are
+//! all `passed`. These strategies write a row after a failure or a redelivery, which counts as an effect and shows nothing of other events. So does the row that
+//! strategy `message_id` writes then. Effects that are missing behind the last row of a first attempt are `passed`, too: the handler or its strategy may have changed. Numbers that begin again after an aggregate was forgotten look like
 //! inversions. A message counts as one of this outbox if its source and the type of its aggregate are those of a committed event of the span.
 //!
 //! **Not promised: one moment.** Relays and consumers go on. The outbox is read first, then the stream, the consumers' floors, and the inboxes, so what happens
@@ -42,7 +45,7 @@ use outbox_inbox::EventOutcomes;
 use sea_orm::DbErr;
 use time::OffsetDateTime;
 
-pub use report::{ConsumerBooks, Findings, Found, OutboxBooks, Proof, StreamBooks, Verdict};
+pub use report::{ConsumerBooks, Findings, Found, HoleOf, Holes, OutboxBooks, Proof, StreamBooks, Verdict};
 
 /// The memory that [`prove`] takes at most, in bytes: 64 MiB. Drivers and allocators come on top.
 pub const MEMORY_MAX: usize = 64 * 1024 * 1024;
@@ -135,6 +138,18 @@ pub enum RowsKept {
     Since(OffsetDateTime),
     /// Rows are deleted when they are published.
     Nothing,
+}
+
+impl RowsKept {
+    /// Whether the outbox keeps the rows of published messages that were recorded at this time.
+    #[must_use]
+    pub fn keeps(self, recorded_at: OffsetDateTime) -> bool {
+        match self {
+            Self::All => true,
+            Self::Since(kept) => recorded_at >= kept,
+            Self::Nothing => false,
+        }
+    }
 }
 
 /// How far a consumer is.

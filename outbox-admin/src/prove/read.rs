@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::disk::Disk;
 use super::fact::{FACT_BYTES, Fact, Kind, hash};
 use super::sorter::Sorter;
-use super::{ConsumerFloor, ProofError, ProofRequest, ProofStage, RowsKept};
+use super::{ConsumerFloor, ProofError, ProofRequest, ProofStage};
 
 /// How far the clocks of writers, database and broker may differ.
 pub(super) const CLOCKS_APART: Duration = Duration::HOUR;
@@ -89,6 +89,8 @@ pub(super) const LOGGED: u8 = 3;
 
 pub(super) const FAILED: u8 = 0;
 pub(super) const HANDLED: u8 = 1;
+/// Handled, in a row that every strategy writes.
+pub(super) const HANDLED_LATER: u8 = 4;
 
 impl<'a> Reading<'a> {
     pub(super) fn new(
@@ -130,6 +132,7 @@ impl<'a> Reading<'a> {
                         MessageStatus::Logged => LOGGED,
                     },
                     micros: row.published_at.map(micros).unwrap_or_default(),
+                    is_kept: self.request.rows_kept.keeps(row.created_at - CLOCKS_APART),
                     ..Fact::new(
                         Kind::Row,
                         row.event_id.as_uuid().as_u128(),
@@ -182,11 +185,7 @@ impl<'a> Reading<'a> {
         if !is_within {
             return Ok(());
         }
-        let is_kept = match rows_kept {
-            RowsKept::All => true,
-            RowsKept::Since(kept) => recorded_at >= kept,
-            RowsKept::Nothing => false,
-        };
+        let is_kept = rows_kept.keeps(recorded_at);
         let aggregate = hash(&message.aggregate);
         let sender = (message.source, message.aggregate.aggregate_type);
         let fact = Fact {
@@ -239,6 +238,7 @@ impl<'a> Reading<'a> {
             for (event, outcome) in &page {
                 let status = match outcome {
                     EventOutcome::Handled => HANDLED,
+                    EventOutcome::HandledLater => HANDLED_LATER,
                     EventOutcome::Dead => DEAD,
                     _ => FAILED,
                 };

@@ -2,10 +2,11 @@
 //!
 //! Invariant: the verdict follows from the counts alone.
 
-use outbox_core::{EventId, StreamExtent};
+use outbox_core::{Aggregate, EventId, StreamExtent};
 use serde::Serialize;
 use time::OffsetDateTime;
 
+use crate::holes::Hole;
 use crate::serial;
 use crate::status::{Reason, State};
 use crate::words::{counted, quoted};
@@ -34,6 +35,8 @@ pub struct Proof {
     pub lost: Findings,
     /// Messages on the stream that the outbox has not recorded, or recorded otherwise.
     pub ghosts: Findings,
+    /// Numbers of aggregates without a row and without a message on the stream.
+    pub holes: Holes,
     /// Events that came onto the stream behind a later one of their aggregate.
     pub inversions: Findings,
     /// Rows and places that were read.
@@ -51,7 +54,7 @@ pub enum Verdict {
     Balanced,
     /// Nothing is known to be wrong, and something is not done or cannot be known.
     CannotTell,
-    /// Something is lost, was never recorded, is out of order, or has no effect.
+    /// Something is lost, was deleted, was never recorded, is out of order, or has no effect.
     NotBalanced,
 }
 
@@ -123,9 +126,10 @@ pub struct ConsumerBooks {
     pub failed: u64,
     /// Events that it has not come to.
     pub open: u64,
-    /// Events that it has left behind without a row, as it leaves all of their type: it has no handler for them, keeps no rows, or has forgotten them.
+    /// Events that it has acknowledged without a row. Whether they took effect cannot be known: it has no handler for them, its strategy writes no row per event, or
+    /// the inbox has deleted the rows.
     pub passed: u64,
-    /// Events that it has left behind without a row, although it keeps rows of that type.
+    /// Events that it has acknowledged without a row, between events of that type for which its strategy wrote rows.
     pub missing: Findings,
 }
 
@@ -148,6 +152,48 @@ pub struct Found {
     pub event_id: EventId,
     /// Its first place on the stream, if it has one.
     pub stream_sequence: Option<u64>,
+}
+
+/// How many numbers have no row, and the first of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Holes {
+    /// How many numbers.
+    pub count: u64,
+    /// The first holes.
+    pub first: Vec<HoleOf>,
+}
+
+/// Consecutive numbers of an aggregate without rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HoleOf {
+    /// Type of the aggregate.
+    pub aggregate_type: String,
+    /// Id of the aggregate.
+    pub aggregate_id: String,
+    /// The numbers.
+    #[serde(flatten)]
+    pub hole: Hole,
+}
+
+impl HoleOf {
+    /// Type and id of the aggregate: `order/4711`.
+    #[must_use]
+    pub fn aggregate(&self) -> String {
+        format!("{}/{}", self.aggregate_type, self.aggregate_id)
+    }
+}
+
+impl Holes {
+    pub(super) fn add(&mut self, aggregate: &Aggregate, hole: Hole) {
+        self.count += hole.last - hole.first + 1;
+        self.first.push(HoleOf {
+            aggregate_type: aggregate.aggregate_type.clone(),
+            aggregate_id: aggregate.id.clone(),
+            hole,
+        });
+    }
 }
 
 impl Findings {
@@ -186,6 +232,7 @@ impl Proof {
             consumers: consumers.iter().map(books).collect(),
             lost: Findings::default(),
             ghosts: Findings::default(),
+            holes: Holes::default(),
             inversions: Findings::default(),
             facts: 0,
             facts_held_max: 0,
@@ -231,6 +278,17 @@ impl Proof {
             "message on the stream is not as the outbox has recorded it, or was never recorded",
             "messages on the stream are not as the outbox has recorded them, or were never recorded",
             next_of(&self.ghosts, "show"),
+        );
+        let first = self.holes.first.first();
+        self.add(
+            State::Stuck,
+            self.holes.count,
+            "number of an aggregate has no row and no message on the stream: its row was deleted; not known: whether its event was published before",
+            "numbers of aggregates have no rows and no messages on the stream: their rows were deleted; not known: whether their events were published before",
+            first.map_or_else(
+                || "outbox timeline".to_owned(),
+                |hole| format!("outbox timeline {}", quoted(&hole.aggregate())),
+            ),
         );
         self.add(
             State::Stuck,

@@ -1,19 +1,20 @@
 //! Goes through all facts once, event by event, and counts.
 //!
-//! Invariants: what is in memory is one event, the consumers' counts, and the first of each finding. A ghost that is counted by name was looked for in the outbox
-//! once more.
+//! Invariants: what is in memory is one event, the consumers' counts, and the first of each finding. A ghost or a hole that is counted by name was looked for in the
+//! outbox once more.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use outbox_core::{MessageId, OutboxReader, StreamExtent};
+use outbox_core::{MessageId, OutboxReader, StoredMessage, StreamExtent};
 use uuid::Uuid;
 
 use super::disk::Disk;
 use super::fact::{Fact, Kind, NUMBERED_BYTES, Numbered};
-use super::read::{CLOCKS_APART, DEAD, FAILED, Facts, HANDLED, LOGGED, PENDING, PUBLISHED};
-use super::report::{Findings, Proof};
+use super::read::{CLOCKS_APART, DEAD, FAILED, Facts, HANDLED, HANDLED_LATER, LOGGED, PENDING, PUBLISHED};
+use super::report::{Findings, Holes, Proof};
 use super::sorter::Sorter;
 use super::{ConsumerFloor, ProofError, ProofRequest, ProofStage};
+use crate::holes;
 
 /// All that is known of an event.
 #[derive(Debug, Default)]
@@ -21,8 +22,8 @@ struct Event {
     id: u128,
     /// The row of the event itself, not of a copy.
     row: Option<Fact>,
-    /// Whether there is a row of any kind.
-    has_rows: bool,
+    /// The row of a copy.
+    copy: Option<Fact>,
     /// The first place on the stream.
     first: Option<Fact>,
     places: u64,
@@ -43,10 +44,12 @@ impl Event {
             Kind::Row => {
                 self.end_message(horizon);
                 self.message = Some((*fact, 0));
-                self.has_rows = true;
                 match fact.event == fact.message {
                     true => self.row = Some(*fact),
-                    false => self.replayed += 1,
+                    false => {
+                        self.copy = Some(*fact);
+                        self.replayed += 1;
+                    }
                 }
             }
             Kind::Place => {
@@ -62,8 +65,7 @@ impl Event {
             }
             Kind::Outcome => {
                 let outcome = self.outcomes.entry(fact.label).or_insert(fact.status);
-                // Handled, whatever else there is; then a dead letter.
-                if fact.status == HANDLED || *outcome == FAILED {
+                if rank(fact.status) > rank(*outcome) {
                     *outcome = fact.status;
                 }
             }
@@ -92,6 +94,16 @@ impl Event {
     }
 }
 
+/// Which of several outcomes of an event at a consumer counts.
+fn rank(outcome: u8) -> u8 {
+    match outcome {
+        FAILED => 0,
+        DEAD => 1,
+        HANDLED_LATER => 2,
+        _ => 3,
+    }
+}
+
 /// What is known of the messages of a sender that have no row.
 #[derive(Debug, Default)]
 struct Sender {
@@ -107,8 +119,8 @@ struct Weighing<'a, S> {
     horizon: Option<i64>,
     proof: Proof,
     senders: BTreeMap<u16, Sender>,
-    /// Consumers and event types with a row.
-    kept: HashSet<(u16, u16)>,
+    /// Consumers and event types with a row of a first attempt, and the acknowledged events without a row since the last such row.
+    kept: HashMap<(u16, u16), Findings>,
     numbered: Sorter<NUMBERED_BYTES>,
 }
 
@@ -139,7 +151,7 @@ pub(super) async fn weigh<S: OutboxReader>(
         horizon,
         proof,
         senders: BTreeMap::new(),
-        kept: HashSet::new(),
+        kept: HashMap::new(),
         numbered: Sorter::new(request.numbered_max(), disk),
     };
     let mut merge = facts.sorter.sorted()?;
@@ -162,7 +174,7 @@ pub(super) async fn weigh<S: OutboxReader>(
     if let Some(ended) = event {
         weighing.end(ended).await?;
     }
-    weighing.finish()
+    weighing.finish().await
 }
 
 impl<S: OutboxReader> Weighing<'_, S> {
@@ -178,9 +190,13 @@ impl<S: OutboxReader> Weighing<'_, S> {
         proof.outbox.replayed += event.replayed;
         match (event.row, event.first) {
             (Some(row), _) => self.end_committed(&event, row)?,
-            (None, Some(first)) if !event.has_rows => self.end_unknown(&event, first).await?,
+            (None, Some(first)) if event.copy.is_none() => self.end_unknown(&event, first).await?,
             // A copy whose original is no longer kept, or an outcome of another span.
-            _ => {}
+            _ => {
+                if let Some(copy) = event.copy {
+                    self.number(event.id, copy, None, false)?;
+                }
+            }
         }
         Ok(())
     }
@@ -194,17 +210,19 @@ impl<S: OutboxReader> Weighing<'_, S> {
             DEAD => outbox.dead_letters += 1,
             _ => outbox.logged += 1,
         }
+        let is_altered = event.is_altered();
+        let first = event.first.filter(|_| !is_altered);
+        self.number(event.id, row, first, row.is_kept)?;
         if let Some(first) = event.first {
             let sender = self.senders.entry(first.label).or_default();
             self.proof.stream.events += 1;
             self.proof.stream.copies += event.places - 1;
             // The outbox knows the event, so the message is not that of another outbox.
-            if event.is_altered() {
+            if is_altered {
                 let position = Some(first.position);
                 self.proof.ghosts.add(event.id, position, self.request.shown);
             } else {
                 sender.is_ours = true;
-                self.number(event.id, first)?;
             }
         }
         self.effects(event, row);
@@ -217,7 +235,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
         let sender = self.senders.entry(first.label).or_default();
         if first.status == 0 {
             sender.unrecorded += event.places;
-            return self.number(event.id, first);
+            return self.number(event.id, first, Some(first), false);
         }
         // Those that are named are looked for once more: their transactions may have been committed since.
         if sender.ghosts.first.len() < shown {
@@ -227,19 +245,29 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
         }
         sender.ghosts.add(event.id, Some(first.position), shown);
-        Ok(())
+        // Its number is not missing, and its order is not judged.
+        let of_ghost = Fact { position: 0, ..first };
+        self.number(event.id, first, Some(of_ghost), false)
     }
 
-    fn number(&mut self, event: u128, first: Fact) -> Result<(), ProofError> {
-        if first.sequence == 0 {
+    /// Keeps the number of a row or a place.
+    fn number(
+        &mut self,
+        event: u128,
+        fact: Fact,
+        first: Option<Fact>,
+        is_kept: bool,
+    ) -> Result<(), ProofError> {
+        if fact.sequence == 0 {
             return Ok(());
         }
         let numbered = Numbered {
-            label: first.label,
-            aggregate: first.aggregate,
-            sequence: first.sequence,
-            position: first.position,
+            aggregate: fact.aggregate,
+            sequence: fact.sequence,
+            label: first.map(|first| first.label),
+            position: first.map_or(0, |first| first.position),
             event,
+            is_kept,
         };
         self.numbered.push(numbered.encode())
     }
@@ -249,8 +277,12 @@ impl<S: OutboxReader> Weighing<'_, S> {
             match event.outcomes.get(&label) {
                 Some(&HANDLED) => {
                     books.handled += 1;
-                    self.kept.insert((label, row.event_type));
+                    let without = self.kept.insert((label, row.event_type), Findings::default());
+                    books
+                        .missing
+                        .extend(without.unwrap_or_default(), self.request.shown);
                 }
+                Some(&HANDLED_LATER) => books.handled += 1,
                 Some(&DEAD) => books.dead_letters += 1,
                 Some(_) => books.failed += 1,
                 None => {
@@ -259,10 +291,8 @@ impl<S: OutboxReader> Weighing<'_, S> {
                     };
                     if first.position > floor.floor {
                         books.open += 1;
-                    } else if self.kept.contains(&(label, row.event_type)) {
-                        books
-                            .missing
-                            .add(event.id, Some(first.position), self.request.shown);
+                    } else if let Some(without) = self.kept.get_mut(&(label, row.event_type)) {
+                        without.add(event.id, Some(first.position), self.request.shown);
                     } else {
                         books.passed += 1;
                     }
@@ -271,8 +301,13 @@ impl<S: OutboxReader> Weighing<'_, S> {
         }
     }
 
-    fn finish(mut self) -> Result<Proof, ProofError> {
+    async fn finish(mut self) -> Result<Proof, ProofError> {
         let shown = self.request.shown;
+        for ((label, _), without) in self.kept {
+            if let Some(books) = self.proof.consumers.get_mut(usize::from(label)) {
+                books.passed += without.count;
+            }
+        }
         let mut ours = HashSet::new();
         for (label, sender) in self.senders {
             if sender.is_ours {
@@ -286,23 +321,64 @@ impl<S: OutboxReader> Weighing<'_, S> {
         let held = self.numbered.held_max() as u64;
         self.proof.facts_held_max = self.proof.facts_held_max.max(held);
         let mut merge = self.numbered.sorted()?;
-        let mut earliest = None::<Numbered>;
+        // Of the larger numbers of the aggregate, which come first: the earliest place of each sender, and the smallest number.
+        let (mut earliest, mut above) = (BTreeMap::new(), None::<Numbered>);
         while let Some(record) = merge.next()? {
             let numbered = Numbered::decode(&record);
-            if !ours.contains(&numbered.label) {
+            if numbered.label.is_some_and(|label| !ours.contains(&label)) {
                 continue;
             }
-            let of = |one: &Numbered| (one.label, one.aggregate);
-            // The first place of all larger numbers: they come before the smaller ones.
-            match earliest.filter(|earliest| of(earliest) == of(&numbered)) {
-                Some(earliest) if numbered.position > earliest.position => {
+            if above.is_some_and(|above| above.aggregate != numbered.aggregate) {
+                earliest.clear();
+                above = None;
+            }
+            if numbered.position > 0 {
+                let earliest = earliest.entry(numbered.label).or_insert(numbered.position);
+                if numbered.position > *earliest {
                     let position = Some(numbered.position);
                     self.proof.inversions.add(numbered.event, position, shown);
                 }
-                _ => earliest = Some(numbered),
+                *earliest = numbered.position.min(*earliest);
             }
+            if let Some(above) = above.filter(|_| numbered.is_kept)
+                && above.sequence - numbered.sequence > 1
+            {
+                hole(self.store, &mut self.proof.holes, (&numbered, &above), shown).await?;
+            }
+            above = Some(numbered);
         }
         self.proof.conclude();
         Ok(self.proof)
     }
+}
+
+/// Counts the numbers between two of an aggregate. Those that are named are looked for once more: their transactions may have been committed since.
+async fn hole(
+    store: &impl OutboxReader,
+    holes: &mut Holes,
+    (below, above): (&Numbered, &Numbered),
+    shown: usize,
+) -> Result<(), ProofError> {
+    if holes.first.len() >= shown {
+        holes.count += above.sequence - below.sequence - 1;
+        return Ok(());
+    }
+    let id = MessageId::from(Uuid::from_u128(below.event));
+    // A purge may have deleted the row since, and then the rows behind it too.
+    let Some(found) = store.find(id).await? else {
+        return Ok(());
+    };
+    let below = found.stored;
+    let aggregate = below.aggregate.clone();
+    let end = StoredMessage {
+        sequence: Some(above.sequence),
+        ..below.clone()
+    };
+    let numbers = below.sequence.unwrap_or_default()..above.sequence;
+    for hole in holes::of_rows(store, &aggregate, &[below, end], None).await? {
+        if numbers.contains(&hole.first) && holes.first.len() < shown {
+            holes.add(&aggregate, hole);
+        }
+    }
+    Ok(())
 }

@@ -22,7 +22,7 @@ use crate::{
     Applied, BlockedRow, BrokerCheck, CauseNow, Change, ConsumerRow, EffectRow, Explanation, Handed, LogView,
     MessageDetail, MessageRow, OperationDetail, OperationRow, PartitionRow, PauseChanged, PausePreview,
     PauseRow, Preview, Proof, ProofStage, Question, Readers, Refused, RelayRow, ResumePreview, Resumed,
-    Status, StreamUse, Timeline,
+    RowsKept, Status, StreamUse, Timeline,
 };
 
 /// What the inboxes of a stream's consumers say about events.
@@ -100,6 +100,11 @@ pub trait StreamView: Send + Sync + 'static {
     /// The error is for people.
     async fn takers(&self) -> Result<Takers, String> {
         Err("this dashboard does not know the consumers".to_owned())
+    }
+
+    /// Since when the outbox keeps the rows of published messages. Missing rows of that time are reported. Default: [`RowsKept::Nothing`], and none is reported.
+    fn rows_kept(&self) -> RowsKept {
+        RowsKept::Nothing
     }
 
     /// The consumers of the stream. The error is for people.
@@ -273,6 +278,7 @@ impl<S: OutboxAudit> Outbox for Over<S> {
             Subject::Message(id) => Question::of_message(&self.0, *id).await?,
             Subject::Aggregate(aggregate) => Question::of_aggregate(&self.0, aggregate).await?,
         };
+        question.look_for_holes(&self.0, stream.rows_kept()).await?;
         if let Some(message) = question.failing() {
             let refuses = answered(stream.refuses()).await;
             let refused = refuses.map(|refuses| refuses(message));

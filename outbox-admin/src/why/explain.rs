@@ -9,12 +9,47 @@ use super::finding::{finding, named, times};
 use super::readers;
 use super::refused::refused;
 use super::{Cause, Finding};
+use crate::holes::Hole;
 use crate::pause::PauseRow;
+use crate::serial::rfc3339;
 use crate::status::State;
 use crate::words::{counted, quoted};
 
 /// The findings, the first one to be mended first. There is always one.
 pub(super) fn explain(facts: &Facts) -> Vec<Finding> {
+    let mut findings = number_missing(facts);
+    findings.extend(of_message(facts));
+    findings
+}
+
+/// Numbers of the aggregate without a row.
+fn number_missing(facts: &Facts) -> Vec<Finding> {
+    let Subject::Aggregate(aggregate) = &facts.subject else {
+        return Vec::new();
+    };
+    let Some(first) = facts.holes.first() else {
+        return Vec::new();
+    };
+    let numbers: Vec<String> = facts.holes.iter().take(NAMED_MAX).map(Hole::numbers).collect();
+    let more = facts.holes.len().saturating_sub(numbers.len());
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {}", counted(more as u64, "further hole", "further holes")),
+    };
+    let what = format!(
+        "{aggregate} has no row for {}{more}. The outbox numbers events without holes and keeps rows of events recorded after {}, so rows were deleted. Not known: whether \
+         their events were published before",
+        numbers.join(", "),
+        rfc3339(first.recorded_after)
+    );
+    let next = format!("outbox timeline {}", quoted(&aggregate.to_string()));
+    vec![finding(Cause::NumberMissing, State::Stuck, None, what, &[&next])]
+}
+
+/// Holes that are named.
+const NAMED_MAX: usize = 10;
+
+fn of_message(facts: &Facts) -> Vec<Finding> {
     let Some(message) = &facts.message else {
         return vec![not_held(facts)];
     };
@@ -48,17 +83,30 @@ fn in_words(left: Duration) -> String {
 }
 
 fn not_held(facts: &Facts) -> Finding {
+    if let (Subject::Aggregate(aggregate), Some(head), true) = (&facts.subject, facts.head, facts.keeps_last)
+    {
+        let what = format!(
+            "{aggregate} has recorded {}, the last one at {}, and the outbox holds none of them although it keeps rows of that time: rows were deleted. Not known: whether \
+             their events were published before",
+            counted(head.last_sequence, "message", "messages"),
+            rfc3339(head.recorded_at)
+        );
+        let next = format!(
+            "outbox list --aggregate-type {}",
+            quoted(&aggregate.aggregate_type)
+        );
+        return finding(Cause::NumberMissing, State::Stuck, None, what, &[&next]);
+    }
     let (what, next) = match (&facts.subject, facts.head) {
         (Subject::Message(id), _) => (
             format!(
-                "the outbox does not hold message {id}: its transaction was rolled back or is still open, it belongs to another outbox, or its row was deleted \
-                 after it was published"
+                "the outbox does not hold message {id}: its transaction was rolled back or is still open, it belongs to another outbox, or its row was deleted"
             ),
             "outbox list --since 1h".to_owned(),
         ),
         (Subject::Aggregate(aggregate), Some(head)) => (
             format!(
-                "{aggregate} has recorded {}, and the outbox holds none of them: all were published, and their rows were deleted since",
+                "{aggregate} has recorded {}, and the outbox holds none of them: their rows were deleted. Not known: whether their events were published before",
                 counted(head.last_sequence, "message", "messages")
             ),
             format!(

@@ -7,9 +7,12 @@ use outbox_core::{
     Aggregate, AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, Message, MessageId,
     MessageStatus, OutboxReader, OwnerId, Selection, StoreError, StoredMessage,
 };
+use time::{Duration, OffsetDateTime};
 
+use crate::holes::{self, Hole};
 use crate::of_aggregate::{UNPUBLISHED_MAX, of_aggregate, unpublished};
 use crate::pause::{PauseRow, pauses};
+use crate::prove::RowsKept;
 use crate::recheck::Refused;
 use crate::relays::dead_letter;
 use crate::why::Readers;
@@ -68,6 +71,10 @@ pub(super) struct Facts {
     /// The pauses that hold its aggregate.
     pub(super) pauses: Vec<PauseRow>,
     pub(super) unpublished: u64,
+    /// Numbers of the aggregate without a row, although the outbox keeps rows of their time.
+    pub(super) holes: Vec<Hole>,
+    /// Whether the outbox keeps rows of the aggregate's last recording.
+    pub(super) keeps_last: bool,
 }
 
 impl Facts {
@@ -123,7 +130,34 @@ impl Facts {
             readers: None,
             pauses: Vec::new(),
             unpublished: 0,
+            holes: Vec::new(),
+            keeps_last: false,
         }
+    }
+
+    /// Looks for numbers of the aggregate without a row.
+    pub(super) async fn look_for_holes(
+        &mut self,
+        store: &impl OutboxReader,
+        kept: RowsKept,
+    ) -> Result<(), StoreError> {
+        let (Subject::Aggregate(aggregate), Some(head)) = (&self.subject, self.head) else {
+            return Ok(());
+        };
+        let is_kept = |at: OffsetDateTime| {
+            at.checked_sub(Duration::HOUR)
+                .is_some_and(|earliest| kept.keeps(earliest))
+        };
+        self.keeps_last = is_kept(head.recorded_at);
+        // Every hole is older than the last recording.
+        if !self.keeps_last {
+            return Ok(());
+        }
+        let rows = of_aggregate(store, aggregate, Some(&head), &Selection::all(), UNPUBLISHED_MAX).await?;
+        let holes = holes::of_rows(store, aggregate, &rows.messages, Some(&head)).await?;
+        self.holes = holes;
+        self.holes.retain(|hole| is_kept(hole.recorded_after));
+        Ok(())
     }
 
     /// Reads what matters for a message.
@@ -233,7 +267,7 @@ async fn last_settled(
     head: Option<AggregateHead>,
 ) -> Result<Option<StoredMessage>, StoreError> {
     // The rows of a transaction are some moments older or younger than its head rows.
-    const APART: time::Duration = time::Duration::minutes(1);
+    const APART: Duration = Duration::minutes(1);
     let mut selection = Selection::all().aggregate(aggregate);
     if let Some(head) = head {
         selection = selection.recorded_from(head.recorded_at - APART);

@@ -15,6 +15,7 @@ mod refused;
 use outbox_core::{Aggregate, Message, MessageId, OutboxReader, StoreError};
 use serde::Serialize;
 
+use crate::prove::RowsKept;
 use crate::recheck::Refused;
 use crate::serial;
 use crate::status::State;
@@ -79,6 +80,8 @@ pub enum Cause {
     ConsumerBehind,
     /// A consumer that goes by numbers was handed it, and has not handled an earlier event of its aggregate, which comes first unless gaps are normal to its handler.
     ConsumerGap,
+    /// Numbers of the aggregate have no rows, although the outbox keeps rows of their time: the rows were deleted.
+    NumberMissing,
     /// It was published, and is no longer on the stream.
     LeftStream,
     /// It was published, and nobody could say whether it is still on the stream.
@@ -87,7 +90,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::NotRecorded,
         Self::DeadLetter,
         Self::BehindDeadLetter,
@@ -113,6 +116,7 @@ impl Cause {
         Self::ConsumerIdle,
         Self::ConsumerBehind,
         Self::ConsumerGap,
+        Self::NumberMissing,
         Self::LeftStream,
         Self::StreamUnknown,
     ];
@@ -146,6 +150,7 @@ impl Cause {
             Self::ConsumerIdle => "consumer-idle",
             Self::ConsumerBehind => "consumer-behind",
             Self::ConsumerGap => "consumer-gap",
+            Self::NumberMissing => "number-missing",
             Self::LeftStream => "left-stream",
             Self::StreamUnknown => "stream-unknown",
         }
@@ -267,6 +272,19 @@ impl Question {
             subject: format!("aggregate {aggregate}"),
             facts: Facts::of_aggregate(store, aggregate).await?,
         })
+    }
+
+    /// Looks for numbers of the aggregate without a row, where the outbox keeps rows of their time. Does nothing for the question about a message.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub async fn look_for_holes(
+        &mut self,
+        store: &impl OutboxReader,
+        rows_kept: RowsKept,
+    ) -> Result<(), StoreError> {
+        self.facts.look_for_holes(store, rows_kept).await
     }
 
     /// The message that has failed and holds everything up, if one does: the broker is to be asked whether it would refuse it again.

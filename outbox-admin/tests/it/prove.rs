@@ -158,6 +158,54 @@ async fn an_event_behind_a_later_one_of_its_aggregate_is_an_inversion() {
     assert_eq!((proof.verdict, proof.lost.count), (Verdict::NotBalanced, 0));
 }
 
+/// The row of the `number`th event is deleted by hand.
+fn delete(store: &MemoryStore, number: usize) {
+    let row_id = store.rows()[number].row_id;
+    store.discard(row_id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_without_a_row_is_a_hole() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    for id in ["a", "b", "a", "a", "a", "b"] {
+        noted(&store, id);
+    }
+    delete(&store, 3);
+    delete(&store, 2);
+    drain(&store, &broker).await;
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!((proof.verdict, proof.holes.count), (Verdict::NotBalanced, 2));
+    let found = &proof.holes.first[0];
+    assert_eq!(
+        (found.aggregate().as_str(), found.hole.numbers().as_str()),
+        ("probe/a", "#2 to #3")
+    );
+    assert_eq!(
+        (proof.holes.first.len(), proof.lost.count, proof.ghosts.count),
+        (1, 0, 0)
+    );
+    let more = of_stream(&store, &broker, &all().shown(0)).await;
+    assert_eq!((more.holes.count, more.holes.first.len()), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_whose_rows_may_be_purged_are_no_holes() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    for _ in 0..3 {
+        noted(&store, "a");
+    }
+    let end = message(&store, 2).created_at;
+    drain(&store, &broker).await;
+    delete(&store, 1);
+    for kept in [RowsKept::Nothing, RowsKept::Since(end + Duration::from_secs(1))] {
+        let proof = of_stream(&store, &broker, &all().rows_kept(kept)).await;
+        assert_eq!(proof.holes.count, 0, "{proof:?}");
+    }
+    // It is on the stream without a row: a ghost, and no hole.
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!((proof.holes.count, proof.ghosts.count), (0, 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn copies_are_counted_and_are_no_fault() {
     let (store, broker) = published().await;

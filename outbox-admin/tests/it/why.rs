@@ -1,9 +1,14 @@
 //! Each cause is planted, and named.
 
-use outbox_admin::{Cause, Explanation, Obstacle, Question, Refused, State, why_aggregate, why_message};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use outbox_admin::{
+    Cause, Explanation, Hole, Obstacle, Question, Refused, RowsKept, State, why_aggregate, why_message,
+};
 use outbox_core::testing::MemoryStore;
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::{Events, Fitness, Message, MessageId, NewMessage, OutboxStore, OwnerId};
+use outbox_core::{Events, Fitness, Message, MessageId, NewMessage, OutboxStore, OwnerId, Selection};
 
 use crate::plant::{LONG, aggregate, dead, failed, noted, published, record, relay, settle};
 
@@ -72,6 +77,89 @@ async fn an_aggregate_whose_rows_were_deleted_says_how_many_it_has_recorded() {
         &[(Cause::NotRecorded, State::Degraded)],
         "has recorded 2 messages",
     );
+}
+
+async fn why_of(store: &MemoryStore, kept: RowsKept) -> Explanation {
+    let mut question = Question::of_aggregate(store, &aggregate("a"))
+        .await
+        .expect("read");
+    question.look_for_holes(store, kept).await.expect("read");
+    question.explain()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_row_of_an_aggregate_is_named_and_not_called_published() {
+    let store = MemoryStore::new();
+    let leases = relay(&store, Fitness::Fit).await;
+    for _ in 0..3 {
+        noted(&store, "a");
+    }
+    store.discard(store.rows()[1].row_id);
+    let all = why_of(&store, RowsKept::All).await;
+    assert_eq!(all.findings[0].cause, Cause::NumberMissing);
+    assert_eq!(all.findings[0].state, State::Stuck);
+    let what = &all.findings[0].what;
+    assert!(
+        what.contains("no row for #2.") && what.contains("Not known: whether"),
+        "{what}"
+    );
+    // The last one.
+    store.discard(store.rows()[1].row_id);
+    let what = &why_of(&store, RowsKept::All).await.findings[0].what;
+    assert!(what.contains("no row for #2 to #3."), "{what}");
+    // None is left.
+    store.discard(store.rows()[0].row_id);
+    let none = why_of(&store, RowsKept::All).await;
+    check(
+        &none,
+        &[(Cause::NumberMissing, State::Stuck)],
+        "holds none of them although",
+    );
+    drop(leases);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_that_may_be_purged_are_not_named() {
+    let store = MemoryStore::new();
+    for _ in 0..3 {
+        noted(&store, "a");
+    }
+    store.discard(store.rows()[1].row_id);
+    let later = store.now() + Duration::from_secs(1);
+    for kept in [RowsKept::Nothing, RowsKept::Since(later)] {
+        let explained = why_of(&store, kept).await;
+        let causes = explained.findings.iter().map(|finding| finding.cause);
+        assert_eq!(causes.collect::<Vec<_>>(), [Cause::NoRelay]);
+    }
+    for _ in 0..2 {
+        store.discard(store.rows()[0].row_id);
+    }
+    let none = why_of(&store, RowsKept::Nothing).await;
+    check(
+        &none,
+        &[(Cause::NotRecorded, State::Degraded)],
+        "Not known: whether",
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_timeline_names_numbers_without_rows() {
+    let store = MemoryStore::new();
+    for _ in 0..5 {
+        noted(&store, "a");
+    }
+    for number in [4, 1] {
+        store.discard(store.rows()[number].row_id);
+    }
+    let limited = async |limit| {
+        let limit = NonZeroU32::new(limit).expect("not 0");
+        let timeline = outbox_admin::timeline(&store, gone, &aggregate("a"), Selection::all(), limit).await;
+        let holes = timeline.expect("read").holes;
+        holes.iter().map(Hole::numbers).collect::<Vec<_>>()
+    };
+    assert_eq!(limited(10).await, ["#2", "#5"]);
+    // The others are on the next page.
+    assert_eq!(limited(2).await, ["#2"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,7 +66,7 @@ impl ProveCommand {
         let publisher = place.publisher().await.map_err(CommandError::Failed)?;
         let inboxes = self.inboxes(&reading).await?;
         let request = ProofRequest::new(self.since, self.until)
-            .rows_kept(self.rows_kept(&place))
+            .rows_kept(rows_kept(self.rows_kept, &place))
             .shown(self.findings)
             // Whoever runs it sees how full the disk is, and may set TMPDIR.
             .disk(u64::MAX);
@@ -97,21 +97,6 @@ impl ProveCommand {
             Verdict::NotBalanced => Outcome::Stuck,
             _ => Outcome::Degraded,
         })
-    }
-
-    pub(super) fn rows_kept(&self, place: &Place) -> RowsKept {
-        let kept = match (self.rows_kept, place.outbox.section.relay.retention) {
-            (Some(kept), _) | (None, Retention::KeepFor(kept)) => kept,
-            (None, Retention::Delete) => Duration::ZERO,
-            (None, _) => Duration::MAX,
-        };
-        if kept.is_zero() {
-            return RowsKept::Nothing;
-        }
-        let since = time::Duration::try_from(kept)
-            .ok()
-            .and_then(|kept| OffsetDateTime::now_utc().checked_sub(kept));
-        since.map_or(RowsKept::All, RowsKept::Since)
     }
 
     /// The inboxes in the databases of all outboxes of the file with the same stream.
@@ -172,6 +157,22 @@ impl ProveCommand {
     }
 }
 
+/// Since when the outbox of a place keeps all rows: by an option, or else by `retention` of the file.
+pub(super) fn rows_kept(given: Option<Duration>, place: &Place) -> RowsKept {
+    let kept = match (given, place.outbox.section.relay.retention) {
+        (Some(kept), _) | (None, Retention::KeepFor(kept)) => kept,
+        (None, Retention::Delete) => Duration::ZERO,
+        (None, _) => Duration::MAX,
+    };
+    if kept.is_zero() {
+        return RowsKept::Nothing;
+    }
+    let since = time::Duration::try_from(kept)
+        .ok()
+        .and_then(|kept| OffsetDateTime::now_utc().checked_sub(kept));
+    since.map_or(RowsKept::All, RowsKept::Since)
+}
+
 fn named(text: &mut String, what: &str, findings: &Findings) {
     for found in &findings.first {
         let at = found.stream_sequence.map(|sequence| format!(" at {sequence}"));
@@ -198,6 +199,7 @@ impl Print for Proof {
         Column::new("copies", |proof| proof.stream.copies.to_string()),
         Column::new("lost", |proof| proof.lost.count.to_string()),
         Column::new("ghosts", |proof| proof.ghosts.count.to_string()),
+        Column::new("holes", |proof| proof.holes.count.to_string()),
         Column::new("inversions", |proof| proof.inversions.count.to_string()),
         Column::new("missing", |proof| {
             let missing = proof.consumers.iter().map(|books| books.missing.count);
@@ -249,11 +251,19 @@ impl Print for Proof {
         }
         let _ = writeln!(
             text,
-            "findings    lost {}, ghosts {}, inversions {}",
-            self.lost.count, self.ghosts.count, self.inversions.count
+            "findings    lost {}, ghosts {}, holes {}, inversions {}",
+            self.lost.count, self.ghosts.count, self.holes.count, self.inversions.count
         );
         named(&mut text, "lost", &self.lost);
         named(&mut text, "ghost", &self.ghosts);
+        for found in &self.holes.first {
+            let _ = writeln!(
+                text,
+                "    hole {} {}",
+                plain(&found.aggregate()),
+                found.hole.numbers()
+            );
+        }
         named(&mut text, "inversion", &self.inversions);
         for reason in &self.reasons {
             let _ = writeln!(text, "- {}\n  next: {}", plain(&reason.what), plain(&reason.next));

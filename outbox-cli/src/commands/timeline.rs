@@ -269,6 +269,13 @@ impl Print for Timeline {
                 );
             }
         }
+        for hole in &self.holes {
+            let _ = writeln!(
+                text,
+                "no row: {}; it was deleted; not known: whether the event was published before",
+                hole.numbers()
+            );
+        }
         if !self.is_complete {
             text.push_str("there are more; `--since` begins later, `--limit` shows more\n");
         }

@@ -11,6 +11,7 @@ use outbox_admin::{Cause, Explanation, Finding, Question, Readers};
 
 use super::arguments::{PlaceArguments, Subject, parse_subject};
 use super::place::Place;
+use super::prove::rows_kept;
 use super::{readers, recheck, text};
 use crate::failure::{CommandError, Outcome};
 use crate::output::{self, Column, Print, plain};
@@ -52,6 +53,9 @@ pub(super) async fn explain(
         Subject::Message(id) => place.ask(Question::of_message(&place.store, *id)).await?,
         Subject::Aggregate(aggregate) => place.ask(Question::of_aggregate(&place.store, aggregate)).await?,
     };
+    place
+        .ask(question.look_for_holes(&place.store, rows_kept(None, place)))
+        .await?;
     // NATS is connected to only if it has to be asked.
     if let Some(message) = question.failing() {
         let refuses = recheck::refuses(place).await;

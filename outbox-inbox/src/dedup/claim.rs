@@ -81,7 +81,7 @@ impl Claimant<'_> {
         }
         Ok(match self.sql.row(tx, key).await? {
             // The attempt was counted before an outage that lasted until the row expired.
-            None if self.sql.insert(tx, key, Status::Handled, 0, None).await? => Claim::Mine,
+            None if self.sql.insert(tx, key, Status::Handled, 1, None).await? => Claim::Mine,
             row => over(row.as_ref()),
         })
     }

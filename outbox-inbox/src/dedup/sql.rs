@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::lock_limit::LockLimit;
 
 /// The message failed and will be tried again.
-pub(super) const FAILED: i16 = 0;
+pub(crate) const FAILED: i16 = 0;
 /// The message took effect.
 pub(super) const HANDLED: i16 = 1;
 /// The message is dead-lettered.

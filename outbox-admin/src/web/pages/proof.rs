@@ -184,7 +184,9 @@ fn sentence(verdict: Verdict) -> &'static str {
             "What was committed is on the stream, in order, and each consumer has handled it, given it up, or wants none of it."
         }
         Verdict::CannotTell => "Nothing is known to be wrong; something is not done yet, or cannot be known.",
-        Verdict::NotBalanced => "Something is lost, was never recorded, is out of order, or has no effect.",
+        Verdict::NotBalanced => {
+            "Something is lost, was deleted, was never recorded, is out of order, or has no effect."
+        }
     }
 }
 
@@ -195,6 +197,7 @@ fn books(visit: &Visit, proof: &Proof) -> Markup {
         ("On the stream", proof.stream.events),
         ("Lost", proof.lost.count),
         ("Ghosts", proof.ghosts.count),
+        ("Missing numbers", proof.holes.count),
         ("Out of order", proof.inversions.count),
         ("Without effect", missing),
         ("Dead letters", proof.outbox.dead_letters),
@@ -214,6 +217,11 @@ fn books(visit: &Visit, proof: &Proof) -> Markup {
         }
         (named(visit, "Lost", &proof.lost))
         (named(visit, "Ghosts", &proof.ghosts))
+        @if !proof.holes.first.is_empty() {
+            @let lines: Vec<Markup> = proof.holes.first.iter().map(|found| hole(visit, found)).collect();
+            h2 { "Missing numbers" }
+            (layout::table("Missing numbers: the first of them", &["Aggregate", "Numbers"], &lines))
+        }
         (named(visit, "Out of order", &proof.inversions))
         @for books in &proof.consumers { (named(visit, &format!("Without effect: {}", books.consumer), &books.missing)) }
         details {
@@ -243,6 +251,13 @@ fn consumer(visit: &Visit, books: &ConsumerBooks) -> Markup {
         td.number { (books.open) }
         td.number { (books.passed) }
         td.number { (books.missing.count) }
+    }
+}
+
+fn hole(visit: &Visit, found: &crate::HoleOf) -> Markup {
+    html! {
+        td { (layout::aggregate(visit, &found.aggregate_type, &found.aggregate_id)) }
+        td.number { (found.hole.numbers()) }
     }
 }
 
@@ -335,8 +350,9 @@ fn all_counts(proof: &Proof) -> Markup {
     html! {
         (layout::table("Outbox and stream", &["What", "Count", "Means"], &lines))
         p {
-            "Lost: noted as published, and not on the stream. Ghost: on the stream, and never recorded, or recorded otherwise. Out of order: behind a later event of its aggregate. "
-            "Without effect: left behind by a consumer that keeps rows of that type. Passed: left behind by a consumer that keeps none. Open: the consumer has not come to it."
+            "Lost: noted as published, and not on the stream. Ghost: on the stream, and never recorded, or recorded otherwise. Missing number: no row and no message on the stream, between two numbers of an "
+            "aggregate. Out of order: behind a later event of its aggregate. Without effect: acknowledged without a row by a consumer that writes one per event. Passed: acknowledged "
+            "without a row, so the effect cannot be known. Open: the consumer has not come to it."
         }
     }
 }

@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::web::{filter, layout};
 use crate::words::counted;
-use crate::{Effect, EffectOutcome, FollowUp, Timeline, TimelineEvent};
+use crate::{Effect, EffectOutcome, FollowUp, Hole, Timeline, TimelineEvent};
 
 /// Events of a page. Each that was published is looked up on the stream.
 const EVENTS_MAX: NonZeroU32 = NonZeroU32::new(25).unwrap();
@@ -50,9 +50,15 @@ async fn make(visit: &Visit, of: &Of) -> Result<Page, Problem> {
             a href=(visit.link("/aggregate", &[("of", &of.of)])) { "Why events do not arrive" }
         }
         @if timeline.events.is_empty() {
-            p { "The outbox holds no event of it: it has recorded none, or they were deleted after their retention." }
+            p { "The outbox holds no event of it: it has recorded none, or the rows were deleted." }
         } @else {
             ol.timeline { @for event in &timeline.events { (one(visit, event)) } }
+        }
+        @if !timeline.holes.is_empty() {
+            p {
+                "No rows for " (timeline.holes.iter().map(Hole::numbers).collect::<Vec<_>>().join(", "))
+                ": the rows were deleted. Not known: whether the events were published before."
+            }
         }
         @if let Some(next) = &next { p { a href=(next) rel="next" { "Later events" } } }
         @for unseen in &timeline.unseen { (layout::not_seen(visit, unseen)) }

@@ -11,7 +11,7 @@ use outbox::nats::async_nats::Client;
 use outbox_admin::doctor::Limits;
 use outbox_admin::web::{Examination, InboxView, ProofSpan, Refuses, StreamView, Takers};
 use outbox_admin::{
-    BrokerCheck, ConsumerRow, LogView, Proof, ProofRequest, ProofStage, Readers, Reason, StreamUse,
+    BrokerCheck, ConsumerRow, LogView, Proof, ProofRequest, ProofStage, Readers, Reason, RowsKept, StreamUse,
 };
 use tokio::sync::{Mutex, OnceCell};
 
@@ -20,7 +20,7 @@ use crate::commands::doctor::{self, Closely};
 use crate::commands::log_looks::LogLooks;
 use crate::commands::log_row::Next;
 use crate::commands::place::Place;
-use crate::commands::prove::ProveCommand;
+use crate::commands::prove::{ProveCommand, rows_kept};
 use crate::commands::{readers, recheck, stream, takers, timeline};
 use crate::failure::CommandError;
 use crate::output::Format;
@@ -148,6 +148,10 @@ impl StreamView for Stream {
         }))
     }
 
+    fn rows_kept(&self) -> RowsKept {
+        rows_kept(None, &self.place)
+    }
+
     async fn prove(
         &self,
         span: ProofSpan,
@@ -165,7 +169,7 @@ impl StreamView for Stream {
         }
         let publisher = self.publisher().await.map_err(|error| error.to_string())?;
         let request = ProofRequest::new(span.since, span.until)
-            .rows_kept(command.rows_kept(&self.place))
+            .rows_kept(self.rows_kept())
             .disk(self.proof_disk);
         let floors =
             async || match tokio::time::timeout(self.place.timeout, command.floors(&self.place)).await {
