@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::GetStreamErrorKind;
-use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, PersistenceMode, RetentionPolicy, StorageType};
 use outbox_core::{FailureClass, PublishError};
 
 use crate::connection::Live;
 use crate::stream::EventStream;
-use crate::subject::captures;
+use crate::subject::{captures, overlap};
 
 /// Duplicate window that outlasts an ordinary outage together with the crash of a relay.
 const WINDOW_WANTED: Duration = Duration::from_mins(10);
@@ -99,18 +99,77 @@ pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>
             stream.subjects.join(", ")
         ));
     }
-    if stream.no_ack {
+    if let Some(Unfit {
+        setting,
+        seen,
+        needed,
+    }) = unfit(stream, &subjects)
+    {
         return broken(format!(
-            "stream `{name}` has no_ack, so nothing is ever confirmed; remove it"
+            "stream `{name}` has `{setting}` = {seen}; it must be {needed}"
         ));
     }
-    if stream.sealed {
-        return broken(format!(
-            "stream `{name}` is sealed and takes no messages; use another stream"
-        ));
-    }
-
     Ok(warnings(seen, name))
+}
+
+/// A setting with which a stream stores nothing, or not what was published, although it may acknowledge.
+pub(crate) struct Unfit {
+    pub(crate) setting: &'static str,
+    pub(crate) seen: &'static str,
+    /// The value that is needed, and why.
+    pub(crate) needed: &'static str,
+}
+
+/// The first setting that makes a stream useless for messages on `subjects`. Streams are not changed to mend one.
+pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
+    let renames = stream.subject_transform.as_ref().is_some_and(|transform| {
+        // Without a source the server transforms every subject.
+        transform.source.is_empty() || overlap(&transform.source, subjects)
+    });
+    let settings = [
+        (
+            stream.no_ack,
+            "no_ack",
+            "true",
+            "false, for publishers wait for the acknowledgement",
+        ),
+        (
+            stream.sealed,
+            "sealed",
+            "true",
+            "false, for a sealed stream takes no messages",
+        ),
+        (
+            stream.mirror.is_some(),
+            "mirror",
+            "another stream",
+            "none, for a mirror takes no messages",
+        ),
+        (
+            renames,
+            "subject_transform",
+            "one of the published subjects",
+            "none for these subjects, for consumers filter by the published subject and would get nothing",
+        ),
+        (
+            stream.persist_mode == Some(PersistenceMode::Async),
+            "persist_mode",
+            "async",
+            "default, for the server acknowledges messages before it stores them",
+        ),
+        (
+            stream.allow_message_counter,
+            "allow_msg_counter",
+            "true",
+            "false, for a stream of counters rejects other messages",
+        ),
+    ];
+    let wrong = settings.into_iter().find(|(wrong, ..)| *wrong);
+    wrong.map(|(_, setting, seen, needed)| Unfit {
+        setting,
+        seen,
+        needed,
+    })
 }
 
 /// Settings that work but may lose or repeat messages, each with the value seen and the value needed.
@@ -202,6 +261,8 @@ pub(crate) fn replicas(count: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use async_nats::jetstream::stream::SubjectTransform;
+
     use super::*;
 
     fn good() -> Config {
@@ -332,23 +393,57 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_an_error() {
-        for stream in [
-            Config {
-                subjects: vec!["events.order.>".to_owned()],
-                ..good()
-            },
-            Config {
-                no_ack: true,
-                ..good()
-            },
-            Config {
-                sealed: true,
-                ..good()
-            },
+    fn stream_that_cannot_work_is_refused() {
+        let transform = |source: &str| Config {
+            subject_transform: Some(SubjectTransform {
+                source: source.to_owned(),
+                destination: "elsewhere.>".to_owned(),
+            }),
+            ..good()
+        };
+        for (stream, setting) in [
+            (
+                Config {
+                    subjects: vec!["events.order.>".to_owned()],
+                    ..good()
+                },
+                "captures",
+            ),
+            (
+                Config {
+                    no_ack: true,
+                    ..good()
+                },
+                "no_ack",
+            ),
+            (
+                Config {
+                    sealed: true,
+                    ..good()
+                },
+                "sealed",
+            ),
+            (transform(""), "subject_transform"),
+            (transform("events.order.>"), "subject_transform"),
+            (
+                Config {
+                    persist_mode: Some(PersistenceMode::Async),
+                    ..good()
+                },
+                "persist_mode",
+            ),
+            (
+                Config {
+                    allow_message_counter: true,
+                    ..good()
+                },
+                "allow_msg_counter",
+            ),
         ] {
             let error = judge(&seen(&stream), &EventStream::default()).unwrap_err();
             assert_eq!(error.class(), FailureClass::Configuration);
+            assert!(error.to_string().contains(setting), "{error}");
         }
+        assert_eq!(warnings(&transform("other.>")), Vec::<String>::new());
     }
 }

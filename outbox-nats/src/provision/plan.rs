@@ -7,6 +7,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stor
 use outbox_core::EventDescriptor;
 
 use super::error::ProvisionError;
+use crate::preflight::{Unfit, unfit};
 use crate::stream::{EventStream, Provisioning};
 use crate::subject::{captures, without_covered};
 
@@ -144,34 +145,18 @@ fn check_fixed(stream: &EventStream, seen: &Config) -> Result<(), ProvisionError
             seen: seen.retention,
         });
     }
-    for (wrong, setting, seen, needed) in [
-        (
-            seen.no_ack,
-            "no_ack",
-            "true",
-            "false, for publishers wait for the acknowledgement",
-        ),
-        (
-            seen.sealed,
-            "sealed",
-            "true",
-            "false, for a sealed stream takes no messages",
-        ),
-        (
-            seen.mirror.is_some(),
-            "mirror",
-            "another stream",
-            "none, for a mirror takes no messages",
-        ),
-    ] {
-        if wrong {
-            return Err(ProvisionError::Setting {
-                stream: name(),
-                setting,
-                seen,
-                needed,
-            });
-        }
+    if let Some(Unfit {
+        setting,
+        seen,
+        needed,
+    }) = unfit(seen, &stream.prefix.wildcard())
+    {
+        return Err(ProvisionError::Setting {
+            stream: name(),
+            setting,
+            seen,
+            needed,
+        });
     }
     Ok(())
 }
