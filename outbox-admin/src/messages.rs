@@ -173,7 +173,7 @@ fn detail(found: FoundMessage, shown: Option<&SensitiveFields>) -> MessageDetail
         partition: found.stored.aggregate.partition(),
         delayed_for: found.delayed_for,
         content: content.map(|message| PayloadView::new(message, shown)),
-        damage: found.message.err(),
+        damage: found.message.err().map(|fault| fault.to_string()),
         row: MessageRow::from(found.stored),
     }
 }

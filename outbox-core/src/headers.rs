@@ -1,9 +1,8 @@
 //! Headers that travel with a message.
 //!
 //! Invariant: a name is a token and not reserved, and no value holds CR, LF or NUL, so no value can break out of its
-//! line. Both are checked when the header is set. So a bad header is an error before the event is recorded, never a row
-//! that cannot be published. `Deserialize` trusts stored rows: a publisher checks
-//! again before it sends, because somebody may have changed the row.
+//! line. Both are checked when the header is set, so a bad header is an error before the event is recorded. `Deserialize` checks the same, because any
+//! program that may insert rows decides what a stored row holds.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +21,15 @@ pub const CAUSATION_ID: &str = "ce-causationid";
 const RESERVED_PREFIXES: &[&str] = &["ce-", "nats-", "outbox-"];
 /// Names that are set through [`MessageContext`](crate::MessageContext) or by the codec.
 const RESERVED_NAMES: &[&str] = &["content-type", TRACEPARENT, TRACESTATE];
+/// Reserved names that recorded messages may hold, because [`MessageContext`](crate::MessageContext) sets them.
+const OWN_NAMES: &[&str] = &[TRACEPARENT, TRACESTATE, CORRELATION_ID, CAUSATION_ID];
 
 /// Longest name of a header, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 
 /// Headers of a message: unique lower-case names with text values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "BTreeMap<String, String>", into = "BTreeMap<String, String>")]
 pub struct Headers(BTreeMap<String, String>);
 
 impl Headers {
@@ -40,9 +41,7 @@ impl Headers {
     /// [`HeaderError`] if the name is malformed or reserved, or the value holds CR, LF or NUL.
     pub fn set(&mut self, name: &str, value: impl Into<String>) -> Result<(), HeaderError> {
         let name = check_name(name)?;
-        if RESERVED_NAMES.contains(&name.as_str())
-            || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-        {
+        if is_reserved(&name) {
             return Err(HeaderError::Reserved { name });
         }
         self.set_checked(name, value.into())
@@ -86,6 +85,33 @@ impl Headers {
             .map(|(name, value)| name.len() + value.len() + 4)
             .sum()
     }
+}
+
+/// Headers as stored: those that [`Headers::set`] accepts, and those of [`MessageContext`](crate::MessageContext).
+impl TryFrom<BTreeMap<String, String>> for Headers {
+    type Error = HeaderError;
+
+    fn try_from(stored: BTreeMap<String, String>) -> Result<Self, HeaderError> {
+        let mut headers = Self::default();
+        for (name, value) in stored {
+            let name = check_name(&name)?;
+            if is_reserved(&name) && !OWN_NAMES.contains(&name.as_str()) {
+                return Err(HeaderError::Reserved { name });
+            }
+            headers.set_checked(name, value)?;
+        }
+        Ok(headers)
+    }
+}
+
+impl From<Headers> for BTreeMap<String, String> {
+    fn from(headers: Headers) -> Self {
+        headers.0
+    }
+}
+
+fn is_reserved(name: &str) -> bool {
+    RESERVED_NAMES.contains(&name) || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn check_name(name: &str) -> Result<String, HeaderError> {

@@ -123,7 +123,7 @@ pub use store::{
     FoundMessage, FoundPublished, Intent, Lease, LiveRelay, MessageStatus, Operation, OperationFilter,
     OperationId, OperationKind, OperationMessages, OperationScope, OutboxAdmin, OutboxAudit, OutboxReader,
     OutboxStore, OwnerId, PartitionOwner, Pause, PauseRequest, PublishedFound, PublishedSearch, PurgeRequest,
-    Purged, Relays, Selection, Settlement, StoreError, StoredMessage, Verdict, WaitingRequest,
+    Purged, Relays, RowFault, Selection, Settlement, StoreError, StoredMessage, Verdict, WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,

@@ -13,8 +13,11 @@ use crate::LogError;
 
 /// How often the server is told how far the log may be freed.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
-/// Events between the connection and the reader. Each may hold a payload, so they are few.
-const BUFFER: usize = 256;
+/// Events between the connection and the reader. Each may hold a message of [`MESSAGE_BYTES_MAX`], so together they hold at most 256 MiB.
+const BUFFER: usize = 32;
+
+/// Largest row that is read from the log, in bytes: 8 MiB, the largest `max_payload` that NATS recommends. A relay publishes larger rows from the table.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
 const PORT: u16 = 5432;
 
 #[derive(Clone)]
@@ -100,6 +103,7 @@ impl Address {
             .with_status_interval(STATUS_EVERY)
             .with_wakeup_interval(STATUS_EVERY)
             .with_buffer_size(BUFFER)
+            .with_max_message_size(MESSAGE_BYTES_MAX)
             .with_application_name("outbox log relay")
             .with_binary(true)
     }

@@ -138,7 +138,9 @@ async fn mend(
             });
         }
         Some(slot) if slot.is_lost() => "the server has given it up",
-        Some(_) if !stored.is_published => "the publication was changed, so messages may be missing from it",
+        Some(_) if !stored.is_published => {
+            "the publication was changed, or the slot holds a row that is too large to be read"
+        }
         Some(_) => "it is ahead of the stored position or belongs to another server, so it is another one",
     };
     tracing::warn!(

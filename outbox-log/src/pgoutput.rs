@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use outbox_core::log::{LoggedMessage, Position};
-use outbox_core::{Aggregate, FetchedRow, Headers, Message, MessageId, StoreError};
+use outbox_core::{Aggregate, FetchedRow, Headers, Message, MessageId, RowFault, StoreError};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -214,6 +214,7 @@ impl Row {
                 waited: false,
                 age: Duration::ZERO,
                 message: created_at
+                    .map_err(RowFault::from)
                     .and_then(|created_at| self.envelope(id, &aggregate, created_at))
                     .map(Arc::new),
                 aggregate,
@@ -226,9 +227,10 @@ impl Row {
         id: MessageId,
         aggregate: &Aggregate,
         created_at: OffsetDateTime,
-    ) -> Result<Message, String> {
-        let headers: Headers = serde_json::from_slice(self.value(Column::Headers)?)
-            .map_err(|error| format!("headers are not a JSON object of texts: {error}"))?;
+    ) -> Result<Message, RowFault> {
+        let (payload, headers) = (self.value(Column::Payload)?, self.value(Column::Headers)?);
+        RowFault::check_sizes(payload.len() as u64, headers.len() as u64)?;
+        let headers = Headers::from_stored(headers)?;
         let optional = |column| match self.has(column) {
             true => self.text(column).map(Some),
             false => Ok(None),
@@ -256,7 +258,7 @@ impl Row {
                 .map_err(|_| format!("event_version is {event_version}"))?,
             subject: optional(Column::Subject)?,
             content_type: self.text(Column::ContentType)?,
-            payload: self.value(Column::Payload)?.clone(),
+            payload: payload.clone(),
             headers,
             created_at,
         })
@@ -459,7 +461,7 @@ mod tests {
             .take(FIRST, inserted(&values(&id, b"[]")))
             .unwrap()
             .unwrap();
-        assert!(logged.row.message.unwrap_err().contains("headers"));
+        assert!(matches!(logged.row.message, Err(RowFault::Damaged(_))));
     }
 
     /// Every prefix of a good change, and a table that nobody described.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use outbox_core::StoreError;
 use outbox_core::log::{LogEvent, LogReader, Position, Retained};
-use pgwire_replication::{Lsn, ReplicationClient, ReplicationEvent};
+use pgwire_replication::{Lsn, PgWireError, ReplicationClient, ReplicationEvent};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, ExecResult};
 use tokio::time::{Instant, timeout_at};
 
@@ -146,7 +146,12 @@ impl LogReader for PostgresLogReader {
             let event = match timeout_at(self.heard_at + quiet, self.client.recv()).await {
                 Ok(Ok(Some(event))) => event,
                 Ok(Ok(None)) => return Err(ended("the server has ended the replication".into())),
-                Ok(Err(error)) => return Err(ended(Box::new(error))),
+                Ok(Err(error)) => {
+                    if let PgWireError::MessageTooLarge { payload_bytes, .. } = error {
+                        leave_to_table(&self.db, &self.names, self.number, payload_bytes).await?;
+                    }
+                    return Err(ended(Box::new(error)));
+                }
                 // Either nothing is written, or the connection is dead.
                 Err(_) if !self.is_marked => {
                     table::written(&self.db).await?;
@@ -231,6 +236,30 @@ impl LogReader for PostgresLogReader {
             tracing::debug!(%error, "the replication connection did not end well");
         }
     }
+}
+
+/// The slot cannot be read past a row that is larger than [`MESSAGE_BYTES_MAX`](crate::address::MESSAGE_BYTES_MAX). So the next opening recreates the slot, as
+/// after any change of the publication, and the table adopts the row.
+async fn leave_to_table(
+    db: &DatabaseConnection,
+    names: &Names,
+    reading: i64,
+    row_bytes: usize,
+) -> Result<(), StoreError> {
+    tracing::warn!(
+        slot = names.slot,
+        row_bytes,
+        "the log holds a row that is too large to be read; the slot is recreated, and the table publishes what is not decided"
+    );
+    let sql = format!(
+        "UPDATE {} SET publication = NULL WHERE name = $1 AND reading = $2 AND is_on",
+        names.log
+    );
+    let left = db
+        .execute_raw(statement(sql, [names.slot.clone().into(), reading.into()]))
+        .await;
+    left.map(drop)
+        .map_err(trouble("a row that is too large could not be left to the table"))
 }
 
 /// The server describes the table before the first row that it gives, and again after each change of the publication. What it left out in between comes from the

@@ -223,7 +223,7 @@ pub struct LogConfig {
     /// The most messages in memory that were read and are not decided. At least 1, default 10,000.
     pub window: usize,
     /// The most bytes of their payloads; one message more may be in memory, and what the reader has received before it is asked for it: with `PostgresLog`
-    /// up to 256 messages, beginnings and ends of transactions. Default 64 MiB.
+    /// up to 32 messages of up to 8 MiB each. Default 64 MiB.
     pub window_bytes: usize,
     /// While the log keeps more bytes of the database's disk than this, the table adopts what is read, so that the log is freed. Default 1 GiB.
     pub retained_max: u64,

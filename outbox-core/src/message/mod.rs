@@ -20,7 +20,9 @@ use crate::headers::Headers;
 pub use aggregate::{Aggregate, PARTITIONS};
 pub use error::EventError;
 pub use events::{Events, IntoEvents, IntoMessage};
-pub use limits::{KEY_CHARS_MAX, Limits, NAME_BYTES_MAX, SUBJECT_BYTES_MAX};
+pub use limits::{
+    KEY_CHARS_MAX, Limits, NAME_BYTES_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX,
+};
 pub use new::NewMessage;
 
 /// Content type of payloads written by this crate.

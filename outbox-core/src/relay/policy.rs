@@ -235,7 +235,7 @@ mod tests {
             failures: 0,
             waited: false,
             age: Duration::ZERO,
-            message: Err("not needed".to_owned()),
+            message: Err("not needed".to_owned().into()),
         }
     }
 

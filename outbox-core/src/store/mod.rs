@@ -1,6 +1,4 @@
-//! The seam to the database: the outbox as the relay sees it.
-//!
-//! Implementations: PostgreSQL, MySQL/MariaDB and SQLite (`outbox-sea-orm`), and memory (feature `testing`). Each runs `testing::conformance::store`. Not here:
+//! The seam to the database: the outbox as the relay sees it. Implementations: PostgreSQL, MySQL/MariaDB and SQLite (`outbox-sea-orm`), and memory (feature `testing`). Each runs `testing::conformance::store`. Not here:
 //! recording, because each integration writes messages in the application's own transaction in its own way.
 //!
 //! # The states of a message
@@ -31,6 +29,7 @@
 mod admin;
 mod audit;
 mod backlog;
+mod fault;
 mod pause;
 mod reader;
 mod search;
@@ -54,6 +53,7 @@ pub use audit::{
     OperationMessages, OperationScope, OutboxAudit, ScopeError,
 };
 pub use backlog::{BACKLOG_COUNT_MAX, Backlog};
+pub use fault::RowFault;
 pub use pause::{Pause, PauseRequest, UNPAUSED_WAIT};
 pub use reader::{AggregateHead, FoundMessage, LiveRelay, OutboxReader, PartitionOwner};
 pub use search::{FoundPublished, PublishedFound, PublishedSearch};
@@ -126,12 +126,11 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// Releases all leases of the owner and withdraws its announcement. A relay calls this when it stops.
     fn leave(&self, owner: OwnerId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns pending messages of the leased partitions in the order of their row ids: the first ones of each
-    /// partition, but not necessarily the first ones overall.
+    /// Returns the first pending messages of each leased partition, in the order of their row ids.
     fn fetch(&self, request: FetchRequest<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
-    /// Returns waiting messages that are due: of each aggregate whose block has ended, the oldest ones, and unsequenced
-    /// messages whose own time has come. Those that have been due for longest come first.
+    /// Returns waiting messages that are due: the oldest ones of each aggregate whose block has ended, and unsequenced messages whose own time has come. Those that
+    /// have been due for longest come first.
     fn fetch_waiting(
         &self,
         request: WaitingRequest<'_>,
@@ -337,8 +336,8 @@ pub struct FetchedRow {
     pub waited: bool,
     /// Time since the recording, by the store's clock; never negative.
     pub age: Duration,
-    /// The message, which a reader of the log keeps as well; or the reason why the row cannot be read.
-    pub message: Result<Arc<Message>, String>,
+    /// The message, which a reader of the log keeps as well; or the reason why the row cannot be published.
+    pub message: Result<Arc<Message>, RowFault>,
 }
 
 /// A verdict on a fetched message.

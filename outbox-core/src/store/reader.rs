@@ -10,7 +10,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use super::{
-    BlockedAggregate, Fitness, OutboxAdmin, OwnerId, PublishedFound, PublishedSearch, StoreError,
+    BlockedAggregate, Fitness, OutboxAdmin, OwnerId, PublishedFound, PublishedSearch, RowFault, StoreError,
     StoredMessage,
 };
 use crate::message::{Aggregate, Message, MessageId};
@@ -70,8 +70,8 @@ pub struct FoundMessage {
     pub stored: StoredMessage,
     /// The time until the message may be published, if it is delayed; for an unsequenced message also the rest of its back-off.
     pub delayed_for: Option<Duration>,
-    /// The message, or the reason why the row cannot be read.
-    pub message: Result<Message, String>,
+    /// The message, or the reason why the row cannot be published.
+    pub message: Result<Message, RowFault>,
 }
 
 /// The head row of an aggregate.

@@ -1,6 +1,7 @@
 //! Sessions that break, and slots that are dropped, replaced, or moved by somebody else.
 
 use outbox_core::shutdown::CancellationToken;
+use outbox_core::testing::eventually;
 use sea_orm::ConnectionTrait as _;
 
 use crate::support::{Place, SOON, init, sleep};
@@ -298,6 +299,36 @@ async fn a_publication_that_is_made_anew_behind_a_backlog_loses_nothing() {
         })
         .await;
     assert!(place.rows(1).await >= 30, "the table has published them");
+    place.assert_balanced();
+    place.close().await;
+}
+
+/// A writer may insert rows of any size. The client of the log takes no memory for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_too_large_for_the_log_is_left_to_the_table() {
+    let Some(place) = Place::open().await else { return };
+    let insert = async |aggregate: &str, bytes: u32| {
+        place
+            .execute(&format!(
+                "INSERT INTO outbox_messages (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, content_type, payload, headers) \
+                 VALUES (gen_random_uuid(), 0, 'order', '{aggregate}', 1, 'order.placed', 1, 'application/json', decode(repeat('20', {bytes}), 'hex'), '{{}}')"
+            ))
+            .await;
+    };
+    place
+        .run(async {
+            place.write(0..5, 2).await;
+            insert("large", 9_000_000).await;
+            insert("huge", 70_000_000).await;
+            place.write(0..5, 2).await;
+            place.published().await;
+            // The broker in memory takes neither of them. The table has loaded the first one only.
+            eventually("dead letters", async || place.rows(2).await == 2).await;
+            let unread =
+                "SELECT count(*) FROM outbox_messages WHERE last_error LIKE '%payload has 70000000 bytes%'";
+            assert_eq!(place.number(unread).await, 1);
+        })
+        .await;
     place.assert_balanced();
     place.close().await;
 }

@@ -336,7 +336,7 @@ impl Dialect {
         let lower = id_at(recorded_from - CLOCKS_APART);
         let mut sql = self.sql(format!(
             "SELECT {} FROM {} m WHERE {} AND m.id > ",
-            self.columns("m.payload"),
+            self.columns(&self.payload()),
             self.messages,
             self.settled("= 1", has_log)
         ));

@@ -1,8 +1,9 @@
 //! The columns of a fetched row.
 //!
-//! Invariant: each column has the place in the result that it has in [`Column`]. `store::fetch` reads rows by place, because looking up eighteen
+//! Invariant: each column has the place in the result that it has in [`Column`]. `store::fetch` reads rows by place, because looking up twenty
 //! names takes as long as reading the row.
 
+use outbox_core::message::{ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX};
 use sea_orm::DbBackend;
 
 use super::Dialect;
@@ -28,10 +29,12 @@ pub(crate) enum Column {
     CreatedMicros,
     NowMicros,
     IsDelayed,
+    PayloadBytes,
+    HeadersBytes,
 }
 
 impl Column {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 20] = [
         Self::RowId,
         Self::Partition,
         Self::AggregateType,
@@ -50,6 +53,8 @@ impl Column {
         Self::CreatedMicros,
         Self::NowMicros,
         Self::IsDelayed,
+        Self::PayloadBytes,
+        Self::HeadersBytes,
     ];
 
     /// Its name in the statement and in errors.
@@ -73,11 +78,43 @@ impl Column {
             Self::CreatedMicros => "created_micros",
             Self::NowMicros => "now_micros",
             Self::IsDelayed => "is_delayed",
+            Self::PayloadBytes => "payload_bytes",
+            Self::HeadersBytes => "headers_bytes",
         }
     }
 }
 
 impl Dialect {
+    /// The payload of a table `m`, empty if it exceeds what a relay loads.
+    pub(crate) fn payload(&self) -> String {
+        self.bounded("m.payload", ROW_PAYLOAD_BYTES_MAX)
+    }
+
+    /// A column, or an empty value in place of a larger one. So the server never sends a value that the reader has no memory for.
+    fn bounded(&self, column: &str, bytes_max: usize) -> String {
+        format!(
+            "CASE WHEN {} <= {bytes_max} THEN {column} ELSE '' END",
+            self.octets(column)
+        )
+    }
+
+    fn headers_text(&self) -> String {
+        match self.backend {
+            DbBackend::Postgres => "m.headers::text".to_owned(),
+            _ => "m.headers".to_owned(),
+        }
+    }
+
+    /// The size of a column in bytes. PostgreSQL reads it without the value. SQLite's `length` of a text counts characters and ends at NUL.
+    fn octets(&self, column: &str) -> String {
+        match self.backend {
+            DbBackend::Sqlite => format!(
+                "length(CASE typeof({column}) WHEN 'blob' THEN {column} ELSE CAST({column} AS BLOB) END)"
+            ),
+            _ => format!("octet_length({column})"),
+        }
+    }
+
     /// The selected columns of a table `m`. `payload` is an expression, null if the row has to wait.
     pub(crate) fn columns(&self, payload: &str) -> String {
         let is_postgres = self.backend == DbBackend::Postgres;
@@ -90,7 +127,7 @@ impl Dialect {
                 // A null takes longer to read than a value.
                 Column::EventId => "COALESCE(m.event_id, m.id)".to_owned(),
                 Column::Payload => payload.to_owned(),
-                Column::Headers if is_postgres => format!("{own}::text"),
+                Column::Headers => self.bounded(&self.headers_text(), ROW_HEADERS_BYTES_MAX),
                 // The server counts no microseconds of the last of its years. No message is from the year 20000, so the reader finds it damaged.
                 Column::CreatedMicros if is_postgres => {
                     self.micros("LEAST(m.created_at, timestamptz '20000-01-01 00:00:00+00')")
@@ -99,6 +136,8 @@ impl Dialect {
                 // A scalar subquery is computed once. Computed for each row, it would take a third of the scan's time (measured).
                 Column::NowMicros if is_postgres => format!("(SELECT {})", self.micros(now)),
                 Column::NowMicros => self.micros(now),
+                Column::PayloadBytes => self.int(&self.octets("m.payload")),
+                Column::HeadersBytes => self.int(&self.octets(&self.headers_text())),
                 Column::IsDelayed => self.flag(&format!("m.available_at > {now}")),
                 _ => own,
             }

@@ -82,7 +82,7 @@ impl Dialect {
     }
 
     pub(super) fn scanned_columns(&self) -> String {
-        let (blocks, now) = (&self.blocks, self.statement_now());
+        let (blocks, now, payload) = (&self.blocks, self.statement_now(), self.payload());
         let force = match self.backend {
             DbBackend::MySql => "FORCE INDEX (PRIMARY) ",
             _ => "",
@@ -95,7 +95,7 @@ impl Dialect {
         self.columns(&format!(
             "CASE WHEN m.available_at > {now} THEN NULL WHEN m.sequence IS NOT NULL AND {any_block}(SELECT 1 FROM {blocks} h \
              {force}WHERE h.aggregate_type = m.aggregate_type AND h.aggregate_id = m.aggregate_id) IS NOT NULL \
-             THEN NULL ELSE m.payload END"
+             THEN NULL ELSE {payload} END"
         ))
     }
 
@@ -190,7 +190,8 @@ impl Dialect {
     fn waiting_columns(&self) -> String {
         let now = self.statement_now();
         self.columns(&format!(
-            "CASE WHEN m.available_at > {now} THEN NULL ELSE m.payload END"
+            "CASE WHEN m.available_at > {now} THEN NULL ELSE {} END",
+            self.payload()
         ))
     }
 
@@ -198,7 +199,7 @@ impl Dialect {
     pub(crate) fn alone_rows(&self, row_ids: &[i64]) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {}, {} AS due_micros FROM {} m WHERE m.status = 3 AND m.row_id",
-            self.columns("m.payload"),
+            self.columns(&self.payload()),
             self.micros_of_any("m.available_at"),
             self.messages
         ));

@@ -193,7 +193,7 @@ impl Dialect {
     pub(crate) fn recorded(&self) -> Statement {
         self.sql(format!(
             "SELECT {} FROM {} m ORDER BY m.row_id",
-            self.columns("m.payload"),
+            self.columns(&self.payload()),
             self.messages
         ))
         .statement()

@@ -34,7 +34,7 @@ impl Dialect {
     pub(crate) fn alone(&self, scope: Scope<'_>, excluding: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {}, {} AS due_micros",
-            self.columns("m.payload"),
+            self.columns(&self.payload()),
             self.micros_of_any("m.available_at")
         ));
         push_each_own(&mut sql, scope.partitions, &self.messages, "m");

@@ -12,7 +12,7 @@ impl Dialect {
     pub(crate) fn find(&self, id: MessageId) -> Statement {
         let mut sql = self.sql(format!(
             "SELECT {}, {} AS available_micros FROM {} m WHERE m.id = ",
-            self.columns("m.payload"),
+            self.columns(&self.payload()),
             self.micros_of_any("m.available_at"),
             self.messages
         ));

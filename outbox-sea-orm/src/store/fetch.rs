@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, Fetched, FetchedRow, Headers, Message, MessageId, Settlement, StoreError, Verdict,
+    Aggregate, Fetched, FetchedRow, Headers, Message, MessageId, RowFault, Settlement, StoreError, Verdict,
 };
 #[cfg(feature = "postgres")]
 use sea_orm::DbBackend;
@@ -206,7 +206,7 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
             waited,
             age: Duration::from_micros(u64::try_from(age).unwrap_or_default()),
             message: match damage {
-                Some(damage) => Err(damage),
+                Some(damage) => Err(damage.into()),
                 None => {
                     let (payload, created) = (payload.flatten(), created_micros.unwrap_or_default());
                     read_message(
@@ -267,11 +267,11 @@ fn read_message(
     sequence: Option<i64>,
     created_micros: i64,
     payload: Vec<u8>,
-) -> Result<Message, String> {
+) -> Result<Message, RowFault> {
+    RowFault::check_sizes(int(row, Column::PayloadBytes)?, int(row, Column::HeadersBytes)?)?;
     let id: Uuid = column(row, Column::Id)?;
     let event_id: Uuid = column(row, Column::EventId)?;
-    let headers: Headers = serde_json::from_str(&column::<String>(row, Column::Headers)?)
-        .map_err(|error| format!("headers are not a JSON object of texts: {error}"))?;
+    let headers = Headers::from_stored(column::<String>(row, Column::Headers)?.as_bytes())?;
     Ok(Message {
         id: MessageId::from(id),
         event_id: event_id.into(),

@@ -148,7 +148,9 @@ impl SqlStore {
                     .row
                     .message
                     .map(Arc::unwrap_or_clone)
-                    .map_err(|context| StoreError::Corrupt { context })
+                    .map_err(|fault| StoreError::Corrupt {
+                        context: fault.to_string(),
+                    })
             })
             .collect()
     }

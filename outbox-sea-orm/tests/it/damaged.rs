@@ -1,8 +1,10 @@
 //! Rows that another program has damaged: they are returned as such, and hold up neither other messages nor operators.
 
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::{OutboxAdmin, OutboxStore, Selection, Verdict};
-use sea_orm::DbBackend;
+use outbox_core::{
+    FetchedRow, HeaderError, OutboxAdmin, OutboxReader, OutboxStore, RowFault, Selection, Verdict,
+};
+use sea_orm::{ConnectionTrait, DbBackend};
 
 use crate::support::{TestDb, settlements};
 
@@ -10,6 +12,9 @@ crate::on_every_backend!(
     a_damaged_number_or_time_stops_its_own_aggregate_only,
     a_damaged_counter_does_not_stop_its_message,
     a_delay_that_never_ends_stops_its_own_aggregate_only,
+    reserved_headers_of_a_row_are_a_typed_fault,
+    oversized_columns_are_a_typed_fault_and_are_not_loaded,
+    columns_refuse_what_could_not_become_a_dead_letter,
 );
 
 /// Values that a column takes although this library writes no such ones. SQLite takes any type, MariaDB a date of zeros if it is told to.
@@ -63,10 +68,13 @@ async fn a_damaged_number_or_time_stops_its_own_aggregate_only(test: TestDb) {
         let (broken, sound): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| row.aggregate.id == "broken");
         let unreadable = broken[0].message.as_ref().expect_err(column);
-        assert!(unreadable.starts_with(column), "{column}: {unreadable}");
+        assert!(
+            unreadable.to_string().starts_with(column),
+            "{column}: {unreadable}"
+        );
         assert!(sound[0].message.is_ok(), "{column}");
         let dead = Verdict::Dead {
-            error: unreadable.clone(),
+            error: unreadable.to_string(),
             halt: true,
         };
         assert_eq!(test.settle(&leases, &broken, dead).await, 1);
@@ -125,4 +133,101 @@ async fn a_delay_that_never_ends_stops_its_own_aggregate_only(test: TestDb) {
     assert_eq!(test.store().settle(&leases, &published).await.unwrap(), 1);
     assert_eq!(test.fetch_waiting(&leases).await.due, []);
     assert_eq!(test.store().backlog().await.unwrap().waiting, 2);
+}
+
+/// Damages one row, and reads it as a relay and as an operator do. Another aggregate is unaffected.
+async fn fault(test: &TestDb, column: &str, value: &str) -> RowFault {
+    test.record([Probe::noted("broken", 1), Probe::noted("sound", 1)])
+        .await
+        .unwrap();
+    damage(test, column, value).await;
+    let rows = test.fetch_all().await;
+    let (broken, sound): (Vec<FetchedRow>, Vec<_>) =
+        rows.into_iter().partition(|row| row.aggregate.id == "broken");
+    assert!(sound[0].message.is_ok(), "{column}");
+    let stored = test
+        .store()
+        .list(&Selection::all(), 10.try_into().unwrap())
+        .await
+        .unwrap();
+    let id = stored.iter().find(|row| row.aggregate.id == "broken").unwrap().id;
+    let found = test.store().find(id).await.unwrap().unwrap();
+    let fault = broken[0].message.clone().unwrap_err();
+    assert_eq!(found.message.unwrap_err(), fault, "{column}");
+    test.execute(&format!("DELETE FROM {}", test.messages())).await;
+    fault
+}
+
+async fn reserved_headers_of_a_row_are_a_typed_fault(test: TestDb) {
+    for name in [
+        "Nats-Rollup",
+        "nats-msg-id",
+        "NATS-TTL",
+        "ce-id",
+        "Ce-Sequence",
+        "outbox-error",
+    ] {
+        let fault = fault(&test, "headers", &format!("'{{\"{name}\": \"all\"}}'")).await;
+        assert!(
+            matches!(fault, RowFault::Header(HeaderError::Reserved { .. })),
+            "{name}: {fault:?}"
+        );
+    }
+}
+
+async fn oversized_columns_are_a_typed_fault_and_are_not_loaded(test: TestDb) {
+    let large = (64 << 20) + 1;
+    let payload = match test.sql_backend() {
+        DbBackend::Postgres => Some(format!("decode(repeat('00', {large}), 'hex')")),
+        // `max_allowed_packet` of the test server keeps larger payloads out.
+        DbBackend::MySql => None,
+        _ => Some(format!("zeroblob({large})")),
+    };
+    if let Some(payload) = payload {
+        let fault = fault(&test, "payload", &payload).await;
+        assert!(
+            matches!(
+                fault,
+                RowFault::TooLarge {
+                    column: "payload",
+                    size_bytes: 67_108_865,
+                    limit_bytes: 67_108_864,
+                    ..
+                }
+            ),
+            "{fault:?}"
+        );
+    }
+    let (text, size) = match test.sql_backend() {
+        DbBackend::Postgres => ("json_build_object('a', repeat('x', 1048576))", 1_048_586),
+        DbBackend::MySql => ("CONCAT('{\"a\": \"', REPEAT('x', 1048576), '\"}')", 1_048_585),
+        _ => ("'{\"a\": \"' || printf('%.*c', 1048576, 'x') || '\"}'", 1_048_585),
+    };
+    let fault = fault(&test, "headers", text).await;
+    assert!(
+        matches!(fault, RowFault::TooLarge { column: "headers", size_bytes, .. } if size_bytes == size),
+        "{fault:?}"
+    );
+}
+
+/// A row with a longer key could not become a dead letter, because the key of `outbox_blocks` refuses it.
+async fn columns_refuse_what_could_not_become_a_dead_letter(test: TestDb) {
+    test.record([Probe::noted("broken", 1)]).await.unwrap();
+    for (column, chars) in [
+        ("aggregate_type", 65),
+        ("aggregate_id", 1_021),
+        ("event_type", 130),
+        ("subject", 1_021),
+        ("content_type", 1_021),
+        ("dedup_key", 1_021),
+    ] {
+        let sql = format!(
+            "UPDATE {} SET {column} = '{}'",
+            test.messages(),
+            "x".repeat(chars)
+        );
+        assert!(test.db.execute_unprepared(&sql).await.is_err(), "{column}");
+    }
+    let sql = format!("UPDATE {} SET status = 9", test.messages());
+    assert!(test.db.execute_unprepared(&sql).await.is_err());
 }

@@ -327,7 +327,10 @@ async fn an_unreadable_id_of_an_aggregate_is_returned_as_such(test: TestDb) {
     .await;
     let rows = test.fetch_all().await;
     assert_eq!(rows[0].aggregate.id, "j\u{fffd}");
-    assert_eq!(rows[0].message, Err("aggregate_id is not UTF-8".to_owned()));
+    assert_eq!(
+        rows[0].message,
+        Err("aggregate_id is not UTF-8".to_owned().into())
+    );
     assert!(rows[1].message.is_ok());
     let (_, leases) = test.lease_all().await;
     let dead = Verdict::Dead {

@@ -177,7 +177,7 @@ pub(super) async fn send<P: Publisher>(publisher: &P, queued: Queued) -> Publish
             publisher.publish(message).instrument(span).await
         }
         // Not sent: the caller has looked.
-        Err(reason) => Err(PublishError::new(FailureClass::Permanent, reason.as_str())),
+        Err(reason) => Err(PublishError::new(FailureClass::Permanent, reason.to_string())),
     };
     PublishDone {
         queued,

@@ -21,7 +21,7 @@ fn row_of(row_id: i64, aggregate: &str) -> FetchedRow {
         failures: 0,
         waited: false,
         age: Duration::ZERO,
-        message: Err("not needed".to_owned()),
+        message: Err("not needed".to_owned().into()),
     }
 }
 

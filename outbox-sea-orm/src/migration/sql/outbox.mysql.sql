@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_messages (
     available_at   DATETIME(6) NULL COMMENT 'null: at once',
     attempts       INT NOT NULL DEFAULT 0,
     last_error     TEXT COLLATE utf8mb4_bin NULL,
-    status         SMALLINT NOT NULL DEFAULT 0 COMMENT '0 pending, 1 published, 2 dead, 3 waiting',
+    status         SMALLINT NOT NULL DEFAULT 0 COMMENT '0 pending, 1 published, 2 dead, 3 waiting' CHECK (status BETWEEN 0 AND 3),
     published_at   DATETIME(6) NULL,
     failures       INT NOT NULL DEFAULT 0,
     event_id       BINARY(16) NULL COMMENT 'null: the same as id; set in replayed copies',

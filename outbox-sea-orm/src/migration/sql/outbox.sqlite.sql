@@ -9,21 +9,21 @@ CREATE TABLE IF NOT EXISTS {prefix}outbox_messages (
     row_id         INTEGER PRIMARY KEY AUTOINCREMENT,
     id             BLOB NOT NULL,
     partition_no   INTEGER NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
-    aggregate_type TEXT NOT NULL,
-    aggregate_id   TEXT NOT NULL,
+    aggregate_type TEXT NOT NULL CHECK (length(CAST(aggregate_type AS BLOB)) <= 64),
+    aggregate_id   TEXT NOT NULL CHECK (length(CAST(aggregate_id AS BLOB)) <= 1020),
     sequence       INTEGER,
-    event_type     TEXT NOT NULL,
+    event_type     TEXT NOT NULL CHECK (length(CAST(event_type AS BLOB)) <= 129),
     event_version  INTEGER NOT NULL,
-    subject        TEXT,
-    content_type   TEXT NOT NULL,
+    subject        TEXT CHECK (length(CAST(subject AS BLOB)) <= 1020),
+    content_type   TEXT NOT NULL CHECK (length(CAST(content_type AS BLOB)) <= 1020),
     payload        BLOB NOT NULL,
     headers        TEXT NOT NULL,
-    dedup_key      TEXT,
+    dedup_key      TEXT CHECK (length(CAST(dedup_key AS BLOB)) <= 1020),
     created_at     INTEGER NOT NULL,
     available_at   INTEGER,                     -- null: at once
     attempts       INTEGER NOT NULL DEFAULT 0,
     last_error     TEXT,
-    status         INTEGER NOT NULL DEFAULT 0,  -- 0 pending, 1 published, 2 dead, 3 waiting
+    status         INTEGER NOT NULL DEFAULT 0 CHECK (status BETWEEN 0 AND 3),  -- 0 pending, 1 published, 2 dead, 3 waiting
     published_at   INTEGER,
     failures       INTEGER NOT NULL DEFAULT 0,
     event_id       BLOB                         -- null: the same as id; set in replayed copies

@@ -128,7 +128,7 @@ impl State {
     pub(super) fn corrupt_logged(&mut self, id: MessageId) {
         let messages = self.log.commits.iter_mut().flat_map(|(_, messages)| messages);
         for message in messages.filter(|message| message.id == id) {
-            message.row.message = Err("headers are not JSON: injected fault".to_owned());
+            message.row.message = Err("headers are not JSON: injected fault".to_owned().into());
         }
     }
 

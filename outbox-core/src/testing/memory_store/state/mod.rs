@@ -235,7 +235,7 @@ impl Row {
 
     fn fetched(&self, now: OffsetDateTime) -> FetchedRow {
         let message = if self.unreadable {
-            Err("headers are not JSON: injected fault".to_owned())
+            Err("headers are not JSON: injected fault".to_owned().into())
         } else {
             Ok(Arc::new(self.message.clone()))
         };

@@ -37,7 +37,7 @@ impl WrongStore {
             M::FailsOnUnreadable => {
                 if let Some(context) = rows.iter().find_map(|row| row.message.as_ref().err()) {
                     return Err(StoreError::Corrupt {
-                        context: context.clone(),
+                        context: context.to_string(),
                     });
                 }
             }

@@ -1,0 +1,162 @@
+//! Why the relay cannot publish a stored row.
+//!
+//! Anyone who may insert rows decides what a row holds. Invariant: a [`Message`](crate::Message) that a store returns has passed the checks here, so no row
+//! reaches the broker with a header of the server or with an unbounded size.
+
+use std::collections::BTreeMap;
+
+use crate::headers::{HeaderError, Headers};
+use crate::message::{ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX};
+
+/// Why the relay cannot publish a stored row. The relay makes the row a dead letter without sending anything.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RowFault {
+    /// A column holds a value that this library never writes.
+    #[error("{0}")]
+    Damaged(String),
+    /// A header must not reach the broker: its name is malformed or reserved (`Nats-Rollup`, `ce-id`), or its value holds CR, LF or NUL.
+    #[error("a stored header cannot be sent: {0}")]
+    Header(HeaderError),
+    /// A column exceeds the bound of what a relay loads. The database did not send its value.
+    #[error("{column} has {size_bytes} bytes; a relay loads at most {limit_bytes}")]
+    TooLarge {
+        /// The column.
+        column: &'static str,
+        /// Its size in bytes.
+        size_bytes: u64,
+        /// Largest size in bytes that a relay loads: [`ROW_PAYLOAD_BYTES_MAX`] or [`ROW_HEADERS_BYTES_MAX`].
+        limit_bytes: u64,
+    },
+}
+
+impl RowFault {
+    /// Checks sizes before a store loads a payload and headers, both in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`RowFault::TooLarge`].
+    pub fn check_sizes(payload: u64, headers: u64) -> Result<(), Self> {
+        for (column, size_bytes, limit) in [
+            ("payload", payload, ROW_PAYLOAD_BYTES_MAX),
+            ("headers", headers, ROW_HEADERS_BYTES_MAX),
+        ] {
+            let limit_bytes = limit as u64;
+            if size_bytes > limit_bytes {
+                return Err(Self::TooLarge {
+                    column,
+                    size_bytes,
+                    limit_bytes,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl From<String> for RowFault {
+    fn from(damage: String) -> Self {
+        Self::Damaged(damage)
+    }
+}
+
+impl Headers {
+    /// Reads the headers of a stored row: a JSON object of texts. Names are kept in lower case.
+    ///
+    /// # Errors
+    ///
+    /// [`RowFault::Damaged`] if the bytes are not a JSON object of texts. [`RowFault::Header`] if a header may not be sent.
+    pub fn from_stored(json: &[u8]) -> Result<Self, RowFault> {
+        // The error of serde_json quotes the value, which may be large or personal data. The position is enough.
+        let headers: BTreeMap<String, String> = serde_json::from_slice(json).map_err(|error| {
+            RowFault::Damaged(format!(
+                "headers are not a JSON object of texts (line {}, column {})",
+                error.line(),
+                error.column()
+            ))
+        })?;
+        Self::try_from(headers).map_err(RowFault::Header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_headers_of_a_row_are_refused() {
+        for name in [
+            "Nats-Rollup",
+            "nats-msg-id",
+            "NATS-EXPECTED-LAST-SEQUENCE",
+            "ce-id",
+            "CE-Sequence",
+            "Content-Type",
+            "outbox-error",
+        ] {
+            let read = Headers::from_stored(format!("{{\"{name}\": \"all\"}}").as_bytes());
+            assert!(
+                matches!(read, Err(RowFault::Header(HeaderError::Reserved { .. }))),
+                "{name}: {read:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn headers_that_break_the_wire_format_are_refused() {
+        for json in [
+            r#"{"a b": "x"}"#,
+            r#"{"": "x"}"#,
+            r#"{"a": "x\r\nNats-Rollup: all"}"#,
+        ] {
+            let read = Headers::from_stored(json.as_bytes());
+            assert!(matches!(read, Err(RowFault::Header(_))), "{json}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn headers_of_the_library_are_kept() {
+        let json = r#"{"ce-correlationid": "a", "ce-causationid": "b", "traceparent": "c", "tracestate": "d", "Tenant": "e"}"#;
+        let headers = Headers::from_stored(json.as_bytes()).unwrap();
+        assert_eq!(headers.iter().count(), 5);
+        assert_eq!(headers.get("tenant"), Some("e"));
+    }
+
+    #[test]
+    fn an_error_about_headers_quotes_no_value() {
+        for json in [
+            r#""secret""#,
+            r#"["secret"]"#,
+            r#"{"a": {"b": "secret"}}"#,
+            "\"\u{0}",
+        ] {
+            let fault = Headers::from_stored(json.as_bytes()).unwrap_err();
+            assert!(!fault.to_string().contains("secret"), "{fault:?}");
+        }
+        let deep = "[".repeat(1_000_000);
+        assert!(matches!(
+            Headers::from_stored(format!("{{\"a\": {deep}").as_bytes()),
+            Err(RowFault::Damaged(_))
+        ));
+    }
+
+    #[test]
+    fn the_bound_of_a_column_is_inclusive() {
+        let (payload, headers) = (ROW_PAYLOAD_BYTES_MAX as u64, ROW_HEADERS_BYTES_MAX as u64);
+        RowFault::check_sizes(payload, headers).unwrap();
+        assert!(matches!(
+            RowFault::check_sizes(payload + 1, 0),
+            Err(RowFault::TooLarge {
+                column: "payload",
+                ..
+            })
+        ));
+        assert!(matches!(
+            RowFault::check_sizes(0, headers + 1),
+            Err(RowFault::TooLarge {
+                column: "headers",
+                ..
+            })
+        ));
+    }
+}
