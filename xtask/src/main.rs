@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::failure::{Context, Result};
-use crate::services::{Availability, FOR_TESTS, Services};
+use crate::services::{Availability, FOR_GUIDE, FOR_TESTS, Services};
 use crate::workspace::Workspace;
 
 /// Tasks of this repository.
@@ -70,8 +70,11 @@ enum Task {
     Simulate(simulate::Options),
     /// Check only the house rules and the crate graph.
     Tidy,
-    /// Start the services of the tests and keep them until ctrl-c, for running single tests.
+    /// Start the servers of the guide and keep them until ctrl-c: PostgreSQL and nats-server.
     Services {
+        /// Start the back ends of the tests instead, for running single tests. Installs what is missing, browsers included.
+        #[arg(long)]
+        tests: bool,
         /// Print the environment variables only.
         #[arg(long)]
         print_env: bool,
@@ -95,7 +98,7 @@ fn main() -> ExitCode {
         Task::Lint => lint::run(),
         Task::Simulate(options) => simulate::run(&options),
         Task::Tidy => tidy::run(),
-        Task::Services { print_env } => keep_services(print_env),
+        Task::Services { tests, print_env } => keep_services(tests, print_env),
     });
     result.unwrap_or_else(|failure| {
         eprintln!("error: {}", failure.report());
@@ -103,8 +106,13 @@ fn main() -> ExitCode {
     })
 }
 
-fn keep_services(only_variables: bool) -> Result<ExitCode> {
-    let services = Services::start(&FOR_TESTS, &Workspace::load()?)?;
+fn keep_services(for_tests: bool, only_variables: bool) -> Result<ExitCode> {
+    let wanted = match for_tests {
+        true => FOR_TESTS.map(|backend| (backend, backend.variable())).to_vec(),
+        false => FOR_GUIDE.to_vec(),
+    };
+    let backends: Vec<_> = wanted.iter().map(|(backend, _)| *backend).collect();
+    let services = Services::start(&backends, &Workspace::load()?)?;
     for (backend, availability) in services.backends().iter().filter(|_| !only_variables) {
         match availability {
             Availability::Ready { origin, .. } => eprintln!("{}: {origin}", backend.name()),
@@ -114,7 +122,13 @@ fn keep_services(only_variables: bool) -> Result<ExitCode> {
         }
     }
     let mut stdout = std::io::stdout().lock();
-    for (variable, url) in services.variables() {
+    for (backend, variable) in wanted {
+        let url = match services.url(backend) {
+            Ok(url) => url,
+            // Its tests are skipped.
+            Err(_) if for_tests => continue,
+            Err(missing) => return Err(missing),
+        };
         writeln!(stdout, "export {variable}={url}").context(|| "cannot print the variables".to_owned())?;
     }
     // Whoever reads this from a pipe waits for it.

@@ -86,6 +86,12 @@ pub(crate) enum Backend {
     NatsForDemo,
 }
 
+/// The servers that the guide needs, each with the variable by which a program finds it.
+pub(crate) const FOR_GUIDE: [(Backend, &str); 2] = [
+    (Backend::Postgres, "DATABASE_URL"),
+    (Backend::NatsForDemo, "NATS_URL"),
+];
+
 /// The back ends of the tests.
 pub(crate) const FOR_TESTS: [Backend; 18] = [
     Backend::Postgres,
