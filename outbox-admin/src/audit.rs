@@ -16,6 +16,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 
 use crate::change::{ErrorCount, errors_of};
+use crate::next::Command;
 use crate::serial;
 use crate::words::counted;
 
@@ -90,7 +91,7 @@ pub struct OperationDetail {
     /// What became of it, in a sentence.
     pub outcome: String,
     /// The command that helps, if one does.
-    pub next: Option<String>,
+    pub next: Option<Command>,
 }
 
 /// At most `limit` operations, the last one first.
@@ -188,12 +189,12 @@ pub async fn show_inbox_operation(
         errors_unlisted: 0,
         outcome,
         next: match operation.kind {
-            OperationKind::RetryLetters if open > 0 => Some("outbox dead-letters list".to_owned()),
+            OperationKind::RetryLetters if open > 0 => Some("outbox dead-letters list".into()),
             OperationKind::PurgeInbox if !operation.is_finished() => {
-                Some(format!("outbox purge --inbox --operation {id}"))
+                Some(format!("outbox purge --inbox --operation {id}").into())
             }
             OperationKind::Migrate if !operation.is_finished() => {
-                Some("outbox migrate --tables inbox".to_owned())
+                Some("outbox migrate --tables inbox".into())
             }
             _ => None,
         },
@@ -245,20 +246,20 @@ fn detail(operation: &Operation, named: u64, messages: &[StoredMessage]) -> Oper
 }
 
 /// What helps, if the operation broke off or its messages failed again.
-fn next(operation: &Operation, dead: &[StoredMessage]) -> Option<String> {
+fn next(operation: &Operation, dead: &[StoredMessage]) -> Option<Command> {
     if !operation.is_finished() {
         return match operation.kind {
-            OperationKind::Migrate => Some("outbox migrate".to_owned()),
-            OperationKind::InitLog | OperationKind::DropLog => Some("outbox log status".to_owned()),
+            OperationKind::Migrate => Some("outbox migrate".into()),
+            OperationKind::InitLog | OperationKind::DropLog => Some("outbox log status".into()),
             _ => operation
                 .kind
                 .takes_messages()
-                .then(|| format!("outbox {} --operation {}", operation.kind, operation.id)),
+                .then(|| format!("outbox {} --operation {}", operation.kind, operation.id).into()),
         };
     }
     match (&operation.kind, dead.first()) {
         (OperationKind::Retry | OperationKind::Replay, Some(first)) => {
-            Some(format!("outbox why {}", first.id))
+            Some(format!("outbox why {}", first.id).into())
         }
         _ => None,
     }

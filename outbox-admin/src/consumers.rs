@@ -6,6 +6,7 @@ use outbox_core::{ConsumerStanding, Subscriber};
 use outbox_inbox::{ConsumerLag, Consumers, ConsumersError};
 use serde::Serialize;
 
+use crate::next::Next;
 use crate::serial;
 use crate::status::{Reason, State};
 use crate::words::{counted, quoted};
@@ -90,21 +91,22 @@ fn keeps_waiting(
     };
     let (what, next) = if let Some(reason) = paused {
         let next = format!("outbox consumers resume {}", quoted(consumer));
-        (format!("it is paused: {reason}"), next)
+        (format!("it is paused: {reason}"), next.into())
     } else if let Some(what) = handed_no_more(
         standing.undelivered,
         standing.unacknowledged,
         standing.max_unacknowledged,
     ) {
         // Its processes need not ask, so nobody knows from one look whether they run.
-        let next = "outbox consumers list --forecast; if it handles none, see that its service runs, and look in its log for what fails or hangs";
-        (what, next.to_owned())
+        let advice =
+            "if it handles none, see that its service runs, and look in its log for what fails or hangs";
+        (what, Next::and_advice("outbox consumers list --forecast", advice))
     } else if standing.undelivered > 0 && !standing.is_receiving {
         let messages = counted(standing.undelivered, "message is", "messages are");
         let what = format!("{messages} not delivered, and no process asks for messages at this moment");
         // One that is busy asks again within moments: a second look tells.
-        let next = "outbox consumers list --forecast; if it handles none, start its service";
-        (what, next.to_owned())
+        let advice = "if it handles none, start its service";
+        (what, Next::and_advice("outbox consumers list --forecast", advice))
     } else {
         return None;
     };
@@ -171,7 +173,7 @@ mod tests {
         change(&mut standing);
         let reason = keeps_waiting("billing", Some(&standing), paused)?;
         assert_eq!(reason.state, State::Degraded, "{reason:?}");
-        assert!(reason.next.starts_with("outbox consumers "), "{reason:?}");
+        assert!(reason.next.line().starts_with("outbox consumers "), "{reason:?}");
         Some(reason.what)
     }
 

@@ -114,7 +114,7 @@ mod tests {
         assert_eq!((other.messages, other.subject.as_deref()), (1, None));
         let reason = other.reason();
         assert_eq!(reason.state, State::Degraded);
-        assert!(reason.next.starts_with("outbox why "), "{reason:?}");
+        assert!(reason.next.line().starts_with("outbox why "), "{reason:?}");
         assert_eq!(other.diagnosis("SHOP"), None);
         let both = Failing::of(&[row(1, 9, "no answer"), row(2, 8, NOBODY)]).expect("they fail");
         assert_eq!(
@@ -124,7 +124,11 @@ mod tests {
         assert_eq!(both.reason().state, State::Stuck);
         let diagnosis = both.diagnosis("SHOP").expect("a finding");
         assert!(
-            diagnosis.next.ends_with("--subjects=orders.special"),
+            diagnosis
+                .next
+                .advice
+                .as_ref()
+                .is_some_and(|advice| advice.ends_with("--subjects=orders.special")),
             "{diagnosis:?}"
         );
     }

@@ -13,6 +13,7 @@ use serde::Serialize;
 pub use full::doubled;
 pub(crate) use full::reached;
 
+use crate::next::Next;
 use crate::serial;
 use crate::words::{counted, in_words, quoted};
 
@@ -157,8 +158,9 @@ pub struct Prospect {
     pub within: Option<Duration>,
     /// The same as a sentence.
     pub what: String,
-    /// The next command, if somebody should look; otherwise empty.
-    pub next: String,
+    /// The next command, if somebody should look.
+    #[serde(flatten)]
+    pub next: Next,
 }
 
 /// What is to come, if it goes on as it did between these looks. Nothing is said of what one of them does not know.
@@ -431,9 +433,9 @@ impl Prospect {
             within,
             what,
             next: if outlook.is_bad() {
-                next.to_owned()
+                next.into()
             } else {
-                String::new()
+                Next::default()
             },
         }
     }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::next::Command;
 use crate::recheck::{Holds, Obstacle};
 use crate::words::{counted, quoted};
 use crate::{ConsumerRow, LetterGroup, LetterRow, group_letters, list_letters, serial};
@@ -40,7 +41,7 @@ pub struct LetterCause {
     /// What is so, in a sentence.
     pub what: String,
     /// The command that helps, if one does.
-    pub next: Option<String>,
+    pub next: Option<Command>,
 }
 
 /// Says whether the causes still hold of which dead letters have failed, by groups, the 10 largest ones. `consumers` are those that the dead letters belong to; an error,
@@ -92,7 +93,7 @@ fn judge(
             format!(
                 "the broker has no consumer {name}: its inbox has never run, or the consumer was removed"
             ),
-            Some("outbox consumers list".to_owned()),
+            Some(Command::from("outbox consumers list")),
         ),
         Ok(Some(ConsumerRow {
             paused: Some(reason), ..
@@ -100,7 +101,7 @@ fn judge(
             Holds::Still,
             Obstacle::ConsumerPaused,
             format!("they would wait: consumer {name} is paused: {reason}"),
-            Some(format!("outbox consumers resume {}", quoted(&name))),
+            Some(format!("outbox consumers resume {}", quoted(&name)).into()),
         ),
         // One that is busy does not ask at each moment.
         Ok(Some(ConsumerRow {
@@ -111,7 +112,7 @@ fn judge(
             Holds::Still,
             Obstacle::ConsumerIdle,
             format!("they would wait: no process of consumer {name} asks for messages at this moment"),
-            Some(format!("outbox consumers lag {}", quoted(&name))),
+            Some(format!("outbox consumers lag {}", quoted(&name)).into()),
         ),
         Ok(Some(_)) => (
             Holds::Unknown,
@@ -126,7 +127,7 @@ fn judge(
                 "{}; nor whether the consumer runs: {error}",
                 handler(&group, failed_since)
             ),
-            Some("outbox doctor".to_owned()),
+            Some("outbox doctor".into()),
         ),
     };
     LetterCause {

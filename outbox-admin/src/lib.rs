@@ -38,7 +38,6 @@
 
 mod apply;
 mod audit;
-mod called;
 mod change;
 mod consumers;
 pub mod doctor;
@@ -54,6 +53,7 @@ mod letter_recheck;
 mod letters;
 mod log_view;
 mod messages;
+mod next;
 mod of_aggregate;
 mod pause;
 pub mod prove;
@@ -76,7 +76,6 @@ pub use audit::{
     OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
     show_operation,
 };
-pub use called::called_as;
 pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, preview, preview_rest};
 pub use consumers::{ConsumerRow, consumer, consumers};
 pub use failing::{Failing, failing};
@@ -94,6 +93,7 @@ pub use letters::{
 };
 pub use log_view::LogView;
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
+pub use next::{Command, Next};
 pub use pause::{
     PauseChanged, PausePreview, PauseRow, apply_pause, apply_unpause, pause_operation, pauses, preview_pause,
     preview_unpause, unpause_operation,

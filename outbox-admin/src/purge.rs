@@ -106,10 +106,8 @@ pub fn inbox_refusals(stream: &StreamFacts, consumers: &[ConsumerFacts]) -> Vec<
             .into_iter()
             .filter(|diagnosis| diagnosis.check == Check::InboxMemory);
         refusals.extend(forgetful.map(|diagnosis| {
-            format!(
-                "consumer {}: {}; next: {}",
-                consumer.name, diagnosis.seen, diagnosis.next
-            )
+            let advice = diagnosis.next.advice.unwrap_or_default();
+            format!("consumer {}: {}; {advice}", consumer.name, diagnosis.seen)
         }));
     }
     refusals

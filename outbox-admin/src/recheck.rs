@@ -10,6 +10,7 @@ use outbox_core::{
 };
 use serde::Serialize;
 
+use crate::next::Next;
 use crate::of_aggregate::unpublished;
 use crate::pause::{PauseRow, pauses};
 
@@ -85,8 +86,8 @@ pub struct Refused {
     pub obstacle: Obstacle,
     /// What is so, in a sentence.
     pub what: String,
-    /// The command that mends it, if one does.
-    pub next: Option<String>,
+    /// What mends it.
+    pub next: Next,
 }
 
 /// Whether the cause of a failure still holds, for messages that have it in common.
@@ -101,8 +102,9 @@ pub struct CauseNow {
     pub messages: u64,
     /// What is so, in a sentence; with several messages, of the first one.
     pub what: String,
-    /// The command that helps, if one does.
-    pub next: Option<String>,
+    /// What helps.
+    #[serde(flatten)]
+    pub next: Next,
 }
 
 /// Says whether the causes still hold of which messages have failed: of the first [`RECHECKED_MAX`] of these. What still holds comes first. A published message has
@@ -178,7 +180,7 @@ impl Surroundings {
     }
 }
 
-fn cause(holds: Holds, obstacle: Option<Obstacle>, what: String, next: Option<String>) -> CauseNow {
+fn cause(holds: Holds, obstacle: Option<Obstacle>, what: String, next: Next) -> CauseNow {
     CauseNow {
         holds,
         obstacle,
@@ -200,7 +202,7 @@ fn judge(
     let message = match &found.message {
         Ok(message) => message,
         Err(reason) => {
-            let next = Some(format!("outbox show {}", stored.id));
+            let next = format!("outbox show {}", stored.id).into();
             let what = format!("its row cannot be read: {reason}");
             return Some(cause(Holds::Still, Some(O::Unreadable), what, next));
         }
@@ -210,8 +212,7 @@ fn judge(
         let Refused { obstacle, what, next } = refused;
         return Some(cause(Holds::Still, Some(obstacle), what, next));
     }
-    let still =
-        |obstacle, what: String, next: String| Some(cause(Holds::Still, Some(obstacle), what, Some(next)));
+    let still = |obstacle, what: String, next: Next| Some(cause(Holds::Still, Some(obstacle), what, next));
     let aggregate_type = &stored.aggregate.aggregate_type;
     if let Some(pause) = surroundings
         .pauses
@@ -219,26 +220,21 @@ fn judge(
         .find(|pause| pause.covers(aggregate_type))
     {
         let what = format!("it would wait: {}", pause.sentence());
-        return still(O::Paused, what, pause.unpause());
+        return still(O::Paused, what, pause.unpause().into());
     }
     if surroundings.relays == 0 {
         let what = "it would wait: no relay is alive".to_owned();
-        return still(O::NoRelay, what, "outbox relay run".to_owned());
+        return still(O::NoRelay, what, Next::start_relay());
     }
     let fitness = surroundings.fitness.get(&stored.aggregate.partition());
     if fitness == Some(&Fitness::Ailing) {
         let what =
             "it would wait: the relay of its partition does not reach the broker, or cannot fetch or settle";
-        return still(O::RelayAiling, what.to_owned(), "outbox relays".to_owned());
+        return still(O::RelayAiling, what.to_owned(), "outbox relays".into());
     }
     if let Err(error) = refused {
         let what = format!("the stream could not be asked: {error}");
-        return Some(cause(
-            Holds::Unknown,
-            None,
-            what,
-            Some("outbox doctor".to_owned()),
-        ));
+        return Some(cause(Holds::Unknown, None, what, "outbox doctor".into()));
     }
     (stored.status != MessageStatus::Published)
         .then(|| recorded(stored.error.as_deref(), fitness == Some(&Fitness::Fit)))
@@ -248,7 +244,7 @@ fn judge(
 fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
     let Some(error) = error else {
         let what = "no error was kept, and nothing stands in the way now".to_owned();
-        return cause(Holds::Unknown, None, what, None);
+        return cause(Holds::Unknown, None, what, Next::default());
     };
     match obstacle_of(error) {
         // Only a relay that publishes now shows that it was an outage which is over.
@@ -256,22 +252,22 @@ fn recorded(error: Option<&str>, is_fit: bool) -> CauseNow {
             let what = format!(
                 "the broker did not answer, and the relay of its partition has published nothing since to tell: {error}"
             );
-            cause(Holds::Unknown, Some(Obstacle::RelayAiling), what, None)
+            cause(Holds::Unknown, Some(Obstacle::RelayAiling), what, Next::default())
         }
         // The stream has room now. Limits of the account and the servers' disks show only when something is published.
         Some(Obstacle::Full) => {
             let what = format!(
                 "the stream itself would take it now, and whether account and servers would shows only when it is tried: {error}"
             );
-            cause(Holds::Unknown, Some(Obstacle::Full), what, None)
+            cause(Holds::Unknown, Some(Obstacle::Full), what, Next::default())
         }
         Some(obstacle) => {
             let what = format!("it does not hold any more: {error}");
-            cause(Holds::Gone, Some(obstacle), what, None)
+            cause(Holds::Gone, Some(obstacle), what, Next::default())
         }
         None => {
             let what = format!("it shows only when it is tried: {error}");
-            cause(Holds::Unknown, None, what, None)
+            cause(Holds::Unknown, None, what, Next::default())
         }
     }
 }

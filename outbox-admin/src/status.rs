@@ -8,6 +8,7 @@ use outbox_core::{Backlog, Fitness, LiveRelay, OutboxReader, StoreError};
 use serde::Serialize;
 
 use crate::failing::{self, Failing};
+use crate::next::Next;
 use crate::pause::PauseRow;
 use crate::serial;
 use crate::words::counted;
@@ -48,14 +49,15 @@ pub struct Reason {
     pub state: State,
     /// What is wrong, in a sentence.
     pub what: String,
-    /// The next command.
-    pub next: String,
+    /// What to do next.
+    #[serde(flatten)]
+    pub next: Next,
 }
 
 impl Reason {
     /// What is wrong, how bad it is, and the command that shows more or mends it.
     #[must_use]
-    pub fn new(state: State, what: impl Into<String>, next: impl Into<String>) -> Self {
+    pub fn new(state: State, what: impl Into<String>, next: impl Into<Next>) -> Self {
         Self {
             state,
             what: what.into(),
@@ -84,7 +86,7 @@ pub struct Status {
 
 impl Status {
     /// Adds a reason that this crate does not know of.
-    pub fn add(&mut self, state: State, what: impl Into<String>, next: impl Into<String>) {
+    pub fn add(&mut self, state: State, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.push(Reason::new(state, what, next));
         self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
         self.state = self.state.max(state);
@@ -225,9 +227,9 @@ fn of_relays(backlog: &BacklogCounts, relays: RelayCounts, partitions: Partition
         reasons.push(if backlog.pending > 0 {
             let messages = counted(backlog.pending, "message is", "messages are");
             let what = format!("no relay is alive, and {messages} not published");
-            Reason::new(State::Stuck, what, "outbox relay run")
+            Reason::new(State::Stuck, what, Next::start_relay())
         } else {
-            Reason::new(State::Degraded, "no relay is alive", "outbox relay run")
+            Reason::new(State::Degraded, "no relay is alive", Next::start_relay())
         });
     } else if relays.ailing == relays.alive {
         let what =
@@ -274,7 +276,7 @@ fn of_messages(backlog: &BacklogCounts) -> Vec<Reason> {
 }
 
 fn of_broker(broker: &BrokerCheck) -> Vec<Reason> {
-    const NEXT: &str = "nats stream info";
+    const NEXT: &str = "outbox doctor";
     match broker {
         BrokerCheck::NotAsked => Vec::new(),
         BrokerCheck::Checked(warnings) => warnings
@@ -341,7 +343,7 @@ mod tests {
         assert_eq!(reasons.len(), expected.len(), "{reasons:?}");
         for (reason, (state, text)) in reasons.iter().zip(expected) {
             assert!(reason.state == *state && reason.what.contains(text), "{reason:?}");
-            assert!(!reason.next.is_empty());
+            assert!(reason.next.command.is_some());
         }
     }
 
@@ -444,7 +446,10 @@ mod tests {
         let what =
             "publishing of aggregates of type order is paused by alice (it ends by itself in 60 s): overrun";
         check(&status.reasons, &[(State::Degraded, what)]);
-        assert_eq!(status.reasons[0].next, "outbox unpause --aggregate-type order");
+        assert_eq!(
+            status.reasons[0].next.line(),
+            "outbox unpause --aggregate-type order"
+        );
         assert_eq!(status.pauses.len(), 1);
     }
 

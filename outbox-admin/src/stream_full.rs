@@ -84,7 +84,7 @@ mod tests {
     fn a_full_stream_is_stuck_only_if_it_refuses_what_waits() {
         let check = |stream: StreamUse, pending, state, words: &str, next: &str| {
             let reason = reason(&stream, pending).expect("it is full");
-            assert_eq!((reason.state, reason.next.as_str()), (state, next), "{reason:?}");
+            assert_eq!((reason.state, reason.next.line()), (state, next), "{reason:?}");
             assert!(reason.what.contains(words), "{reason:?}");
         };
         let edit = "nats stream edit EVENTS --max-msgs=10";

@@ -2,14 +2,17 @@
 //! be copied as it stands.
 //!
 //! Invariants: only what the command line gave is added, and only to commands that take it; what the environment gave is there for the next command too.
-//! A command stands at the beginning of a text, behind a colon or a backtick, or as the second of two; other texts are left as they are. In JSON no options are
+//! Answers hold their commands as values ([`Command`]). In the text of an error a command stands at the beginning, behind a colon or a backtick, or as the second of two;
+//! other texts are left as they are. In JSON no options are
 //! added: its readers know what they have asked. Only the name of an outbox stands there too, where an answer is about several.
 
 use std::path::Path;
 use std::sync::OnceLock;
 
-use clap::Command;
-use outbox_admin::quoted;
+use clap::Command as Arguments;
+use outbox_admin::{Command, Next, quoted};
+
+use crate::output::plain;
 
 /// An option of the command line, such as `config`, and its value in quotes.
 type Given = (&'static str, String);
@@ -23,7 +26,7 @@ const NAME: &str = "outbox";
 /// The commands that can be named, and the words by which the program is called.
 #[derive(Debug)]
 struct Program {
-    commands: Command,
+    commands: Arguments,
     name: String,
 }
 
@@ -31,13 +34,13 @@ struct Program {
 static PROGRAM: OnceLock<Program> = OnceLock::new();
 
 /// Keeps the commands of the program `outbox`.
-pub(crate) fn know(commands: Command) {
+pub(crate) fn know(commands: Arguments) {
     let name = NAME.to_owned();
     PROGRAM.get_or_init(|| Program { commands, name });
 }
 
 /// Keeps the commands of a program that mounts them, unless it is the program `outbox`.
-pub(crate) fn know_mounted(commands: impl FnOnce() -> Command) {
+pub(crate) fn know_mounted(commands: impl FnOnce() -> Arguments) {
     if PROGRAM.get().is_some() {
         return;
     }
@@ -52,7 +55,7 @@ pub(crate) fn know_mounted(commands: impl FnOnce() -> Command) {
 
 /// The words of a command line that stand before one of the commands: `shop outbox`. Whatever follows has to be that command, because a word before it may be
 /// the value of an option.
-fn called(words: &[String], commands: &Command) -> Option<String> {
+fn called(words: &[String], commands: &Arguments) -> Option<String> {
     let is_command = |at: &usize| {
         let command = words[*at..].iter().map(String::as_str);
         let line = std::iter::once(NAME).chain(command);
@@ -104,27 +107,48 @@ pub(crate) fn complete(text: &str) -> String {
     }
 }
 
-/// A text about one of several outboxes, whose commands have to name it. How the program is called is left to whoever prints it.
-pub(crate) fn of_outbox(text: &str, outbox: &str) -> String {
-    let given = [("outbox", quoted(outbox))];
-    match PROGRAM.get() {
-        Some(Program { commands, .. }) => completed(text, &given, commands, NAME),
-        None => text.to_owned(),
-    }
+/// A command as it can be copied: with the words by which the program was called, and with the options that have chosen the outbox.
+pub(crate) fn command(command: &Command) -> String {
+    complete(command.as_str())
 }
 
-/// A text whose commands are called as the program was, without further options.
-pub(crate) fn called_here(text: &str) -> String {
-    match PROGRAM.get() {
-        Some(Program { commands, name }) => completed(text, &[], commands, name),
-        None => text.to_owned(),
+/// A command as the program was called, without further options.
+pub(crate) fn called_here(command: &Command) -> String {
+    command.called_as(name())
+}
+
+/// The next step, in lines with this margin. Arguments may come from a row, so their control characters are escaped.
+pub(crate) fn lines(next: &Next, margin: &str) -> String {
+    let mut text = String::new();
+    if let Some(command) = &next.command {
+        text.push_str(&line(command, margin));
+    }
+    if let Some(advice) = &next.advice {
+        text.push_str(&format!("{margin}advice: {}\n", complete(&plain(advice))));
+    }
+    text
+}
+
+/// The line of a command.
+pub(crate) fn line(command: &Command, margin: &str) -> String {
+    format!("{margin}next: {}\n", plain(&self::command(command)))
+}
+
+/// Adds `--outbox` to a command about one of several outboxes. The name of the program is added when the command is printed.
+pub(crate) fn name_outbox(next: &mut Next, outbox: &str) {
+    let given = [("outbox", quoted(outbox))];
+    if let (Some(command), Some(Program { commands, .. })) = (&mut next.command, PROGRAM.get()) {
+        *command = completed(command.as_str(), &given, commands, NAME).into();
     }
 }
 
 /// JSON in which the texts below the keys `next` are called as the program was.
 pub(crate) fn called_here_in_json(json: String) -> String {
     match PROGRAM.get() {
-        Some(program) if program.name != NAME => in_json(&json, called_here),
+        Some(program) if program.name != NAME => in_json(&json, |text| match text.starts_with("outbox ") {
+            true => called_here(&text.into()),
+            false => text.to_owned(),
+        }),
         _ => json,
     }
 }
@@ -162,26 +186,7 @@ fn length(json: &str) -> usize {
     json.len()
 }
 
-/// Lines of an answer, in which only what stands behind `next: ` is a command: the others may hold texts of somebody else.
-pub(crate) fn complete_lines(text: &str) -> String {
-    const NEXT: &str = "next: ";
-    let lines = text.split_inclusive('\n').map(|line| {
-        let at = line.find(NEXT).map(|at| at + NEXT.len());
-        match at.map(|at| line.split_at(at)) {
-            Some((before, command)) if is_hint(before) => format!("{before}{}", complete(command)),
-            _ => line.to_owned(),
-        }
-    });
-    lines.collect()
-}
-
-/// Whether it begins a line, or ends a sentence.
-fn is_hint(before: &str) -> bool {
-    let before = before.trim_end_matches("next: ");
-    before.trim().is_empty() || before.ends_with("; ")
-}
-
-fn completed(text: &str, given: &[Given], commands: &Command, name: &str) -> String {
+fn completed(text: &str, given: &[Given], commands: &Arguments, name: &str) -> String {
     let (mut done, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find(NAME) {
         done.push_str(&rest[..at]);
@@ -210,7 +215,7 @@ fn completed(text: &str, given: &[Given], commands: &Command, name: &str) -> Str
 }
 
 /// The command with which a text begins, and the length of its words: `outbox relay run`.
-fn command_in<'a>(text: &str, program: &'a Command) -> Option<(usize, &'a Command)> {
+fn command_in<'a>(text: &str, program: &'a Arguments) -> Option<(usize, &'a Arguments)> {
     let (mut length, mut command) = (NAME.len(), program);
     while let Some(after) = text[length..].strip_prefix(' ') {
         let is_end = |character: char| !character.is_ascii_alphanumeric() && character != '-';
@@ -228,15 +233,15 @@ fn command_in<'a>(text: &str, program: &'a Command) -> Option<(usize, &'a Comman
 mod tests {
     use super::*;
 
-    fn commands() -> Command {
+    fn commands() -> Arguments {
         let option = |name: &'static str| clap::Arg::new(name).long(name);
-        let placed = |name: &'static str| Command::new(name).args([option("config"), option("outbox")]);
-        Command::new("outbox")
+        let placed = |name: &'static str| Arguments::new(name).args([option("config"), option("outbox")]);
+        Arguments::new("outbox")
             .subcommands([placed("status"), placed("why"), placed("migrate")])
-            .subcommand(Command::new("log").subcommand(placed("drop")))
-            .subcommand(Command::new("dead-letters").subcommand(placed("list")))
-            .subcommand(Command::new("relay").subcommand(Command::new("run").arg(option("config"))))
-            .subcommand(Command::new("print").subcommand(Command::new("grants").arg(option("user"))))
+            .subcommand(Arguments::new("log").subcommand(placed("drop")))
+            .subcommand(Arguments::new("dead-letters").subcommand(placed("list")))
+            .subcommand(Arguments::new("relay").subcommand(Arguments::new("run").arg(option("config"))))
+            .subcommand(Arguments::new("print").subcommand(Arguments::new("grants").arg(option("user"))))
     }
 
     fn completed(text: &str) -> String {
@@ -319,16 +324,5 @@ mod tests {
             changed,
             json.replacen("\"outbox why \\", "\"shop \\\"o\\\" why \\", 1)
         );
-    }
-
-    #[test]
-    fn only_what_stands_behind_next_is_a_command_of_a_line() {
-        for (before, is_command) in [
-            ("  next: ", true),
-            ("it is paused; next: ", true),
-            ("the payload says next: ", false),
-        ] {
-            assert_eq!(is_hint(before), is_command, "{before}");
-        }
     }
 }

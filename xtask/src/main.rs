@@ -72,7 +72,7 @@ enum Task {
     Tidy,
     /// Start the servers of the guide and keep them until ctrl-c: PostgreSQL and nats-server.
     Services {
-        /// Start the back ends of the tests instead, for running single tests. Installs what is missing, browsers included.
+        /// Start the back ends of the tests instead, for running single tests. Missing programs are installed, browsers included.
         #[arg(long)]
         tests: bool,
         /// Print the environment variables only.

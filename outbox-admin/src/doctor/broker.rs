@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::full::{full, reached};
 use super::rules::span;
-use super::stream::StreamFacts;
+use super::stream::{StreamFacts, Wanted};
 use super::{Check, Diagnosis};
 use crate::consumers::handed_no_more;
+use crate::next::Next;
 use crate::status::State;
 use crate::words::{counted, quoted};
 
@@ -16,13 +17,6 @@ const WINDOW_NEEDED: Duration = Duration::from_mins(10);
 const MEMORY_MARGIN: Duration = Duration::from_hours(1);
 /// Limit of an outbox on a message's payload and headers, unless it is configured otherwise.
 const MESSAGE_BYTES: usize = 1024 * 1024;
-
-/// What the outbox is set to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
-    /// How long published messages are kept; `None` if for ever.
-    pub retention: Option<Duration>,
-}
 
 /// What the server says of a durable consumer, and the database of its inbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,7 +57,7 @@ pub fn of_stream(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
 /// How long it keeps messages, and their ids.
 fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
     let mut found = Vec::new();
-    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: String| {
+    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
         if is_wrong {
             found.push(Diagnosis::new(check, State::Degraded, ("", seen), needed, next));
         }
@@ -76,7 +70,7 @@ fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
             "at least {}: a relay that is away for longer repeats messages after a crash",
             span(WINDOW_NEEDED)
         ),
-        stream.edit("--dupe-window=10m"),
+        stream.edit("--dupe-window=10m").into(),
     );
     let is_short = stream
         .max_age
@@ -90,8 +84,8 @@ fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
             None => "none, because the outbox keeps published messages for ever: reconciling would publish again what has expired".to_owned(),
         },
         match wanted.retention {
-            Some(kept) => stream.edit(&format!("--max-age={}", span(kept))),
-            None => stream.edit("--max-age=0"),
+            Some(kept) => stream.edit(&format!("--max-age={}", span(kept))).into(),
+            None => stream.edit("--max-age=0").into(),
         },
     );
     found
@@ -100,7 +94,7 @@ fn times(stream: &StreamFacts, wanted: &Wanted) -> Vec<Diagnosis> {
 /// The bounds of the stream, and what the server does when one is reached.
 fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
     let mut found = Vec::new();
-    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: String| {
+    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
         if is_wrong {
             found.push(Diagnosis::new(check, State::Degraded, ("", seen), needed, next));
         }
@@ -112,14 +106,16 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
         Check::Discard,
         "discard policy old: a full stream drops what nobody has read".to_owned(),
         "discard policy new: a full stream refuses, and messages wait in the outbox".to_owned(),
-        stream.edit("--discard=new"),
+        stream.edit("--discard=new").into(),
     );
     check(
         stream.max_bytes.is_none(),
         Check::MaxBytes,
         "no max_bytes".to_owned(),
         "a bound below the free disk, with discard policy new: a full disk stops the whole server".to_owned(),
-        stream.edit(&format!("--max-bytes={MAX_BYTES} --discard=new")),
+        stream
+            .edit(&format!("--max-bytes={MAX_BYTES} --discard=new"))
+            .into(),
     );
     check(
         stream.max_messages_per_subject.is_some(),
@@ -137,7 +133,10 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
         Check::PayloadLimit,
         format!("messages of at most {} bytes with headers", stream.message_bytes),
         format!("{MESSAGE_BYTES}, or a lower limit of the outbox: larger messages become dead letters"),
-        stream.edit("--max-msg-size=-1, and max_payload of the server"),
+        Next::and_advice(
+            stream.edit("--max-msg-size=-1"),
+            "and raise max_payload of the server, if that is the smaller limit",
+        ),
     );
     found
 }
@@ -145,7 +144,7 @@ fn bounds(stream: &StreamFacts) -> Vec<Diagnosis> {
 /// Whether what was confirmed stays, whatever happens to a server.
 fn keeping(stream: &StreamFacts) -> Vec<Diagnosis> {
     let mut found = Vec::new();
-    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: String| {
+    let mut check = |is_wrong: bool, check, seen: String, needed: String, next: Next| {
         if is_wrong {
             found.push(Diagnosis::new(check, State::Degraded, ("", seen), needed, next));
         }
@@ -155,28 +154,28 @@ fn keeping(stream: &StreamFacts) -> Vec<Diagnosis> {
         Check::StreamRetention,
         "a retention policy that deletes what was read".to_owned(),
         "policy limits: reconciling and new consumers need what others have read".to_owned(),
-        "make a stream of policy limits and move the consumers; it cannot be changed".to_owned(),
+        Next::advice("make a stream of policy limits and move the consumers; it cannot be changed"),
     );
     check(
         stream.is_in_memory,
         Check::Replicas,
         "the stream is in memory".to_owned(),
         "a file: a restart loses what was confirmed".to_owned(),
-        "make a stream with file storage and move the consumers; it cannot be changed".to_owned(),
+        Next::advice("make a stream with file storage and move the consumers; it cannot be changed"),
     );
     check(
         stream.is_clustered && stream.replicas < 3,
         Check::Replicas,
         format!("{} replicas in a cluster", stream.replicas),
         "3: what was confirmed survives the loss of a node".to_owned(),
-        stream.edit("--replicas=3"),
+        stream.edit("--replicas=3").into(),
     );
     check(
         !stream.is_supported,
         Check::NatsVersion,
         format!("nats-server {}", stream.version),
         "2.9 or newer".to_owned(),
-        "upgrade the server".to_owned(),
+        Next::advice("upgrade the server"),
     );
     found
 }
@@ -185,7 +184,7 @@ fn keeping(stream: &StreamFacts) -> Vec<Diagnosis> {
 #[must_use]
 pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagnosis> {
     let (name, mut found) = (&consumer.name, Vec::new());
-    let mut report = |check, state, seen: String, needed: String, next: String| {
+    let mut report = |check, state, seen: String, needed: String, next: Next| {
         found.push(Diagnosis::new(check, state, (name, seen), needed, next));
     };
     for (seen, needed) in &consumer.unfit {
@@ -194,11 +193,11 @@ pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagno
             State::Degraded,
             seen.clone(),
             needed.clone(),
-            format!(
-                "start its service, whose inbox changes what it may; otherwise nats consumer rm {} {}, and the inbox makes it anew",
+            Next::advice(format!(
+                "start its service, whose inbox changes what it may; otherwise remove the consumer with `nats consumer rm {} {}`, and its inbox creates it again",
                 quoted(&stream.name),
                 quoted(name)
-            ),
+            )),
         );
     }
     if let Some(reason) = &consumer.paused {
@@ -207,7 +206,7 @@ pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagno
             State::Degraded,
             format!("paused: {reason}"),
             "no pause that was forgotten".to_owned(),
-            format!("outbox consumers resume {}", quoted(name)),
+            format!("outbox consumers resume {}", quoted(name)).into(),
         );
     }
     found.extend(behind(consumer, stream));
@@ -218,7 +217,7 @@ pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagno
 /// Whether messages may be deleted before the consumer has read them, or nobody reads them.
 fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
     let name = &consumer.name;
-    let report = |state, seen: String, needed: String, next: String| {
+    let report = |state, seen: String, needed: String, next: Next| {
         Some(Diagnosis::new(
             Check::ConsumerBehind,
             state,
@@ -242,10 +241,12 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
                 "less than {}: what is deleted before it was read is lost to this consumer",
                 span(max_age / 2)
             ),
-            format!(
-                "outbox consumers lag {}; until it has read on: nats stream edit {} --max-age=…",
-                quoted(name),
-                quoted(&stream.name)
+            Next::and_advice(
+                format!("outbox consumers lag {}", quoted(name)),
+                format!(
+                    "until it has caught up, raise `max_age` of stream {}",
+                    stream.name
+                ),
             ),
         );
     }
@@ -268,7 +269,7 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
         return None;
     };
     let next = format!("outbox consumers lag {}", quoted(name));
-    report(State::Degraded, seen, needed.to_owned(), next)
+    report(State::Degraded, seen, needed.to_owned(), next.into())
 }
 
 /// Whether its inbox forgets what the stream can still deliver.
@@ -278,16 +279,16 @@ fn forgetful(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis
         Some(max_age) if memory >= max_age + MEMORY_MARGIN => return None,
         Some(max_age) => (
             format!("for {}", span(max_age)),
-            format!(
+            Next::advice(format!(
                 "let its service remember messages for longer, with a `retention` of at least {}",
                 span(max_age + MEMORY_MARGIN)
-            ),
+            )),
         ),
         None => {
             let shorter = span(memory.saturating_sub(MEMORY_MARGIN));
             (
                 "for ever".to_owned(),
-                stream.edit(&format!("--max-age={shorter}")),
+                stream.edit(&format!("--max-age={shorter}")).into(),
             )
         }
     };
@@ -402,7 +403,7 @@ mod tests {
                     found[0].seen.contains(seen) && found[0].seen.contains(does),
                     "{found:?}"
                 );
-                assert!(found[0].next.starts_with(next), "{found:?}");
+                assert!(found[0].next.line().starts_with(next), "{found:?}");
             }
         }
         let almost = StreamFacts {

@@ -3,6 +3,7 @@
 use super::stream::StreamFacts;
 use super::{Check, Diagnosis};
 use crate::forecast;
+use crate::next::Next;
 use crate::status::State;
 
 /// A bound that is reached: what the stream holds of it, and the flag that doubles it.
@@ -28,7 +29,7 @@ pub(super) fn full(stream: &StreamFacts) -> Option<Diagnosis> {
                 ),
             ),
             "room for what consumers have not read, and discard policy new: a full stream refuses, and messages wait in the outbox",
-            format!("{}, {disk}", stream.edit(&format!("{flag} --discard=new"))),
+            Next::and_advice(stream.edit(&format!("{flag} --discard=new")), disk),
         ),
         false => Diagnosis::new(
             Check::Stream,
@@ -38,7 +39,7 @@ pub(super) fn full(stream: &StreamFacts) -> Option<Diagnosis> {
                 format!("the stream is full ({holds}): it refuses what does not fit"),
             ),
             "room for the next message: until then, what is recorded waits in the outbox",
-            format!("{}, {disk}; or a shorter --max-age", stream.edit(&flag)),
+            Next::and_advice(stream.edit(&flag), format!("{disk}; or set a shorter `max_age`")),
         ),
     })
 }

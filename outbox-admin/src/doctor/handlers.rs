@@ -3,6 +3,7 @@
 //! Not here: which handlers there are, and how the filters of a broker compare. Who calls knows both.
 
 use super::{Check, Diagnosis};
+use crate::next::Next;
 use crate::status::State;
 
 /// How a consumer on the stream fits the handlers that are linked into this program.
@@ -22,7 +23,7 @@ pub struct HandlerFacts {
 #[must_use]
 pub fn of_handlers(facts: &HandlerFacts) -> Vec<Diagnosis> {
     let mut found = Vec::new();
-    let mut report = |is_wrong: bool, seen: String, needed: &str, next: &str| {
+    let mut report = |is_wrong: bool, seen: String, needed: &str, advice: &str| {
         if is_wrong {
             let about = (facts.consumer.as_str(), seen);
             found.push(Diagnosis::new(
@@ -30,7 +31,7 @@ pub fn of_handlers(facts: &HandlerFacts) -> Vec<Diagnosis> {
                 State::Degraded,
                 about,
                 needed,
-                next,
+                Next::advice(advice),
             ));
         }
     };

@@ -1,7 +1,7 @@
 //! Whether database, stream, consumers and settings fit together, before or while something is wrong.
 //!
 //! The judgement is made of pure functions over facts; the list of checks is closed. Invariants: nothing is changed; each finding has what was seen, what is
-//! needed, and the command that mends it. Not here: how far the work has come, see [`status`](fn@crate::status).
+//! needed, and what mends it. Not here: how far the work has come, see [`status`](fn@crate::status).
 
 mod broker;
 mod database;
@@ -14,14 +14,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub use broker::{ConsumerFacts, MAX_BYTES, Wanted, of_consumer, of_stream};
+pub use broker::{ConsumerFacts, MAX_BYTES, of_consumer, of_stream};
 pub use database::{
     DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, database_time, inbox_memory,
 };
 pub use handlers::{HandlerFacts, of_handlers};
 pub use rules::{PauseFacts, of_database, of_pauses, of_relays, of_setup};
-pub use stream::{StreamFacts, WITHOUT_LIMIT_PER_SUBJECT};
+pub use stream::{StreamFacts, WITHOUT_LIMIT_PER_SUBJECT, Wanted};
 
+use crate::next::Next;
 use crate::status::State;
 use crate::words::{count, counted};
 
@@ -175,25 +176,26 @@ pub struct Diagnosis {
     pub seen: String,
     /// What is needed, and why.
     pub needed: String,
-    /// The command that mends it.
-    pub next: String,
+    /// What mends it.
+    #[serde(flatten)]
+    pub next: Next,
 }
 
 impl Diagnosis {
     /// A finding of which nothing is known but an error.
     #[must_use]
-    pub fn failed(check: Check, seen: impl Into<String>, needed: &str, next: &str) -> Self {
+    pub fn failed(check: Check, seen: impl Into<String>, needed: &str, next: impl Into<Next>) -> Self {
         Self::new(check, State::Stuck, ("", seen), needed, next)
     }
 
-    /// A finding: what it is about and what was seen, what is needed, and the command that mends it.
+    /// A finding, with its subject, the value seen, the value needed, and the next step.
     #[must_use]
     pub fn new(
         check: Check,
         state: State,
         (subject, seen): (&str, impl Into<String>),
         needed: impl Into<String>,
-        next: impl Into<String>,
+        next: impl Into<Next>,
     ) -> Self {
         Self {
             check,

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use super::database::SERVER;
 use super::{Check, DatabaseFacts, Diagnosis, Limits, OldTransaction, ReplicationSlot};
 use crate::failing::Failing;
+use crate::next::Next;
 use crate::pause::unpause_command;
 use crate::status::State;
 use crate::words::quoted;
@@ -19,10 +20,11 @@ pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
         Ok(warnings) => {
             let finding = |text: String| {
                 // Each warning ends with what to do.
-                let (seen, next) = text
+                let (seen, advice) = text
                     .rsplit_once("; ")
                     .unwrap_or((&text, "change it, if it is not meant"));
                 let needed = "a setting with which nothing is late or lost";
+                let next = Next::advice(advice);
                 warning(Check::DatabaseSetting, ("", seen.to_owned()), needed, next)
             };
             return warnings.into_iter().map(finding).collect();
@@ -34,16 +36,22 @@ pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
             Check::Database,
             describe(&error),
             "a primary that answers, and a login that it accepts",
-            "correct DATABASE_URL, or start the server",
+            Next::advice("correct DATABASE_URL, or start the server"),
         )];
     };
-    let finding =
-        |check, needed: &str, next: &str| vec![Diagnosis::failed(check, context.clone(), needed, next)];
+    let finding = |check, needed: &str, advice: &str| {
+        vec![Diagnosis::failed(
+            check,
+            context.clone(),
+            needed,
+            Next::advice(advice),
+        )]
+    };
     if let Some((_, statements)) = context.split_once("let their owner run: ") {
         return finding(
             Check::Rights,
             "the rights of a relay, if a relay uses this login",
-            statements,
+            &format!("let the owner of the tables run: {statements}"),
         );
     }
     if context.contains("is missing, from an older version") {
@@ -95,6 +103,7 @@ pub fn of_database(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
             SERVER => "ALTER SYSTEM SET autovacuum = on".to_owned(),
             table => format!("ALTER TABLE {table} RESET (autovacuum_enabled)"),
         };
+        let next = sql(&next);
         warning(
             Check::Autovacuum,
             (place, format!("autovacuum is off for {place}")),
@@ -109,9 +118,14 @@ fn warning(
     check: Check,
     what: (&str, String),
     needed: impl Into<String>,
-    next: impl Into<String>,
+    next: impl Into<Next>,
 ) -> Diagnosis {
     Diagnosis::new(check, State::Degraded, what, needed, next)
+}
+
+/// A statement, which no shell runs.
+fn sql(statement: &str) -> Next {
+    Next::advice(format!("run in the database: {statement}"))
 }
 
 fn of_clock(facts: &DatabaseFacts, limits: &Limits) -> Option<Diagnosis> {
@@ -131,7 +145,7 @@ fn of_clock(facts: &DatabaseFacts, limits: &Limits) -> Option<Diagnosis> {
             "at most {}: delays, ages and retention compare clocks",
             span(limits.clocks)
         ),
-        "chronyc tracking, on both machines",
+        Next::and_advice("chronyc tracking", "on both machines"),
     ))
 }
 
@@ -152,7 +166,7 @@ fn of_transactions(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
                 "at most {}: dead rows stay, and reading what is pending gets slower",
                 span(limits.transaction)
             ),
-            &open.remedy,
+            sql(&open.remedy),
         )
     });
     let prepared = facts.oldest_prepared.as_ref().filter(is_old).map(|prepared| {
@@ -167,7 +181,7 @@ fn of_transactions(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
                 "at most {}: it keeps its locks through restarts",
                 span(limits.transaction)
             ),
-            &prepared.remedy,
+            sql(&prepared.remedy),
         )
     });
     open.into_iter().chain(prepared).collect()
@@ -190,13 +204,15 @@ fn of_slot(slot: &ReplicationSlot, limits: &Limits) -> Option<Diagnosis> {
             format!("slot {name} keeps {retained} bytes of the server's disk, and {reader}"),
         ),
         format!("at most {} bytes, or the disk fills up", limits.slot_bytes),
-        format!("start its reader, or SELECT pg_drop_replication_slot('{name}')"),
+        Next::advice(format!(
+            "start its reader, or run in the database: SELECT pg_drop_replication_slot('{name}')"
+        )),
     ))
 }
 
-/// What is wrong with the relays.
+/// What is wrong with the relays. `as_relay`: whether the login that asks has the rights of a relay.
 #[must_use]
-pub fn of_relays(relays: &[LiveRelay]) -> Vec<Diagnosis> {
+pub fn of_relays(relays: &[LiveRelay], as_relay: bool) -> Vec<Diagnosis> {
     if !relays.is_empty() {
         return Vec::new();
     }
@@ -205,7 +221,10 @@ pub fn of_relays(relays: &[LiveRelay]) -> Vec<Diagnosis> {
         State::Degraded,
         ("", "no relay is alive"),
         "one relay, better two: nothing is published without",
-        "outbox relay run",
+        match as_relay {
+            true => "outbox relay run".into(),
+            false => Next::start_relay(),
+        },
     )]
 }
 
@@ -311,9 +330,13 @@ impl Failing {
                 ),
             ),
             "a stream that takes the subject of each event, also of one with a subject of its own",
-            format!(
-                "nats stream info {stream}, and then nats stream edit {stream} with one --subjects for each that it names, and --subjects={}",
-                quoted(subject)
+            Next::and_advice(
+                format!("nats stream info {}", quoted(stream)),
+                format!(
+                    "then `nats stream edit {}` with one --subjects for each subject that the stream has, and --subjects={}",
+                    quoted(stream),
+                    quoted(subject)
+                ),
             ),
         ))
     }

@@ -2,11 +2,19 @@
 
 use std::time::Duration;
 
+use crate::next::Next;
 use crate::words::quoted;
 
-/// What is appended to `nats stream edit STREAM` to take away a limit per subject that refuses. Servers refuse to take away one of both settings alone.
+/// How to remove a limit per subject that refuses. A server rejects the removal of one setting without the other.
 pub const WITHOUT_LIMIT_PER_SUBJECT: &str =
-    "--interactive, with discard_new_per_subject false and max_msgs_per_subject -1";
+    "set discard_new_per_subject to false and max_msgs_per_subject to -1 at once";
+
+/// What the outbox is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// How long published messages are kept; `None` if for ever.
+    pub retention: Option<Duration>,
+}
 
 /// What the server says of the stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -54,10 +62,10 @@ impl StreamFacts {
     }
 
     /// The command that takes the limit per subject away.
-    pub(super) fn unlimit_subjects(&self) -> String {
+    pub(super) fn unlimit_subjects(&self) -> Next {
         match self.refuses_per_subject {
-            true => self.edit(WITHOUT_LIMIT_PER_SUBJECT),
-            false => self.edit("--max-msgs-per-subject=-1"),
+            true => Next::and_advice(self.edit("--interactive"), WITHOUT_LIMIT_PER_SUBJECT),
+            false => self.edit("--max-msgs-per-subject=-1").into(),
         }
     }
 }

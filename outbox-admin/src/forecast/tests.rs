@@ -162,7 +162,7 @@ fn a_stream_that_grows_without_a_bound_ends_with_the_disk_at_an_unknown_time() {
         &without_age(1_000),
         &[(Outlook::Runs, None, grows)],
     );
-    assert_eq!(forecast.prospects[0].next, "outbox doctor");
+    assert_eq!(forecast.prospects[0].next.line(), "outbox doctor");
     check(&without_age(1_000), &without_age(1_000), &[]);
     // It was purged meanwhile.
     check(&without_age(1_000), &without_age(500), &[]);

@@ -69,6 +69,8 @@ pub struct ProofRequest {
     pub rows_kept: RowsKept,
     /// How many of each finding are named. Default: 20.
     pub shown: usize,
+    /// The name of the stream, for the commands that look at it. Default: none.
+    pub stream: Option<String>,
     /// The memory for sorting, in bytes. Default: [`MEMORY_MAX`]; at least 1 MiB. With less, it takes more temporary files, and no more time worth noting.
     pub memory: usize,
     /// The room for temporary files, in bytes. Default: [`DISK_MAX`]. A ledger that needs more is not drawn up.
@@ -84,9 +86,17 @@ impl ProofRequest {
             until,
             rows_kept: RowsKept::All,
             shown: 20,
+            stream: None,
             memory: MEMORY_MAX,
             disk: DISK_MAX,
         }
+    }
+
+    /// Sets the name of the stream, for the commands that look at it.
+    #[must_use]
+    pub fn stream(mut self, name: impl Into<String>) -> Self {
+        self.stream = Some(name.into());
+        self
     }
 
     /// Sets the memory for sorting, in bytes.

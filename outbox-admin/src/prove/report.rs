@@ -7,6 +7,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use crate::holes::Hole;
+use crate::next::Next;
 use crate::serial;
 use crate::status::{Reason, State};
 use crate::words::{counted, quoted};
@@ -207,6 +208,18 @@ impl Findings {
         }
     }
 
+    /// The command that shows the first one on the stream. The outbox may have no row of it.
+    fn look(&self, stream: Option<&str>) -> Next {
+        let advice = "compare its headers with the outbox; `outbox why` says what the outbox has of an event";
+        let first = self.first.first().and_then(|found| found.stream_sequence);
+        match (stream, first) {
+            (Some(stream), Some(sequence)) => {
+                Next::and_advice(format!("nats stream get {} {sequence}", quoted(stream)), advice)
+            }
+            _ => Next::advice(advice),
+        }
+    }
+
     pub(super) fn extend(&mut self, other: Self, shown: usize) {
         self.count += other.count;
         self.first.extend(other.first);
@@ -246,14 +259,14 @@ impl Proof {
     }
 
     /// Notes that a part could not be looked at, and judges anew.
-    pub fn add_unseen(&mut self, what: impl Into<String>, next: impl Into<String>) {
+    pub fn add_unseen(&mut self, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.push(Reason::new(State::Degraded, what, next));
         self.settle();
     }
 
-    /// Draws the conclusion of the counts.
-    pub(super) fn conclude(&mut self) {
-        self.judge_findings();
+    /// Draws the conclusion of the counts. `stream` is the name of the stream, if it is known.
+    pub(super) fn conclude(&mut self, stream: Option<&str>) {
+        self.judge_findings(stream);
         for consumer in self.consumers.clone() {
             self.judge_consumer(&consumer);
         }
@@ -261,10 +274,12 @@ impl Proof {
         self.settle();
     }
 
-    fn judge_findings(&mut self) {
-        let since = self.since.to_offset(time::UtcOffset::UTC);
-        let since = since.format(&time::format_description::well_known::Rfc3339);
-        let next = format!("outbox reconcile --since {}", since.unwrap_or_default());
+    fn judge_findings(&mut self, stream: Option<&str>) {
+        let next = format!(
+            "outbox reconcile --since {} --until {}",
+            serial::rfc3339(self.since),
+            serial::rfc3339(self.until)
+        );
         self.add(
             State::Stuck,
             self.lost.count,
@@ -277,7 +292,7 @@ impl Proof {
             self.ghosts.count,
             "message on the stream is not as the outbox has recorded it, or was never recorded",
             "messages on the stream are not as the outbox has recorded them, or were never recorded",
-            next_of(&self.ghosts, "show"),
+            self.ghosts.look(stream),
         );
         let first = self.holes.first.first();
         self.add(
@@ -285,10 +300,10 @@ impl Proof {
             self.holes.count,
             "number of an aggregate has no row and no message on the stream: its row was deleted; not known: whether its event was published before",
             "numbers of aggregates have no rows and no messages on the stream: their rows were deleted; not known: whether their events were published before",
-            first.map_or_else(
-                || "outbox timeline".to_owned(),
-                |hole| format!("outbox timeline {}", quoted(&hole.aggregate())),
-            ),
+            match first {
+                Some(hole) => format!("outbox timeline {}", quoted(&hole.aggregate())).into(),
+                None => Next::advice("name more findings: `--findings`"),
+            },
         );
         self.add(
             State::Stuck,
@@ -354,7 +369,7 @@ impl Proof {
             ),
         ];
         for (count, one, many, next) in open {
-            self.add(State::Degraded, count, one, many, next.to_owned());
+            self.add(State::Degraded, count, one, many, next);
         }
         if outbox.committed == 0 {
             let what = "the outbox keeps no message of this span; it may be older than `retention`, or published messages are deleted at once";
@@ -372,7 +387,7 @@ impl Proof {
         };
     }
 
-    fn add(&mut self, state: State, count: u64, one: &str, many: &str, next: String) {
+    fn add(&mut self, state: State, count: u64, one: &str, many: &str, next: impl Into<Next>) {
         if count > 0 {
             self.reasons
                 .push(Reason::new(state, counted(count, one, many), next));
@@ -381,10 +396,9 @@ impl Proof {
 }
 
 /// The command that looks at the first of some findings.
-fn next_of(findings: &Findings, verb: &str) -> String {
-    let first = findings.first.first();
-    first.map_or_else(
-        || format!("outbox {verb}"),
-        |found| format!("outbox {verb} {}", found.event_id),
-    )
+fn next_of(findings: &Findings, verb: &str) -> Next {
+    match findings.first.first() {
+        Some(found) => format!("outbox {verb} {}", found.event_id).into(),
+        None => Next::advice("name more findings: `--findings`"),
+    }
 }

@@ -347,7 +347,7 @@ impl<S: OutboxReader> Weighing<'_, S> {
             }
             above = Some(numbered);
         }
-        self.proof.conclude();
+        self.proof.conclude(self.request.stream.as_deref());
         Ok(self.proof)
     }
 }

@@ -21,10 +21,12 @@ impl Visit {
         }
     }
 
-    /// Calls the commands below the keys `next` as they are in this program, as the command line does.
+    /// Completes the commands, which stand below the keys `next`, as this program is called.
     fn call(&self, value: &mut Value, is_next: bool) {
         match value {
-            Value::String(text) if is_next => *text = self.called(text),
+            Value::String(text) if is_next && text.starts_with("outbox ") => {
+                *text = self.called(text.as_str());
+            }
             Value::Array(values) => values.iter_mut().for_each(|value| self.call(value, is_next)),
             Value::Object(values) => {
                 for (key, value) in values.iter_mut() {
@@ -36,7 +38,7 @@ impl Visit {
     }
 
     fn refuse(&self, problem: &Problem) -> Response {
-        let text = self.called(problem.text());
+        let text = self.prose(problem.text());
         let data = json!({ "error": text });
         if self.wants_json {
             return (problem.status(), Json(data)).into_response();

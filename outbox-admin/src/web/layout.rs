@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::visit::{Page, Visit};
 pub(super) use crate::words::in_words as duration;
-use crate::{Reason, State};
+use crate::{Command, Next, Reason, State};
 
 /// The pages that the menu names.
 const MENU: &[(&str, &str)] = &[
@@ -112,9 +112,17 @@ pub(super) fn reasons(visit: &Visit, reasons: &[Reason]) -> Markup {
     }
 }
 
-/// The next command, as a link to the page that does the same if there is one.
-pub(super) fn next(visit: &Visit, command: &str) -> Markup {
-    let words: Vec<&str> = command.split(' ').collect();
+/// The next step: a command, and advice in words.
+pub(super) fn next(visit: &Visit, next: &Next) -> Markup {
+    html! {
+        @if let Some(command) = &next.command { (self::command(visit, command)) }
+        @if let Some(advice) = &next.advice { " " span.advice { (visit.prose(advice)) } }
+    }
+}
+
+/// A command, as a link to the page that does the same if there is one.
+pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
+    let words: Vec<&str> = command.as_str().split(' ').collect();
     let link = match words.as_slice() {
         ["outbox", "blocked", ..] => Some(visit.link("/blocked", &[])),
         ["outbox", "status"] => Some(visit.link("/", &[])),
@@ -142,12 +150,12 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
             Some(visit.link("/aggregate", &[("of", of)]))
         }
         ["outbox", "resume", ..] => {
-            let aggregate = command.trim_start_matches("outbox resume ");
+            let aggregate = command.as_str().trim_start_matches("outbox resume ");
             Some(visit.link("/change", &[("change", "resume"), ("aggregate", aggregate)]))
         }
         _ => None,
     };
-    let called = visit.called(command);
+    let called = visit.called(command.clone());
     html! {
         @match link {
             Some(link) => a.next href=(link) { code { (called) } },
@@ -158,7 +166,7 @@ pub(super) fn next(visit: &Visit, command: &str) -> Markup {
 
 /// What could not be looked at.
 pub(super) fn not_seen(visit: &Visit, unseen: &str) -> Markup {
-    html! { p.note { "Not seen: " (visit.called(unseen)) } }
+    html! { p.note { "Not seen: " (visit.prose(unseen)) } }
 }
 
 /// Whether a word of a command is as it was before it was quoted for a shell.

@@ -130,7 +130,7 @@ async fn sample(app: &App) -> Result<Arc<Sample>, Problem> {
                 reason: Some(reason), ..
             })) = &look.log
             {
-                status.add(reason.state, reason.what.as_str(), reason.next.as_str());
+                status.add(reason.state, reason.what.as_str(), reason.next.clone());
             }
             let mut history = app.sampler.history.lock().await;
             if look.is_new {

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::App;
 use super::access::Access;
+use crate::Command;
 
 /// What stays as it is in a query.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
@@ -145,9 +146,14 @@ impl Visit {
         Ok(())
     }
 
-    /// A text whose commands are called as they are in this program.
-    pub(super) fn called(&self, text: &str) -> String {
-        crate::called_as(text, &self.app.program)
+    /// A text for people. Its commands stand in backticks, and are called as this program is.
+    pub(super) fn prose(&self, text: &str) -> String {
+        text.replace("`outbox ", &format!("`{} ", self.app.program))
+    }
+
+    /// A command as this program is called.
+    pub(super) fn called(&self, command: impl Into<Command>) -> String {
+        command.into().called_as(&self.app.program)
     }
 
     /// The address of a page of the dashboard.

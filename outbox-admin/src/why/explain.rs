@@ -10,6 +10,7 @@ use super::readers;
 use super::refused::refused;
 use super::{Cause, Finding};
 use crate::holes::Hole;
+use crate::next::Next;
 use crate::pause::PauseRow;
 use crate::serial::rfc3339;
 use crate::status::State;
@@ -152,7 +153,7 @@ fn on_stream(facts: &Facts, stored: &StoredMessage, stream_sequence: u64) -> Vec
             State::Well,
             Some(stored),
             what,
-            &["nats consumer report"],
+            &["outbox consumers list"],
         )
     });
     findings
@@ -178,13 +179,14 @@ fn not_on_stream(place: &Place, stored: &StoredMessage) -> Finding {
                  old and has dropped its oldest messages, it was purged, the stream has lost data, or it was published in another mode (`strong`, `subject_shards`), on another subject"
             ),
             &[&format!("outbox replay {}", stored.id)],
-        ),
+        )
+        .advise("if the stream has lost more messages, `outbox reconcile` publishes them with their old ids"),
         Place::Unknown(why) => finding(
             Cause::StreamUnknown,
             State::Degraded,
             Some(stored),
             format!("{name} was published; whether it is still on the stream is not known: {why}"),
-            &["nats stream info"],
+            &["outbox doctor"],
         ),
         Place::NotAsked | Place::OnStream(_) => finding(
             Cause::StreamUnknown,
@@ -389,13 +391,12 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
             named(stored),
             stored.status.as_str()
         );
-        return Some(finding(
-            Cause::NoRelay,
-            State::Stuck,
-            None,
-            what,
-            &["outbox relay run"],
-        ));
+        let Next { command, advice } = Next::start_relay();
+        return Some(Finding {
+            next: command.into_iter().collect(),
+            advice,
+            ..finding(Cause::NoRelay, State::Stuck, None, what, &[])
+        });
     }
     let all_ail = facts.relays.iter().all(|relay| relay.fitness == Fitness::Ailing);
     if all_ail {

@@ -19,7 +19,18 @@ pub(super) fn finding(
         message: message.map(|message| message.id),
         stream_sequence: None,
         what,
-        next: next.iter().map(|&command| command.to_owned()).collect(),
+        next: next.iter().map(|&command| command.into()).collect(),
+        advice: None,
+    }
+}
+
+impl Finding {
+    /// With what no command does.
+    pub(super) fn advise(self, words: impl Into<String>) -> Self {
+        Self {
+            advice: Some(words.into()),
+            ..self
+        }
     }
 }
 

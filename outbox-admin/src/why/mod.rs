@@ -15,6 +15,7 @@ mod refused;
 use outbox_core::{Aggregate, Message, MessageId, OutboxReader, StoreError};
 use serde::Serialize;
 
+use crate::next::Command;
 use crate::prove::RowsKept;
 use crate::recheck::Refused;
 use crate::serial;
@@ -173,7 +174,9 @@ pub struct Finding {
     /// What is so, in a sentence.
     pub what: String,
     /// The next commands.
-    pub next: Vec<String>,
+    pub next: Vec<Command>,
+    /// What no command does, in words.
+    pub advice: Option<String>,
 }
 
 /// Why something does not arrive. The first finding is the one to mend first; the others come into effect after it.

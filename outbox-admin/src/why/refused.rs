@@ -33,13 +33,17 @@ fn begin(stored: &StoredMessage, failing: &StoredMessage) -> String {
 fn for_good(stored: &StoredMessage, failing: &StoredMessage, refused: &Refused) -> Finding {
     let cause = cause_of(refused.obstacle);
     let what = format!("{}, and would again: {}", begin(stored, failing), refused.what);
-    let next: Vec<&str> = refused
+    let next = refused
         .next
-        .as_deref()
-        .into_iter()
-        .chain(["outbox doctor"])
-        .collect();
-    finding(cause, state_of(cause), Some(failing), what, &next)
+        .command
+        .iter()
+        .cloned()
+        .chain(["outbox doctor".into()]);
+    Finding {
+        next: next.collect(),
+        advice: refused.next.advice.clone(),
+        ..finding(cause, state_of(cause), Some(failing), what, &[])
+    }
 }
 
 /// What the broker has said to the last attempt, if that does not pass by itself.

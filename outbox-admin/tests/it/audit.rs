@@ -33,7 +33,7 @@ async fn an_operation_says_what_became_of_its_messages() {
     );
     assert_eq!(detail.errors[0].messages, 1);
     assert_eq!(detail.outcome, "1 published, 1 to be published, 1 failed again");
-    assert_eq!(detail.next, Some(format!("outbox why {}", ids[1])));
+    assert_eq!(detail.next, Some(format!("outbox why {}", ids[1]).into()));
     let listed = list_operations(&store, &OperationFilter::default(), NonZeroU32::MIN).await;
     let listed = listed.expect("listed");
     assert_eq!(listed, [detail.row]);
@@ -65,7 +65,7 @@ async fn what_is_left_of_an_operation_is_previewed_and_done() {
         .expect("there");
     assert_eq!(
         detail.next,
-        Some(format!("outbox replay --operation {}", replay.id))
+        Some(format!("outbox replay --operation {}", replay.id).into())
     );
     let rest = preview_rest(&store, &begun)
         .await

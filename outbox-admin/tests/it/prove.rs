@@ -89,7 +89,11 @@ async fn what_the_stream_has_lost_is_named() {
         .collect();
     let named = ids(&proof.lost);
     assert!(named.len() == 1 && !kept.contains(&named[0]), "{named:?}");
-    assert!(proof.reasons[0].next.starts_with("outbox reconcile --since "));
+    let next = proof.reasons[0].next.line();
+    assert!(
+        next.starts_with("outbox reconcile --since ") && next.contains(" --until "),
+        "{next}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Whether the cause of a failure still holds, over an outbox in memory and a broker that says what it would refuse.
 
-use outbox_admin::{Change, Holds, Obstacle, Refused, causes, causes_of_aggregate, preview};
+use outbox_admin::{Change, Holds, Next, Obstacle, Refused, causes, causes_of_aggregate, preview};
 use outbox_core::testing::MemoryStore;
 use outbox_core::{
     Aggregate, Fitness, Message, MessageId, OutboxAdmin, OutboxStore, OwnerId, PauseRequest, Selection,
@@ -20,7 +20,7 @@ fn refuses(aggregate: Aggregate) -> impl Fn(&Message) -> Option<Refused> {
         (message.aggregate == aggregate).then(|| Refused {
             obstacle: Obstacle::Full,
             what: "stream `S` is full".to_owned(),
-            next: None,
+            next: Next::default(),
         })
     }
 }

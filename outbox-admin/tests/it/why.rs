@@ -329,7 +329,7 @@ async fn a_failure_that_the_broker_would_repeat_is_named_by_what_it_refuses() {
     let refused = |obstacle| Refused {
         obstacle,
         what: "stream `S` takes nothing".to_owned(),
-        next: Some("nats stream edit S".to_owned()),
+        next: "nats stream edit S".into(),
     };
     for (obstacle, cause, state) in [
         (Obstacle::NoStream, Cause::NoStream, State::Stuck),

@@ -15,6 +15,7 @@ use super::arguments::{LimitArguments, PlaceArguments, parse_time};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
 
 /// Arguments of `outbox audit`.
@@ -225,7 +226,7 @@ impl Print for OperationDetail {
             let _ = writeln!(text, "  {:>8}  with other errors", self.errors_unlisted);
         }
         if let Some(next) = &self.next {
-            let _ = writeln!(text, "  next: {next}");
+            text.push_str(&hint::line(next, "  "));
         }
         Some(text)
     }

@@ -18,7 +18,8 @@ use super::intent::{ActorArguments, IntentArguments};
 use super::place::Place;
 use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, plain, say};
+use crate::hint;
+use crate::output::{self, Column, Print, plain, say, say_next};
 
 /// The commands about consumers.
 #[derive(Debug, Clone, Subcommand)]
@@ -205,9 +206,10 @@ async fn warn_of_stranger(place: &Place, consumer: &str) {
     let asked = tokio::time::timeout(ANSWER_MAX.min(place.timeout), asked).await;
     if let Ok(Some(false)) = asked {
         say(&format!(
-            "warning: stream {} has no consumer {consumer}: the name is misspelt, its inbox has never run, or it reads another stream; next: outbox consumers list",
+            "warning: stream {} has no consumer {consumer}: the name is misspelt, its inbox has never run, or it reads another stream",
             place.outbox.section.stream.name
         ));
+        say_next("outbox consumers list");
     }
 }
 
@@ -409,7 +411,7 @@ impl Print for Lag {
         for reason in &self.0.reasons {
             // Writing to a `String` does not fail.
             let _ = writeln!(text, "{}: {}", reason.state.as_str(), plain(&reason.what));
-            let _ = writeln!(text, "  next: {}", plain(&reason.next));
+            text.push_str(&hint::lines(&reason.next, "  "));
         }
         Some(text)
     }

@@ -3,13 +3,14 @@
 //! Invariant: no value of a variable is shown, only whether it is set.
 
 use clap::Args;
+use outbox_admin::quoted;
 use serde::Serialize;
 
 use super::arguments::EXIT_CODES;
 use super::text;
 use crate::config::{Contexts, Environment};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Format, Print, say};
+use crate::output::{self, Column, Format, Print, say, say_next};
 
 /// Arguments of `outbox contexts`.
 #[derive(Debug, Clone, Args)]
@@ -50,7 +51,7 @@ impl ContextsCommand {
             return Ok(Outcome::NothingMatched);
         }
         if let Some(row) = rows.first() {
-            say(&format!("next: outbox status --context {}", row.name()));
+            say_next(format!("outbox status --context {}", quoted(&row.name())));
         }
         Ok(Outcome::Well)
     }

@@ -13,6 +13,7 @@ use super::arguments::ForecastArguments;
 use super::place::Place;
 use super::{stream, text};
 use crate::failure::CommandError;
+use crate::hint;
 use crate::output::plain;
 
 /// Looks twice, if that is asked for.
@@ -54,9 +55,7 @@ pub(super) fn lines(forecast: &Forecast) -> String {
     for prospect in &forecast.prospects {
         // Writing to a `String` does not fail.
         let _ = writeln!(text, "  {}", line(prospect));
-        if !prospect.next.is_empty() {
-            let _ = writeln!(text, "    next: {}", plain(&prospect.next));
-        }
+        text.push_str(&hint::lines(&prospect.next, "    "));
     }
     text
 }

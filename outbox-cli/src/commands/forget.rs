@@ -17,6 +17,7 @@ use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
 
 /// Arguments of `outbox forget`.
@@ -196,10 +197,10 @@ impl Print for Forgot {
         for left in &self.left {
             let _ = writeln!(
                 text,
-                "{} is left as it is: a message of it is pending, waiting, or halts it, or is logged, which `outbox log drop` ends; next: outbox why {}",
-                plain(left),
-                plain(&quoted(left))
+                "{} is left as it is: a message of it is pending, waiting, or halts it, or is logged, which `outbox log drop` ends",
+                plain(left)
             );
+            text.push_str(&hint::line(&format!("outbox why {}", quoted(left)).into(), "  "));
         }
         if let Some(erased) = self.dead_letters {
             let _ = writeln!(

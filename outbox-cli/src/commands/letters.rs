@@ -21,6 +21,7 @@ use super::place::Place;
 use super::progress::Progress;
 use super::{recheck, text};
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
 
 pub use groups::{Deployment, GroupLettersCommand};
@@ -396,7 +397,7 @@ impl Print for LetterPreview {
                 plain(&cause.what)
             );
             if let Some(next) = &cause.next {
-                let _ = writeln!(text, "            next: {}", plain(next));
+                text.push_str(&hint::line(next, "            "));
             }
         }
         for effect in &self.effects {

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use outbox::Failure;
 use outbox::core::log::MessageLog as _;
 use outbox::core::{Operation, OperationKind, OperationScope, describe};
-use outbox_admin::State;
 use outbox_admin::doctor::{Check, Diagnosis};
+use outbox_admin::{Next, Reason, State};
 use outbox_log::{PostgresLog, SlotStatus};
 use sea_orm::{DatabaseConnection, DbBackend};
 use time::OffsetDateTime;
@@ -16,7 +16,7 @@ use super::arguments::PlaceArguments;
 use super::change::say_operation;
 use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
-use super::log_row::{LogRow, Next, is_there};
+use super::log_row::{self, LogRow, is_there};
 use super::place::Place;
 use super::record::Record;
 use crate::config::Outbox;
@@ -95,19 +95,22 @@ impl LogStatusCommand {
             let wants = place.outbox.section.log.read;
             row.next = match of_place(&place)?.check().await {
                 Err(error) => Some(match row.next {
-                    Some(next) if is_left => Next::new(
+                    Some(next) if is_left => Reason::new(
                         next.state,
                         format!("{}. {}", next.what, describe(&error)),
-                        "outbox log drop --yes; or outbox log init --yes, once that is mended",
+                        Next::and_advice(
+                            "outbox log drop --yes",
+                            "or `outbox log init --yes` after the cause is removed",
+                        ),
                     ),
-                    next => Next::new(
+                    next => Reason::new(
                         next.map_or(State::Degraded, |next| next.state),
                         describe(&error),
-                        "outbox log init, once that is mended",
+                        Next::and_advice("outbox log init", "after the cause is removed"),
                     ),
                 }),
                 Ok(()) if row.next.is_some() => row.next,
-                Ok(()) if wants => Some(Next::new(
+                Ok(()) if wants => Some(Reason::new(
                     State::Degraded,
                     "the log is off, and the file has `log.read = true`: a relay with it does not start",
                     "outbox log init",
@@ -225,11 +228,18 @@ pub(super) async fn findings(place: &Place, as_relay: bool) -> Result<Vec<Diagno
     if !wants && !is_there(&status) {
         return Ok(Vec::new());
     }
-    let found = |state, seen: String, needed: &str, next: &str| {
+    let found = |state, seen: String, needed: &str, next: Next| {
         Diagnosis::new(Check::Log, state, (status.name.as_str(), seen), needed, next)
     };
-    let mut findings: Vec<Diagnosis> = Next::of(&status)
-        .map(|Next { state, what, next }| found(state, what, "a log that one relay reads, or none", next))
+    let mut findings: Vec<Diagnosis> = log_row::fault(&status)
+        .map(|fault| {
+            found(
+                fault.state,
+                fault.what,
+                "a log that one relay reads, or none",
+                fault.next,
+            )
+        })
         .into_iter()
         .collect();
     let check = async {
@@ -243,13 +253,13 @@ pub(super) async fn findings(place: &Place, as_relay: bool) -> Result<Vec<Diagno
             State::Stuck,
             describe(&error),
             "what `outbox log init` makes, and a server that gives its log",
-            "mend what was seen, and then outbox log status",
+            Next::and_advice("outbox log status", "after the cause is removed"),
         )),
         Ok(Ok(())) if !status.is_on && wants => findings.push(found(
             State::Stuck,
             "the log is off, and the file has `log.read = true`".to_owned(),
             "a log that is set up: a relay of it does not start without",
-            "outbox log init",
+            "outbox log init".into(),
         )),
         _ => {}
     }
@@ -262,7 +272,7 @@ pub(super) async fn findings(place: &Place, as_relay: bool) -> Result<Vec<Diagno
                 State::Degraded,
                 seen.to_owned(),
                 "a setting with which neither the disk fills up nor the slot is given up early",
-                next,
+                Next::advice(next),
             ));
         }
     }

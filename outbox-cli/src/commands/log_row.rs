@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use outbox_admin::State;
+use outbox_admin::{Next, Reason, State};
 use outbox_log::SlotStatus;
 use serde::Serialize;
 
 use super::text;
+use crate::hint;
 use crate::output::{Column, Print, plain};
 
 /// Age of the oldest undecided message above which the log counts as behind, as for pending messages.
@@ -39,118 +40,116 @@ pub(super) struct LogRow {
     undecided: u64,
     oldest_undecided_seconds: Option<f64>,
     /// The worst fault of the log, and the command that mends it; `null` without one.
-    pub(super) next: Option<Next>,
+    pub(super) next: Option<Reason>,
     /// What the command would do.
     #[serde(skip)]
     pub(super) would: Option<&'static str>,
 }
 
-/// A fault of a log, and the command that mends it.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Next {
-    #[serde(skip)]
-    pub(super) state: State,
-    pub(super) what: String,
-    pub(super) next: &'static str,
+/// What is wrong with a log, if anything is. The worst comes first.
+pub(super) fn fault(status: &SlotStatus) -> Option<Reason> {
+    let (degraded, undecided) = (State::Degraded, status.undecided);
+    let oldest = status.oldest_undecided.unwrap_or_default();
+    Some(match status {
+        SlotStatus { is_on: false, .. } => return of_off(status),
+        SlotStatus { is_read: false, .. } if undecided > 0 => Reason::new(
+            State::Stuck,
+            format!(
+                "no relay reads the log; {} not published, as far as is known",
+                text::counted(undecided, "message is", "messages are")
+            ),
+            read_or_drop(),
+        ),
+        SlotStatus { exists: false, .. } => Reason::new(
+            degraded,
+            "the slot was dropped; the relay that opens the log recreates it",
+            read(),
+        ),
+        SlotStatus { is_lost: true, .. } => Reason::new(
+            degraded,
+            "the database has given the slot up; the relay that opens the log recreates it, and some messages come twice",
+            read(),
+        ),
+        SlotStatus { is_read: false, .. } => Reason::new(
+            degraded,
+            "no relay reads the log: nothing new is published, and the slot keeps the database's disk",
+            read_or_drop(),
+        ),
+        _ if oldest > BEHIND_AFTER => Reason::new(
+            degraded,
+            format!(
+                "the relay of the log is behind: the oldest message of the log that is not known to be published is {} s old",
+                oldest.as_secs()
+            ),
+            Next::and_advice("outbox relays", "the log of the relay has the cause"),
+        ),
+        SlotStatus { takes_new: false, .. } => Reason::new(
+            degraded,
+            "the log is on, and new messages are recorded as pending all the same: somebody changed the default of the column `status`",
+            "outbox log init --yes",
+        ),
+        _ => return None,
+    })
 }
 
-impl Next {
-    pub(super) fn new(state: State, what: impl Into<String>, next: &'static str) -> Self {
-        Self {
-            state,
-            what: what.into(),
-            next,
-        }
-    }
+/// A relay of the log runs with a login of its own.
+fn read() -> Next {
+    Next::and_advice(
+        "outbox relays",
+        "start the relay of the log: its service, or `outbox relay run` with `log.read = true` in the file and the login of a relay",
+    )
+}
 
-    /// What is wrong with a log, if anything is. The worst comes first.
-    pub(super) fn of(status: &SlotStatus) -> Option<Self> {
-        const RUN: &str = "outbox relay run, with `log.read = true`";
-        let (degraded, undecided) = (State::Degraded, status.undecided);
-        let oldest = status.oldest_undecided.unwrap_or_default();
-        Some(match status {
-            SlotStatus { is_on: false, .. } => return Self::of_off(status),
-            SlotStatus { is_read: false, .. } if undecided > 0 => Self::new(
-                State::Stuck,
-                format!(
-                    "no relay reads the log; {} not published, as far as is known",
-                    text::counted(undecided, "message is", "messages are")
-                ),
-                "outbox relay run, with `log.read = true`; or outbox log drop",
-            ),
-            SlotStatus { exists: false, .. } => Self::new(
-                degraded,
-                "the slot was dropped; the relay that opens the log makes it anew",
-                RUN,
-            ),
-            SlotStatus { is_lost: true, .. } => Self::new(
-                degraded,
-                "the database has given the slot up; the relay that opens the log makes it anew, and some messages come twice",
-                RUN,
-            ),
-            SlotStatus { is_read: false, .. } => Self::new(
-                degraded,
-                "no relay reads the log: nothing new is published, and the slot keeps the database's disk",
-                "outbox relay run, with `log.read = true`; or outbox log drop",
-            ),
-            _ if oldest > BEHIND_AFTER => Self::new(
-                degraded,
-                format!(
-                    "the relay of the log is behind: the oldest message of the log that may not be published is {} s old",
-                    oldest.as_secs()
-                ),
-                "outbox relays; the log of the relay says why",
-            ),
-            SlotStatus { takes_new: false, .. } => Self::new(
-                degraded,
-                "the log is on, and new messages are recorded as pending all the same: somebody changed the default of the column `status`",
-                "outbox log init --yes",
-            ),
-            _ => return None,
-        })
-    }
+fn read_or_drop() -> Next {
+    Next::and_advice(
+        "outbox relays",
+        "start the relay of the log: its service, or `outbox relay run` with `log.read = true` in the file and the login of a relay; without a log, \
+         `outbox log drop` lets the table publish",
+    )
+}
 
-    /// What is wrong with a log that is off, if anything is.
-    fn of_off(status: &SlotStatus) -> Option<Self> {
-        const TAKE_OVER: &str =
-            "outbox log init --yes, to read the log; or outbox log drop --yes, to publish from the table";
-        let (degraded, undecided) = (State::Degraded, status.undecided);
-        Some(match status {
-            SlotStatus {
-                other: Some(other), ..
-            } => Self::new(
-                degraded,
-                format!("the outbox has a log already, which is called {other}"),
-                "set `log.name` in the file",
+/// What is wrong with a log that is off, if anything is.
+fn of_off(status: &SlotStatus) -> Option<Reason> {
+    let take_over = Next::and_advice(
+        "outbox log init --yes",
+        "which reads the log; to publish from the table instead: `outbox log drop --yes`",
+    );
+    let (degraded, undecided) = (State::Degraded, status.undecided);
+    Some(match status {
+        SlotStatus {
+            other: Some(other), ..
+        } => Reason::new(
+            degraded,
+            format!("the outbox has a log already, which is called {other}"),
+            Next::advice("set `log.name` in the file"),
+        ),
+        SlotStatus { takes_new: true, .. } => Reason::new(
+            State::Stuck,
+            "the log is off, and new messages are recorded as the log's all the same: nobody publishes them",
+            take_over,
+        ),
+        _ if undecided > 0 => Reason::new(
+            State::Stuck,
+            format!(
+                "the log is off, and at least {} the log's all the same: nobody publishes them",
+                text::counted(undecided, "message is", "messages are")
             ),
-            SlotStatus { takes_new: true, .. } => Self::new(
-                State::Stuck,
-                "the log is off, and new messages are recorded as the log's all the same: nobody publishes them",
-                TAKE_OVER,
-            ),
-            _ if undecided > 0 => Self::new(
-                State::Stuck,
-                format!(
-                    "the log is off, and at least {} the log's all the same: nobody publishes them",
-                    text::counted(undecided, "message is", "messages are")
-                ),
-                TAKE_OVER,
-            ),
-            SlotStatus { exists: true, .. } => Self::new(
-                degraded,
-                "the log is off, and its slot keeps the database's disk",
-                "outbox log drop --yes",
-            ),
-            _ => return None,
-        })
-    }
+            take_over,
+        ),
+        SlotStatus { exists: true, .. } => Reason::new(
+            degraded,
+            "the log is off, and its slot keeps the database's disk",
+            "outbox log drop --yes",
+        ),
+        _ => return None,
+    })
 }
 
 impl LogRow {
     pub(super) fn of(status: SlotStatus) -> Self {
         let seconds = |span: Duration| (span.as_secs_f64() * 1000.0).round() / 1000.0;
         Self {
-            next: Next::of(&status),
+            next: fault(&status),
             name: status.name,
             is_on: status.is_on,
             exists: status.exists,
@@ -214,8 +213,9 @@ impl Print for LogRow {
         // Writing to a `String` does not fail.
         if let Some(would) = self.would {
             let _ = write!(text, "{would}");
-        } else if let Some(Next { what, next, .. }) = &self.next {
-            let _ = writeln!(text, "  {}\n  next: {next}", plain(what));
+        } else if let Some(fault) = &self.next {
+            let _ = writeln!(text, "  {}", plain(&fault.what));
+            text.push_str(&hint::lines(&fault.next, "  "));
         }
         Some(text)
     }

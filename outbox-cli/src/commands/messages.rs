@@ -8,7 +8,7 @@ use super::arguments::{LimitArguments, PlaceArguments, SelectionArguments, Statu
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, say};
+use crate::output::{self, Column, Print, say, say_next};
 
 /// Arguments of `outbox list`.
 #[derive(Debug, Clone, Args)]
@@ -78,10 +78,8 @@ impl ShowCommand {
             .ask(outbox_admin::show(&place.store, self.id, shown.as_ref()))
             .await?;
         let Some(detail) = detail else {
-            say(&format!(
-                "the outbox does not hold message {0}; next: outbox why {0}",
-                self.id
-            ));
+            say(&format!("the outbox does not hold message {}", self.id));
+            say_next(format!("outbox why {}", self.id));
             return Ok(Outcome::NothingMatched);
         };
         output::one(self.place.output, &detail)?;

@@ -17,6 +17,7 @@ use super::intent::IntentArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 use crate::output::{self, Column, Format, Print, plain, say};
 
 /// Arguments of `outbox pause`.
@@ -269,13 +270,15 @@ impl Print for PauseChanged {
 
     fn text(&self) -> Option<String> {
         let scope = plain(&scope(self.aggregate_type.as_deref()));
-        Some(match (self.change, self.changed) {
-            ("pause", false) => {
-                format!("publishing of {scope} was left as it is; next: outbox pause --list\n")
-            }
-            ("pause", true) => format!("publishing of {scope} is paused; next: outbox pause --list\n"),
-            (_, true) => format!("publishing of {scope} goes on; next: outbox status\n"),
-            (_, false) => format!("publishing of {scope} was not paused; next: outbox pause --list\n"),
-        })
+        let (what, next) = match (self.change, self.changed) {
+            ("pause", false) => ("was left as it is", "outbox pause --list"),
+            ("pause", true) => ("is paused", "outbox pause --list"),
+            (_, true) => ("goes on", "outbox status"),
+            (_, false) => ("was not paused", "outbox pause --list"),
+        };
+        Some(format!(
+            "publishing of {scope} {what}\n{}",
+            hint::line(&next.into(), "  ")
+        ))
     }
 }

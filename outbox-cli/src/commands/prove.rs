@@ -19,6 +19,7 @@ use super::place::Place;
 use super::progress::Progress;
 use super::text;
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
 
 /// Arguments of `outbox prove`.
@@ -68,6 +69,7 @@ impl ProveCommand {
         let request = ProofRequest::new(self.since, self.until)
             .rows_kept(rows_kept(self.rows_kept, &place))
             .shown(self.findings)
+            .stream(&place.outbox.section.stream.name)
             // Whoever runs it sees how full the disk is, and may set TMPDIR.
             .disk(u64::MAX);
         let floors = async || match tokio::time::timeout(place.timeout, self.floors(&place)).await {
@@ -266,7 +268,8 @@ impl Print for Proof {
         }
         named(&mut text, "inversion", &self.inversions);
         for reason in &self.reasons {
-            let _ = writeln!(text, "- {}\n  next: {}", plain(&reason.what), plain(&reason.next));
+            let _ = writeln!(text, "- {}", plain(&reason.what));
+            text.push_str(&hint::lines(&reason.next, "  "));
         }
         Some(text)
     }

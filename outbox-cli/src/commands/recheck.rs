@@ -7,11 +7,12 @@ use outbox::core::{Message, describe};
 use outbox::nats::{JetStreamPublisher, Limit, Refusal};
 use outbox_admin::doctor::WITHOUT_LIMIT_PER_SUBJECT;
 use outbox_admin::web::Refuses;
-use outbox_admin::{CauseNow, ConsumerRow, Holds, LetterRow, Obstacle, Refused, doubled, quoted};
+use outbox_admin::{CauseNow, ConsumerRow, Holds, LetterRow, Next, Obstacle, Refused, doubled, quoted};
 
 use super::place::Place;
 use super::stream;
 use crate::failure::CommandError;
+use crate::hint;
 use crate::output::plain;
 
 /// Asks how the stream stands. Returns what says why a message would be refused, or why the stream cannot be asked.
@@ -38,24 +39,37 @@ pub(super) async fn refuses_by(
 }
 
 fn refused(refusal: &Refusal, message: &Message) -> Refused {
-    let edit = |stream: &str, flags: &str| Some(format!("nats stream edit {} {flags}", quoted(stream)));
+    let edit = |stream: &str, flags: &str| format!("nats stream edit {} {flags}", quoted(stream));
     let (obstacle, next) = match refusal {
         Refusal::NoStream { .. } => (
             Obstacle::NoStream,
-            Some("outbox relay run, with `provision = true`".to_owned()),
+            Next::and_advice(
+                "outbox doctor",
+                "which prints the command that makes the stream; a relay with `provision = true` makes it, too",
+            ),
         ),
         Refusal::NotCaptured { stream, subject } => (
             Obstacle::NotCaptured,
-            edit(stream, &format!("--subjects=…,{}", quoted(subject))),
+            Next::and_advice(
+                format!("nats stream info {}", quoted(stream)),
+                format!(
+                    "then `nats stream edit {}` with one --subjects for each subject that the stream has, and --subjects={}",
+                    quoted(stream),
+                    quoted(subject)
+                ),
+            ),
         ),
-        Refusal::Sealed { .. } => (Obstacle::Sealed, None),
-        Refusal::Unconfirmed { stream } => (Obstacle::Unconfirmed, edit(stream, "--ack")),
-        Refusal::Full { stream, limit } => (Obstacle::Full, edit(stream, &raised(limit))),
+        Refusal::Sealed { .. } => (
+            Obstacle::Sealed,
+            Next::advice("a sealed stream stays as it is: publish to another stream"),
+        ),
+        Refusal::Unconfirmed { stream } => (Obstacle::Unconfirmed, edit(stream, "--ack").into()),
+        Refusal::Full { stream, limit } => (Obstacle::Full, raised(|flags| edit(stream, flags), limit)),
         Refusal::TooLarge { .. } => (
             Obstacle::TooLarge,
-            Some("raise max_payload of the server and --max-msg-size of the stream".to_owned()),
+            Next::advice("raise max_payload of the server and max_msg_size of the stream"),
         ),
-        _ => (Obstacle::Unsendable, Some(format!("outbox show {}", message.id))),
+        _ => (Obstacle::Unsendable, format!("outbox show {}", message.id).into()),
     };
     Refused {
         obstacle,
@@ -64,12 +78,12 @@ fn refused(refusal: &Refusal, message: &Message) -> Refused {
     }
 }
 
-/// The flag that doubles a limit. That of a subject goes, as the doctor has it: one that only grows is reached again.
-fn raised(limit: &Limit) -> String {
+/// The command that doubles a limit. A limit per subject is removed, as by `outbox doctor`: a doubled one would be reached again.
+fn raised(edit: impl Fn(&str) -> String, limit: &Limit) -> Next {
     match limit {
-        Limit::Messages(most) => doubled("max-msgs", *most),
-        Limit::Bytes(most) => doubled("max-bytes", *most),
-        Limit::MessagesOfSubject(_) => WITHOUT_LIMIT_PER_SUBJECT.to_owned(),
+        Limit::Messages(most) => edit(&doubled("max-msgs", *most)).into(),
+        Limit::Bytes(most) => edit(&doubled("max-bytes", *most)).into(),
+        Limit::MessagesOfSubject(_) => Next::and_advice(edit("--interactive"), WITHOUT_LIMIT_PER_SUBJECT),
     }
 }
 
@@ -97,8 +111,8 @@ pub(super) fn line(cause: &CauseNow) -> String {
         cause.holds.as_str(),
         plain(&cause.what)
     );
-    if let Some(next) = cause.next.as_ref().filter(|_| cause.holds != Holds::Gone) {
-        line.push_str(&format!("            next: {}\n", plain(next)));
+    if cause.holds != Holds::Gone {
+        line.push_str(&hint::lines(&cause.next, "            "));
     }
     line
 }

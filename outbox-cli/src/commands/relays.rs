@@ -7,7 +7,7 @@ use super::arguments::{LimitArguments, PlaceArguments};
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, say};
+use crate::output::{self, Column, Print, say, say_next};
 
 /// Arguments of `outbox relays`.
 #[derive(Debug, Clone, Args)]
@@ -26,7 +26,10 @@ impl RelaysCommand {
         if rows.iter().any(|row| row.is_alive) {
             return Ok(Outcome::Well);
         }
-        say("no relay is alive; next: outbox relay run");
+        say(
+            "no relay is alive: start the service whose program runs it, or `outbox relay run` with the login of a relay",
+        );
+        say_next("outbox doctor");
         // What died has left partitions, which nobody takes until somebody starts a relay.
         Ok(match rows.is_empty() {
             true => Outcome::NothingMatched,
@@ -96,7 +99,7 @@ impl BlockedCommand {
             say("no aggregate is blocked");
             return Ok(Outcome::NothingMatched);
         };
-        say(&format!("next: outbox why {}", quoted(&first.name())));
+        say_next(format!("outbox why {}", quoted(&first.name())));
         Ok(Outcome::Well)
     }
 }

@@ -50,7 +50,7 @@ impl StatusCommand {
             }
             let log = log::of_status(&place).await;
             if let Some(next) = log.as_ref().and_then(|log| log.next.as_ref()) {
-                status.add(next.state, next.what.as_str(), next.next);
+                status.add(next.state, next.what.as_str(), next.next.clone());
             }
             let forecast = foresee::foresee(&place, self.forecast).await?;
             rows.push(StatusRow {
@@ -110,14 +110,14 @@ impl StatusRow {
     /// Lets the commands that come next name the outbox.
     fn name_outbox(&mut self) {
         for reason in &mut self.status.reasons {
-            reason.next = hint::of_outbox(&reason.next, &self.outbox);
+            hint::name_outbox(&mut reason.next, &self.outbox);
         }
         for prospect in self
             .forecast
             .iter_mut()
             .flat_map(|forecast| &mut forecast.prospects)
         {
-            prospect.next = hint::of_outbox(&prospect.next, &self.outbox);
+            hint::name_outbox(&mut prospect.next, &self.outbox);
         }
     }
 }
@@ -179,7 +179,7 @@ impl Print for StatusRow {
         // Writing to a `String` does not fail.
         for reason in reasons {
             let _ = writeln!(text, "  {:<8}  {}", reason.state.as_str(), plain(&reason.what));
-            let _ = writeln!(text, "            next: {}", plain(&reason.next));
+            text.push_str(&hint::lines(&reason.next, "            "));
         }
         let oldest = backlog.oldest_pending.map(text::duration);
         let _ = writeln!(

@@ -18,7 +18,8 @@ use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_ti
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, plain, say};
+use crate::hint;
+use crate::output::{self, Column, Print, plain, say_next};
 
 /// Arguments of `outbox timeline`.
 #[derive(Debug, Clone, Args)]
@@ -67,10 +68,7 @@ impl TimelineCommand {
         }
         output::one(self.place.output, &timeline)?;
         if timeline.events.is_empty() {
-            say(&format!(
-                "next: outbox why {}",
-                quoted(&self.aggregate.to_string())
-            ));
+            say_next(format!("outbox why {}", quoted(&self.aggregate.to_string())));
             return Ok(Outcome::NothingMatched);
         }
         Ok(Outcome::Well)
@@ -247,7 +245,8 @@ impl Print for Timeline {
                 let _ = writeln!(text, "    on the stream: {stream_sequence}");
             }
             if event.is_not_on_stream {
-                let _ = writeln!(text, "    not on the stream: outbox why {}", event.id);
+                text.push_str("    not on the stream\n");
+                text.push_str(&hint::line(&format!("outbox why {}", event.id).into(), "      "));
             }
             for effect in &event.effects {
                 let _ = writeln!(

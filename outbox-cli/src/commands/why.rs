@@ -14,6 +14,7 @@ use super::place::Place;
 use super::prove::rows_kept;
 use super::{readers, recheck, text};
 use crate::failure::{CommandError, Outcome};
+use crate::hint;
 use crate::output::{self, Column, Print, plain};
 
 /// Arguments of `outbox why`.
@@ -135,7 +136,9 @@ impl Print for Explanation {
             text::any(first(explanation).map(|finding| finding.what.clone()))
         }),
         Column::new("next", |explanation| {
-            text::any(first(explanation).map(|finding| finding.next.join("; ")))
+            let next = first(explanation).map(|finding| finding.next.as_slice());
+            let next = next.unwrap_or_default().iter().map(hint::called_here);
+            next.collect::<Vec<_>>().join("; ")
         }),
     ];
 
@@ -150,7 +153,7 @@ impl Print for Explanation {
             // Writing to a `String` does not fail.
             let _ = writeln!(text, "{}: {}", finding.cause.as_str(), plain(&finding.what));
             for next in &finding.next {
-                let _ = writeln!(text, "  next: {}", plain(next));
+                text.push_str(&hint::line(next, "  "));
             }
         }
         Some(text)

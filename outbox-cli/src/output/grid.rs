@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use crate::hint::called_here;
 use crate::plain::plain;
 
 /// A column of things of one kind.
@@ -103,13 +102,9 @@ fn cell<T>(column: &Column<T>, thing: &T) -> String {
     }
 }
 
-/// The text of a column. Of several commands each is called as the program was.
+/// The text of a column.
 fn value<T>(column: &Column<T>, thing: &T) -> String {
-    let text = (column.text)(thing);
-    match column.name {
-        "next" => text.split("; ").map(called_here).collect::<Vec<_>>().join("; "),
-        _ => text,
-    }
+    (column.text)(thing)
 }
 
 /// A line of cells.

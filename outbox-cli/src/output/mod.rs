@@ -16,7 +16,7 @@ pub(crate) use grid::Column;
 pub(crate) use crate::plain::plain;
 
 use crate::failure::CommandError;
-use crate::hint::{called_here_in_json, complete, complete_lines};
+use crate::hint::{called_here_in_json, complete};
 use crate::plain::harmless;
 
 /// The form of the data.
@@ -73,7 +73,7 @@ fn render<T: Print>(format: Format, things: &[T]) -> Result<String, CommandError
         Format::Table => {
             let texts: Option<Vec<String>> = things.iter().map(Print::text).collect();
             Ok(match texts {
-                Some(texts) if !things.is_empty() => complete_lines(&texts.join("\n")),
+                Some(texts) if !things.is_empty() => texts.join("\n"),
                 _ => grid::table(T::COLUMNS, things, false),
             })
         }
@@ -168,6 +168,12 @@ impl<T: Print> Stream<T> {
 pub(crate) fn say(words: &str) {
     // Nobody can be told that nobody listens.
     let _ = writeln!(std::io::stderr(), "{}", complete(&harmless(words)));
+}
+
+/// Prints the next command to the standard error.
+pub(crate) fn say_next(command: impl Into<outbox_admin::Command>) {
+    // A closed standard error leaves no place for the report of this failure.
+    let _ = write!(std::io::stderr(), "{}", crate::hint::line(&command.into(), ""));
 }
 
 #[cfg(test)]

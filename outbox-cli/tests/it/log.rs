@@ -64,7 +64,10 @@ fn was_written_down(operations: &Value, changed: &[u64]) {
 /// Sets the log up.
 fn set_up(ask: &impl Fn(&[&str]) -> Answer) {
     let begun = ask(&["log", "init", "--yes", "--actor", "ann", "--reason", "INC-7"]).expect(0);
-    assert!(begun.out.contains("next: outbox relay run"), "{begun:?}");
+    assert!(
+        begun.out.contains("next: outbox relays") && begun.out.contains("advice: start the relay of the log"),
+        "{begun:?}"
+    );
     // Nothing is changed a second time, and that is written down too.
     ask(&["log", "init", "--yes"]).expect(0);
     let operations = ask(&["audit", "--kind", "init-log", "-o", "json"])

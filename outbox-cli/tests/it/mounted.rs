@@ -3,12 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use clap::Subcommand as _;
 use outbox::nats::async_nats::jetstream;
 use outbox::nats::async_nats::jetstream::consumer::pull;
 use outbox::prelude::*;
-use outbox_admin::{called_as, quoted};
-use outbox_cli::OutboxCommand;
+use outbox_admin::quoted;
 use serde_json::Value;
 
 use crate::operate::plant::Planted;
@@ -105,7 +103,7 @@ async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
     let output = run(&planted, &program, &["outbox", "status", "-o", "json"]);
     let status: Value = serde_json::from_slice(&output.stdout).unwrap();
     let next = &status[0]["reasons"][0]["next"];
-    assert_eq!(*next, format!("{name} relay run"), "{status}");
+    assert_eq!(*next, format!("{name} relays"), "{status}");
     for format in ["json", "csv"] {
         let output = run(
             &planted,
@@ -120,12 +118,15 @@ async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
 
 /// That a dashboard calls the program by this name, where it says to start a relay.
 async fn names(served: &Served, path: &str, name: &str) {
-    let run = format!("{name} relay run");
+    let relays = format!("{name} relays");
     let overview = served.json(&format!("{path}/overview.json")).await;
     let reasons = overview["status"]["reasons"].as_array().unwrap();
-    assert!(reasons.iter().any(|reason| reason["next"] == *run), "{overview}");
+    assert!(
+        reasons.iter().any(|reason| reason["next"] == *relays),
+        "{overview}"
+    );
     let (_, page) = served.get(&format!("{path}/relays"), &[]).await;
-    assert!(page.contains(&format!("<code>{run}</code>")), "{page}");
+    assert!(page.contains(&format!("<code>{name} relay run</code>")), "{page}");
 }
 
 #[tokio::test]
@@ -138,18 +139,6 @@ async fn the_dashboard_of_a_program_of_ones_own_names_that_program() {
     // The shop itself says what it is called.
     names(&serve(&planted, &["pages"]), "/outbox", "mounted outbox").await;
     planted.close().await;
-}
-
-#[test]
-fn each_command_can_be_called_as_a_program_of_ones_own_is() {
-    let commands = OutboxCommand::augment_subcommands(clap::Command::new("outbox"));
-    for command in commands.get_subcommands() {
-        let words = command.get_name();
-        assert_eq!(
-            called_as(&format!("outbox {words}"), "shop"),
-            format!("shop {words}")
-        );
-    }
 }
 
 /// What a doctor has seen of handlers, all of it about the shop's one consumer. Beside that, there is no relay.

@@ -174,7 +174,7 @@ async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
     let detail = detail.ok_or_else(missing)?;
     let body = html! {
         p.sentence role="status" { (did(&detail.row)) }
-        p { "Now: " (detail.outcome) "." @if let Some(command) = &detail.next { " " (layout::next(visit, command)) } }
+        p { "Now: " (detail.outcome) "." @if let Some(command) = &detail.next { " " (layout::command(visit, command)) } }
         (facts(&detail))
         @if !detail.errors.is_empty() {
             h2 { "Why there are dead letters" }

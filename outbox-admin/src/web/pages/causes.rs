@@ -51,8 +51,8 @@ pub(super) fn list(visit: &Visit, causes: &[CauseNow], of: u64) -> Markup {
                     li {
                         span class={ "state " (class(cause.holds)) } { (cause.holds.as_str()) } " "
                         (counted(cause.messages, "message", "messages")) ": " (cause.what) " "
-                        @if let Some(next) = cause.next.as_ref().filter(|_| cause.holds != Holds::Gone) {
-                            (layout::next(visit, next))
+                        @if cause.holds != Holds::Gone {
+                            (layout::next(visit, &cause.next))
                         }
                     }
                 }

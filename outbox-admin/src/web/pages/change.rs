@@ -164,7 +164,7 @@ async fn of_resume(visit: &Visit, asked: &Asked, aggregate: &Aggregate, mut prev
         }
     }
     let body = html! {
-        p.sentence { (layout::aggregate(visit, &aggregate.aggregate_type, &aggregate.id)) ": " (visit.called(&preview.effect)) "." }
+        p.sentence { (layout::aggregate(visit, &aggregate.aggregate_type, &aggregate.id)) ": " (visit.prose(&preview.effect)) "." }
         (causes::list(visit, &preview.causes, 1))
         @for unseen in &unseen { (layout::not_seen(visit, unseen)) }
         @if preview.can_resume { (form(visit, asked)) }
@@ -180,7 +180,7 @@ async fn of_resume(visit: &Visit, asked: &Asked, aggregate: &Aggregate, mut prev
 }
 
 fn effects(visit: &Visit, effects: &[String]) -> Markup {
-    html! { ul { @for effect in effects { li { (visit.called(effect)) } } } }
+    html! { ul { @for effect in effects { li { (visit.prose(effect)) } } } }
 }
 
 fn of_pause(visit: &Visit, preview: &PausePreview, form: Markup) -> Page {

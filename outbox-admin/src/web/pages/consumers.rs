@@ -71,7 +71,7 @@ pub(super) fn table(visit: &Visit, sample: &Sample) -> Markup {
     ];
     html! {
         @if let Some(error) = &sample.consumers_error {
-            p.error { "The consumers are not known: " (visit.called(error)) }
+            p.error { "The consumers are not known: " (visit.prose(error)) }
         } @else if sample.consumers.is_empty() {
             p { "The stream has no durable consumer that this program knows of." }
         } @else {

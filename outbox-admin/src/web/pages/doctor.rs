@@ -20,7 +20,7 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
         Ok(examined) => examined,
         // A dashboard that cannot examine is no error of whoever asks.
         Err(Problem::NotFound(why)) => {
-            let why = visit.called(&why);
+            let why = visit.prose(&why);
             let body = html! { p.note { (why) } };
             return Ok(Page::new("Doctor", &json!({ "error": why }), body));
         }
@@ -78,8 +78,8 @@ fn line(visit: &Visit, finding: &Diagnosis) -> Markup {
     html! {
         td { (layout::state(finding.state)) }
         th scope="row" { (finding.check.as_str()) @if !finding.subject.is_empty() { " " code { (finding.subject) } } }
-        td { (visit.called(&finding.seen)) }
-        td { (visit.called(&finding.needed)) }
+        td { (visit.prose(&finding.seen)) }
+        td { (visit.prose(&finding.needed)) }
         td { (layout::next(visit, &finding.next)) }
     }
 }

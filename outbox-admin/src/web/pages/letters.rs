@@ -176,6 +176,6 @@ fn detail(visit: &Visit, letter: &LetterDetail) -> Markup {
             Some(payload) => pre { (payload) },
             None => p { "Your role (" (visit.access.role().as_str()) ") does not see payloads." },
         }
-        p { "Next: " code { (visit.called(&format!("outbox dead-letters retry {}", row.id))) } }
+        p { "Next: " code { (visit.called(format!("outbox dead-letters retry {}", row.id))) } }
     }
 }

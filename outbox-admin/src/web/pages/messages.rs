@@ -168,7 +168,8 @@ pub(super) fn explanation(visit: &Visit, why: &Explanation) -> Markup {
                 @for finding in &why.findings {
                     li {
                         (layout::state(finding.state)) " " strong { (finding.cause.as_str()) } ": " (finding.what)
-                        @for command in &finding.next { " " (layout::next(visit, command)) }
+                        @for command in &finding.next { " " (layout::command(visit, command)) }
+                        @if let Some(advice) = &finding.advice { " " (visit.prose(advice)) }
                     }
                 }
             }

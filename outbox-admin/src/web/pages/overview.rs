@@ -51,7 +51,7 @@ impl Values {
             BACKLOG_COUNT_MAX.. => format!("{BACKLOG_COUNT_MAX} or more"),
             count => count.to_string(),
         };
-        let key = |reason: &crate::Reason| format!("{} {}", reason.state.as_str(), reason.next);
+        let key = |reason: &crate::Reason| format!("{} {}", reason.state.as_str(), reason.next.line());
         Self {
             state: status.state.as_str(),
             sentence: sentence(sample),
@@ -223,7 +223,7 @@ fn forecast(visit: &Visit, sample: &Sample) -> Markup {
             th scope="row" { (about) }
             td { span class={ "state " (state.as_str()) } { (prospect.outlook.as_str()) } }
             td.number { (layout::any(prospect.within.map(layout::duration))) }
-            td { (prospect.what) " " @if !prospect.next.is_empty() { (layout::next(visit, &prospect.next)) } }
+            td { (prospect.what) " " (layout::next(visit, &prospect.next)) }
         }
     };
     let rows: Vec<Markup> = sample.forecast.prospects.iter().map(row).collect();

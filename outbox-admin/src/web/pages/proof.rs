@@ -158,7 +158,7 @@ fn result(visit: &Visit, ended: &Ended) -> Markup {
     html! {
         h2 { "The last proof" }
         @if let Some(error) = &ended.error {
-            p.error { "There is no proof of " (layout::time(ended.span.since)) " to " (layout::time(ended.span.until)) " UTC: " (visit.called(error)) }
+            p.error { "There is no proof of " (layout::time(ended.span.since)) " to " (layout::time(ended.span.until)) " UTC: " (visit.prose(error)) }
         }
         @if let Some(proof) = &ended.proof { (books(visit, proof)) }
         p.quiet {

@@ -27,7 +27,7 @@ impl StreamView for Broker {
                 (message.aggregate == aggregate("a")).then(|| Refused {
                     obstacle: Obstacle::Full,
                     what: "stream `S` is <full>".to_owned(),
-                    next: Some("nats stream edit S --max-bytes=2000".to_owned()),
+                    next: "nats stream edit S --max-bytes=2000".into(),
                 })
             })),
             Self::Away => Err("nats does not answer".to_owned()),

@@ -238,7 +238,8 @@ async fn a_program_that_mounts_the_commands_is_named_on_each_page() {
     let viewers = mounted(Role::Viewer);
     let (retry, message) = (format!("shop outbox retry {id}"), format!("/messages/{id}"));
     for (path, named) in [
-        ("/", ">shop outbox relay run</code>"),
+        ("/", ">shop outbox relays</code>"),
+        ("/", "`shop outbox relay run`"),
         ("/relays", ">shop outbox relay run</code>"),
         ("/pauses", ">shop outbox relay run</code>"),
         ("/proof", "<code>shop outbox prove --since 24h</code>"),

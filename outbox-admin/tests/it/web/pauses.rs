@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::Extension;
 use outbox_admin::web::{Access, Dashboard, Role, StreamView};
-use outbox_admin::{LogView, Reason, State};
+use outbox_admin::{LogView, Next, Reason, State};
 use outbox_core::testing::MemoryStore;
 use outbox_core::{Fitness, OutboxAdmin as _, OutboxStore as _, PauseRequest};
 
@@ -172,7 +172,7 @@ impl StreamView for Behind {
             reason: Some(Reason::new(
                 State::Stuck,
                 "no relay reads the log; 12 messages are not published",
-                "outbox relay run, with `log.read = true`",
+                Next::and_advice("outbox relays", "start the relay with `log.read = true`"),
             )),
         }))
     }

@@ -12,12 +12,12 @@ use std::time::Duration;
 use clap::Args;
 use outbox::core::log::LEFT_TO_LOG;
 use outbox::core::{OutboxReader as _, OutboxStore as _, Retention};
-use outbox_admin::State;
 use outbox_admin::doctor::{
     Check, Diagnosis, Limits, PauseFacts, Wanted, database_facts, of_database, of_pauses, of_relays,
     of_setup, tally,
 };
 use outbox_admin::web::Examination;
+use outbox_admin::{Next, State};
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -121,7 +121,7 @@ impl DoctorCommand {
         if rows.len() > 1 {
             for DoctorRow { outbox, findings, .. } in &mut rows {
                 for finding in findings {
-                    finding.next = hint::of_outbox(&finding.next, outbox);
+                    hint::name_outbox(&mut finding.next, outbox);
                 }
             }
         }
@@ -133,31 +133,31 @@ impl DoctorCommand {
 
 /// The finding of an error with which nothing else can be asked.
 fn away(advice: &Advice) -> Diagnosis {
-    let next = advice.next.as_deref();
+    let next = Next::advice(advice.next.as_deref().unwrap_or_default());
     match advice.trouble {
         Trouble::OlderTables => Diagnosis::failed(
             Check::Tables,
             &advice.error,
             "the tables of this version, where `schema` and `prefix` say",
-            next.unwrap_or_default(),
+            next,
         ),
         Trouble::Locked => Diagnosis::failed(
             Check::Database,
             advice.seen(),
             "a file that no other process holds locked for longer than a transaction takes, and never for four fifths of `--timeout`",
-            next.unwrap_or_default(),
+            next,
         ),
         Trouble::NotOpened => Diagnosis::failed(
             Check::Database,
             advice.seen(),
             "a file that is a database, and that the user of this program may read and write",
-            next.unwrap_or_default(),
+            next,
         ),
         Trouble::Other => Diagnosis::failed(
             Check::Database,
             advice.to_string(),
             "a database that answers",
-            "correct DATABASE_URL, or start the server",
+            Next::advice("correct DATABASE_URL, or start the server"),
         ),
     }
 }
@@ -192,7 +192,7 @@ async fn look_at_database(
         return Ok(());
     }
     match tokio::time::timeout(place.timeout, place.store.relays()).await {
-        Ok(Ok(relays)) => found.findings.extend(of_relays(&relays)),
+        Ok(Ok(relays)) => found.findings.extend(of_relays(&relays, closely.as_relay)),
         Ok(Err(error)) => {
             let advice = place.advice(&error);
             found.findings.push(away(&advice));
@@ -307,7 +307,7 @@ impl Print for DoctorRow {
                 plain(&finding.seen)
             );
             let _ = writeln!(text, "            needed: {}", plain(&finding.needed));
-            let _ = writeln!(text, "            next: {}", plain(&finding.next));
+            text.push_str(&hint::lines(&finding.next, "            "));
         }
         for unseen in &self.unseen {
             let _ = writeln!(text, "  not seen: {}", plain(unseen));

@@ -13,8 +13,8 @@ use outbox::nats::async_nats::{Client, jetstream};
 use outbox_admin::doctor::{
     Check, ConsumerFacts, Diagnosis, MAX_BYTES, StreamFacts, Wanted, inbox_memory, of_consumer, of_stream,
 };
-use outbox_admin::quoted;
 use outbox_admin::web::Examination;
+use outbox_admin::{Next, quoted};
 
 use super::denied::Denied;
 use super::handlers;
@@ -45,7 +45,7 @@ async fn ask(
             Check::Nats,
             error,
             "a server that answers, and a login that it accepts",
-            "correct NATS_URL or NATS_CREDS, or start the server",
+            Next::advice("correct NATS_URL or NATS_CREDS, or start the server"),
         )
     };
     let unanswered = || away(format!("no answer within {:?}", place.timeout));
@@ -95,9 +95,11 @@ async fn ask(
 /// for it. The library's own advice is for programs that link it.
 async fn unfit_stream(place: &Place, client: Client, wanted: &Wanted, error: &str) -> Diagnosis {
     let section = &place.outbox.section.stream;
-    let (seen, advice) = error.split_once("; ").unwrap_or((error, "nats stream info"));
-    let next = match section.event_stream() {
-        Ok(_) if !seen.contains("does not exist") && !seen.contains(" captures ") => advice.to_owned(),
+    let (seen, advice) = error.split_once("; ").unwrap_or((error, ""));
+    let next: Next = match section.event_stream() {
+        Ok(_) if !seen.contains("does not exist") && !seen.contains(" captures ") => {
+            Next::and_advice(format!("nats stream info {}", quoted(&section.name)), advice)
+        }
         Ok(mut stream) => match jetstream::new(client).get_stream(&section.name).await {
             Ok(there) => edit_command(
                 &there.cached_info().config.subjects,
@@ -113,24 +115,24 @@ async fn unfit_stream(place: &Place, client: Client, wanted: &Wanted, error: &st
                     let age = wanted.retention.map(|kept| stream.max_age().max(kept));
                     stream = stream.with_max_age(age.unwrap_or_default());
                 }
-                format!(
-                    "{}; or outbox relay run, with `provision = true`",
-                    stream.add_command()
+                Next::and_advice(
+                    stream.add_command(),
+                    "a relay with `provision = true` in its file makes the stream, too",
                 )
             }
         },
-        Err(error) => describe(&error),
+        Err(error) => Next::advice(describe(&error)),
     };
     Diagnosis::failed(
         Check::Stream,
         seen,
         "a stream that takes the messages of this outbox",
-        &next,
+        next,
     )
 }
 
 /// The command that adds the subjects of an outbox to those of a stream.
-fn edit_command(subjects: &[String], stream: &str, prefix: &str) -> String {
+fn edit_command(subjects: &[String], stream: &str, prefix: &str) -> Next {
     let own = format!("{prefix}.>");
     // The server takes no two subjects of which one covers the other.
     let others = subjects
@@ -138,11 +140,12 @@ fn edit_command(subjects: &[String], stream: &str, prefix: &str) -> String {
         .map(String::as_str)
         .filter(|subject| !subject.starts_with(&own[..own.len() - 1]));
     let all: Vec<&str> = others.chain([own.as_str()]).collect();
-    format!(
-        "nats stream edit {} --subjects={}; or correct `prefix` in the file",
+    let command = format!(
+        "nats stream edit {} --subjects={}",
         quoted(stream),
         quoted(&all.join(","))
-    )
+    );
+    Next::and_advice(command, "or correct `prefix` in the file")
 }
 
 async fn look_closely(

@@ -12,7 +12,7 @@ use super::super::place::Place;
 use super::super::text;
 use super::{GROUPED_MAX, LetterSelectionArguments, letters_of};
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, say};
+use crate::output::{self, Column, Print, say, say_next};
 
 /// Arguments of `outbox dead-letters groups`.
 #[derive(Debug, Clone, Args)]
@@ -98,8 +98,8 @@ impl GroupLettersCommand {
         };
         let event_type = first.event_type.as_ref();
         let event_type = event_type.map(|event_type| format!(" --type {}", quoted(event_type)));
-        say(&format!(
-            "next: outbox dead-letters list --consumer {}{}",
+        say_next(format!(
+            "outbox dead-letters list --consumer {}{}",
             quoted(&first.consumer),
             event_type.unwrap_or_default()
         ));

@@ -11,14 +11,14 @@ use outbox::nats::async_nats::Client;
 use outbox_admin::doctor::Limits;
 use outbox_admin::web::{Examination, InboxView, ProofSpan, Refuses, StreamView, Takers};
 use outbox_admin::{
-    BrokerCheck, ConsumerRow, LogView, Proof, ProofRequest, ProofStage, Readers, Reason, RowsKept, StreamUse,
+    BrokerCheck, ConsumerRow, LogView, Proof, ProofRequest, ProofStage, Readers, RowsKept, StreamUse,
 };
 use tokio::sync::{Mutex, OnceCell};
 
 use crate::commands::arguments::PlaceArguments;
 use crate::commands::doctor::{self, Closely};
 use crate::commands::log_looks::LogLooks;
-use crate::commands::log_row::Next;
+use crate::commands::log_row;
 use crate::commands::place::Place;
 use crate::commands::prove::{ProveCommand, rows_kept};
 use crate::commands::{readers, recheck, stream, takers, timeline};
@@ -131,7 +131,7 @@ impl StreamView for Stream {
         let Some(status) = looked? else {
             return Ok(None);
         };
-        let reason = Next::of(&status).map(|next| Reason::new(next.state, next.what, next.next));
+        let reason = log_row::fault(&status);
         Ok(Some(LogView {
             is_on: status.is_on,
             exists: status.exists,
@@ -170,6 +170,7 @@ impl StreamView for Stream {
         let publisher = self.publisher().await.map_err(|error| error.to_string())?;
         let request = ProofRequest::new(span.since, span.until)
             .rows_kept(self.rows_kept())
+            .stream(&self.place.outbox.section.stream.name)
             .disk(self.proof_disk);
         let floors =
             async || match tokio::time::timeout(self.place.timeout, command.floors(&self.place)).await {

@@ -83,7 +83,7 @@ impl Sampler {
             &mut sample.status,
             sample.log.as_ref().and_then(|log| log.next.as_ref()),
         ) {
-            status.add(next.state, next.what.as_str(), next.next);
+            status.add(next.state, next.what.as_str(), next.next.clone());
         }
         self.compare(&mut sample);
         sample

@@ -13,7 +13,7 @@ use outbox_admin::{ConsumerRow, PauseRow, State, Status};
 use super::super::{foresee, status, text};
 use super::model::{Model, Page};
 use super::sample::Sample;
-use crate::hint::complete;
+use crate::hint;
 use crate::output::{Print, plain};
 
 /// Widest column but the last.
@@ -97,10 +97,8 @@ fn overview(sample: &Sample) -> Vec<Line<'static>> {
         for reason in &status.reasons {
             let what = format!("{:<8}  {}", reason.state.as_str(), plain(&reason.what));
             lines.push(Line::styled(what, of_state(reason.state)));
-            lines.push(Line::raw(format!(
-                "          next: {}",
-                complete(&plain(&reason.next))
-            )));
+            let next = hint::lines(&reason.next, "          ");
+            lines.extend(next.lines().map(|line| Line::raw(line.to_owned())));
         }
         lines.extend(counts(status).map(Line::raw));
         for pause in &status.pauses {

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use clap::CommandFactory as _;
 use serde_json::Value;
 
 use crate::place::Place;
@@ -26,11 +27,107 @@ impl Answer {
         self.out.contains(words) || self.said.contains(words)
     }
 
+    /// The answer of a command that ended with this code. Each command that it names runs as printed.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "{self:?}");
+        for command in self.commands() {
+            runs_as_printed(&command);
+        }
         self
     }
+
+    /// The commands that come next, of a text or of JSON.
+    fn commands(&self) -> Vec<String> {
+        let lines = self.out.lines().chain(self.said.lines());
+        let lines = lines.filter_map(|line| line.trim_start().strip_prefix("next: "));
+        let mut commands: Vec<String> = lines.map(str::to_owned).collect();
+        let documents = serde_json::Deserializer::from_str(&self.out).into_iter::<Value>();
+        for document in documents.map_while(Result::ok) {
+            collect(&document, false, &mut commands);
+        }
+        commands
+    }
+}
+
+/// The texts below the keys `next`.
+fn collect(value: &Value, is_next: bool, commands: &mut Vec<String>) {
+    match value {
+        Value::String(text) if is_next => commands.push(text.clone()),
+        Value::Array(values) => values.iter().for_each(|value| collect(value, is_next, commands)),
+        Value::Object(values) => {
+            for (key, value) in values {
+                collect(value, key == "next", commands);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The words of a command line, as a shell takes it apart.
+fn words(line: &str) -> Vec<String> {
+    let shell = |arguments: &[&str]| Command::new("bash").args(arguments).output().unwrap();
+    let checked = shell(&["-n", "-c", line]);
+    assert!(checked.status.success(), "no command: {line}");
+    let split = shell(&[
+        "-c",
+        r#"set -f; eval "words=($1)"; printf '%s\0' "${words[@]}""#,
+        "-",
+        line,
+    ]);
+    assert!(split.status.success(), "no words: {line}: {split:?}");
+    let words = String::from_utf8(split.stdout).unwrap();
+    words.split_terminator('\0').map(str::to_owned).collect()
+}
+
+/// Whether a command is one, and nothing else. Commands of `outbox` are parsed by the program's own parser.
+#[track_caller]
+pub(crate) fn runs_as_printed(line: &str) {
+    assert!(
+        !line.contains(['`', ';', '…', '\n']),
+        "more than a command: {line}"
+    );
+    let words = words(line);
+    let of_nats: Vec<&str> = words.iter().map(String::as_str).collect();
+    match of_nats.as_slice() {
+        [
+            "nats",
+            "stream",
+            "info" | "edit" | "add" | "get",
+            stream,
+            rest @ ..,
+        ] => {
+            assert!(!stream.starts_with('-'), "no stream: {line}");
+            let is_option =
+                |word: &&str| word.starts_with("--") || word.bytes().all(|byte| byte.is_ascii_digit());
+            assert!(rest.iter().all(is_option), "{line}");
+        }
+        ["chronyc", "tracking"] => {}
+        [program, ..] if *program == "outbox" || program.ends_with("/mounted") => {
+            let skip = if *program == "outbox" { 0 } else { 1 };
+            let words = std::iter::once("outbox").chain(of_nats[1 + skip..].iter().copied());
+            let parsed = outbox_cli::Program::command().try_get_matches_from(words);
+            assert!(parsed.is_ok(), "{line}: {parsed:?}");
+        }
+        _ => panic!("a command of another program: {line}"),
+    }
+}
+
+#[test]
+fn a_sentence_is_no_next_command() {
+    for line in [
+        "outbox relay run, with provision = true",
+        "nats stream info",
+        "nats stream edit SHOP --max-msg-size=-1, and max_payload of the server",
+        "outbox consumers list --forecast; if it handles none, start its service",
+        "outbox show",
+        "start its service",
+    ] {
+        let checked = std::panic::catch_unwind(|| runs_as_printed(line));
+        assert!(checked.is_err(), "{line}");
+    }
+    runs_as_printed("outbox why --config 'my shop.toml' 'order/it is'");
+    runs_as_printed("nats stream edit SHOP --max-msgs=16");
 }
 
 /// Runs the program with these variables and no others.

@@ -62,10 +62,16 @@ async fn a_command_that_is_named_keeps_the_options_that_were_given() {
         assert!(next(&text).contains("--outbox shop"), "{text}");
         assert_eq!(copied(next(&text), &variables), Some(5), "{text}");
         let text = ask(&["status"]).out;
-        let relay = next(&text);
-        let is_named = relay.contains("outbox relay run --config ");
-        assert_eq!(is_named, option == "--config", "{text}");
-        assert!(!relay.contains("--outbox"), "a relay runs all: {text}");
+        let relays = next(&text);
+        assert!(relays.contains(&format!("outbox relays {option} ")), "{text}");
+        assert_eq!(copied(relays, &variables), Some(5), "{text}");
+        // A relay runs all outboxes of its file.
+        let advice = text.split_once("advice: ").unwrap().1;
+        assert_eq!(
+            advice.contains("`outbox relay run --config "),
+            option == "--config",
+            "{text}"
+        );
     }
     // What the environment gives is there for the next command as well.
     let variables = [&variables[..], &[("OUTBOX_CONTEXT", "dev")]].concat();

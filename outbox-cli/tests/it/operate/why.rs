@@ -172,8 +172,13 @@ async fn a_full_subject_is_named(planted: &Planted, first: MessageId, context: &
     filled.unwrap().await.unwrap();
     check(why(planted, first), 3, &["full"], "max_msgs_per_subject is 1");
     let told = why(planted, first).expect(3).json();
-    let edit = format!("nats stream edit {} {WITHOUT_LIMIT_PER_SUBJECT}", place.name);
-    assert_eq!(told["findings"][0]["next"][0], edit, "{told}");
+    let edit = format!("nats stream edit {} --interactive", place.name);
+    let finding = &told["findings"][0];
+    assert_eq!(
+        (&finding["next"][0], &finding["advice"]),
+        (&edit.into(), &WITHOUT_LIMIT_PER_SUBJECT.into()),
+        "{told}"
+    );
     // What it says can be done in one step, and one of both alone cannot.
     let limit = async |refuses: bool, most: i64| {
         let mut config = context
@@ -311,6 +316,44 @@ async fn what_was_published(kind: Kind) {
     planted.close().await;
 }
 
+/// Numbers have no holes, so a deleted row is seen. Whether its event was published is not known.
+async fn what_was_deleted(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    for _ in 0..3 {
+        planted.placed("1").await;
+    }
+    let place = &planted.place;
+    let schema = place.schema.as_ref().map(|schema| format!("{schema}."));
+    let delete = format!(
+        "DELETE FROM {}outbox_messages WHERE sequence = 2",
+        schema.unwrap_or_default()
+    );
+    place.execute(&delete).await;
+    planted.publish().await;
+    check(
+        why(&planted, "order/1"),
+        4,
+        &["number-missing", "on-stream"],
+        "no row for #2.",
+    );
+    let timeline = ask(place, &["timeline", "order/1"]).expect(0);
+    assert!(timeline.out.contains("no row: #2;"), "{timeline:?}");
+    let words = ["prove", "--since", "1h", "--until", "0s", "-o", "json"];
+    let books = ask(place, &words).expect(4).json();
+    assert_eq!(
+        (
+            &books["holes"]["count"],
+            &books["holes"]["first"][0]["first"],
+            &books["lost"]["count"]
+        ),
+        (&1.into(), &2.into(), &0.into()),
+        "{books}"
+    );
+    planted.close().await;
+}
+
 macro_rules! on_each_database {
     ($($cause:ident: $postgres:ident, $mariadb:ident, $sqlite:ident,)*) => {
         $(
@@ -350,4 +393,6 @@ on_each_database! {
         what_waits_for_an_operator_in_postgres_is_named, what_waits_for_an_operator_in_mariadb_is_named, what_waits_for_an_operator_in_sqlite_is_named,
     what_was_published:
         what_was_published_from_postgres_is_looked_for, what_was_published_from_mariadb_is_looked_for, what_was_published_from_sqlite_is_looked_for,
+    what_was_deleted:
+        what_was_deleted_from_postgres_is_named, what_was_deleted_from_mariadb_is_named, what_was_deleted_from_sqlite_is_named,
 }

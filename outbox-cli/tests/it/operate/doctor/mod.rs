@@ -20,9 +20,13 @@ fn found(answer: &Answer) -> Vec<(String, String)> {
     let json = answer.json();
     let findings = json[0]["findings"].as_array().unwrap();
     for finding in findings {
-        for key in ["seen", "needed", "next"] {
+        for key in ["seen", "needed"] {
             assert!(!text(finding, key).is_empty(), "{finding}");
         }
+        assert!(
+            finding["next"].is_string() || finding["advice"].is_string(),
+            "{finding}"
+        );
     }
     findings
         .iter()
@@ -36,10 +40,24 @@ fn checks(answer: &Answer) -> Vec<String> {
 
 /// The command that mends what a check has found.
 fn next(answer: &Answer, check: &str) -> String {
+    of_finding(answer, check, "next")
+}
+
+/// The statement in the advice about what a check has found.
+fn statement(answer: &Answer, check: &str) -> String {
+    let advice = of_finding(answer, check, "advice");
+    let (_, statement) = advice.split_once(": ").unwrap();
+    statement.to_owned()
+}
+
+fn of_finding(answer: &Answer, check: &str, key: &str) -> String {
     let json = answer.json();
     let findings = json[0]["findings"].as_array().unwrap();
     let finding = findings.iter().find(|finding| finding["check"] == check).unwrap();
-    finding["next"].as_str().unwrap().to_owned()
+    finding[key]
+        .as_str()
+        .unwrap_or_else(|| panic!("no {key}: {finding}"))
+        .to_owned()
 }
 
 fn doctor(place: &Place, more: &[&str]) -> Answer {

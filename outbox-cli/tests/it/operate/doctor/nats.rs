@@ -9,7 +9,7 @@ use outbox::nats::async_nats::jetstream;
 use outbox::nats::async_nats::jetstream::consumer::pull;
 use outbox::nats::async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 
-use super::{checks, context, doctor, found, next, settings, sound};
+use super::{checks, context, doctor, found, next, of_finding, settings, sound};
 use crate::operate::answer::{Answer, ask, at, logged_in};
 use crate::place::Kind;
 
@@ -232,7 +232,7 @@ async fn a_consumer_in_trouble_is_found(kind: Kind) {
     let answer = doctor(place, &[]).expect(3);
     assert_eq!(names(&answer), ["inbox-memory"]);
     assert!(
-        next(&answer, "inbox-memory").ends_with("at least 721h"),
+        of_finding(&answer, "inbox-memory", "advice").ends_with("at least 721h"),
         "{answer:?}"
     );
     context(place).await.update_stream(good.clone()).await.unwrap();
