@@ -14,11 +14,15 @@ use crate::message::{JSON, Message};
 #[cfg(feature = "cbor")]
 mod cbor;
 mod event_codec;
+mod finite;
 mod reason;
 
 #[cfg(feature = "cbor")]
 pub use cbor::CBOR;
 pub use event_codec::{EventCodec, decode};
+pub use finite::NotFinite;
+#[doc(hidden)]
+pub use finite::to_json;
 #[doc(hidden)]
 pub use reason::json_reason;
 
@@ -121,12 +125,12 @@ pub trait Decode<T>: Codec {
     fn decode(message: &Message) -> Result<T, CodecError>;
 }
 
-/// JSON (`application/json`), by serde. With the feature `cbor` it also reads CBOR, so that consumers understand an event before and after its producer
+/// JSON (`application/json`), by serde. A number that is NaN or infinite is refused ([`NotFinite`]), because JSON cannot express it. With the feature `cbor` it also reads CBOR, so that consumers understand an event before and after its producer
 /// has changed the codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Json {}
 
-/// CBOR (`application/cbor`, RFC 8949), by serde (feature `cbor`). It also reads JSON, so that what was recorded before an event changed its codec is
+/// CBOR (`application/cbor`, RFC 8949), by serde (feature `cbor`), which can express NaN and infinities. It also reads JSON, so that what was recorded before an event changed its codec is
 /// understood.
 #[cfg(feature = "cbor")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +150,7 @@ impl Codec for Cbor {
 
 impl<T: Serialize + ?Sized> Encode<T> for Json {
     fn encode(event: &T) -> Result<Vec<u8>, CodecError> {
-        Ok(serde_json::to_vec(event)?)
+        to_json(event)
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use outbox_core::message::JSON;
-use outbox_core::payload::{from_serde, is_serde, json_reason};
+use outbox_core::payload::{from_serde, is_serde, json_reason, to_json};
 use outbox_core::{DomainEvent, Message};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -163,7 +163,14 @@ impl Upcasters {
             let new = catch_unwind(AssertUnwindSafe(|| convert(old)))
                 .map_err(|_| failed("upcast", "its upcaster panicked".to_owned()))?
                 .map_err(|error| failed("upcast", error.into().to_string()))?;
-            serde_json::to_vec(&new).map_err(|error| failed("written by its upcaster", json_reason(&error)))
+            to_json(&new).map_err(|error| {
+                // The text of serde_json may quote.
+                let reason = match error.downcast_ref() {
+                    Some(error) => json_reason(error),
+                    None => error.to_string(),
+                };
+                failed("written by its upcaster", reason)
+            })
         };
         self.steps.push(Step {
             event_type,

@@ -196,3 +196,30 @@ mod cbor {
         assert!(error.contains("nested more than 128 levels deep"), "{error}");
     }
 }
+
+#[test]
+fn json_refuses_a_number_that_is_not_finite() {
+    for number in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut event = Measured::<Json>::new();
+        event.values.push(number);
+        let error = NewMessage::from_event(&event).unwrap_err();
+        let crate::EventError::Encode { event_type, source } = &error else {
+            panic!("{error:?}");
+        };
+        let path = &source.downcast_ref::<NotFinite>().unwrap().path;
+        assert_eq!(
+            (event_type.as_str(), path.as_str()),
+            ("sensor.measured", "values[2]")
+        );
+    }
+}
+
+/// CBOR can express it, so the consumer reads what the producer wrote.
+#[cfg(feature = "cbor")]
+#[test]
+fn cbor_carries_a_number_that_is_not_finite() {
+    let mut event = Measured::<Cbor>::new();
+    event.values.extend([f32::NAN, f32::INFINITY]);
+    let read = decode::<Measured<Cbor>>(&message(&event)).unwrap();
+    assert!(read.values[2].is_nan() && read.values[3] == f32::INFINITY);
+}

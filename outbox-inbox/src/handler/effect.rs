@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use outbox_core::payload::to_json;
 use outbox_core::{Events, IntoEvents};
 use serde::Serialize;
 
@@ -79,7 +80,7 @@ pub trait IntoEffect {
     ///
     /// # Errors
     ///
-    /// A fatal error for a result that cannot be JSON.
+    /// A fatal error for a result that cannot be JSON, such as a number that is NaN or infinite.
     fn into_effect(self) -> Result<Effect, HandlerError>;
 }
 
@@ -93,7 +94,7 @@ impl<T: Serialize> IntoEffect for Reply<T> {
     const REPLIES: bool = true;
 
     fn into_effect(self) -> Result<Effect, HandlerError> {
-        let result = serde_json::to_vec(&self.0).map_err(HandlerError::fatal)?;
+        let result = to_json(&self.0).map_err(HandlerError::fatal)?;
         Ok(Effect {
             result: Some(result),
             events: Events::new(),
