@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Client;
+use async_nats::client::FlushErrorKind;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
+use futures_util::FutureExt as _;
 use outbox_core::{
     ConsumerSpec, ConsumerStanding, EventDescriptor, Message, StartAt, StreamFacts, StreamPolicy, Subscriber,
     SubscriberError,
@@ -107,6 +109,14 @@ impl EventStream {
     }
 }
 
+/// Whether the client's connection task has ended, so that requests are never sent. The task of a
+/// reconnecting client has not ended.
+fn has_ended(client: &Client) -> bool {
+    // Without a connection task, the command fails at once. Otherwise the flush is harmless.
+    let flushed = client.flush().now_or_never();
+    matches!(flushed, Some(Err(error)) if error.kind() == FlushErrorKind::SendError)
+}
+
 impl JetStreamSubscriber {
     /// Sets how it subscribes. Subscriptions that are open already keep what they had.
     #[must_use]
@@ -136,10 +146,15 @@ impl JetStreamSubscriber {
     /// Reads the stream.
     pub(crate) async fn read_stream(&self) -> Result<Stream, SubscriberError> {
         let name = &self.stream.name;
-        self.context
-            .get_stream(name)
-            .await
+        let answer = self.context.get_stream(name).await;
+        let has_ended = answer.is_err() && has_ended(&self.client);
+        answer
             .map_err(|error| match error.kind() {
+                _ if has_ended => configuration(
+                    "the client of NATS has ended for good: its Tokio runtime has ended, or it was drained, or it has given up reconnecting; make one \
+                     client in each runtime, inside the runtime that uses it",
+                    error,
+                ),
                 GetStreamErrorKind::JetStream(refused)
                     if refused.error_code() == ErrorCode::STREAM_NOT_FOUND =>
                 {

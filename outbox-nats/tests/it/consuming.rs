@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox_core::testing::eventually;
-use outbox_core::{ConsumerSpec, Delivery as _, SubscriberError, Subscription as _};
+use outbox_core::{ConsumerSpec, Delivery as _, Subscriber as _, SubscriberError, Subscription as _};
 use outbox_nats::JetStreamDelivery;
 
 use crate::environment::{
@@ -27,6 +27,7 @@ on_both_servers! {
     a_caller_that_was_away_is_told_of_no_silence,
     a_deleted_stream_is_gone,
     foreign_messages_are_delivered_raw,
+    client_of_an_ended_runtime_is_refused,
 }
 
 async fn publish_one_of_each(nats: &Nats) {
@@ -367,4 +368,25 @@ async fn foreign_messages_are_delivered_raw(nats: &Nats) {
         (subject.as_str(), &b"raw"[..])
     );
     assert_eq!(incoming.headers, []);
+}
+
+/// Nothing would ever be sent or received, however long the inbox tries again.
+async fn client_of_an_ended_runtime_is_refused(nats: &Nats) {
+    nats.provision().await;
+    let url = nats.url().to_owned();
+    let elsewhere = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(outbox_nats::connect(url, outbox_nats::connect_options()))
+    });
+    let client = tokio::task::spawn_blocking(|| elsewhere.join().unwrap());
+    let subscriber = nats.stream().subscriber(client.await.unwrap().unwrap());
+    for refused in [
+        subscriber.facts().await.err(),
+        subscriber.subscribe(&consumer(&[&PLACED])).await.err(),
+    ] {
+        assert!(
+            matches!(refused, Some(SubscriberError::Configuration { .. })),
+            "{refused:?}"
+        );
+    }
 }
