@@ -8,13 +8,12 @@ use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 
 use outbox_core::{Events, IntoEvents, IntoMessage, MessageContext};
-use sea_orm::{
-    ActiveModelBehavior, ActiveModelTrait, DatabaseTransaction, DbErr, EntityTrait, IntoActiveModel,
-};
+use sea_orm::{ActiveModelBehavior, ActiveModelTrait, DbErr, EntityTrait, IntoActiveModel};
 
 use crate::error::SaveError;
 use crate::execute::{Executor, Work};
 use crate::save::{MakesEvents, ModelOf, SaveWithEvents, record_or_look};
+use crate::transaction::OutboxTransaction;
 
 /// An active model and the events raised on it.
 ///
@@ -223,7 +222,8 @@ where
     ///
     /// Transaction, cancellation and errors are as with [`SaveWithEvents`](crate::SaveWithEvents), except that the size of the rows is not looked
     /// at before they are sent ([`SaveError::RowTooLarge`]), and that a write which finds no row is only an error if it says so itself: SeaORM
-    /// does not touch a nested model of which nothing is set. Do not record through the closure's transaction, which knows only the default table names.
+    /// does not touch a nested model of which nothing is set. The closure's transaction belongs to the save: events that
+    /// the closure records are stored with the save.
     ///
     /// # Errors
     ///
@@ -231,15 +231,15 @@ where
     pub async fn save_by<D, W>(mut self, db: &D, write: W) -> Result<M, SaveError>
     where
         D: Executor,
-        W: for<'t> FnOnce(A, &'t DatabaseTransaction) -> Write<'t, M> + Send + 'static,
+        W: for<'t> FnOnce(A, &'t OutboxTransaction) -> Write<'t, M> + Send + 'static,
     {
         let (model, events) = self.take();
         let context = MessageContext::current();
-        db.execute(move |tx, config| -> Work<'_, M> {
+        db.execute(move |tx| -> Work<'_, M> {
             Box::pin(async move {
                 let saved = write(model, tx).await?;
                 let events = context.sync_scope(|| events(&saved));
-                record_or_look(tx, config, events).await?;
+                record_or_look(tx, events).await?;
                 Ok(saved)
             })
         })

@@ -15,9 +15,14 @@ pub fn is_commit_refused(error: &DbErr) -> bool {
     matches!(error, DbErr::Custom(_)) || driver::is_commit_refused(error)
 }
 
-/// Whether the database has undone the whole transaction: MySQL does, to end a deadlock.
-pub(crate) fn has_undone_transaction(error: &DbErr) -> bool {
-    driver::has_undone_transaction(error)
+/// Whether MySQL or MariaDB has refused a statement because a transaction is open.
+pub(crate) fn is_transaction_in_progress(error: &DbErr) -> bool {
+    driver::is_transaction_in_progress(error)
+}
+
+/// Whether the database answered with one of these codes (SQLSTATE, or SQLite's result code).
+pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
+    driver::has_code(error, codes)
 }
 
 /// Whether a table or column is missing.
@@ -58,17 +63,20 @@ mod driver {
         super::sqlite_refuses(&code)
     }
 
-    pub(super) fn has_undone_transaction(error: &DbErr) -> bool {
+    pub(super) fn is_transaction_in_progress(error: &DbErr) -> bool {
         #[cfg(feature = "mysql")]
         if let Some(answer) = answer(error)
-            && answer
-                .try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>()
-                .is_some()
+            && let Some(answer) = answer.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>()
         {
-            return answer.code().is_some_and(|code| code.starts_with("40"));
+            return answer.number() == 1568;
         }
         let _ = error;
         false
+    }
+
+    pub(super) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
+        let code = answer(error).and_then(DatabaseError::code);
+        code.is_some_and(|code| codes.contains(&&*code))
     }
 
     pub(super) fn is_table_missing(error: &DbErr) -> bool {
@@ -91,7 +99,11 @@ mod driver {
         false
     }
 
-    pub(super) fn has_undone_transaction(_: &DbErr) -> bool {
+    pub(super) fn is_transaction_in_progress(_: &DbErr) -> bool {
+        false
+    }
+
+    pub(super) fn has_code(_: &DbErr, _: &[&str]) -> bool {
         false
     }
 

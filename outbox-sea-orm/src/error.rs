@@ -47,8 +47,12 @@ pub enum RecordError {
         /// The database's error, which names the key.
         source: DbErr,
     },
-    /// MySQL or MariaDB cannot take the message: it is larger than `max_allowed_packet`. Repeating does not help. Nothing of it was sent,
-    /// and the transaction is as it was before.
+    /// The database has undone the whole transaction because of an earlier error, or an earlier save
+    /// or record was dropped half-way. Nothing was written. Roll back, and repeat the transaction from
+    /// its beginning. MySQL and MariaDB undo a transaction after a deadlock or a write conflict.
+    #[error("the transaction no longer exists; roll back and repeat it from its beginning")]
+    TransactionLost(#[source] DbErr),
+    /// MySQL or MariaDB cannot take the message: it is larger than `max_allowed_packet`. Repeating does not help. Nothing of it was sent.
     #[error(
         "payload and headers of event `{event_type}` have {size_bytes} bytes, the database takes {limit_bytes}; store the data elsewhere \
          and send a reference, or raise `max_allowed_packet` of the server"
@@ -93,7 +97,7 @@ impl RecordError {
             Self::Event(_) | Self::TooLarge { .. } => ErrorKind::InvalidEvent,
             Self::DefaultNames { .. } | Self::NoTransaction => ErrorKind::Misconfigured,
             Self::DuplicateKey { .. } => ErrorKind::AlreadyRecorded,
-            Self::Database(error) => ErrorKind::of(error),
+            Self::Database(error) | Self::TransactionLost(error) => ErrorKind::of(error),
         }
     }
 
@@ -150,6 +154,24 @@ pub enum SaveError {
         /// The table.
         table: String,
     },
+    /// An update or deletion of many rows did not write all locked rows. Nothing was stored, and no
+    /// event was recorded. Possible causes:
+    ///
+    /// * The database does not find a row by the key that it has returned (`FLOAT` on MySQL).
+    /// * A trigger has skipped a row.
+    /// * The changes have a filter.
+    #[error(
+        "{locked} rows of `{table}` were locked and {written} written; use a primary key that the database finds by the value that it returns, pass the filter \
+         as an argument of its own, and let no trigger skip rows"
+    )]
+    RowsNotWritten {
+        /// The table.
+        table: String,
+        /// Rows that were locked for one statement.
+        locked: u64,
+        /// Rows that the statement has written.
+        written: u64,
+    },
     /// The events cannot be made, because it is not known which rows are written, or how. Nothing was stored. The text says what to do instead.
     #[error("events of this save cannot be made: {why}")]
     Unsupported {
@@ -190,7 +212,9 @@ impl SaveError {
             Self::Record(error) => error.kind(),
             Self::Database(error) => ErrorKind::of(error),
             Self::RowMissing { .. } | Self::NothingDeleted { .. } => ErrorKind::RowMissing,
-            Self::Unsupported { .. } | Self::RowTooLarge { .. } => ErrorKind::Refused,
+            Self::Unsupported { .. } | Self::RowTooLarge { .. } | Self::RowsNotWritten { .. } => {
+                ErrorKind::Refused
+            }
             Self::TransactionLost(error) => error.kind(),
             Self::CommitUnknown(_) => ErrorKind::CommitUnknown,
         }

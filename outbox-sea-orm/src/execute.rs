@@ -8,16 +8,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
 use outbox_core::wake;
-use sea_orm::{DatabaseConnection, DatabaseTransaction, DbErr, TransactionTrait};
+use sea_orm::{DatabaseConnection, DbErr, TransactionTrait};
 
 use crate::begin::begin;
 use crate::cause::is_commit_refused;
 use crate::config::OutboxConfig;
 use crate::detached::detached;
 use crate::error::SaveError;
-use crate::joined::{Turn, close, is_undone_on_sqlite};
-use crate::transaction::OutboxConnection;
+use crate::joined::Turn;
+use crate::transaction::{OutboxConnection, OutboxTransaction};
 use crate::transactional::{DEFAULT_CONFIG, Transactional};
+use crate::undone::{close, is_undone};
 
 /// Work inside a transaction, boxed because it borrows it. Its last statement has shown that the transaction has not failed.
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
@@ -43,18 +44,18 @@ pub(crate) mod sealed {
         fn execute<T, F>(&self, work: F) -> impl Future<Output = Result<T, SaveError>> + Send
         where
             T: Send + 'static,
-            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static;
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static;
     }
 
     impl Execute for DatabaseConnection {
         async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
         where
             T: Send + 'static,
-            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
         {
             let db = self.clone();
             let (_waiting, caller) = caller();
-            detached(async move { own_transaction(&db, &DEFAULT_CONFIG, caller, work).await }).await
+            detached(async move { own_transaction(&db, DEFAULT_CONFIG.clone(), caller, work).await }).await
         }
     }
 
@@ -62,11 +63,12 @@ pub(crate) mod sealed {
         async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
         where
             T: Send + 'static,
-            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
         {
             let outbox = self.clone();
             let (_waiting, caller) = caller();
-            detached(async move { own_transaction(&outbox, outbox.settings(), caller, work).await }).await
+            detached(async move { own_transaction(&outbox, outbox.settings().clone(), caller, work).await })
+                .await
         }
     }
 
@@ -74,19 +76,13 @@ pub(crate) mod sealed {
         async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
         where
             T: Send + 'static,
-            F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T> + Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
         {
             // From here to `ends`: if this future is dropped, the transaction cannot be committed.
             let turn = Turn::take(self)
                 .await
                 .map_err(|error| lost(SaveError::Database(error)))?;
-            let outcome = joined(self, work).await;
-            if let Err(error) = &outcome
-                && error.is_conflict()
-                && let Some(integrity) = self.integrity()
-            {
-                integrity.note_conflict();
-            }
+            let outcome = joined(self, &turn, work).await;
             match outcome {
                 // The turn is dropped, so the transaction cannot be committed.
                 Err(SaveError::TransactionLost(_)) => {}
@@ -108,10 +104,11 @@ fn lost(error: SaveError) -> SaveError {
     SaveError::TransactionLost(Box::new(error))
 }
 
-async fn joined<T, F>(outer: &impl Transactional, work: F) -> Result<T, SaveError>
+async fn joined<T, F>(outer: &impl Transactional, turn: &Turn, work: F) -> Result<T, SaveError>
 where
-    F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T>,
+    F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T>,
 {
+    let integrity = turn.integrity().nested();
     // If this fails, sqlx 0.9.0 rolls back the outer transaction without telling anybody.
     let savepoint = match outer.transaction().begin().await {
         Ok(savepoint) => savepoint,
@@ -120,8 +117,10 @@ where
             return Err(lost(SaveError::Database(error)));
         }
     };
-    let (error, rolled_back) = match work(&savepoint, outer.config()).await {
-        Ok(value) => match savepoint.commit().await {
+    let config = Arc::new(outer.config().clone());
+    let savepoint = OutboxTransaction::savepoint(savepoint, config, integrity.clone());
+    let (error, rolled_back) = match work(&savepoint).await {
+        Ok(value) => match savepoint.into_inner().commit().await {
             Ok(()) => return Ok(value),
             // The work's last statement has succeeded, so the savepoint is gone: with the connection, or with the whole transaction.
             Err(error) => (SaveError::Database(error), false),
@@ -129,7 +128,8 @@ where
         // To end a deadlock, MySQL undoes a whole transaction, savepoints included. The caller's earlier writes are gone then; later ones would
         // be committed alone.
         Err(error) => {
-            let is_undone = is_undone_on_sqlite(&savepoint).await;
+            let savepoint = savepoint.into_inner();
+            let is_undone = integrity.is_lost() || is_undone(&savepoint).await.unwrap_or(true);
             let rolled_back = savepoint.rollback().await;
             if let Err(rollback) = &rolled_back {
                 tracing::error!(error = %rollback, "savepoint cannot be rolled back, the transaction is lost");
@@ -146,22 +146,28 @@ where
 
 async fn own_transaction<T, F>(
     db: &DatabaseConnection,
-    config: &OutboxConfig,
+    config: Arc<OutboxConfig>,
     caller: Weak<()>,
     work: F,
 ) -> Result<T, SaveError>
 where
-    F: for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, T>,
+    F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T>,
 {
-    let tx = begin(db).await.map_err(SaveError::Database)?;
+    let tx = OutboxTransaction::begun(begin(db).await.map_err(SaveError::Database)?, config);
     let outcome = if caller.strong_count() > 0 {
-        work(&tx, config).await
+        work(&tx).await
     } else {
         // It gave up while this waited for a connection, and may have tried again since. Nobody reads this error.
         Err(SaveError::Database(DbErr::Custom(
             "the caller has gone".to_owned(),
         )))
     };
+    // A hook may have swallowed an error that has undone the transaction.
+    let outcome = match outcome {
+        Ok(value) => tx.verify().await.map(|()| value).map_err(SaveError::Database),
+        Err(error) => Err(error),
+    };
+    let tx = tx.into_inner();
     match outcome {
         Ok(value) => {
             tx.commit().await.map_err(|error| {

@@ -1,14 +1,18 @@
-//! Whether a transaction that several saves and records have joined may still be committed.
+//! Whether an open transaction still exists at the server, and whether it may be committed.
 //!
-//! Invariant: a transaction in which one of them was dropped half-way cannot be committed any more, as far as its type has a commit of its own.
+//! Invariants: a transaction that the server has undone is never committed. No later statement is
+//! sent, because the server would commit each statement by itself. The server is asked after each
+//! failed statement ([`is_undone`]). If the outcome of a statement is unknown, the server is asked
+//! before the next statement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sea_orm::DbErr;
+use sea_orm::{ConnectionTrait, DbErr};
+use tokio::sync::Mutex;
 
-use crate::cause::has_undone_transaction;
 use crate::kind::is_conflict;
+use crate::undone::is_undone;
 
 /// Whether a transaction can still be committed. Clones share what concerns the whole transaction; [`Integrity::nested`] does so for a nested one.
 #[doc(hidden)]
@@ -27,10 +31,26 @@ struct Whole {
     lost: AtomicBool,
     /// A statement has lost against a concurrent transaction.
     conflict: AtomicBool,
+    /// A statement has failed or was dropped, and the server has not been asked since.
+    unverified: AtomicBool,
+    /// Unwatched statements may run, so the server is asked before each watched statement.
+    exposed: AtomicBool,
+    /// A statement has failed or was dropped, or the transaction was exposed. Never reset.
+    doubted: AtomicBool,
+    /// Held during a watched statement and the question after its failure.
+    statement: Mutex<()>,
 }
 
 impl Integrity {
-    /// That of a transaction inside this one.
+    /// Integrity of a transaction whose earlier statements were not watched.
+    #[must_use]
+    pub fn unknown() -> Self {
+        let integrity = Self::default();
+        integrity.doubt();
+        integrity
+    }
+
+    /// Integrity of a transaction nested in this one.
     #[must_use]
     pub fn nested(&self) -> Self {
         Self {
@@ -49,25 +69,42 @@ impl Integrity {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Remembers what an error of a statement says about the transaction.
-    pub fn note(&self, error: &DbErr) {
-        if is_conflict(error) {
-            self.note_conflict();
-        }
-        // To end a deadlock, MySQL undoes the whole transaction. Later statements would be committed one by one.
-        if has_undone_transaction(error) {
-            self.lose();
-        }
+    /// From now on, unwatched statements may run.
+    pub fn expose(&self) {
+        self.whole.exposed.store(true, Ordering::Relaxed);
+        self.whole.doubted.store(true, Ordering::Relaxed);
     }
 
-    /// A statement has lost against a concurrent transaction.
-    pub(crate) fn note_conflict(&self) {
-        self.whole.conflict.store(true, Ordering::Relaxed);
+    /// The outcome of a statement is unknown.
+    pub fn doubt(&self) {
+        self.whole.unverified.store(true, Ordering::Relaxed);
+        self.whole.doubted.store(true, Ordering::Relaxed);
+    }
+
+    /// Remembers the error of a statement.
+    pub fn note(&self, error: &DbErr) {
+        if is_conflict(error) {
+            self.whole.conflict.store(true, Ordering::Relaxed);
+        }
+        self.doubt();
     }
 
     /// Whether a statement has lost against a concurrent transaction, so that the transaction is worth repeating.
-    pub(crate) fn has_conflict(&self) -> bool {
+    #[must_use]
+    pub fn has_conflict(&self) -> bool {
         self.whole.conflict.load(Ordering::Relaxed)
+    }
+
+    /// Whether unwatched statements may run.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        self.whole.exposed.load(Ordering::Relaxed)
+    }
+
+    /// Whether a statement has ever failed or been dropped, or the transaction was exposed.
+    #[must_use]
+    pub fn was_doubted(&self) -> bool {
+        self.whole.doubted.load(Ordering::Relaxed)
     }
 
     /// Whether nothing of the transaction may be committed.
@@ -76,14 +113,64 @@ impl Integrity {
         self.check().is_err()
     }
 
-    /// Refuses statements of a transaction that is lost: after a `begin` that was dropped, sqlx 0.9.0 has rolled it back, and the database would
-    /// commit each of them by itself.
+    /// Runs one statement of the transaction `tx` at a time. If the statement fails, asks the server
+    /// whether the transaction still exists.
     ///
     /// # Errors
     ///
-    /// As [`Self::check`].
-    pub fn usable(&self) -> Result<(), DbErr> {
-        if self.whole.lost.load(Ordering::Relaxed) {
+    /// The statement's error. If the transaction is lost, [`DbErr::Custom`], and nothing is sent. If the
+    /// connection is lost, the connection's error.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the server is asked before the next statement.
+    pub async fn watch<T>(
+        &self,
+        tx: &impl ConnectionTrait,
+        statement: impl Future<Output = Result<T, DbErr>>,
+    ) -> Result<T, DbErr> {
+        let _turn = self.whole.statement.lock().await;
+        self.ask(tx).await?;
+        let unseen = Unseen(self);
+        let outcome = statement.await;
+        match &outcome {
+            Ok(_) => std::mem::forget(unseen),
+            Err(error) => {
+                self.note(error);
+                drop(unseen);
+                // The caller gets the statement's own error.
+                let _ = self.ask(tx).await;
+            }
+        }
+        outcome
+    }
+
+    /// Refuses more work in a lost transaction. Asks the server if the state is unknown.
+    pub(crate) async fn usable(&self, tx: &impl ConnectionTrait) -> Result<(), DbErr> {
+        let _turn = self.whole.statement.lock().await;
+        self.ask(tx).await
+    }
+
+    /// Refuses a commit that would store a part. Asks the server if the state is unknown.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::check`]. If the connection is lost, the connection's error.
+    pub async fn verify(&self, tx: &impl ConnectionTrait) -> Result<(), DbErr> {
+        self.usable(tx).await?;
+        self.check()
+    }
+
+    async fn ask(&self, tx: &impl ConnectionTrait) -> Result<(), DbErr> {
+        let whole = &*self.whole;
+        let is_unverified = whole.unverified.load(Ordering::Relaxed) || whole.exposed.load(Ordering::Relaxed);
+        if is_unverified && !whole.lost.load(Ordering::Relaxed) {
+            if is_undone(tx).await? {
+                self.lose();
+            }
+            whole.unverified.store(false, Ordering::Relaxed);
+        }
+        if whole.lost.load(Ordering::Relaxed) {
             return self.check();
         }
         Ok(())
@@ -96,7 +183,7 @@ impl Integrity {
     /// [`DbErr::Custom`] that says what to do.
     pub fn check(&self) -> Result<(), DbErr> {
         let reason = if self.whole.lost.load(Ordering::Relaxed) {
-            "an earlier save or record was undone by the database, or dropped half-way"
+            "the database has undone it after an error, or an earlier save or record was dropped half-way"
         } else if self.failed.load(Ordering::Relaxed) {
             "an earlier record failed"
         } else {
@@ -105,6 +192,15 @@ impl Integrity {
         Err(DbErr::Custom(format!(
             "the transaction is lost: {reason}; roll back and begin again"
         )))
+    }
+}
+
+/// Marks the outcome of a statement as unknown when dropped.
+struct Unseen<'i>(&'i Integrity);
+
+impl Drop for Unseen<'_> {
+    fn drop(&mut self) {
+        self.0.doubt();
     }
 }
 

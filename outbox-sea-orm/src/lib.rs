@@ -107,6 +107,8 @@ mod sql;
 ))]
 pub mod sqlx;
 mod transactional;
+mod undone;
+mod watched;
 
 #[cfg(feature = "migration")]
 pub mod migration;
@@ -147,3 +149,5 @@ pub use kind::kind_of_driver;
 pub use session::{begin_nested, run_once};
 #[doc(hidden)]
 pub use sql::Sql;
+#[doc(hidden)]
+pub use watched::Watched;

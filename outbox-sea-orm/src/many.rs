@@ -9,17 +9,16 @@ mod rows;
 
 use outbox_core::{Events, IntoEvents, MessageContext};
 use sea_orm::sea_query::{IntoCondition, OnConflict};
-use sea_orm::{
-    ConnectionTrait as _, DatabaseTransaction, EntityTrait, IntoActiveModel, QueryTrait as _, UpdateMany,
-};
+use sea_orm::{ConnectionTrait as _, EntityTrait, IntoActiveModel, QueryTrait as _, UpdateMany};
 
 use self::chunks::Chunks;
-use self::rows::{Insert, keys, of_keys};
+use self::rows::{Insert, keys};
 use crate::begin::look;
-use crate::config::OutboxConfig;
 use crate::error::SaveError;
 use crate::execute::{Executor, Work};
 use crate::record::record_events;
+use crate::transaction::OutboxTransaction;
+use crate::transactional::Transactional as _;
 
 /// A closure that makes the events of each row: see [`SaveManyWithEvents`]. Implemented for every such closure.
 #[diagnostic::on_unimplemented(
@@ -139,7 +138,7 @@ where
     /// Updates all rows that the filter matches, and records the events of each. Returns their number.
     ///
     /// `changes` says what is set, and has no filter of its own. The rows are locked in the order of their primary keys, which are all held in memory;
-    /// the rows are not. The primary key must not change.
+    /// the rows are not. The primary key must not change. [`SaveError::RowsNotWritten`] if a locked row is not updated.
     fn update_many_with_events<C, D, F>(
         changes: UpdateMany<Self>,
         filter: C,
@@ -154,18 +153,18 @@ where
         let filter = filter.into_condition();
         async move {
             let context = MessageContext::current();
-            db.execute(move |tx, config| -> Work<'_, u64> {
+            db.execute(move |tx| -> Work<'_, u64> {
                 Box::pin(async move {
                     if changes.as_query().get_values().is_empty() {
                         return Ok(0);
                     }
                     rows::check_changes(tx, &changes).await?;
-                    let mut recorder = Recorder::new(tx, config);
-                    let backend = tx.get_database_backend();
-                    let keys_max = chunks::keys_max::<Self>(backend);
+                    let mut recorder = Recorder::new(tx);
+                    let keys_max = chunks::keys_max::<Self>(tx.get_database_backend());
                     let mut rows = 0;
-                    for keys in keys::<Self>(tx, filter).await?.chunks(keys_max) {
-                        let updated = rows::update(tx, &changes, of_keys::<Self>(keys, backend)).await?;
+                    for (locked, chunk) in keys::<Self>(tx, filter).await?.chunks::<Self>(keys_max) {
+                        let updated = rows::update(tx, &changes, chunk).await?;
+                        rows::check_written::<Self>(locked, &updated)?;
                         rows += updated.len() as u64;
                         recorder
                             .record(made(&context, updated.iter(), &mut events))
@@ -195,14 +194,14 @@ where
         let filter = filter.into_condition();
         async move {
             let context = MessageContext::current();
-            db.execute(move |tx, config| -> Work<'_, u64> {
+            db.execute(move |tx| -> Work<'_, u64> {
                 Box::pin(async move {
-                    let mut recorder = Recorder::new(tx, config);
-                    let backend = tx.get_database_backend();
-                    let keys_max = chunks::keys_max::<Self>(backend);
+                    let mut recorder = Recorder::new(tx);
+                    let keys_max = chunks::keys_max::<Self>(tx.get_database_backend());
                     let mut rows = 0;
-                    for keys in keys::<Self>(tx, filter).await?.chunks(keys_max) {
-                        let deleted = rows::delete::<Self>(tx, of_keys::<Self>(keys, backend)).await?;
+                    for (locked, chunk) in keys::<Self>(tx, filter).await?.chunks::<Self>(keys_max) {
+                        let deleted = rows::delete::<Self>(tx, chunk).await?;
+                        rows::check_written::<Self>(locked, &deleted)?;
                         rows += deleted.len() as u64;
                         recorder
                             .record(made(&context, deleted.iter(), &mut events))
@@ -241,9 +240,9 @@ where
     F: MakesEventsOfEach<E::Model, Made: IntoEvents>,
 {
     let context = MessageContext::current();
-    db.execute(move |tx, config| -> Work<'_, Vec<E::Model>> {
+    db.execute(move |tx| -> Work<'_, Vec<E::Model>> {
         Box::pin(async move {
-            let mut recorder = Recorder::new(tx, config);
+            let mut recorder = Recorder::new(tx);
             let mut insert = Insert::<E>::new(tx, on_conflict);
             let mut all = Vec::new();
             let mut chunks = Chunks::new(models, tx.get_database_backend());
@@ -274,23 +273,18 @@ fn made<'r, M: 'r, F: MakesEventsOfEach<M, Made: IntoEvents>>(
 
 /// Records the events of one chunk after the other.
 struct Recorder<'t> {
-    tx: &'t DatabaseTransaction,
-    config: &'t OutboxConfig,
+    tx: &'t OutboxTransaction,
     /// The last statement was one of ours, so the transaction has not failed.
     is_whole: bool,
 }
 
 impl<'t> Recorder<'t> {
-    fn new(tx: &'t DatabaseTransaction, config: &'t OutboxConfig) -> Self {
-        Self {
-            tx,
-            config,
-            is_whole: false,
-        }
+    fn new(tx: &'t OutboxTransaction) -> Self {
+        Self { tx, is_whole: false }
     }
 
     async fn record(&mut self, events: Events) -> Result<(), SaveError> {
-        self.is_whole = !record_events(self.tx, self.config, events).await?.is_empty();
+        self.is_whole = !record_events(self.tx, self.tx.config(), events).await?.is_empty();
         Ok(())
     }
 

@@ -3,13 +3,13 @@
 use outbox_core::{Events, IntoEvents, MessageId};
 use sea_orm::ConnectionTrait;
 
-use crate::cause::has_undone_transaction;
 use crate::config::OutboxConfig;
 use crate::error::RecordError;
 use crate::in_use;
 use crate::insert::insert;
-use crate::joined::{Turn, close, is_undone_on_sqlite};
+use crate::joined::Turn;
 use crate::transactional::Transactional;
+use crate::watched::Watched;
 
 /// Records events in an open transaction: they exist if and only if it commits.
 ///
@@ -43,9 +43,15 @@ use crate::transactional::Transactional;
 ///
 /// # Errors
 ///
-/// [`RecordError`]; roll the transaction back then. After [`RecordError::Database`] and [`RecordError::DuplicateKey`], a transaction from
-/// [`OutboxConnection::begin`](crate::OutboxConnection::begin) and that of an inbox handler cannot be committed any more. With SeaORM's own, it is
-/// up to you: PostgreSQL insists on it; the other databases would commit the change without its events.
+/// [`RecordError`]. After any error, roll back the transaction, or the nested transaction of the call.
+///
+/// A transaction from [`OutboxConnection::begin`](crate::OutboxConnection::begin) and a handler's
+/// transaction refuse their commit after an error, so no change is stored without its events.
+/// SeaORM's own transaction does not: if the caller ignores the error, the commit stores the change
+/// without its events.
+///
+/// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has undone the whole transaction because
+/// of an earlier error. For SeaORM's own transaction on MySQL and MariaDB, this check is a round trip.
 ///
 /// # Cancellation
 ///
@@ -53,26 +59,17 @@ use crate::transactional::Transactional;
 /// an error refuse it then as well.
 pub async fn record(tx: &impl Transactional, events: impl IntoEvents) -> Result<Vec<MessageId>, RecordError> {
     let events = events.into_events();
-    let turn = Turn::take(tx).await.map_err(RecordError::Database)?;
-    let recorded = record_events(tx.transaction(), tx.config(), events).await;
-    if let Err(error) = &recorded
-        && error.is_conflict()
-        && let Some(integrity) = tx.integrity()
-    {
-        integrity.note_conflict();
-    }
+    let turn = Turn::take(tx).await.map_err(RecordError::TransactionLost)?;
+    let recorded = record_events(
+        &Watched::new(tx.transaction(), turn.integrity()),
+        tx.config(),
+        events,
+    )
+    .await;
     match &recorded {
-        // The turn is dropped, and those who remember it refuse later statements, which would be committed one by one.
-        Err(RecordError::Database(error)) if has_undone_transaction(error) => {
-            if tx.integrity().is_none() {
-                close(tx.transaction()).await;
-            }
-        }
-        // The same: on SQLite a transaction that cannot be committed has taken its place.
-        Err(RecordError::Database(_)) if is_undone_on_sqlite(tx.transaction()).await => {}
-        // Numbers may have been given that no message has.
-        Err(RecordError::Database(_) | RecordError::DuplicateKey { .. }) => turn.fails(),
-        _ => turn.ends(),
+        // The change must not be committed without its events, nor numbers without messages.
+        Err(_) => turn.fails(),
+        Ok(_) => turn.ends(),
     }
     recorded
 }

@@ -81,6 +81,12 @@ impl TransactionConfig {
 #[derive(Debug)]
 pub struct OpenTransaction(Arc<OutboxTransaction>);
 
+impl OpenTransaction {
+    pub(crate) fn as_outbox(&self) -> &OutboxTransaction {
+        &self.0
+    }
+}
+
 impl Deref for OpenTransaction {
     type Target = OutboxTransaction;
 

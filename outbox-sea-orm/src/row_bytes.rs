@@ -4,8 +4,7 @@
 //! cannot be told from an outage: the caller would repeat the transaction for ever. Not here: messages, see `insert`.
 
 use sea_orm::{
-    ActiveModelTrait, ActiveValue, ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, EntityTrait,
-    Iterable, Value,
+    ActiveModelTrait, ActiveValue, ConnectionTrait, DbBackend, DbErr, EntityTrait, Iterable, Value,
 };
 
 use crate::dialect::mysql;
@@ -38,7 +37,7 @@ pub(crate) fn size_bytes<A: ActiveModelTrait>(model: &A, is_update: bool, backen
 pub(crate) async fn check(
     size_bytes: usize,
     table: impl FnOnce() -> String + Send,
-    tx: &DatabaseTransaction,
+    tx: &impl ConnectionTrait,
 ) -> Result<(), SaveError> {
     if size_bytes <= UNASKED_BYTES_MAX {
         return Ok(());

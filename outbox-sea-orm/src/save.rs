@@ -7,16 +7,17 @@ use std::future::Future;
 
 use outbox_core::{Events, IntoEvents, MessageContext};
 use sea_orm::{
-    ActiveModelBehavior, ActiveModelTrait, ConnectionTrait, DatabaseTransaction, DbErr, EntityName,
-    EntityTrait, IntoActiveModel, Iterable, PrimaryKeyToColumn,
+    ActiveModelBehavior, ActiveModelTrait, ConnectionTrait, DbErr, EntityName, EntityTrait, IntoActiveModel,
+    Iterable, PrimaryKeyToColumn,
 };
 
 use crate::begin::look;
-use crate::config::OutboxConfig;
 use crate::error::SaveError;
 use crate::execute::{Executor, Work};
 use crate::record::record_events;
 use crate::row_bytes;
+use crate::transaction::OutboxTransaction;
+use crate::transactional::Transactional as _;
 
 /// The model type of an active model.
 pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
@@ -158,7 +159,7 @@ where
     {
         async move {
             let context = MessageContext::current();
-            db.execute(move |tx, config| -> Work<'_, ()> {
+            db.execute(move |tx| -> Work<'_, ()> {
                 Box::pin(async move {
                     let deleted = self.clone().delete(tx).await.map_err(SaveError::Database)?;
                     if deleted.rows_affected == 0 {
@@ -168,7 +169,7 @@ where
                     }
                     // Before the await: otherwise the active model would have to be `Sync`.
                     let events = context.sync_scope(|| events(&self).into_events());
-                    record_or_look(tx, config, events).await
+                    record_or_look(tx, events).await
                 })
             })
             .await
@@ -197,7 +198,7 @@ fn with_events<A, F>(
     model: A,
     how: Write,
     events: F,
-) -> impl for<'t> FnOnce(&'t DatabaseTransaction, &'t OutboxConfig) -> Work<'t, ModelOf<A>> + Send + 'static
+) -> impl for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, ModelOf<A>> + Send + 'static
 where
     A: ActiveModelTrait + ActiveModelBehavior + Send + 'static,
     ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
@@ -205,29 +206,25 @@ where
 {
     // The work may run in another task, which does not inherit the ambient context.
     let context = MessageContext::current();
-    move |tx, config| {
+    move |tx| {
         Box::pin(async move {
             let saved = write(model, how, tx).await?;
             let events = context.sync_scope(|| events(&saved).into_events());
-            record_or_look(tx, config, events).await?;
+            record_or_look(tx, events).await?;
             Ok(saved)
         })
     }
 }
 
 /// Records events. If there are none, looks whether the transaction has failed: a hook of the model may have swallowed an error.
-pub(crate) async fn record_or_look(
-    tx: &DatabaseTransaction,
-    config: &OutboxConfig,
-    events: Events,
-) -> Result<(), SaveError> {
-    if record_events(tx, config, events).await?.is_empty() {
+pub(crate) async fn record_or_look(tx: &OutboxTransaction, events: Events) -> Result<(), SaveError> {
+    if record_events(tx, tx.config(), events).await?.is_empty() {
         look(tx).await.map_err(SaveError::Database)?;
     }
     Ok(())
 }
 
-async fn write<A>(model: A, how: Write, tx: &DatabaseTransaction) -> Result<ModelOf<A>, SaveError>
+async fn write<A>(model: A, how: Write, tx: &OutboxTransaction) -> Result<ModelOf<A>, SaveError>
 where
     A: ActiveModelTrait + ActiveModelBehavior + Send,
     ModelOf<A>: IntoActiveModel<A>,

@@ -5,13 +5,12 @@
 
 use std::pin::Pin;
 
-use futures_util::stream::{BoxStream, StreamExt as _, TryStreamExt as _};
+use futures_util::stream::BoxStream;
 use sea_orm::{
-    ConnectionTrait, DatabaseConnection, DbBackend, DbErr, ExecResult, QueryResult, Statement, StreamTrait,
+    ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult, Statement, StreamTrait,
     TransactionError, TransactionOptions, TransactionSession,
 };
 
-use crate::integrity::Integrity;
 use crate::repeat::OpenTransaction;
 use crate::transaction::{OutboxConnection, OutboxTransaction};
 use crate::transactional::Transactional;
@@ -19,38 +18,7 @@ use crate::transactional::Transactional;
 /// The closure of SeaORM's own `transaction`.
 type Boxed<'c, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>;
 
-#[async_trait::async_trait]
-impl ConnectionTrait for OutboxTransaction {
-    fn get_database_backend(&self) -> DbBackend {
-        ConnectionTrait::get_database_backend(&**self)
-    }
-
-    async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
-        self.watched((**self).execute_raw(statement)).await
-    }
-
-    async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
-        self.watched((**self).execute_unprepared(sql)).await
-    }
-
-    async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
-        self.watched((**self).query_one_raw(statement)).await
-    }
-
-    async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
-        self.watched((**self).query_all_raw(statement)).await
-    }
-
-    fn support_returning(&self) -> bool {
-        (**self).support_returning()
-    }
-
-    fn is_mock_connection(&self) -> bool {
-        (**self).is_mock_connection()
-    }
-}
-
-crate::__connection_by_deref!(OpenTransaction);
+crate::__connection!(OpenTransaction, |this| (*this.as_outbox()));
 
 /// Rows one by one. While the stream lives, other statements of the same transaction wait for it: end it or drop it first.
 impl StreamTrait for OutboxTransaction {
@@ -61,16 +29,7 @@ impl StreamTrait for OutboxTransaction {
     }
 
     fn stream_raw<'a>(&'a self, statement: Statement) -> Boxed<'a, Self::Stream<'a>, DbErr> {
-        Box::pin(async move {
-            let rows = self.watched((**self).stream_raw(statement)).await?;
-            let integrity = self.integrity();
-            let note = move |error: &DbErr| {
-                integrity
-                    .into_iter()
-                    .for_each(|whole: &Integrity| whole.note(error))
-            };
-            Ok(rows.inspect_err(note).boxed())
-        })
+        Box::pin(self.watched().stream(statement))
     }
 }
 

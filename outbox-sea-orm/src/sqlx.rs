@@ -13,13 +13,12 @@ use tokio::sync::Mutex;
 
 use self::sealed::Live;
 use crate::begin::look;
-use crate::cause::has_undone_transaction;
 use crate::config::OutboxConfig;
 use crate::error::RecordError;
-use crate::joined::{close, is_undone_on_sqlite};
 use crate::record::record_events;
 use crate::sql::query;
 use crate::transactional::DEFAULT_CONFIG;
+use crate::undone::{is_undone, lost};
 
 /// An open transaction of sqlx: a `sqlx::Transaction`, or the connection (`&mut PgConnection`) of one. With PostgreSQL, MySQL or MariaDB, and SQLite.
 ///
@@ -104,10 +103,10 @@ driver!("sqlite", Sqlite, SqliteConnection);
 ///
 /// # Errors
 ///
-/// [`RecordError`]; roll the transaction back then. On PostgreSQL it is of no use after an error of the database, and sqlx's own commit reports
-/// success although the server rolls back; [`commit`] does not. The other databases would commit the change without its events. After a deadlock
-/// on MySQL or MariaDB, which undoes the whole transaction, the connection is closed. [`RecordError::NoTransaction`] for a connection that is not
-/// in a transaction.
+/// [`RecordError`]; roll the transaction back then. If the caller ignores the error, the change is committed without its events. On PostgreSQL the
+/// transaction is of no use after an error of the database, and sqlx's own commit reports success although the server rolls back; [`commit`] does not.
+/// [`RecordError::TransactionLost`] if MySQL, MariaDB or SQLite has undone the whole transaction because of an earlier error; a commit then fails.
+/// [`RecordError::NoTransaction`] for a connection that is not in a transaction.
 ///
 /// # Cancellation
 ///
@@ -136,14 +135,14 @@ pub async fn record_with<T: SqlxTransaction + ?Sized>(
     if !plain.is_open().await {
         return Err(RecordError::NoTransaction);
     }
+    // The caller may have ignored an error with which the server undid the transaction.
+    if is_undone(&plain).await.map_err(RecordError::Database)? {
+        return Err(RecordError::TransactionLost(lost()));
+    }
     let recorded = record_events(&plain, config, events).await;
-    if let Err(RecordError::Database(error)) = &recorded {
-        // Later statements would be committed one by one.
-        if has_undone_transaction(error) {
-            close(&plain).await;
-        } else {
-            is_undone_on_sqlite(&plain).await;
-        }
+    if let Err(RecordError::Database(_)) = &recorded {
+        // Closes the connection of an undone transaction. The caller gets the first error.
+        let _ = is_undone(&plain).await;
     }
     recorded
 }
@@ -151,8 +150,8 @@ pub async fn record_with<T: SqlxTransaction + ?Sized>(
 /// Commits a transaction of sqlx, and wakes the relays of this process. (A nested one releases its savepoint, and wakes them too early, which
 /// does no harm.)
 ///
-/// On PostgreSQL a statement is run first, to see whether the transaction has failed (one round trip). If it has, and the error was ignored, the
-/// server answers `COMMIT` with a rollback, which sqlx 0.9.0 reports as success.
+/// A statement is run first, to see whether the transaction still exists (one round trip, not on SQLite). PostgreSQL answers the commit of a failed
+/// transaction with a rollback, and MySQL and MariaDB the commit of an undone one with nothing; sqlx 0.9.0 reports both as success.
 ///
 /// # Errors
 ///
@@ -171,6 +170,9 @@ where
         return Err(DbErr::Custom(
             "the transaction is lost: sqlx has rolled it back, because a nested `begin` was dropped; begin again".to_owned(),
         ));
+    }
+    if is_undone(&plain).await? {
+        return Err(lost());
     }
     look(&plain).await?;
     tx.commit().await.map_err(exec_failed)?;

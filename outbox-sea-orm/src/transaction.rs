@@ -16,60 +16,64 @@ use crate::in_use;
 use crate::integrity::Integrity;
 use crate::joined::Turn;
 use crate::transactional::Transactional;
+use crate::watched::Watched;
 
-/// Implements SeaORM's `ConnectionTrait` for a type that wraps a connection. With `Deref` alone, users would have to write `&*tx`. The method that is
-/// named, if any, can refuse each statement.
+/// Implements SeaORM's `ConnectionTrait` for a type that wraps a connection. With `Deref` alone, users would have to write `&*tx`.
 #[doc(hidden)]
 #[macro_export]
-macro_rules! __connection_by_deref {
-    ($ty:ty $(, $check:ident)?) => {
+macro_rules! __connection {
+    ($ty:ty, |$this:ident| $connection:expr) => {
         #[async_trait::async_trait]
         impl sea_orm::ConnectionTrait for $ty {
             fn get_database_backend(&self) -> sea_orm::DbBackend {
-                sea_orm::ConnectionTrait::get_database_backend(&**self)
+                let $this = self;
+                sea_orm::ConnectionTrait::get_database_backend(&$connection)
             }
 
             async fn execute_raw(
                 &self,
                 statement: sea_orm::Statement,
             ) -> Result<sea_orm::ExecResult, sea_orm::DbErr> {
-                $(self.$check()?;)?
-                (**self).execute_raw(statement).await
+                let $this = self;
+                $connection.execute_raw(statement).await
             }
 
             async fn execute_unprepared(&self, sql: &str) -> Result<sea_orm::ExecResult, sea_orm::DbErr> {
-                $(self.$check()?;)?
-                (**self).execute_unprepared(sql).await
+                let $this = self;
+                $connection.execute_unprepared(sql).await
             }
 
             async fn query_one_raw(
                 &self,
                 statement: sea_orm::Statement,
             ) -> Result<Option<sea_orm::QueryResult>, sea_orm::DbErr> {
-                $(self.$check()?;)?
-                (**self).query_one_raw(statement).await
+                let $this = self;
+                $connection.query_one_raw(statement).await
             }
 
             async fn query_all_raw(
                 &self,
                 statement: sea_orm::Statement,
             ) -> Result<Vec<sea_orm::QueryResult>, sea_orm::DbErr> {
-                $(self.$check()?;)?
-                (**self).query_all_raw(statement).await
+                let $this = self;
+                $connection.query_all_raw(statement).await
             }
 
             fn support_returning(&self) -> bool {
-                (**self).support_returning()
+                let $this = self;
+                $connection.support_returning()
             }
 
             fn is_mock_connection(&self) -> bool {
-                (**self).is_mock_connection()
+                let $this = self;
+                $connection.is_mock_connection()
             }
         }
     };
 }
 
-__connection_by_deref!(OutboxConnection);
+__connection!(OutboxConnection, |this| this.db);
+__connection!(OutboxTransaction, |this| this.watched());
 
 /// A pool together with an [`OutboxConfig`], for services with table names or limits of their own.
 #[derive(Debug, Clone)]
@@ -89,7 +93,7 @@ impl OutboxConnection {
         }
     }
 
-    pub(crate) fn settings(&self) -> &OutboxConfig {
+    pub(crate) fn settings(&self) -> &Arc<OutboxConfig> {
         &self.config
     }
 
@@ -127,12 +131,7 @@ impl OutboxConnection {
     pub async fn begin_with(&self, options: TransactionOptions) -> Result<OutboxTransaction, DbErr> {
         let db = self.db.clone();
         let tx = detached(async move { begin_with(&db, options).await }).await?;
-        Ok(OutboxTransaction {
-            tx,
-            config: self.config.clone(),
-            nested: false,
-            integrity: Integrity::default(),
-        })
+        Ok(OutboxTransaction::begun(tx, self.config.clone()))
     }
 }
 
@@ -145,6 +144,9 @@ impl Deref for OutboxConnection {
 }
 
 /// A transaction that carries an [`OutboxConfig`] and wakes the relays when it commits. Dropped, it rolls back.
+///
+/// If MySQL, MariaDB or SQLite has undone the whole transaction because of an error, later statements
+/// and the commit fail. The database would commit each later statement by itself.
 #[derive(Debug)]
 pub struct OutboxTransaction {
     tx: DatabaseTransaction,
@@ -154,6 +156,16 @@ pub struct OutboxTransaction {
 }
 
 impl OutboxTransaction {
+    /// A transaction that has just begun.
+    pub(crate) fn begun(tx: DatabaseTransaction, config: Arc<OutboxConfig>) -> Self {
+        Self {
+            tx,
+            config,
+            nested: false,
+            integrity: Integrity::default(),
+        }
+    }
+
     /// Opens a nested transaction (a savepoint) with the same configuration. It hides SeaORM's own `begin`, whose transaction would record
     /// into the default tables. End it before you use the outer one again: sqlx tells savepoints apart by their depth only.
     ///
@@ -179,22 +191,37 @@ impl OutboxTransaction {
         // If it fails or is dropped, sqlx 0.9.0 rolls back the outer transaction without telling anybody.
         let turn = Turn::take(outer).await?;
         let tx = outer.transaction().begin().await?;
+        let integrity = turn.integrity().nested();
         turn.ends();
-        Ok(Self {
+        Ok(Self::savepoint(tx, config, integrity))
+    }
+
+    /// A savepoint that has just been made.
+    pub(crate) fn savepoint(
+        tx: DatabaseTransaction,
+        config: Arc<OutboxConfig>,
+        integrity: Integrity,
+    ) -> Self {
+        Self {
             tx,
             config,
             nested: true,
-            integrity: outer.integrity().map(Integrity::nested).unwrap_or_default(),
-        })
+            integrity,
+        }
     }
 
-    /// Runs a statement, and remembers what its error says about the transaction.
-    pub(crate) async fn watched<T>(
-        &self,
-        statement: impl Future<Output = Result<T, DbErr>>,
-    ) -> Result<T, DbErr> {
-        self.integrity.usable()?;
-        statement.await.inspect_err(|error| self.integrity.note(error))
+    pub(crate) fn watched(&self) -> Watched<'_> {
+        Watched::new(&self.tx, &self.integrity)
+    }
+
+    /// Fails if nothing of the transaction may be committed.
+    pub(crate) async fn verify(&self) -> Result<(), DbErr> {
+        self.integrity.verify(&self.tx).await
+    }
+
+    /// The transaction, for its end.
+    pub(crate) fn into_inner(self) -> DatabaseTransaction {
+        self.tx
     }
 
     /// Commits, and wakes the relays of this process.
@@ -208,7 +235,7 @@ impl OutboxTransaction {
     /// error of [`record`](crate::record), and after a save or record that was dropped half-way, the commit is refused and everything rolled back.
     pub async fn commit(self) -> Result<(), DbErr> {
         detached(async move {
-            self.integrity.check()?;
+            self.verify().await?;
             if self.nested {
                 return self.tx.commit().await.inspect_err(|_| self.integrity.lose());
             }
@@ -227,7 +254,12 @@ impl OutboxTransaction {
     ///
     /// The database's error. The server then rolls back when the connection ends.
     pub async fn rollback(self) -> Result<(), DbErr> {
-        detached(self.tx.rollback()).await
+        detached(async move {
+            // The rollback of a missing savepoint leaves sqlx with a wrong depth.
+            let _ = self.integrity.usable(&self.tx).await;
+            self.tx.rollback().await.inspect_err(|_| self.integrity.doubt())
+        })
+        .await
     }
 }
 
@@ -235,6 +267,7 @@ impl Deref for OutboxTransaction {
     type Target = DatabaseTransaction;
 
     fn deref(&self) -> &DatabaseTransaction {
+        self.integrity.expose();
         &self.tx
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Invariant: an event is only written inside a transaction, which the type system checks.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use sea_orm::DatabaseTransaction;
 
 use crate::config::OutboxConfig;
 use crate::integrity::Integrity;
 
-pub(crate) static DEFAULT_CONFIG: LazyLock<OutboxConfig> = LazyLock::new(OutboxConfig::default);
+pub(crate) static DEFAULT_CONFIG: LazyLock<Arc<OutboxConfig>> = LazyLock::new(Arc::default);
 
 /// An open transaction: the only place where events may be recorded.
 ///

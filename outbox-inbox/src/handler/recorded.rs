@@ -16,10 +16,9 @@ pub(crate) struct Recorded {
     any: AtomicBool,
     /// Ids of the messages that went through [`Outbox`](crate::Outbox) or were returned.
     ids: Mutex<Vec<MessageId>>,
-    /// Set as soon as the transaction may be gone although the handler succeeds: a statement failed or was dropped, or somebody had the
-    /// transaction itself, where nobody sees what becomes of it.
+    /// Set as soon as a save or record has used the transaction.
     in_doubt: AtomicBool,
-    /// Whether a save or record has failed or was dropped half-way.
+    /// State of the transaction, by the outcome of the handler's statements.
     integrity: Integrity,
 }
 
@@ -40,11 +39,11 @@ impl Recorded {
         self.in_doubt.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn integrity(&self) -> &Integrity {
+    pub(crate) fn integrity(&self) -> &Integrity {
         &self.integrity
     }
 
-    /// Whether the transaction must not be committed: a save or record in it has failed or was dropped half-way.
+    /// Whether the transaction must not be committed, as far as that is known: see [`Integrity::verify`].
     pub(crate) fn is_lost(&self) -> bool {
         self.integrity.is_lost()
     }
@@ -55,7 +54,7 @@ impl Recorded {
 
     /// Whether the transaction must be asked before the commit if it is still there.
     pub(crate) fn in_doubt(&self) -> bool {
-        self.in_doubt.load(Ordering::Relaxed)
+        self.in_doubt.load(Ordering::Relaxed) || self.integrity.was_doubted()
     }
 
     /// After the commit: the relays of this process look for messages.

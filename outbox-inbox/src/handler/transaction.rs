@@ -8,11 +8,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::pin::Pin;
 
+use futures_util::stream::BoxStream;
 use outbox_core::{IntoEvents, MessageId};
-use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, RecordError, Transactional};
-use sea_orm::{
-    ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, ExecResult, QueryResult, Statement, StreamTrait,
-};
+use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, RecordError, Transactional, Watched};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, Statement, StreamTrait};
 
 use super::context::HandlerContext;
 use super::error::HandlerError;
@@ -55,16 +54,9 @@ impl<'a> FromContext<'a> for Tx<'a> {
     }
 }
 
-impl Tx<'_> {
-    /// Runs a statement. One that fails, or is dropped, may have ended the transaction.
-    async fn watched<T>(&self, statement: impl Future<Output = Result<T, DbErr>>) -> Result<T, DbErr> {
-        self.recorded.integrity().usable()?;
-        let guard = Doubt(self.recorded);
-        let outcome = statement.await;
-        if outcome.is_ok() {
-            std::mem::forget(guard);
-        }
-        outcome
+impl<'a> Tx<'a> {
+    fn watched(&self) -> Watched<'a> {
+        Watched::new(self.transaction, self.recorded.integrity())
     }
 
     /// Opens a nested transaction (a savepoint) for a part that may fail. It records where this one does, and is undone with it.
@@ -81,7 +73,7 @@ impl Deref for Tx<'_> {
     type Target = DatabaseTransaction;
 
     fn deref(&self) -> &DatabaseTransaction {
-        self.recorded.doubt();
+        self.recorded.integrity().expose();
         self.transaction
     }
 }
@@ -103,45 +95,7 @@ impl Transactional for Tx<'_> {
     }
 }
 
-/// Sets the doubt unless it is forgotten.
-struct Doubt<'a>(&'a Recorded);
-
-impl Drop for Doubt<'_> {
-    fn drop(&mut self) {
-        self.0.doubt();
-    }
-}
-
-#[async_trait::async_trait]
-impl ConnectionTrait for Tx<'_> {
-    fn get_database_backend(&self) -> DbBackend {
-        ConnectionTrait::get_database_backend(self.transaction)
-    }
-
-    async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
-        self.watched(self.transaction.execute_raw(statement)).await
-    }
-
-    async fn execute_unprepared(&self, sql: &str) -> Result<ExecResult, DbErr> {
-        self.watched(self.transaction.execute_unprepared(sql)).await
-    }
-
-    async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
-        self.watched(self.transaction.query_one_raw(statement)).await
-    }
-
-    async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
-        self.watched(self.transaction.query_all_raw(statement)).await
-    }
-
-    fn support_returning(&self) -> bool {
-        self.transaction.support_returning()
-    }
-
-    fn is_mock_connection(&self) -> bool {
-        self.transaction.is_mock_connection()
-    }
-}
+outbox_sea_orm::__connection!(Tx<'_>, |this| this.watched());
 
 /// Rows one by one. While the stream lives, other statements of the same transaction wait for it: end it or drop it first.
 ///
@@ -149,7 +103,7 @@ impl ConnectionTrait for Tx<'_> {
 /// future is `Send`.
 impl StreamTrait for Tx<'_> {
     type Stream<'s>
-        = <DatabaseTransaction as StreamTrait>::Stream<'s>
+        = BoxStream<'s, Result<QueryResult, DbErr>>
     where
         Self: 's;
 
@@ -161,12 +115,7 @@ impl StreamTrait for Tx<'_> {
         &'s self,
         statement: Statement,
     ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'s>, DbErr>> + Send + 's>> {
-        Box::pin(async move {
-            self.recorded.integrity().usable()?;
-            // Nobody sees whether a row of it fails, or whether it is dropped.
-            self.recorded.doubt();
-            self.transaction.stream_raw(statement).await
-        })
+        Box::pin(self.watched().stream(statement))
     }
 }
 

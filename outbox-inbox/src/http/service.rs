@@ -207,9 +207,12 @@ where
         roll_back(tx).await;
         return Ok(Response::from_parts(parts, Body::from(body)));
     }
-    if let Err(error) = integrity.check() {
+    if let Err(error) = integrity.verify(&tx).await {
         roll_back(tx).await;
-        return Err(swallowed(claim, Some(&error)));
+        return Err(match trouble(&error) {
+            Trouble::Statement => swallowed(claim, Some(&error)),
+            _ => in_trouble("commit", &error),
+        });
     }
     let stored = claim
         .kept

@@ -13,8 +13,9 @@ use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{Response, StatusCode};
-use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, Transactional};
-use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, Statement, StreamTrait};
+use futures_util::stream::BoxStream;
+use outbox_sea_orm::{Integrity, OutboxConfig, OutboxTransaction, Transactional, Watched};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, Statement, StreamTrait};
 
 use super::response::problem;
 
@@ -59,8 +60,8 @@ impl RequestTx {
         Some((open.transaction, open.recorded.into_inner(), open.integrity))
     }
 
-    fn usable(&self) -> Result<(), DbErr> {
-        self.0.integrity.usable()
+    fn watched(&self) -> Watched<'_> {
+        Watched::new(&self.0.transaction, &self.0.integrity)
     }
 
     /// Opens a nested transaction (a savepoint) for a part that may fail. It records into the same outbox, and a rollback of it undoes its events
@@ -78,13 +79,14 @@ impl Deref for RequestTx {
     type Target = DatabaseTransaction;
 
     fn deref(&self) -> &DatabaseTransaction {
+        self.0.integrity.expose();
         &self.0.transaction
     }
 }
 
 impl Transactional for RequestTx {
     fn transaction(&self) -> &DatabaseTransaction {
-        self
+        &self.0.transaction
     }
 
     fn config(&self) -> &OutboxConfig {
@@ -98,11 +100,11 @@ impl Transactional for RequestTx {
     }
 }
 
-outbox_sea_orm::__connection_by_deref!(RequestTx, usable);
+outbox_sea_orm::__connection!(RequestTx, |this| this.watched());
 
 /// Rows one by one. While the stream lives, other statements of the same transaction wait for it: end it or drop it first.
 impl StreamTrait for RequestTx {
-    type Stream<'s> = <DatabaseTransaction as StreamTrait>::Stream<'s>;
+    type Stream<'s> = BoxStream<'s, Result<QueryResult, DbErr>>;
 
     fn get_database_backend(&self) -> DbBackend {
         ConnectionTrait::get_database_backend(self)
@@ -112,10 +114,7 @@ impl StreamTrait for RequestTx {
         &'s self,
         statement: Statement,
     ) -> Pin<Box<dyn Future<Output = Result<Self::Stream<'s>, DbErr>> + Send + 's>> {
-        Box::pin(async move {
-            self.usable()?;
-            (**self).stream_raw(statement).await
-        })
+        Box::pin(self.watched().stream(statement))
     }
 }
 

@@ -117,9 +117,7 @@ impl Batch<'_> {
             return Some((mine, Vec::new()));
         }
         let mut effects = self.effects(&ours, Some(tx), recorded).await?;
-        if recorded.is_lost() {
-            return None;
-        }
+        recorded.integrity().verify(tx).await.ok()?;
         for (Ready { claimant, .. }, effect) in ours.iter().zip(&mut effects) {
             let events = std::mem::take(&mut effect.events);
             let emitted = self.consumer.emit(tx, claimant.message, events, recorded);

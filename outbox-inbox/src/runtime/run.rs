@@ -172,9 +172,11 @@ impl Consumer {
         effect: Effect,
         recorded: &Recorded,
     ) -> Result<Option<Vec<u8>>, RunOutcome> {
-        if recorded.is_lost() {
-            return Err(swallowed(None));
-        }
+        recorded
+            .integrity()
+            .verify(tx)
+            .await
+            .map_err(|error| gone(&error))?;
         self.emit(tx, claimant.message, effect.events, recorded).await?;
         let follow_ups = recorded.ids();
         let reemits = handler.options.on_duplicate == OnDuplicate::Reemit && !follow_ups.is_empty();
@@ -191,8 +193,7 @@ impl Consumer {
         match holds {
             Ok(true) => Ok(effect.result),
             Ok(false) => Err(swallowed(None)),
-            Err(error) if trouble(&error) == Trouble::Statement => Err(swallowed(Some(&error))),
-            Err(error) => Err(RunOutcome::Interrupted(describe(&error))),
+            Err(error) => Err(gone(&error)),
         }
     }
 
@@ -268,6 +269,14 @@ pub(super) fn outcome_of(error: &HandlerError) -> RunOutcome {
             error: panicked.to_string(),
             fatal,
         },
+    }
+}
+
+/// The outcome of a run whose transaction cannot be committed.
+fn gone(error: &DbErr) -> RunOutcome {
+    match trouble(error) {
+        Trouble::Statement => swallowed(Some(error)),
+        _ => RunOutcome::Interrupted(describe(error)),
     }
 }
 

@@ -3,22 +3,25 @@
 //! Invariant: the rows that are returned are those that the statement has written. MariaDB returns those of an insert; updated and deleted ones it
 //! does not return to SeaORM, nor does MySQL: they are locked before, and read in the same transaction.
 
-use sea_orm::sea_query::{Expr, IntoValueTuple as _, MysqlQueryBuilder, OnConflict, Query, ValueTuple};
+use sea_orm::sea_query::{
+    Expr, ExprTrait as _, IntoValueTuple as _, MysqlQueryBuilder, OnConflict, Query, ValueTuple,
+};
 use sea_orm::{
-    ActiveModelTrait as _, ColumnTrait, Condition, ConnectionTrait as _, DatabaseTransaction, DbBackend,
-    DbErr, EntityTrait, FromQueryResult as _, InsertMany, IntoActiveModel, Iterable as _,
-    PrimaryKeyToColumn as _, PrimaryKeyTrait, QueryFilter as _, QueryOrder as _, QuerySelect as _,
-    QueryTrait as _, Statement, UpdateMany, Value,
+    ActiveModelTrait as _, ColumnTrait, Condition, ConnectionTrait as _, DbBackend, DbErr, EntityTrait,
+    FromQueryResult as _, InsertMany, IntoActiveModel, Iterable as _, PrimaryKeyToColumn as _,
+    PrimaryKeyTrait, QueryFilter as _, QueryOrder as _, QuerySelect as _, QueryTrait as _, Statement,
+    UpdateMany, Value,
 };
 
 use crate::error::SaveError;
 use crate::row_bytes;
+use crate::transaction::OutboxTransaction;
 
 type Key<E> = <<E as EntityTrait>::PrimaryKey as PrimaryKeyTrait>::ValueType;
 
 /// Inserts chunks of models, and returns the rows.
 pub(super) struct Insert<'t, E> {
-    tx: &'t DatabaseTransaction,
+    tx: &'t OutboxTransaction,
     on_conflict: Option<OnConflict>,
     /// Whether the server is MariaDB, once it was asked.
     is_mariadb: Option<bool>,
@@ -31,7 +34,7 @@ where
     E::Model: IntoActiveModel<E::ActiveModel> + Send,
     E::ActiveModel: Send,
 {
-    pub(super) fn new(tx: &'t DatabaseTransaction, on_conflict: Option<OnConflict>) -> Self {
+    pub(super) fn new(tx: &'t OutboxTransaction, on_conflict: Option<OnConflict>) -> Self {
         Self {
             tx,
             on_conflict,
@@ -80,7 +83,7 @@ where
             && let Some(keys) = keys
         {
             insert.exec_without_returning(self.tx).await?;
-            return Ok(find::<E>(self.tx, condition::<E>(keys, self.tx.get_database_backend())).await?);
+            return Ok(find::<E>(self.tx, condition::<E>(keys, &[], self.tx.get_database_backend())).await?);
         }
         if self.is_mariadb().await? {
             return returning::<E>(self.tx, insert).await;
@@ -108,7 +111,7 @@ where
 
 /// MariaDB's `INSERT … RETURNING`, which SeaORM does not write.
 async fn returning<E: EntityTrait>(
-    tx: &DatabaseTransaction,
+    tx: &OutboxTransaction,
     insert: InsertMany<E::ActiveModel>,
 ) -> Result<Vec<E::Model>, SaveError>
 where
@@ -148,11 +151,26 @@ fn does_nothing(sql: &str) -> bool {
         .all(|change| matches!(change.split_once(" = "), Some((column, value)) if column == value))
 }
 
+/// The primary keys of rows that are locked.
+pub(super) struct Keys {
+    values: Vec<ValueTuple>,
+    /// Columns of PostgreSQL's type `character(n)`, which returns values padded with spaces.
+    padded: Vec<bool>,
+    backend: DbBackend,
+}
+
+impl Keys {
+    /// For each chunk of rows, the number of rows and a condition on the primary key.
+    pub(super) fn chunks<E: EntityTrait>(&self, keys_max: usize) -> impl Iterator<Item = (u64, Condition)> {
+        self.values.chunks(keys_max).map(|keys| {
+            let rows = condition::<E>(keys.iter().cloned(), &self.padded, self.backend);
+            (keys.len() as u64, rows)
+        })
+    }
+}
+
 /// The primary keys of the rows that match, in their order, and locks the rows. (SQLite locks the database.)
-pub(super) async fn keys<E: EntityTrait>(
-    tx: &DatabaseTransaction,
-    filter: Condition,
-) -> Result<Vec<ValueTuple>, DbErr> {
+pub(super) async fn keys<E: EntityTrait>(tx: &OutboxTransaction, filter: Condition) -> Result<Keys, DbErr> {
     let mut select = E::find().filter(filter).select_only();
     for key in E::PrimaryKey::iter() {
         select = select.column(key.into_column()).order_by_asc(key.into_column());
@@ -161,32 +179,84 @@ pub(super) async fn keys<E: EntityTrait>(
         select = select.lock_exclusive();
     }
     let keys: Vec<Key<E>> = select.into_tuple().all(tx).await?;
-    Ok(keys.into_iter().map(|key| key.into_value_tuple()).collect())
+    let values: Vec<_> = keys.into_iter().map(|key| key.into_value_tuple()).collect();
+    Ok(Keys {
+        padded: padded::<E>(tx, &values).await?,
+        values,
+        backend: tx.get_database_backend(),
+    })
 }
 
-/// The rows with these keys. Found through the primary key.
-pub(super) fn of_keys<E: EntityTrait>(keys: &[ValueTuple], backend: DbBackend) -> Condition {
-    condition::<E>(keys.iter().cloned(), backend)
+/// Columns of the primary key of PostgreSQL's type `character(n)`. Queries the database only if a key
+/// ends with a space.
+async fn padded<E: EntityTrait>(tx: &OutboxTransaction, keys: &[ValueTuple]) -> Result<Vec<bool>, DbErr> {
+    let ends_with_space = |value: Value| matches!(value, Value::String(Some(text)) if text.ends_with(' '));
+    if tx.get_database_backend() != DbBackend::Postgres
+        || !keys.iter().cloned().flatten().any(ends_with_space)
+    {
+        return Ok(Vec::new());
+    }
+    let mut select = E::find().select_only().limit(1);
+    for (n, key) in E::PrimaryKey::iter().enumerate() {
+        let is_padded = Expr::cust_with_expr(
+            "pg_catalog.pg_typeof($1) = 'pg_catalog.bpchar'::pg_catalog.regtype",
+            Expr::col(key.into_column().as_column_ref()),
+        );
+        select = select.column_as(is_padded, format!("padded_{n}"));
+    }
+    let row = tx.query_one_raw(select.build(DbBackend::Postgres)).await?;
+    let columns = 0..E::PrimaryKey::iter().count();
+    row.into_iter()
+        .flat_map(|row| columns.clone().map(move |n| row.try_get_by_index(n)))
+        .collect()
 }
 
-fn condition<E: EntityTrait>(keys: impl IntoIterator<Item = ValueTuple>, backend: DbBackend) -> Condition {
+fn condition<E: EntityTrait>(
+    keys: impl IntoIterator<Item = ValueTuple>,
+    padded: &[bool],
+    backend: DbBackend,
+) -> Condition {
     let columns: Vec<_> = E::PrimaryKey::iter().map(|key| key.into_column()).collect();
+    let is_padded = |n: usize| padded.get(n).is_some_and(|is_padded| *is_padded);
     if let [column] = *columns {
         let values: Vec<Value> = keys.into_iter().flatten().collect();
-        return Condition::all().add(among(column, values, backend));
+        return Condition::all().add(among(column, values, is_padded(0), backend));
     }
     let row = |key: ValueTuple| {
-        let equal = columns.iter().zip(key).map(|(column, value)| column.eq(value));
+        let equal = columns
+            .iter()
+            .zip(key)
+            .enumerate()
+            .map(|(n, (column, value))| match is_padded(n) {
+                true => Expr::col(column.as_column_ref()).eq(Expr::val(value).cast_as("bpchar")),
+                false => column.eq(value),
+            });
         equal.fold(Condition::all(), Condition::add)
     };
     keys.into_iter().map(row).fold(Condition::any(), Condition::add)
 }
 
+/// Refuses a statement that has not written all locked rows.
+///
+/// Either the database does not find a row by the key that it has returned, or a trigger has
+/// skipped the row.
+pub(super) fn check_written<E: EntityTrait>(locked: u64, written: &[E::Model]) -> Result<(), SaveError> {
+    let written = written.len() as u64;
+    if written == locked {
+        return Ok(());
+    }
+    Err(SaveError::RowsNotWritten {
+        table: table::<E>(),
+        locked,
+        written,
+    })
+}
+
 /// The column has one of these values.
 #[cfg(feature = "postgres")]
-fn among<C: ColumnTrait>(column: C, values: Vec<Value>, backend: DbBackend) -> Expr {
+fn among<C: ColumnTrait>(column: C, values: Vec<Value>, is_padded: bool, backend: DbBackend) -> Expr {
+    use sea_orm::sea_query::ArrayType;
     use sea_orm::sea_query::extension::postgres::PgFunc;
-    use sea_orm::sea_query::{ArrayType, ExprTrait as _};
 
     // One array instead of a thousand parameters. Not for a column whose values are cast, nor for types of which the driver may know no arrays.
     let is_plain = |value: &Value| column.save_as(Expr::val(value.clone())) == Expr::val(value.clone());
@@ -202,7 +272,12 @@ fn among<C: ColumnTrait>(column: C, values: Vec<Value>, backend: DbBackend) -> E
             | ArrayType::String
             | ArrayType::Uuid),
         ) if backend == DbBackend::Postgres && values.iter().all(|value| value.array_type() == kind) => {
-            let array = Value::Array(kind, Some(Box::new(values)));
+            let array = Expr::val(Value::Array(kind, Some(Box::new(values))));
+            let array = if is_padded {
+                array.cast_as("bpchar[]")
+            } else {
+                array
+            };
             Expr::col(column.as_column_ref()).eq(PgFunc::any(array))
         }
         _ => column.is_in(values),
@@ -210,17 +285,17 @@ fn among<C: ColumnTrait>(column: C, values: Vec<Value>, backend: DbBackend) -> E
 }
 
 #[cfg(not(feature = "postgres"))]
-fn among<C: ColumnTrait>(column: C, values: Vec<Value>, _: DbBackend) -> Expr {
+fn among<C: ColumnTrait>(column: C, values: Vec<Value>, _: bool, _: DbBackend) -> Expr {
     column.is_in(values)
 }
 
-async fn find<E: EntityTrait>(tx: &DatabaseTransaction, rows: Condition) -> Result<Vec<E::Model>, DbErr> {
+async fn find<E: EntityTrait>(tx: &OutboxTransaction, rows: Condition) -> Result<Vec<E::Model>, DbErr> {
     E::find().filter(rows).all(tx).await
 }
 
 /// Refuses changes that MySQL or MariaDB cannot take, as [`row_bytes`] does.
 pub(super) async fn check_changes<E: EntityTrait>(
-    tx: &DatabaseTransaction,
+    tx: &OutboxTransaction,
     changes: &UpdateMany<E>,
 ) -> Result<(), SaveError> {
     if tx.get_database_backend() != DbBackend::MySql {
@@ -241,7 +316,7 @@ fn table<E: EntityTrait>() -> String {
 
 /// Changes rows, which are locked, and returns them.
 pub(super) async fn update<E: EntityTrait>(
-    tx: &DatabaseTransaction,
+    tx: &OutboxTransaction,
     changes: &UpdateMany<E>,
     rows: Condition,
 ) -> Result<Vec<E::Model>, SaveError> {
@@ -263,7 +338,7 @@ pub(super) async fn update<E: EntityTrait>(
 
 /// Deletes rows, which are locked, and returns them as they were.
 pub(super) async fn delete<E: EntityTrait>(
-    tx: &DatabaseTransaction,
+    tx: &OutboxTransaction,
     rows: Condition,
 ) -> Result<Vec<E::Model>, SaveError> {
     let delete = E::delete_many().filter(rows.clone());

@@ -11,9 +11,9 @@ use sea_orm::{
 use sea_orm_migration::{MigrationName, MigrationTrait, SchemaManager};
 
 use super::template::SqlMigration;
+use crate::cause::has_code;
 use crate::detached::detached;
 use crate::names::TableNames;
-use crate::store::has_code;
 
 /// PostgreSQL's advisory lock for the migrations of this library. The number is arbitrary.
 const POSTGRES_LOCK: i64 = 0x6f75_7462_6f78; // "outbox"

@@ -58,6 +58,7 @@ use self::fitting::{Bounds, Fitting};
 use self::refusal::refuses_to_write;
 use self::session::{Isolation, Session};
 use self::tables::setup;
+use crate::cause::has_code;
 use crate::connect::{ConnectError, connect_error};
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
@@ -466,30 +467,11 @@ fn is_deadlock(error: &DbErr) -> bool {
     has_code(error, &["40P01", "40001"])
 }
 
-/// Whether the database answered with one of these codes (SQLSTATE, or SQLite's result code).
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-pub(crate) fn has_code(error: &DbErr, codes: &[&str]) -> bool {
-    use sea_orm::RuntimeErr;
-
-    let (DbErr::Exec(RuntimeErr::SqlxError(error)) | DbErr::Query(RuntimeErr::SqlxError(error))) = error
-    else {
-        return false;
-    };
-    let code = error.as_database_error().and_then(|error| error.code());
-    code.is_some_and(|code| codes.contains(&&*code))
-}
-
 /// The error of a build that has no driver for this database.
 fn no_driver(backend: DbBackend) -> DbErr {
     DbErr::Conn(sea_orm::RuntimeErr::Internal(format!(
         "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`, and give it a connection pool"
     )))
-}
-
-/// Without a driver, no error has a code.
-#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-pub(crate) fn has_code(_: &DbErr, _: &[&str]) -> bool {
-    false
 }
 
 fn failed(context: &'static str) -> impl FnOnce(DbErr) -> StoreError {

@@ -18,6 +18,7 @@ on_every_backend!(
     a_save_dropped_in_a_transaction_makes_it_uncommittable,
     a_record_dropped_in_a_transaction_makes_it_uncommittable,
     a_record_that_failed_makes_its_level_uncommittable,
+    ignored_invalid_event_makes_its_level_uncommittable,
     a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_part,
     a_hook_that_swallows_an_error_is_not_reported_as_a_save,
     a_save_goes_on_when_its_caller_leaves,
@@ -176,6 +177,29 @@ async fn a_record_that_failed_makes_its_level_uncommittable(test: TestDb) {
         .map(|row| row.message.unwrap().sequence)
         .collect();
     assert_eq!(numbers, [1, 2].map(Some));
+}
+
+/// The change must not be committed without its event.
+async fn ignored_invalid_event_makes_its_level_uncommittable(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.order(1).insert(&tx).await.unwrap();
+    let refused = record(&tx, [Probe::noted("", 1)]).await;
+    assert!(matches!(refused, Err(RecordError::Event(_))), "{refused:?}");
+    let refused = tx.commit().await.unwrap_err();
+    assert!(outbox_sea_orm::is_commit_refused(&refused));
+
+    let tx = shop.test.outbox().begin().await.unwrap();
+    let nested = tx.begin().await.unwrap();
+    shop.order(2).insert(&nested).await.unwrap();
+    record(&nested, [Probe::noted("", 1)]).await.unwrap_err();
+    nested.rollback().await.unwrap();
+    shop.order(3)
+        .insert_with_events(&tx, |_| [placed(1)])
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
 /// SeaORM's own transaction cannot be told that it is lost. So its connection is closed; on SQLite its commit is made to fail.

@@ -38,6 +38,7 @@ mod silent;
 mod sqlx;
 mod store;
 mod transaction;
+mod undone;
 mod untrusted;
 mod writers;
 mod writers_fuzz;

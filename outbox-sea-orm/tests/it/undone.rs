@@ -1,0 +1,311 @@
+//! A transaction that the server has undone because of an error: nothing of it is stored, whichever way the caller goes on.
+//!
+//! Method: with `innodb_snapshot_isolation`, MariaDB undoes a transaction that writes a row which another one has changed since its snapshot (error 1020,
+//! SQLSTATE HY000). On SQLite a trigger does, as a full disk would. The caller ignores the error.
+
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_sea_orm::{
+    OutboxTransaction, RecordError, SaveError, SaveWithEvents, Transactional, record, sqlx as plain,
+};
+use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
+use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, StreamTrait, TransactionTrait};
+
+use crate::shop::{OrderPlaced, Shop};
+use crate::support::{Backend, TestDb};
+
+/// Runs a test on both databases that undo a transaction and then commit statements one by one.
+macro_rules! where_statements_are_committed_one_by_one {
+    ($($name:ident),* $(,)?) => {
+        where_statements_are_committed_one_by_one!(@module mariadb, MariaDb, [$($name),*]);
+        where_statements_are_committed_one_by_one!(@module sqlite, Sqlite, [$($name),*]);
+    };
+    (@module $module:ident, $backend:ident, [$($name:ident),*]) => {
+        mod $module {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    if let Some(test) = TestDb::open(Backend::$backend, stringify!($name)).await {
+                        let shop = super::Shop::open(test).await;
+                        shop.test.execute(&super::rows(&shop)).await;
+                        super::$name(shop).await;
+                    }
+                }
+            )*
+            use super::*;
+        }
+    };
+}
+
+where_statements_are_committed_one_by_one!(
+    own_transaction_refuses_all_after_it_was_undone,
+    joined_save_is_refused_after_it_was_undone,
+    statement_behind_our_back_is_noticed,
+    stream_behind_our_back_is_noticed,
+    record_in_seaorms_transaction_is_refused,
+    save_in_seaorms_transaction_is_refused,
+    record_in_sqlx_transaction_is_refused,
+    commit_of_sqlx_transaction_is_refused,
+    repeated_transaction_is_stored_once,
+);
+
+fn placed(order_id: i32) -> OrderPlaced {
+    OrderPlaced {
+        order_id,
+        total_cents: 1,
+    }
+}
+
+/// A table with the row that both transactions change.
+fn rows(shop: &Shop) -> String {
+    let name = table(shop);
+    match shop.test.sql_backend() {
+        DbBackend::MySql => format!("CREATE TABLE {name} (id INT PRIMARY KEY, n INT) SELECT 1 AS id, 0 AS n"),
+        _ => format!(
+            "CREATE TABLE {name} (id INT PRIMARY KEY, n INT); INSERT INTO {name} VALUES (1, 0); \
+             CREATE TRIGGER undo BEFORE UPDATE ON {name} WHEN NEW.n = 1 BEGIN SELECT RAISE(ROLLBACK, 'undone'); END"
+        ),
+    }
+}
+
+fn table(shop: &Shop) -> String {
+    format!("undone_{}", shop.marker.replace('-', ""))
+}
+
+/// The statements of the transaction before the one that undoes it. Another session changes the row after the first.
+fn snapshot(shop: &Shop) -> Vec<String> {
+    match shop.test.sql_backend() {
+        DbBackend::MySql => vec![
+            "SET SESSION innodb_snapshot_isolation = ON".to_owned(),
+            format!("SELECT n FROM {}", table(shop)),
+        ],
+        _ => Vec::new(),
+    }
+}
+
+async fn change_elsewhere(shop: &Shop) {
+    if shop.test.sql_backend() == DbBackend::MySql {
+        shop.test
+            .execute(&format!("UPDATE {} SET n = n + 10", table(shop)))
+            .await;
+    }
+}
+
+fn undoing(shop: &Shop) -> String {
+    format!("UPDATE {} SET n = 1", table(shop))
+}
+
+/// Lets the server undo the transaction, through this connection.
+async fn undo(shop: &Shop, tx: &impl ConnectionTrait) {
+    for sql in snapshot(shop) {
+        tx.execute_unprepared(&sql).await.unwrap();
+    }
+    change_elsewhere(shop).await;
+    tx.execute_unprepared(&undoing(shop)).await.unwrap_err();
+}
+
+async fn begin(shop: &Shop) -> OutboxTransaction {
+    let tx = shop.test.outbox().begin().await.unwrap();
+    shop.order(1)
+        .insert_with_events(&tx, |_| [placed(1)])
+        .await
+        .unwrap();
+    tx
+}
+
+/// Nothing of the undone transaction is stored, and the pool is in order.
+async fn nothing_is_stored(shop: &Shop) {
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
+    let outbox = shop.test.outbox();
+    for _ in 0..8 {
+        let save = shop.order(3).insert_with_events(&outbox, |_| [placed(3)]);
+        save.await.unwrap();
+    }
+    let numbers: Vec<_> = shop
+        .recorded()
+        .await
+        .into_iter()
+        .map(|(_, number)| number)
+        .collect();
+    assert_eq!(numbers, (1..=8).map(Some).collect::<Vec<_>>());
+    assert_eq!(shop.orders().await, 8);
+}
+
+async fn own_transaction_refuses_all_after_it_was_undone(shop: Shop) {
+    let tx = begin(&shop).await;
+    undo(&shop, &tx).await;
+    shop.order(2).insert(&tx).await.unwrap_err();
+    let recorded = record(&tx, [placed(2)]).await;
+    assert!(
+        matches!(recorded, Err(RecordError::TransactionLost(_))),
+        "{recorded:?}"
+    );
+    tx.begin().await.unwrap_err();
+    tx.commit().await.unwrap_err();
+    nothing_is_stored(&shop).await;
+}
+
+async fn joined_save_is_refused_after_it_was_undone(shop: Shop) {
+    let tx = begin(&shop).await;
+    let nested = tx.begin().await.unwrap();
+    undo(&shop, &nested).await;
+    let saved = shop.order(2).insert_with_events(&nested, |_| [placed(2)]).await;
+    assert!(matches!(saved, Err(SaveError::TransactionLost(_))), "{saved:?}");
+    let _ = nested.rollback().await;
+    let saved = shop.order(2).insert_with_events(&tx, |_| [placed(2)]).await;
+    assert!(matches!(saved, Err(SaveError::TransactionLost(_))), "{saved:?}");
+    tx.commit().await.unwrap_err();
+    nothing_is_stored(&shop).await;
+}
+
+/// Through `Deref`, where no statement is watched.
+async fn statement_behind_our_back_is_noticed(shop: Shop) {
+    let tx = begin(&shop).await;
+    undo(&shop, &*tx).await;
+    shop.order(2).insert(&tx).await.unwrap_err();
+    tx.commit().await.unwrap_err();
+
+    let tx = begin(&shop).await;
+    undo(&shop, &*tx).await;
+    let saved = shop.order(2).insert_with_events(&tx, |_| [placed(2)]).await;
+    assert!(matches!(saved, Err(SaveError::TransactionLost(_))), "{saved:?}");
+    drop(tx);
+    nothing_is_stored(&shop).await;
+}
+
+async fn stream_behind_our_back_is_noticed(shop: Shop) {
+    let tx = begin(&shop).await;
+    for sql in snapshot(&shop) {
+        tx.execute_unprepared(&sql).await.unwrap();
+    }
+    change_elsewhere(&shop).await;
+    let statement = sea_orm::Statement::from_string(shop.test.sql_backend(), undoing(&shop));
+    drop(
+        tx.stream_raw(statement)
+            .await
+            .map(|rows| futures_util::StreamExt::collect::<Vec<_>>(rows)),
+    );
+    if let Ok(rows) = tx
+        .stream_raw(sea_orm::Statement::from_string(
+            shop.test.sql_backend(),
+            undoing(&shop),
+        ))
+        .await
+    {
+        let rows: Vec<_> = futures_util::StreamExt::collect(rows).await;
+        assert!(rows.iter().any(Result::is_err));
+    }
+    shop.order(2).insert(&tx).await.unwrap_err();
+    tx.commit().await.unwrap_err();
+    nothing_is_stored(&shop).await;
+}
+
+/// SeaORM's own transaction remembers nothing, so the server is asked before each record.
+async fn record_in_seaorms_transaction_is_refused(shop: Shop) {
+    let tx = shop.test.db.begin().await.unwrap();
+    let named = Named(&tx, shop.test.config());
+    record(&named, [placed(1)]).await.unwrap();
+    undo(&shop, &tx).await;
+    let recorded = record(&named, [placed(2)]).await;
+    assert!(
+        matches!(recorded, Err(RecordError::TransactionLost(_))),
+        "{recorded:?}"
+    );
+    let _ = shop.order(2).insert(&tx).await;
+    tx.commit().await.unwrap_err();
+    nothing_is_stored(&shop).await;
+}
+
+async fn save_in_seaorms_transaction_is_refused(shop: Shop) {
+    let tx = shop.test.db.begin().await.unwrap();
+    undo(&shop, &tx).await;
+    let named = Named(&tx, shop.test.config());
+    let saved = shop.order(2).insert_with_events(&named, |_| [placed(2)]).await;
+    assert!(matches!(saved, Err(SaveError::TransactionLost(_))), "{saved:?}");
+    let _ = shop.order(2).insert(&tx).await;
+    tx.commit().await.unwrap_err();
+    nothing_is_stored(&shop).await;
+}
+
+/// A transaction of SeaORM's own, which remembers nothing, in the tables of a test.
+struct Named<'t>(&'t sea_orm::DatabaseTransaction, outbox_sea_orm::OutboxConfig);
+
+impl Transactional for Named<'_> {
+    fn transaction(&self) -> &sea_orm::DatabaseTransaction {
+        self.0
+    }
+
+    fn config(&self) -> &outbox_sea_orm::OutboxConfig {
+        &self.1
+    }
+}
+
+/// Lets the server undo a transaction of sqlx.
+macro_rules! undo_plain {
+    ($shop:expr, $tx:expr) => {
+        for sql in snapshot(&$shop) {
+            $tx.execute(AssertSqlSafe(sql)).await.unwrap();
+        }
+        change_elsewhere(&$shop).await;
+        $tx.execute(AssertSqlSafe(undoing(&$shop))).await.unwrap_err();
+    };
+}
+
+/// Begins a transaction of sqlx, of any driver.
+macro_rules! with_tx {
+    ($shop:expr, $tx:ident => $work:expr) => {
+        match $shop.test.sql_backend() {
+            DbBackend::MySql => {
+                let mut $tx = $shop.test.db.get_mysql_connection_pool().begin().await.unwrap();
+                $work
+            }
+            _ => {
+                let mut $tx = $shop.test.db.get_sqlite_connection_pool().begin().await.unwrap();
+                $work
+            }
+        }
+    };
+}
+
+async fn record_in_sqlx_transaction_is_refused(shop: Shop) {
+    let config = shop.test.config();
+    with_tx!(shop, tx => {
+        plain::record_with(&mut tx, &config, [placed(1)]).await.unwrap();
+        undo_plain!(shop, tx);
+        let recorded = plain::record_with(&mut tx, &config, [placed(2)]).await;
+        assert!(matches!(recorded, Err(RecordError::TransactionLost(_))), "{recorded:?}");
+        plain::commit(tx).await.unwrap_err();
+    });
+    nothing_is_stored(&shop).await;
+}
+
+async fn commit_of_sqlx_transaction_is_refused(shop: Shop) {
+    let config = shop.test.config();
+    with_tx!(shop, tx => {
+        plain::record_with(&mut tx, &config, [Probe::noted("a", 1)]).await.unwrap();
+        undo_plain!(shop, tx);
+        plain::commit(tx).await.unwrap_err();
+    });
+    nothing_is_stored(&shop).await;
+}
+
+/// The closure swallows the error of its first attempt.
+async fn repeated_transaction_is_stored_once(shop: Shop) {
+    if shop.test.sql_backend() == DbBackend::Sqlite {
+        return outbox_core::testing::not_applicable("a trigger is no conflict");
+    }
+    let (shop, attempts) = (&shop, &std::sync::atomic::AtomicU32::new(0));
+    let done: Result<(), SaveError> = shop
+        .test
+        .outbox()
+        .transaction(async move |tx| {
+            shop.order(1).insert_with_events(&tx, |_| [placed(1)]).await?;
+            if attempts.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0 {
+                undo(shop, &tx).await;
+            }
+            let _ = shop.order(2).insert(&tx).await;
+            Ok(())
+        })
+        .await;
+    done.unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (2, 1));
+}
