@@ -10,7 +10,7 @@ use std::time::Duration;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 use sea_orm::{RuntimeErr, sqlx};
 
-use outbox_sea_orm::ErrorKind;
+use outbox_sea_orm::{ErrorKind, InMemory, keep_in_memory};
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, IsolationLevel,
     SqliteTransactionMode, Statement, TransactionOptions, TransactionTrait,
@@ -18,6 +18,7 @@ use sea_orm::{
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::dedup::lock_limit::LockLimit;
+use crate::start::Problem;
 
 /// The feature of this crate that a database needs, if it is not enabled. Without the feature, the driver's errors have no type here, and an outage
 /// would look like a failing handler.
@@ -42,24 +43,28 @@ pub(crate) struct Database {
     lock_limit: LockLimit,
     /// SQLite only: the queue of those that want to write.
     turns: Option<Arc<Mutex<()>>>,
+    in_memory: Arc<InMemory>,
+    /// PostgreSQL only: the encoding of the database.
+    encoding: Option<String>,
 }
 
 impl Database {
     /// Asks the server for the defaults of its sessions.
     pub(crate) async fn inspect(pool: DatabaseConnection) -> Result<Self, DbErr> {
-        let mut lock_limit = LockLimit::default();
+        let (mut lock_limit, mut encoding) = (LockLimit::default(), None);
         let isolation_level = match pool.get_database_backend() {
             // Setting the level that is the default anyway would cost two round trips per transaction. If the default changes while the process runs,
             // a duplicate is reported as a serialization failure and tried again.
             DbBackend::Postgres => {
                 let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok, \
-                           current_setting('lock_timeout') AS lock_timeout";
+                           current_setting('lock_timeout') AS lock_timeout, current_setting('server_encoding') AS encoding";
                 let row = pool
                     .query_one_raw(Statement::from_string(DbBackend::Postgres, sql))
                     .await?
                     .ok_or_else(|| DbErr::RecordNotFound("the settings of the session".to_owned()))?;
                 lock_limit = LockLimit::instead_of(row.try_get("", "lock_timeout")?);
                 let is_default: bool = row.try_get("", "ok")?;
+                encoding = Some(row.try_get("", "encoding")?);
                 (!is_default).then_some(IsolationLevel::ReadCommitted)
             }
             // The default is repeatable read.
@@ -68,15 +73,27 @@ impl Database {
         };
         let turns = (pool.get_database_backend() == DbBackend::Sqlite).then(Arc::default);
         Ok(Self {
+            in_memory: Arc::new(keep_in_memory(&pool).await?),
             pool,
             isolation_level,
             lock_limit,
             turns,
+            encoding,
         })
     }
 
     pub(crate) fn pool(&self) -> &DatabaseConnection {
         &self.pool
+    }
+
+    /// Why no inbox can work with the database.
+    pub(crate) fn problem(&self) -> Option<Problem> {
+        match &self.encoding {
+            Some(encoding) if encoding != "UTF8" => Some(Problem::Encoding {
+                encoding: encoding.clone(),
+            }),
+            _ => matches!(*self.in_memory, InMemory::CanBeLost).then_some(Problem::InMemory),
+        }
     }
 
     /// How long claims wait for locks of others.

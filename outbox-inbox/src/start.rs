@@ -66,6 +66,18 @@ pub enum Problem {
          or list the handlers with `Router::new().handler::<my_handler>()`"
     )]
     NoHandlers,
+    /// The PostgreSQL database is not UTF8 and cannot store all texts of messages and errors.
+    #[error(
+        "the database has the encoding {encoding}, which cannot store all texts of messages and errors; use a database with the encoding UTF8: `CREATE DATABASE … \
+         ENCODING 'UTF8' TEMPLATE template0`"
+    )]
+    Encoding {
+        /// The encoding, as PostgreSQL calls it.
+        encoding: String,
+    },
+    /// The pool can lose its in-memory database of SQLite.
+    #[error("{}", outbox_sea_orm::CAN_BE_LOST)]
+    InMemory,
     /// Two handlers of one consumer want the same event; one message has one inbox row, so only one of them could run.
     #[error(
         "event `{event_type}` version {event_version} has two handlers in consumer `{}`: {first} and {second}; give one of them \

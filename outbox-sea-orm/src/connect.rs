@@ -19,9 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens a connection pool, and waits for its database.
 ///
-/// It is SeaORM's `Database::connect` with three differences. While no server answers, or it still starts, it tries again, without end: after
+/// It is SeaORM's `Database::connect` with these differences. While no server answers, or it still starts, it tries again, without end: after
 /// 100 ms, then after longer pauses of up to 2 s. It says so in the log, once for each reason. A login that the server refuses and TLS that fails are
 /// reported at once. And statements are logged at level debug instead of info, because relay and inbox poll; every other level that `options` set is kept.
+///
+/// For an in-memory database of SQLite, the pool never closes a connection: no idle timeout, no maximum
+/// lifetime, no test before use. Such a database ends with its last connection.
 ///
 /// Take `Database::connect` with `connect_lazy(true)` for a service that is to answer before its database does. Relay and inbox then wait in their
 /// `run`.
@@ -48,6 +51,12 @@ pub async fn connect(options: impl Into<ConnectOptions>) -> Result<DatabaseConne
     let asking = Database::connect(asking)
         .await
         .map_err(|_| ConnectError::Address)?;
+    if is_in_memory(options.get_url()) {
+        options
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .test_before_acquire(false);
+    }
     let (mut pause, mut said) = (PAUSE_MIN, String::new());
     loop {
         let error = match try_once(&asking, &options).await {
@@ -70,6 +79,11 @@ pub async fn connect(options: impl Into<ConnectOptions>) -> Result<DatabaseConne
         sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
+}
+
+/// Whether an address names an in-memory database of SQLite.
+fn is_in_memory(address: &str) -> bool {
+    address.starts_with("sqlite:") && (address.contains(":memory:") || address.contains("mode=memory"))
 }
 
 async fn try_once(

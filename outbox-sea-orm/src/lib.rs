@@ -99,6 +99,7 @@ mod insert;
 mod integrity;
 mod joined;
 mod kind;
+mod memory;
 pub mod names;
 mod sql;
 #[cfg(all(
@@ -145,6 +146,8 @@ pub use integrity::Integrity;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[doc(hidden)]
 pub use kind::kind_of_driver;
+#[doc(hidden)]
+pub use memory::{CAN_BE_LOST, InMemory, keep_in_memory};
 #[doc(hidden)]
 pub use session::{begin_nested, run_once};
 #[doc(hidden)]

@@ -385,6 +385,9 @@ impl<S: Subscriber> Inbox<S> {
 
     async fn inspect(&self, sql: &InboxSql, router: &Router) -> Result<(Database, Vec<Problem>), DbErr> {
         let database = Database::inspect(self.db.clone()).await?;
+        if let Some(problem) = database.problem() {
+            return Ok((database, vec![problem]));
+        }
         let problems = rights::problems(database.pool(), sql, &self.outbox, router.handlers()).await?;
         if problems.is_empty() {
             for probe in sql.probe() {

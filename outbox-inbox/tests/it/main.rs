@@ -12,6 +12,7 @@ mod consumer_settings;
 mod consumers;
 mod crash;
 mod database_away;
+mod databases;
 mod dead_letter;
 mod delivery;
 mod doubt;

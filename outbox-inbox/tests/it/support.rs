@@ -19,6 +19,7 @@ use outbox_inbox::{
     idempotent_handler,
 };
 use outbox_sea_orm::{OutboxTransaction, RecordError, record};
+use sea_orm::sqlx::ConnectOptions as _;
 use sea_orm::{
     ConnAcquireErr, ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr,
     Statement, StreamTrait, TransactionError, TransactionSession, TransactionTrait,
@@ -92,7 +93,7 @@ pub(crate) struct TestDb {
     name: String,
     session: Session,
     _dir: Option<TempDir>,
-    _keeper: Option<DatabaseConnection>,
+    _keeper: Option<sea_orm::sqlx::SqliteConnection>,
 }
 
 impl TestDb {
@@ -140,8 +141,7 @@ impl TestDb {
                     Some(dir),
                 )
             }
-            // By a name, so that a second connection can keep it.
-            Backend::SqliteMemory => (format!("sqlite://{name}?mode=memory"), None),
+            Backend::SqliteMemory => ("sqlite::memory:".to_owned(), None),
             Backend::Postgres => (backend_url("OUTBOX_TEST_POSTGRES_URL")?, None),
             Backend::MariaDb => (backend_url("OUTBOX_TEST_MARIADB_URL")?, None),
         };
@@ -167,9 +167,12 @@ impl TestDb {
                 .await
                 .expect("WAL");
         }
-        // A database in memory ends with its last connection, and a pool may close its only one: when a handler is dropped in the middle of a statement.
+        // A database in memory ends with its last connection, and a pool may close its only one: when a caller goes away that waits for the connection.
         let keeper = match backend {
-            Backend::SqliteMemory => Some(connect(&url, &name, backend, Session::default(), |_| {}).await),
+            Backend::SqliteMemory => {
+                let options = db.get_sqlite_connection_pool().connect_options();
+                Some(options.connect().await.expect("another connection"))
+            }
             _ => None,
         };
         println!("{test} uses {backend:?} {name}");

@@ -64,6 +64,7 @@ use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
 use crate::in_use;
+use crate::memory::{CAN_BE_LOST, InMemory, keep_in_memory};
 use crate::names::{NameError, TableNames};
 
 /// The outbox of a database, for the relay and for operators.
@@ -87,6 +88,8 @@ pub struct SqlStore {
     fitting: Fitting,
     /// What a relay of this store calls itself.
     relay_name: Arc<str>,
+    /// Keeps an in-memory database, from the first check on.
+    in_memory: Arc<OnceCell<InMemory>>,
     /// Whether the messages are in daily tables, once it is known.
     #[cfg(feature = "postgres")]
     by_day: Arc<OnceCell<bool>>,
@@ -121,6 +124,7 @@ impl SqlStore {
             isolation: Isolation::default(),
             fitting: Fitting::default(),
             relay_name,
+            in_memory: Arc::default(),
             #[cfg(feature = "postgres")]
             by_day: Arc::default(),
         }
@@ -200,6 +204,11 @@ impl SqlStore {
 impl OutboxStore for SqlStore {
     async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
         let pool = self.db.clone();
+        // The checks below report a connection error.
+        let in_memory = self.in_memory.get_or_try_init(|| keep_in_memory(&pool)).await;
+        if let Ok(InMemory::CanBeLost) = in_memory {
+            return Err(setup(CAN_BE_LOST.to_owned()));
+        }
         self.call(move |db, dialect| async move { preflight::preflight(&pool, &db, &dialect, deletes).await })
             .await
     }

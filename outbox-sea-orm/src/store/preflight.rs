@@ -72,6 +72,15 @@ fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
 /// A user who may not make and drop days can still relay, so that is a warning.
 #[cfg(feature = "postgres")]
 async fn postgres(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
+    let encoding = text(db, "SELECT current_setting('server_encoding')")
+        .await
+        .map_err(failed(CONTEXT))?;
+    if encoding != "UTF8" {
+        return Err(setup(format!(
+            "the database has the encoding {encoding}, which cannot store all texts of messages and errors; use a database with the encoding UTF8: `CREATE \
+             DATABASE … ENCODING 'UTF8' TEMPLATE template0`"
+        )));
+    }
     let row = db
         .query_one_raw(dialect.rights_on_days())
         .await

@@ -7,9 +7,9 @@ use std::time::Duration;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::testing::{MemoryBroker, free_port, not_applicable};
-use outbox_core::{Relay, RelayError, StoreError};
-use outbox_sea_orm::{ConnectError, SaveError, SqlStore, connect};
-use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
+use outbox_core::{OutboxStore as _, Relay, RelayError, StoreError};
+use outbox_sea_orm::{ConnectError, SaveError, SqlStore, connect, migration};
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection};
 
 use crate::support::{Backend, TestDb};
 
@@ -268,4 +268,63 @@ async fn a_writer_in_an_outage_reads_of_an_outage() {
             "{text}"
         );
     }
+}
+
+/// Lets the pool close its only connection: sqlx drops the connection that it is testing when the caller goes away.
+async fn lose_connection(db: &DatabaseConnection) {
+    let pool = db.get_sqlite_connection_pool();
+    for _ in 0..100 {
+        let mut acquire = Box::pin(pool.acquire());
+        std::future::poll_fn(|context| {
+            let _ = acquire.as_mut().poll(context);
+            std::task::Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+fn in_memory(address: &str) -> ConnectOptions {
+    let mut options = ConnectOptions::new(address);
+    options.max_connections(1).sqlx_logging(false);
+    options
+}
+
+async fn has_tables(db: &DatabaseConnection) -> bool {
+    db.execute_unprepared("SELECT 1 FROM outbox_messages")
+        .await
+        .is_ok()
+}
+
+#[tokio::test]
+async fn store_keeps_a_shared_database_in_memory() {
+    let db = Database::connect(in_memory("sqlite::memory:")).await.unwrap();
+    migration::migrate(&db).await.unwrap();
+    let store = SqlStore::new(db.clone());
+    store.preflight(false).await.unwrap();
+    lose_connection(&db).await;
+    assert!(has_tables(&db).await);
+    drop(store);
+    lose_connection(&db).await;
+    assert!(!has_tables(&db).await, "the test does not lose the connection");
+}
+
+#[tokio::test]
+async fn connect_opens_a_pool_that_keeps_its_database_in_memory() {
+    for address in ["sqlite::memory:", "sqlite://kept?mode=memory"] {
+        let db = connect(in_memory(address)).await.unwrap();
+        migration::migrate(&db).await.unwrap();
+        lose_connection(&db).await;
+        assert!(has_tables(&db).await, "{address}");
+        SqlStore::new(db).preflight(false).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn pool_that_can_lose_its_database_is_refused() {
+    let db = Database::connect(in_memory("sqlite://lost?mode=memory"))
+        .await
+        .unwrap();
+    migration::migrate(&db).await.unwrap();
+    let refused = SqlStore::new(db).preflight(false).await;
+    assert!(matches!(refused, Err(StoreError::Setup { .. })), "{refused:?}");
 }

@@ -1,0 +1,64 @@
+//! Databases that no inbox can work with are refused at the start.
+
+use outbox_core::testing::{MemoryBroker, backend_url};
+use outbox_inbox::{Inbox, InboxError, Problem, Router};
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
+use uuid::Uuid;
+
+use crate::support::{Script, book};
+
+/// The problems with which an inbox over this database does not start.
+async fn refused(db: sea_orm::DatabaseConnection) -> Vec<Problem> {
+    outbox_inbox::migrate(&db).await.unwrap();
+    outbox_sea_orm::migrate(&db).await.unwrap();
+    let broker = MemoryBroker::new();
+    let inbox = Inbox::new(db, broker.subscriber())
+        .with_router(Router::new().handler::<book>())
+        .with_state(Script::ok());
+    match inbox.drain().await {
+        Err(InboxError::Start(error)) => error.problems().to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Each connection to it is a database of its own, and the pool closes its only one after a while.
+#[tokio::test]
+async fn pool_that_can_lose_its_database_is_refused() {
+    let mut options = ConnectOptions::new("sqlite://refused?mode=memory");
+    options.max_connections(1).sqlx_logging(false);
+    let problems = refused(Database::connect(options).await.unwrap()).await;
+    assert!(matches!(*problems, [Problem::InMemory]), "{problems:?}");
+}
+
+/// It cannot store the texts that a failing handler needs, so each failure would fail to be recorded.
+#[tokio::test]
+async fn database_that_is_not_utf8_is_refused() {
+    let Some(url) = backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+        return;
+    };
+    let name = format!("latin1_{}", Uuid::now_v7().simple());
+    let admin = Database::connect(&url).await.unwrap();
+    admin
+        .execute_unprepared(&format!(
+            "CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        ))
+        .await
+        .unwrap();
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let db = Database::connect(format!("{server}/{name}")).await.unwrap();
+    let problems = refused(db.clone()).await;
+    assert!(
+        matches!(&*problems, [Problem::Encoding { encoding }] if encoding == "LATIN1"),
+        "{problems:?}"
+    );
+    let relay = outbox_core::OutboxStore::preflight(&outbox_sea_orm::SqlStore::new(db.clone()), false).await;
+    assert!(
+        matches!(relay, Err(outbox_core::StoreError::Setup { .. })),
+        "{relay:?}"
+    );
+    db.close().await.unwrap();
+    admin
+        .execute_unprepared(&format!("DROP DATABASE {name}"))
+        .await
+        .unwrap();
+}

@@ -1,0 +1,103 @@
+//! In-memory databases of SQLite. Such a database ends with its last connection.
+//!
+//! By default, a pool of sqlx 0.9.0 closes idle connections after 10 minutes and all connections
+//! after 30 minutes. The pool also drops the connection that it is testing (`test_before_acquire`)
+//! if the caller's future is dropped. If this was the only connection, all tables are gone.
+
+use std::fmt;
+
+use sea_orm::{DatabaseConnection, DbErr};
+
+/// Whether a pool can lose its database.
+#[doc(hidden)]
+pub enum InMemory {
+    /// The database is not in memory, or the pool never closes its connections.
+    Safe,
+    /// This second connection keeps the database until the value is dropped.
+    #[cfg(feature = "sqlite")]
+    Kept(std::sync::Mutex<sea_orm::sqlx::SqliteConnection>),
+    /// Each connection has a separate database, and the pool closes connections.
+    CanBeLost,
+}
+
+impl fmt::Debug for InMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Safe => "Safe",
+            #[cfg(feature = "sqlite")]
+            Self::Kept(_) => "Kept",
+            Self::CanBeLost => "CanBeLost",
+        })
+    }
+}
+
+/// What to do about [`InMemory::CanBeLost`].
+#[doc(hidden)]
+pub const CAN_BE_LOST: &str = "the database is in memory, and its pool can close the only connection to it, which ends the database; open the pool with \
+                               `outbox_sea_orm::connect` (`outbox::connect`), or use the address `sqlite::memory:` or a file";
+
+/// Checks whether the pool can lose its database. If connections share the database, a second
+/// connection keeps it. Otherwise only the pool's settings can: see [`connect`](crate::connect()).
+///
+/// # Errors
+///
+/// The database's error.
+#[doc(hidden)]
+#[cfg(feature = "sqlite")]
+pub async fn keep_in_memory(pool: &DatabaseConnection) -> Result<InMemory, DbErr> {
+    use sea_orm::sqlx::ConnectOptions as _;
+    use sea_orm::{DatabaseConnectionType, RuntimeErr};
+
+    if !matches!(pool.inner, DatabaseConnectionType::SqlxSqlitePoolConnection(_))
+        || !is_in_memory(pool).await?
+    {
+        return Ok(InMemory::Safe);
+    }
+    let sqlx = pool.get_sqlite_connection_pool();
+    let options = sqlx.options();
+    if options.get_idle_timeout().is_none()
+        && options.get_max_lifetime().is_none()
+        && !options.get_test_before_acquire()
+    {
+        return Ok(InMemory::Safe);
+    }
+    let failed = |error| DbErr::Conn(RuntimeErr::SqlxError(std::sync::Arc::new(error)));
+    let mut other = sqlx
+        .connect_options()
+        .as_ref()
+        .clone()
+        .connect()
+        .await
+        .map_err(failed)?;
+    let tables = "SELECT count(*) FROM sqlite_schema";
+    let shared: i64 = sea_orm::sqlx::query_scalar(tables)
+        .fetch_one(&mut other)
+        .await
+        .map_err(failed)?;
+    let all: i64 = sea_orm::sqlx::query_scalar(tables)
+        .fetch_one(sqlx)
+        .await
+        .map_err(failed)?;
+    Ok(match shared == all {
+        true => InMemory::Kept(std::sync::Mutex::new(other)),
+        false => InMemory::CanBeLost,
+    })
+}
+
+#[cfg(feature = "sqlite")]
+async fn is_in_memory(pool: &DatabaseConnection) -> Result<bool, DbErr> {
+    use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
+
+    let file = "SELECT file = '' FROM pragma_database_list WHERE name = 'main'";
+    let row = pool
+        .query_one_raw(Statement::from_string(DbBackend::Sqlite, file))
+        .await?;
+    row.map_or(Ok(false), |row| row.try_get_by_index(0))
+}
+
+/// Without its driver, there is no such pool.
+#[doc(hidden)]
+#[cfg(not(feature = "sqlite"))]
+pub async fn keep_in_memory(_: &DatabaseConnection) -> Result<InMemory, DbErr> {
+    Ok(InMemory::Safe)
+}
