@@ -43,7 +43,7 @@ pub(crate) fn violated(_: &(dyn Error + 'static), _: &[&str]) -> bool {
 
 /// The driver's error at this level of the chain. SeaORM does not return it from `source`, and a transparent wrapper hides SeaORM's outer type.
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-fn driver_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error> {
+pub(crate) fn driver_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a sqlx::Error> {
     let runtime = match error.downcast_ref::<DbErr>() {
         Some(DbErr::Conn(error) | DbErr::Exec(error) | DbErr::Query(error)) => Some(error),
         _ => error.downcast_ref::<RuntimeErr>(),
@@ -77,9 +77,22 @@ fn violation<'a>(constraint: Option<&'a str>, message: &'a str) -> Option<Violat
             .and_then(|name| name.strip_suffix('\''));
         return Some(index.map_or(Violation::Columns(what), Violation::Constraint));
     }
-    // The duplicate value precedes the key name and may contain this text, so the last occurrence counts.
-    let (_, key) = message.rsplit_once(" for key '")?;
-    key.strip_suffix('\'').map(Violation::Key)
+    key_of_duplicate(message).map(Violation::Key)
+}
+
+/// The key name in a duplicate-key message of MySQL or MariaDB, in any language. The protocol has the
+/// name only in this message.
+///
+/// In each language the quoted value comes first and the quoted key last. The value may contain quotes.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub(crate) fn key_of_duplicate(message: &str) -> Option<&str> {
+    if message.starts_with("Duplicate entry") {
+        let (_, key) = message.rsplit_once(" for key '")?;
+        return key.strip_suffix('\'');
+    }
+    let (before, _) = message.rsplit_once('\'')?;
+    let (before, key) = before.rsplit_once('\'')?;
+    (before.matches('\'').count() >= 2).then_some(key)
 }
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
@@ -136,6 +149,11 @@ mod tests {
         mysql(value, "b", true);
         mysql(value, "a", false);
         mysql("Duplicate entry '' for key 'a'x", "a", false);
+        mysql("Doppelter Eintrag 'x' für Schlüssel 'a'", "a", true);
+        mysql("'x' は索引 'orders.a' で重複しています。", "a", true);
+        mysql("Duplikalt bejegyzes 'it's 'a'' a 'b' kulcs szerint", "a", false);
+        mysql("Duplikalt bejegyzes 'it's 'a'' a 'b' kulcs szerint", "b", true);
+        mysql("Doppelter Eintrag 'a' für Schlüssel 1", "a", false);
 
         let sqlite = |message, name, expected| check(None, message, name, expected);
         let columns = "UNIQUE constraint failed: t.a, t.b";

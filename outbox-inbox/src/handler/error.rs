@@ -9,7 +9,11 @@ use std::time::Duration;
 
 use outbox_core::payload::json_reason;
 
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+use super::answers::text_of_answer;
 use super::values::without_values;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+use crate::dedup::constraint::driver_error;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -145,23 +149,63 @@ impl<E: Error + Send + Sync + 'static> From<E> for HandlerError {
 /// An error with all its causes in one line, for logs and for `last_error`. Levels that repeat their cause (SeaORM's do) are
 /// printed once, and quotations of the payload (serde) or of rows (databases) not at all.
 pub(crate) fn describe(error: &(dyn Error + 'static)) -> String {
-    let mut text = of_one(error);
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let message = of_one(error);
-        if !text.contains(&message) {
+    let mut answers: Vec<_> = causes(error).filter_map(answer).collect();
+    // Several levels of the chain hold the same database error.
+    answers.dedup_by(|one, other| one.shown == other.shown);
+    let mut text = String::new();
+    for error in causes(error) {
+        let message = of_one(error, &answers);
+        if text.is_empty() {
+            text = message;
+        } else if !text.contains(&message) {
             text.push_str(": ");
             text.push_str(&message);
         }
-        cause = error.source();
     }
     text
 }
 
-fn of_one(error: &(dyn Error + 'static)) -> String {
-    error
-        .downcast_ref::<serde_json::Error>()
-        .map_or_else(|| without_values(error.to_string()), json_reason)
+/// An error and its causes.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        let error: &'e (dyn Error + 'static) = *error;
+        error.source()
+    })
+}
+
+fn of_one(error: &(dyn Error + 'static), answers: &[Answer]) -> String {
+    if let Some(error) = error.downcast_ref::<serde_json::Error>() {
+        return json_reason(error);
+    }
+    let text = answers.iter().fold(error.to_string(), |text, answer| {
+        text.replace(&answer.shown, &answer.text)
+    });
+    without_values(text)
+}
+
+/// An error that the database reported.
+struct Answer {
+    /// The text with values, in the language of the server.
+    shown: String,
+    /// The text without values.
+    text: String,
+}
+
+/// The database error at this level of the chain.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+fn answer(error: &(dyn Error + 'static)) -> Option<Answer> {
+    let answer = driver_error(error)?.as_database_error()?;
+    let shown = answer.to_string();
+    (!shown.is_empty()).then(|| Answer {
+        shown,
+        text: text_of_answer(answer),
+    })
+}
+
+/// Without a driver there are no database errors.
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+fn answer(_: &(dyn Error + 'static)) -> Option<Answer> {
+    None
 }
 
 #[cfg(test)]

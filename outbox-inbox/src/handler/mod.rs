@@ -3,6 +3,8 @@
 //! Invariant: a handler sees the outside through its arguments only, and the transaction it is given is the one that its inbox
 //! row lives in. Not here: which handlers run ([`crate::router`]) and how they are run ([`crate::runtime`]).
 
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod answers;
 mod context;
 mod effect;
 mod error;

@@ -15,6 +15,7 @@ use super::consumer::{Consumer, Stop};
 use super::ready::Ready;
 use super::routed::{Handling, RoutedMessage};
 use super::run::{ERROR, RunOutcome, outcome_of};
+use crate::database::{Trouble, trouble_in};
 use crate::dedup::constraint;
 use crate::handler::{
     Effect, FromContext as _, HandlerContext, HandlerError, Outbox, Recorded, Registration, Strategy,
@@ -135,7 +136,15 @@ impl Call<'_> {
             biased;
             outcome = call => match outcome {
                 Ok(Ok(effect)) => Ok(effect),
-                Ok(Err(error)) => Err(outcome_of_handler(handler, &error)),
+                Ok(Err(error)) => Err(match (outcome_of_handler(handler, &error), transaction) {
+                    (RunOutcome::Interrupted(text), Some(_)) if is_elsewhere(&error, recorded) => {
+                        RunOutcome::Failed {
+                            error: format!("{text}; {ELSEWHERE}"),
+                            fatal: false,
+                        }
+                    }
+                    (outcome, _) => outcome,
+                }),
                 Err(panic) => Err(RunOutcome::Failed {
                     error: format!("handler panicked: {}", text_of(&*panic)),
                     fatal: false,
@@ -167,6 +176,19 @@ fn outcome_of_handler(handler: &Registration, error: &HandlerError) -> RunOutcom
         return RunOutcome::TimedOut(error.to_string());
     }
     outcome_of(error)
+}
+
+/// While the handler runs, its transaction holds locks; on SQLite, the only write lock.
+const ELSEWHERE: &str = "the error comes from another connection than the handler's transaction, which may hold the lock that this connection waits for; write \
+                         through the handler's `Tx`";
+
+/// Whether the handler returns a conflict that its own transaction has not reported. If the handler's
+/// own transaction holds the lock, every run fails, so the run counts as an attempt.
+fn is_elsewhere(error: &HandlerError, recorded: &Recorded) -> bool {
+    let integrity = recorded.integrity();
+    !integrity.has_conflict()
+        && !integrity.is_exposed()
+        && guard(ERROR, || trouble_in(error.source())).is_ok_and(|trouble| trouble == Some(Trouble::Conflict))
 }
 
 /// Follow-up events of one message pass on its correlation and trace, and name it as their cause. Those of a batch have no single cause.

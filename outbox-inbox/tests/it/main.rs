@@ -54,3 +54,4 @@ mod stop;
 mod strategies;
 mod stream_made_anew;
 mod traces;
+mod undone;

@@ -1,0 +1,88 @@
+//! Database errors as texts without values, for every language of the server's messages.
+//!
+//! Invariant: a server message is kept only if messages with its code never quote values. Every
+//! other error is described by its code and by names from the driver. Not here: errors that were
+//! formatted into another text ([`super::values`]).
+
+use std::fmt::Write as _;
+
+use sea_orm::sqlx::error::{DatabaseError, ErrorKind};
+
+use crate::dedup::constraint::key_of_duplicate;
+
+/// Numbers of MySQL and MariaDB whose messages name columns, tables, keys and users, and quote no values.
+const MYSQL_WITHOUT_VALUES: &[u16] = &[
+    // Connections, logins and rights; server states.
+    1040, 1043, 1044, 1045, 1046, 1047, 1049, 1053, 1130, 1142, 1143, 1203, 1226, 1227, 1290, 1698, 1792,
+    1820, 1836, 1862, 1927, // Locks, time limits, resources.
+    1020, 1021, 1114, 1180, 1197, 1205, 1206, 1213, 1317, 1969, 3024, 3100, 3101, 3572, //
+    // Missing tables and columns; columns that must have a value, or take none so long or large; parents and children.
+    1048, 1054, 1146, 1264, 1364, 1406, 1451, 1452, 3819, 4025,
+];
+
+/// The text of a database error, without values.
+pub(super) fn text_of_answer(answer: &(dyn DatabaseError + 'static)) -> String {
+    let code = answer.code().unwrap_or_default();
+    #[cfg(feature = "mysql")]
+    if let Some(mysql) = answer.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
+        let number = mysql.number();
+        let what = if MYSQL_WITHOUT_VALUES.contains(&number) {
+            mysql.message().to_owned()
+        } else {
+            described(answer, &code, key_of_duplicate(mysql.message()), None)
+        };
+        return format!("{number} ({code}): {what}");
+    }
+    #[cfg(feature = "postgres")]
+    if let Some(postgres) = answer.try_downcast_ref::<sea_orm::sqlx::postgres::PgDatabaseError>() {
+        let what = if is_without_values_in_postgres(&code) {
+            postgres.message().to_owned()
+        } else {
+            described(answer, &code, postgres.constraint(), postgres.column())
+        };
+        return format!("{code}: {what}");
+    }
+    // SQLite quotes names only, in English.
+    answer.to_string()
+}
+
+/// PostgreSQL quotes values in data errors (22) and raised exceptions (P0), and the statement in syntax
+/// errors. Constraint errors (23, 44) are described by names.
+#[cfg(any(feature = "postgres", test))]
+fn is_without_values_in_postgres(code: &str) -> bool {
+    let class = code.get(..2).unwrap_or_default();
+    code != "42601"
+        && [
+            "08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX",
+        ]
+        .contains(&class)
+}
+
+fn described(
+    answer: &(dyn DatabaseError + 'static),
+    code: &str,
+    constraint: Option<&str>,
+    column: Option<&str>,
+) -> String {
+    let mut text = match (answer.kind(), code.get(..2)) {
+        (ErrorKind::UniqueViolation, _) => "a unique key has this value already",
+        (ErrorKind::ForeignKeyViolation, _) => "a foreign key is violated",
+        (ErrorKind::NotNullViolation, _) => "a column must have a value",
+        (ErrorKind::CheckViolation, _) => "a check is violated",
+        (_, Some("22")) => "a value does not fit its type or column",
+        (_, Some("23" | "44")) => "a constraint is violated",
+        (_, Some("P0" | "45")) => "a trigger or function of the database refuses it",
+        _ => "the database refuses the statement",
+    }
+    .to_owned();
+    for (what, name) in [
+        ("constraint", constraint),
+        ("column", column),
+        ("table", answer.table()),
+    ] {
+        if let Some(name) = name {
+            let _ = write!(text, ", {what} `{name}`");
+        }
+    }
+    text
+}
