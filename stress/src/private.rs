@@ -109,12 +109,12 @@ impl Server {
         ))
     }
 
-    /// A MariaDB with a database and an administrator called `shop`.
+    /// A MariaDB with a database and an administrator called `shop`. `settings` are further ones, as `--innodb-rollback-on-timeout=ON`.
     ///
     /// # Errors
     ///
     /// If its data cannot be made.
-    pub fn mariadb(program: &Path) -> Result<Self, Failure> {
+    pub fn mariadb(program: &Path, settings: &[&str]) -> Result<Self, Failure> {
         let (folder, user) = prepare("mysql")?;
         let port = free_port();
         let data = folder.path().join("data");
@@ -139,7 +139,7 @@ impl Server {
         let sql = "CREATE DATABASE IF NOT EXISTS shop; CREATE USER IF NOT EXISTS 'shop'@'127.0.0.1' IDENTIFIED BY 'shop';\n\
                    GRANT ALL PRIVILEGES ON *.* TO 'shop'@'127.0.0.1' WITH GRANT OPTION;\n";
         fs::write(&account, sql.replace("; ", ";\n"))?;
-        let words = vec![
+        let mut words = vec![
             text(program),
             "--no-defaults".to_owned(),
             format!("--datadir={}", text(&data)),
@@ -153,6 +153,7 @@ impl Server {
             // Each commit is written to the kernel.
             "--innodb-flush-log-at-trx-commit=2".to_owned(),
         ];
+        words.extend(settings.iter().map(|setting| (*setting).to_owned()));
         let url = format!("mysql://shop:shop@127.0.0.1:{port}/shop");
         Ok(Self::new(folder, port, words, user, url))
     }

@@ -185,6 +185,6 @@ async fn a_killed_postgres_loses_and_doubles_nothing() {
 async fn a_killed_mariadb_loses_and_doubles_nothing() {
     let program = backend_url("OUTBOX_TEST_MARIADB_BIN");
     if let (Some(program), Some(nats_url)) = (program, backend_url("OUTBOX_TEST_NATS_URL")) {
-        check(Server::mariadb(Path::new(&program)).unwrap(), &nats_url).await;
+        check(Server::mariadb(Path::new(&program), &[]).unwrap(), &nats_url).await;
     }
 }

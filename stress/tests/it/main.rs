@@ -19,3 +19,5 @@ mod read_only;
 mod simulation;
 #[cfg(all(unix, feature = "servers"))]
 mod stops;
+#[cfg(all(unix, feature = "servers"))]
+mod undone;

@@ -77,7 +77,7 @@ async fn a_relay_waits_while_mariadb_only_reads() {
     let Some(program) = backend_url("OUTBOX_TEST_MARIADB_BIN") else {
         return;
     };
-    let mut server = Server::mariadb(Path::new(&program)).unwrap();
+    let mut server = Server::mariadb(Path::new(&program), &[]).unwrap();
     server.start().await.unwrap();
     let admin = Admin(server.connect(1).await.unwrap());
     outbox_sea_orm::migration::migrate(&admin.0).await.unwrap();
