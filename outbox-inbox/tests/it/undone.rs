@@ -191,14 +191,12 @@ async fn errors_of_databases_do_not_quote_values(test: TestDb) {
     test.execute("INSERT INTO people VALUES ('x', 1, NULL)").await;
     let harness = test.harness(&Script::ok());
     for (n, (sql, is_named)) in quoting(test.sql_backend()).into_iter().enumerate() {
+        test.execute("DELETE FROM inbox_messages").await;
         let outcome = harness
             .deliver_message::<quote>(&message(&placed(n as u64)))
             .await;
         assert_eq!(outcome.unwrap(), Outcome::DeadLettered, "{sql}");
-        let last = Statement::from_string(
-            test.sql_backend(),
-            "SELECT last_error FROM inbox_messages ORDER BY event_id DESC LIMIT 1",
-        );
+        let last = Statement::from_string(test.sql_backend(), "SELECT last_error FROM inbox_messages");
         let row = test.db.query_one_raw(last).await.unwrap().unwrap();
         let error: String = row.try_get_by_index(0).unwrap();
         assert!(!error.contains("CANARY"), "{sql}: {error}");

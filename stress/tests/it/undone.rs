@@ -85,7 +85,7 @@ async fn open(
 }
 
 #[tokio::test]
-async fn transaction_that_mariadb_undid_is_stored_neither_whole_nor_in_part() {
+async fn transaction_that_mariadb_undid_is_never_stored_in_part() {
     let Some(program) = backend_url("OUTBOX_TEST_MARIADB_BIN") else {
         return;
     };
