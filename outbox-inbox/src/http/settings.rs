@@ -91,14 +91,17 @@ impl Settings {
         self.checked
             .get_or_try_init(|| async {
                 StartError::unless_empty(self.problems())?;
-                self.inspect().await.map_err(InboxError::Tables)
+                let database = Database::inspect(self.db.clone())
+                    .await
+                    .map_err(InboxError::Tables)?;
+                StartError::unless_empty(database.problem().into_iter().collect())?;
+                self.inspect(database).await.map_err(InboxError::Tables)
             })
             .await
     }
 
-    async fn inspect(&self) -> Result<Checked, DbErr> {
+    async fn inspect(&self, database: Database) -> Result<Checked, DbErr> {
         let sql = RequestSql::new(self.db.get_database_backend(), &self.names, self.retention);
-        let database = Database::inspect(self.db.clone()).await?;
         database.pool().query_one_raw(sql.probe()).await?;
         let purging = self
             .purge_every

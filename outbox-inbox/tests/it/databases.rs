@@ -1,16 +1,20 @@
 //! Databases that no inbox can work with are refused at the start.
 
 use outbox_core::testing::{MemoryBroker, backend_url};
+use outbox_inbox::http::IdempotencyLayer;
 use outbox_inbox::{Inbox, InboxError, Problem, Router};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
 use uuid::Uuid;
 
 use crate::support::{Script, book};
 
-/// The problems with which an inbox over this database does not start.
+/// The problems with which an inbox over this database does not start. An idempotency layer is refused
+/// as well.
 async fn refused(db: sea_orm::DatabaseConnection) -> Vec<Problem> {
     outbox_inbox::migrate(&db).await.unwrap();
     outbox_sea_orm::migrate(&db).await.unwrap();
+    let requests = IdempotencyLayer::new(db.clone(), |_| None).check().await;
+    assert!(matches!(requests, Err(InboxError::Start(_))), "{requests:?}");
     let broker = MemoryBroker::new();
     let inbox = Inbox::new(db, broker.subscriber())
         .with_router(Router::new().handler::<book>())

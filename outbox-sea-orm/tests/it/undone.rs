@@ -3,12 +3,13 @@
 //! Method: with `innodb_snapshot_isolation`, MariaDB undoes a transaction that writes a row which another one has changed since its snapshot (error 1020,
 //! SQLSTATE HY000). On SQLite a trigger does, as a full disk would. The caller ignores the error.
 
+use futures_util::StreamExt as _;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_sea_orm::{
     OutboxTransaction, RecordError, SaveError, SaveWithEvents, Transactional, record, sqlx as plain,
 };
 use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
-use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, StreamTrait, TransactionTrait};
+use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Statement, StreamTrait, TransactionTrait};
 
 use crate::shop::{OrderPlaced, Shop};
 use crate::support::{Backend, TestDb};
@@ -178,20 +179,9 @@ async fn stream_behind_our_back_is_noticed(shop: Shop) {
         tx.execute_unprepared(&sql).await.unwrap();
     }
     change_elsewhere(&shop).await;
-    let statement = sea_orm::Statement::from_string(shop.test.sql_backend(), undoing(&shop));
-    drop(
-        tx.stream_raw(statement)
-            .await
-            .map(|rows| futures_util::StreamExt::collect::<Vec<_>>(rows)),
-    );
-    if let Ok(rows) = tx
-        .stream_raw(sea_orm::Statement::from_string(
-            shop.test.sql_backend(),
-            undoing(&shop),
-        ))
-        .await
-    {
-        let rows: Vec<_> = futures_util::StreamExt::collect(rows).await;
+    let statement = Statement::from_string(shop.test.sql_backend(), undoing(&shop));
+    if let Ok(rows) = tx.stream_raw(statement).await {
+        let rows: Vec<_> = rows.collect().await;
         assert!(rows.iter().any(Result::is_err));
     }
     shop.order(2).insert(&tx).await.unwrap_err();
