@@ -87,7 +87,7 @@ impl Headers {
     }
 }
 
-/// Headers as stored: those that [`Headers::set`] accepts, and those of [`MessageContext`](crate::MessageContext).
+/// Checks stored headers. [`Headers::set`] accepts them, or [`MessageContext`](crate::MessageContext) sets them.
 impl TryFrom<BTreeMap<String, String>> for Headers {
     type Error = HeaderError;
 

@@ -1,8 +1,8 @@
 //! Connects to NATS with the caller's own options for authentication and TLS.
 //!
 //! Invariants: a wrong address or password is an error at start and not an endless retry. Whatever the server reports asynchronously reaches the log; a denied
-//! permission shows nowhere else, because the publish just times out. No secret is formatted. There are no options of our own for credentials or certificates:
-//! `async_nats::ConnectOptions` has them all.
+//! permission shows nowhere else, because the publish just times out. No secret is formatted. `async_nats::ConnectOptions` has the
+//! options for credentials and certificates; only credentials files are read here (`credentials`).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, ClientError, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ToServerAddrs};
+use async_nats::{Client, ClientError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use tokio::sync::watch;
 
 use crate::connection::Origin;
 use crate::notices::Notices;
 use crate::publisher::DEFAULT_WINDOW;
 use crate::reports::Reports;
+use crate::servers::Servers;
 use crate::stream::EventStream;
-use crate::subject::percent_decode;
+use crate::subject::{encode_token, percent_decode};
 
 /// The first pause of those who wait for a server; each one doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -56,10 +57,28 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// of being reported. A program that may start before its broker uses [`EventStream::connect`] or [`EventStream::connect_with`], which wait with and without it.
 #[must_use]
 pub fn connect_options() -> ConnectOptions {
-    ConnectOptions::new()
+    with_defaults(ConnectOptions::new())
+}
+
+pub(crate) fn with_defaults(options: ConnectOptions) -> ConnectOptions {
+    options
         .name("outbox")
         .client_capacity(DEFAULT_WINDOW)
         .ping_interval(PING_INTERVAL)
+}
+
+/// The subjects on which a user's answers arrive: `_INBOX.<user>`, for [`ConnectOptions::custom_inbox_prefix`].
+///
+/// A user who may subscribe to `_INBOX.>` reads the answers of all users, payloads of other consumers among them. With a prefix of its own each user needs
+/// `_INBOX.<user>.>` only, which is what `outbox print nats-permissions` prints. [`EventStream::connect`] sets the prefix from the user in the address, and
+/// [`connect_options_with_credentials`](crate::connect_options_with_credentials) from the credentials; with other options, set it yourself.
+///
+/// ```
+/// assert_eq!(outbox_nats::inbox_prefix("billing"), "_INBOX.billing");
+/// ```
+#[must_use]
+pub fn inbox_prefix(user: &str) -> String {
+    format!("_INBOX.{}", encode_token(user))
 }
 
 impl EventStream {
@@ -68,7 +87,7 @@ impl EventStream {
     /// While no server answers, or its name is not known yet, it tries again, without end: after 100 ms, then after longer pauses of up to 2 s. It says so
     /// in the log, once for each reason. Refused credentials are reported at once.
     ///
-    /// It uses [`connect_options`], for servers that want nothing but an address, which may hold a password or a token. For other credentials, or TLS
+    /// It uses [`connect_options`], for servers that want nothing but an address, which may hold a password or a token, and the [`inbox_prefix`] of the user. For other credentials, or TLS
     /// settings, use [`connect_with`](Self::connect_with).
     ///
     /// # Errors
@@ -78,9 +97,13 @@ impl EventStream {
     /// # Cancellation
     ///
     /// Dropping the future closes the connection if it was open already.
-    pub async fn connect(&self, servers: impl ToServerAddrs) -> Result<Client, ConnectError> {
-        self.connect_with(servers, connect_options().name(format!("outbox {}", self.name)))
-            .await
+    pub async fn connect(&self, servers: impl Servers) -> Result<Client, ConnectError> {
+        let servers = parse(servers)?;
+        let mut options = connect_options().name(format!("outbox {}", self.name));
+        if let Some(prefix) = inbox_prefix_of(&servers) {
+            options = options.custom_inbox_prefix(prefix);
+        }
+        self.connect_with(servers, options).await
     }
 
     /// As [`Self::connect`], with options of your own, which best begin as [`connect_options`].
@@ -98,7 +121,7 @@ impl EventStream {
     /// As [`Self::connect`].
     pub async fn connect_with(
         &self,
-        servers: impl ToServerAddrs,
+        servers: impl Servers,
         options: ConnectOptions,
     ) -> Result<Client, ConnectError> {
         let servers = parse(servers)?;
@@ -189,7 +212,7 @@ async fn first_connected(
 /// # Errors
 ///
 /// [`ConnectError`] if no server can be reached or the server refuses the credentials. Never while `retry_on_initial_connect` is set.
-pub async fn connect(servers: impl ToServerAddrs, options: ConnectOptions) -> Result<Client, ConnectError> {
+pub async fn connect(servers: impl Servers, options: ConnectOptions) -> Result<Client, ConnectError> {
     connect_with_events(servers, options, |_| {}).await
 }
 
@@ -200,7 +223,7 @@ pub async fn connect(servers: impl ToServerAddrs, options: ConnectOptions) -> Re
 ///
 /// As [`connect`].
 pub async fn connect_with_events(
-    servers: impl ToServerAddrs,
+    servers: impl Servers,
     options: ConnectOptions,
     on_event: impl Fn(&Event) + Send + Sync + 'static,
 ) -> Result<Client, ConnectError> {
@@ -232,17 +255,23 @@ pub async fn connect_with_events(
 }
 
 /// The text of a malformed address is not shown, because it may hold a password.
-fn parse(servers: impl ToServerAddrs) -> Result<Vec<ServerAddr>, ConnectError> {
+fn parse(servers: impl Servers) -> Result<Vec<ServerAddr>, ConnectError> {
     let malformed = |error| {
         let source = async_nats::ConnectError::with_source(ConnectErrorKind::ServerParse, error);
         ConnectError::new("?".to_owned(), None, source)
     };
-    Ok(servers.to_server_addrs().map_err(malformed)?.collect())
+    servers.servers().map_err(malformed)
 }
 
 /// Host and port of a server. Its URL may hold a password, so the URL is never shown.
 fn name(server: &ServerAddr) -> String {
     format!("{}:{}", server.host(), server.port())
+}
+
+/// The [`inbox_prefix`] of the user in the addresses; `None` if the addresses name no user with a password.
+#[must_use]
+pub fn inbox_prefix_of(servers: &[ServerAddr]) -> Option<String> {
+    user_of(servers).map(|user| inbox_prefix(&user))
 }
 
 /// The user in an address. A token has no name.

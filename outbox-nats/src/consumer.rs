@@ -22,6 +22,7 @@ use crate::failure::{configuration, interrupted};
 use crate::filters::{filters_of_pull, with_filters};
 use crate::log;
 use crate::outcome::is_temporary;
+use crate::service;
 use crate::settings;
 use crate::stream::Provisioning;
 use crate::subject::{SubjectPrefix, captures, without_covered};
@@ -45,8 +46,10 @@ pub(crate) struct Durable {
     /// Whether aggregates may share subjects, as far as this program knows.
     pub(crate) has_shards: bool,
     pub(crate) provisioning: Provisioning,
-    /// Whether the server knows more than one filter per consumer (2.10).
+    /// Whether the server knows more than one filter per consumer, and metadata (2.10).
     pub(crate) many_filters: bool,
+    /// The name of this service.
+    pub(crate) service: String,
     /// The name of the server that the client is connected to.
     pub(crate) server: String,
 }
@@ -77,6 +80,7 @@ impl Durable {
                 .chain(self.lacks(&seen))
                 // Other processes may want other bounds. The last one to write wins.
                 .chain((!is_fitted).then(|| self.changes(&seen)).into_iter().flatten())
+                .chain(self.claims(&seen).filter(|_| !is_fitted))
                 .collect();
             let filters = self.widened(&seen);
             if !changes.is_empty() {
@@ -327,7 +331,10 @@ impl Durable {
 
     /// A configuration with the settings that we need. All others stay as they are.
     fn fitted(&self, base: pull::Config, filters: Vec<String>) -> pull::Config {
-        let config = settings::fitted(base, &self.spec, self.in_flight_max());
+        let mut config = settings::fitted(base, &self.spec, self.in_flight_max());
+        if self.many_filters && !self.service.is_empty() {
+            config.metadata = service::named(config.metadata, &self.service);
+        }
         with_filters(config, filters, self.many_filters, self.stream_subjects())
     }
 

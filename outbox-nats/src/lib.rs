@@ -50,8 +50,10 @@
 // The order in which a message travels: connection, stream, out, in.
 mod connect;
 mod connection;
+mod credentials;
 mod notices;
 mod reports;
+mod servers;
 
 mod headers;
 mod provision;
@@ -64,6 +66,7 @@ mod outcome;
 mod outlook;
 mod preflight;
 mod publisher;
+mod raw;
 mod readers;
 mod search;
 mod searches;
@@ -77,6 +80,8 @@ mod operate;
 mod oracle;
 mod predecessors;
 mod pull;
+mod rescue;
+mod service;
 mod settings;
 mod standing;
 mod subscriber;
@@ -89,13 +94,17 @@ mod dedup;
 pub mod hints;
 
 pub use async_nats;
-pub use connect::{ConnectError, connect, connect_options, connect_with_events};
+pub use connect::{
+    ConnectError, connect, connect_options, connect_with_events, inbox_prefix, inbox_prefix_of,
+};
+pub use credentials::connect_options_with_credentials;
 pub use dead_letters::{DeadLetterConfig, DeadLetterStream};
 pub use dedup::{DEFAULT_BUCKET, DedupBucketSpec, KvDedupStore};
 pub use outlook::{Limit, Refusal, Room, StreamOutlook};
 pub use provision::{ProvisionError, StreamReport, StreamWarning};
 pub use publisher::{DEFAULT_WINDOW, JetStreamPublisher, PublisherConfig};
 pub use readers::{DurableFilters, StreamReading};
+pub use servers::Servers;
 pub use stream::{DEFAULT_STREAM, EventStream, Provisioning};
 pub use subject::{
     PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, covers, decode_token, encode_token, overlap,

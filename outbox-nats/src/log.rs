@@ -1,41 +1,50 @@
 //! Lists the messages on the stream without reading their payloads.
 //!
 //! An ephemeral consumer receives headers only, unacknowledged, in batches. Invariants: reading ends at the stream sequence that was the last when it began, so
-//! it ends while others publish. An incomplete answer is an error.
+//! it ends while others publish. An incomplete answer is an error. A message that async-nats cannot parse is read in another way.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
-use async_nats::HeaderMap;
 use async_nats::header::NATS_MESSAGE_ID;
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{DeliverPolicy, Info, PullConsumer, pull};
+use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{RetentionPolicy, Stream};
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, HeaderMap};
 use futures_util::StreamExt as _;
 use outbox_core::{
     FailureClass, Message, MessageId, PublishError, StreamExtent, StreamLog, StreamReader, StreamSearch,
     StreamedMessage,
 };
+use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use crate::connection::Live;
 use crate::headers;
 use crate::provision::REQUEST_TIMEOUT;
 use crate::publisher::JetStreamPublisher;
+use crate::pull::connects;
+use crate::raw;
 
 /// Messages per batch. Each one takes its headers, about half a kilobyte.
 const BATCH: usize = 1_000;
 
-/// Empty batches before reading fails. A batch is empty if its messages were deleted meanwhile.
-const EMPTY_MAX: u32 = 3;
+/// Time between checks whether the connection of a request is still open.
+const CONNECTION_CHECK: Duration = Duration::from_millis(100);
+
+/// Bounds of the messages and payload bytes that are read one by one before a consumer is tried again.
+pub(crate) const RAW_MESSAGES: usize = 1_000;
+pub(crate) const RAW_BYTES: usize = 32 << 20;
 
 /// Largest difference between the clocks of database and broker that is allowed for.
 pub(crate) const CLOCKS_APART: Duration = Duration::from_hours(1);
 
-/// Time after which the server removes the consumer by itself.
-const ABANDONED: Duration = Duration::from_secs(30);
+/// Time without a request after which the server removes the consumer. Longer than a batch may take to be asked for.
+const ABANDONED: Duration = Duration::from_secs(10);
 
 /// Reads over the publisher's connection; 100,000 messages take about a second. Ends within 5 s for each batch of 1,000. A stream whose retention is not Limits is
 /// refused: it deletes what was acknowledged, so what it does not hold any more would look lost.
@@ -128,6 +137,8 @@ pub(crate) enum Start {
 pub(crate) struct Log {
     handle: Stream,
     name: String,
+    client: Client,
+    context: Context,
 }
 
 impl Log {
@@ -140,6 +151,8 @@ impl Log {
         Ok(Self {
             handle,
             name: stream.to_owned(),
+            client: live.client.clone(),
+            context: live.context.clone(),
         })
     }
 
@@ -192,80 +205,170 @@ impl Log {
     }
 
     /// As [`Self::read`], with the time at which the stream stored each message.
+    ///
+    /// A batch that breaks off is read on message by message ([`raw`]), because async-nats closes the connection at headers that it cannot parse.
     pub(crate) async fn read_with_times(
         &self,
         subject: Option<&str>,
-        start: Start,
+        mut start: Start,
         mut see: impl FnMut(u64, OffsetDateTime, &HeaderMap) -> bool,
     ) -> Result<bool, PublishError> {
-        let silent = |what: &str| silent(&self.name, what);
-        let last = self.last();
-        if matches!(start, Start::Behind(sequence) if sequence >= last) {
-            return Ok(true);
+        loop {
+            if matches!(start, Start::Behind(sequence) if sequence >= self.last()) {
+                return Ok(true);
+            }
+            let behind = match self.read_batches(subject, start, &mut see).await? {
+                Reading::Ended(complete) => return Ok(complete),
+                Reading::BrokeOff { behind } => behind,
+            };
+            match self.read_raw(subject, behind, &mut see).await? {
+                Reading::Ended(complete) => return Ok(complete),
+                Reading::BrokeOff { behind } => start = Start::Behind(behind),
+            }
         }
-        let config = pull::Config {
-            deliver_policy: start
-                .policy()
-                .ok_or_else(|| silent("the start time is out of range"))?,
-            ack_policy: AckPolicy::None,
-            filter_subject: subject.unwrap_or_default().to_owned(),
-            headers_only: true,
-            inactive_threshold: ABANDONED,
-            memory_storage: true,
-            ..pull::Config::default()
+    }
+
+    /// Reads with a consumer, which is fast.
+    async fn read_batches(
+        &self,
+        subject: Option<&str>,
+        start: Start,
+        see: &mut impl FnMut(u64, OffsetDateTime, &HeaderMap) -> bool,
+    ) -> Result<Reading, PublishError> {
+        let silent = |what: &str| silent(&self.name, what);
+        let policy = start
+            .policy()
+            .ok_or_else(|| silent("the start time is out of range"))?;
+        let connection = connects(&self.client);
+        let consumer = self.consumer(policy, subject).await?;
+        let info = consumer.cached_info();
+        let mut pending = info.num_pending;
+        let mut reading = Reading::BrokeOff {
+            behind: info.delivered.stream_sequence,
         };
-        let mut consumer = self
-            .handle
-            .create_consumer(config)
-            .await
-            .map_err(|error| silent("no consumer could be made").with_source(error))?;
-        let mut empty = 0;
-        let mut complete = true;
-        let mut pending = consumer.cached_info().num_pending;
         'reading: while pending > 0 {
-            let mut batch = consumer
-                .fetch()
-                .max_messages(BATCH)
-                .messages()
-                .await
-                .map_err(|error| silent("no batch could be asked for").with_source(error))?;
+            let Ok(mut batch) = consumer.fetch().max_messages(BATCH).messages().await else {
+                break;
+            };
             let mut received = false;
-            while let Some(message) = timeout(REQUEST_TIMEOUT, batch.next())
-                .await
-                .map_err(|_| silent("the server went silent"))?
-            {
-                let message = message.map_err(|error| silent("a batch broke off").with_source(error))?;
+            while let Some(message) = self.next_of(&mut batch, connection).await {
                 let info = message
                     .info()
                     .map_err(|error| silent("a delivery is malformed").with_source(error))?;
                 received = true;
                 pending = info.pending;
-                complete = see(
+                let empty = HeaderMap::new();
+                let headers = message.headers.as_ref().unwrap_or(&empty);
+                let complete = see(
                     info.stream_sequence,
                     SystemTime::from(info.published).into(),
-                    message.headers.as_ref().unwrap_or(&HeaderMap::new()),
+                    headers,
                 );
-                if !complete || info.stream_sequence >= last {
+                reading = Reading::BrokeOff {
+                    behind: info.stream_sequence,
+                };
+                if !complete || info.stream_sequence >= self.last() {
+                    reading = Reading::Ended(complete);
                     break 'reading;
                 }
             }
             if !received {
-                empty += 1;
-                if empty > EMPTY_MAX {
-                    return Err(silent("messages are pending and none arrives"));
-                }
-                pending = consumer
-                    .info()
-                    .await
-                    .map_err(|error| silent("no answer about the consumer").with_source(error))?
-                    .num_pending;
+                break;
             }
         }
-        // If this fails, the server removes the consumer a little later.
-        let name = consumer.cached_info().name.clone();
-        let _ = self.handle.delete_consumer(&name).await;
-        Ok(complete)
+        if pending == 0 {
+            reading = Reading::Ended(true);
+        }
+        Ok(reading)
     }
+
+    /// An ephemeral consumer in memory. Its name is the server's, so that a reader needs no right to create durable consumers. The server removes it by itself, so that
+    /// a reader needs no right to delete consumers.
+    async fn consumer(
+        &self,
+        policy: DeliverPolicy,
+        subject: Option<&str>,
+    ) -> Result<PullConsumer, PublishError> {
+        let failed = |error| silent(&self.name, "no consumer could be made").with_source(error);
+        let mut config = serde_json::to_value(policy).map_err(|error| failed(error.into()))?;
+        config["ack_policy"] = "none".into();
+        config["replay_policy"] = "instant".into();
+        config["headers_only"] = true.into();
+        config["mem_storage"] = true.into();
+        config["inactive_threshold"] = json!(ABANDONED.as_nanos());
+        if let Some(subject) = subject {
+            config["filter_subject"] = subject.into();
+        }
+        let request = json!({ "stream_name": self.name, "config": config });
+        let answer: Response<Info> = self
+            .context
+            .request(format!("CONSUMER.CREATE.{}", self.name), &request)
+            .await
+            .map_err(|error| failed(error.into()))?;
+        match answer {
+            Response::Ok(info) => {
+                let consumer = self.handle.get_consumer(&info.name).await;
+                consumer.map_err(failed)
+            }
+            Response::Err { error } => Err(failed(Box::new(error))),
+        }
+    }
+
+    /// The next message of a batch; `None` at its end, and if it broke off.
+    async fn next_of(&self, batch: &mut pull::Batch, connection: u64) -> Option<jetstream::Message> {
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        while Instant::now() < deadline && connects(&self.client) == connection {
+            if let Ok(next) = timeout(CONNECTION_CHECK, batch.next()).await {
+                return next?.ok();
+            }
+        }
+        None
+    }
+
+    /// Reads a bounded number of messages one by one.
+    async fn read_raw(
+        &self,
+        subject: Option<&str>,
+        mut behind: u64,
+        see: &mut impl FnMut(u64, OffsetDateTime, &HeaderMap) -> bool,
+    ) -> Result<Reading, PublishError> {
+        let (mut messages, mut bytes) = (0, 0);
+        while messages < RAW_MESSAGES && bytes < RAW_BYTES {
+            let next = raw::next(&self.context, &self.name, behind + 1, subject.unwrap_or(">")).await;
+            let next = next.map_err(|error| {
+                silent(&self.name, &format!("no answer about the message behind stream sequence {behind}; it needs the permission to publish on `$JS.API.STREAM.MSG.GET.{}`", self.name))
+                    .with_source(error)
+            })?;
+            let Some(message) = next.filter(|message| message.stream_sequence <= self.last()) else {
+                return Ok(Reading::Ended(true));
+            };
+            behind = message.stream_sequence;
+            messages += 1;
+            bytes += message.payload.len();
+            if message.breaks_client {
+                tracing::warn!(
+                    stream = self.name,
+                    stream_sequence = behind,
+                    "the headers of a message cannot be parsed; only those that can be parsed are read"
+                );
+            }
+            if !see(behind, message.stored_at, &message.headers) {
+                return Ok(Reading::Ended(false));
+            }
+            if behind >= self.last() {
+                return Ok(Reading::Ended(true));
+            }
+        }
+        Ok(Reading::BrokeOff { behind })
+    }
+}
+
+/// How far a part of a reading came.
+enum Reading {
+    /// Everything was read, or `see` wants no more; then `false`.
+    Ended(bool),
+    /// More may be behind this stream sequence.
+    BrokeOff { behind: u64 },
 }
 
 impl Start {

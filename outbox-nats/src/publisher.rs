@@ -22,6 +22,7 @@ use crate::preflight;
 use crate::searches::Searches;
 use crate::stream::EventStream;
 use crate::stream_sequences::StreamSequences;
+use crate::subject::captures;
 
 /// Most unacknowledged messages of a publisher unless configured otherwise. A larger window gains nothing on one connection.
 pub const DEFAULT_WINDOW: usize = 1024;
@@ -83,6 +84,8 @@ pub struct JetStreamPublisher {
     line: Arc<Line>,
     stream_sequences: Arc<Mutex<StreamSequences>>,
     searches: Arc<Mutex<Searches>>,
+    /// The subjects of the stream, as the server last told them.
+    captured: Arc<Mutex<Vec<String>>>,
     stream: EventStream,
     config: PublisherConfig,
 }
@@ -104,6 +107,7 @@ impl JetStreamPublisher {
             line: Arc::new(Line::new(client, config.ack_timeout, inflight_max)),
             stream_sequences: Arc::default(),
             searches: Arc::default(),
+            captured: Arc::default(),
             stream,
             config,
         }
@@ -173,6 +177,36 @@ impl JetStreamPublisher {
         }
         let subject = self.stream.subject(message);
         subject.map_err(|error| unsendable(message, "a subject").with_source(error))
+    }
+
+    /// Refuses a subject of the message's own that the stream does not capture. Anyone who may insert rows chooses it, so it may be the subject of another
+    /// program, which would get the message as a request.
+    async fn check_captured(&self, subject: &str) -> Result<(), PublishError> {
+        let captured = |subjects: &[String]| captures(subjects, subject);
+        let known = || self.captured.lock().unwrap_or_else(PoisonError::into_inner);
+        if captured(&self.stream.subjects) || captured(&known()) {
+            return Ok(());
+        }
+        let name = &self.stream.name;
+        let subjects = self
+            .connected(async |live| {
+                let stream = live.context.get_stream(name).await.map_err(|error| {
+                    let context = format!("stream `{name}` cannot be read, so its subjects are not known");
+                    PublishError::new(FailureClass::Transient, context).with_source(error)
+                })?;
+                Ok(stream.cached_info().config.subjects.clone())
+            })
+            .await?;
+        let is_captured = captured(&subjects);
+        *known() = subjects;
+        if is_captured {
+            return Ok(());
+        }
+        let subject = subject.escape_debug();
+        let context = format!(
+            "stream `{name}` does not capture subject `{subject}`; add the subject to the stream, then retry"
+        );
+        Err(PublishError::new(FailureClass::Permanent, context))
     }
 
     /// Sends and waits for the acknowledgement.
@@ -275,7 +309,12 @@ impl Publisher for JetStreamPublisher {
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         let stream = &self.stream.name;
         // The client's own type shares the text instead of copying it.
-        let subject = Subject::from(self.subject_of(message)?);
+        let subject = self.subject_of(message)?;
+        if message.subject.is_some() && !self.is_fenced(message) {
+            // Boxed as other rare paths below.
+            Box::pin(self.check_captured(&subject)).await?;
+        }
+        let subject = Subject::from(subject);
         let encode = || {
             let (headers, payload) = headers::encode(message, &self.config.source, stream)
                 .map_err(|error| unsendable(message, "a header").with_source(error))?;

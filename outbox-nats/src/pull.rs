@@ -42,6 +42,9 @@ pub(crate) enum PullError {
     Silent(Duration),
     #[error("the connection is closed")]
     Closed,
+    /// The client has reconnected. Deliveries on the old connection may be lost. The next call goes on.
+    #[error("the connection was interrupted")]
+    Reconnected,
 }
 
 /// A consumer that is pulled from.
@@ -101,7 +104,9 @@ impl Pull {
     /// The next message. Cancel-safe: the next call repeats each step, and messages that have arrived stay.
     pub(crate) async fn next(&mut self) -> Result<jetstream::Message, PullError> {
         loop {
-            self.notice_connection();
+            if self.notice_connection() {
+                return Err(PullError::Reconnected);
+            }
             let asks = self.trouble.is_none() && self.pending <= self.prefetch / 2 && self.is_connected();
             // While the client has no room for a request, what has arrived is read all the same, and the silence is noticed.
             if asks && let Ok(sent) = timeout_at(self.look_at, self.request()).await {
@@ -117,8 +122,11 @@ impl Pull {
                 (None, None) => match timeout_at(self.look_at, self.subscriber.next()).await {
                     Ok(received) => received,
                     Err(_) => {
-                        self.look_around()?;
-                        continue;
+                        if !self.notice_connection() {
+                            self.look_around()?;
+                            continue;
+                        }
+                        return Err(PullError::Reconnected);
                     }
                 },
             };
@@ -177,20 +185,21 @@ impl Pull {
         Ok(())
     }
 
-    /// Forgets the requests of an earlier connection.
-    fn notice_connection(&mut self) {
+    /// Forgets the requests of an earlier connection. Returns whether there was one.
+    fn notice_connection(&mut self) -> bool {
         let connects = connects(&self.client);
-        if connects != self.connects && self.is_connected() {
+        let is_new = connects != self.connects && self.is_connected();
+        if is_new {
             // The server has forgotten the requests, and messages that it sent on the old connection are lost.
             self.connects = connects;
             self.pending = 0;
             self.heard_at = Instant::now();
         }
+        is_new
     }
 
     /// Checks after a while without a message whether the requests are still open.
     fn look_around(&mut self) -> Result<(), PullError> {
-        self.notice_connection();
         let now = Instant::now();
         // Nobody has listened for as long as this look is late, and that was no silence.
         self.heard_at = (self.heard_at + self.look_at.elapsed()).min(now);
@@ -208,7 +217,15 @@ impl Pull {
     /// Separates messages from reports about requests, and keeps the count.
     fn sort(&mut self, received: Message) -> Result<Option<jetstream::Message>, PullError> {
         self.heard_at = Instant::now();
-        let Some(status) = received.status.filter(|status| *status != StatusCode::OK) else {
+        // A sender may write a status into the headers of a message. Only the server answers without a subject for acknowledgements.
+        let is_delivery = received
+            .reply
+            .as_ref()
+            .is_some_and(|reply| reply.starts_with("$JS.ACK."));
+        let Some(status) = received
+            .status
+            .filter(|status| *status != StatusCode::OK && !is_delivery)
+        else {
             self.pending = self.pending.saturating_sub(1);
             return Ok(Some(jetstream::Message {
                 message: received,

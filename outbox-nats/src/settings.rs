@@ -143,8 +143,8 @@ pub(crate) fn warnings(
     warn(
         started_elsewhere(&seen.deliver_policy, spec.start_at),
         format!(
-            "deliver_policy is {:?} and stays so, because the consumer exists: it keeps its place, and `{:?}` holds for new consumers only; to start elsewhere use another \
-             consumer name",
+            "deliver_policy is {:?} and stays so, because the consumer exists: it keeps its place, and `{:?}` holds for new consumers only; to move it, call \
+             `Consumers::replay` of `outbox::inbox` (docs/guide/04-consumers.md), or use another consumer name",
             seen.deliver_policy, spec.start_at
         ),
     );

@@ -10,7 +10,9 @@ use std::time::Duration;
 use async_nats::Client;
 use async_nats::client::FlushErrorKind;
 use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::context::{Context, ContextBuilder, GetStreamErrorKind};
+use async_nats::jetstream::context::{
+    Context, ContextBuilder, GetStreamError, GetStreamErrorKind, RequestErrorKind,
+};
 use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
 use futures_util::FutureExt as _;
 use outbox_core::{
@@ -25,6 +27,7 @@ use crate::oracle::Oracle;
 use crate::outcome::is_temporary;
 use crate::provision::REQUEST_TIMEOUT;
 use crate::pull::connects;
+use crate::service;
 use crate::standing::{self, MayRead};
 use crate::stream::{EventStream, Provisioning};
 use crate::subject::{captures, is_plain_name};
@@ -49,6 +52,9 @@ pub struct SubscriberConfig {
     /// sender with rights on the subjects of one aggregate type can publish the events of all. Set it to `false` only if relays of another layout of
     /// subjects publish to the stream. Default `true`.
     pub check_subjects: bool,
+    /// The name of this service in the metadata of its consumers. If the consumer was last used by a service of another name, a warning is logged at the start:
+    /// services that share a consumer name share its messages. Empty for no name and no warning. Default: the name of the program's file.
+    pub service: String,
 }
 
 impl Default for SubscriberConfig {
@@ -57,6 +63,7 @@ impl Default for SubscriberConfig {
             provisioning: Provisioning::default(),
             idle_heartbeat: Duration::from_secs(5),
             check_subjects: true,
+            service: service::of_program(),
         }
     }
 }
@@ -66,6 +73,7 @@ impl SubscriberConfig {
         provisioning: Provisioning,
         idle_heartbeat: Duration,
         check_subjects: bool,
+        service: impl Into<String>,
     }
 }
 
@@ -167,7 +175,24 @@ impl JetStreamSubscriber {
                         source: None,
                     }
                 }
+                GetStreamErrorKind::Request if has_no_responders(&error) => interrupted(
+                    format!(
+                        "nobody answers for stream `{name}`: JetStream is not enabled; start nats-server with `-js`, or enable it for the account (`jetstream: enabled`)"
+                    ),
+                    error,
+                ),
                 GetStreamErrorKind::Request => interrupted(format!("no answer about stream `{name}`"), error),
+                GetStreamErrorKind::JetStream(refused)
+                    if matches!(
+                        refused.error_code(),
+                        ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
+                    ) =>
+                {
+                    configuration(
+                        "JetStream is not enabled; start nats-server with `-js`, or enable it for the account (`jetstream: enabled`)",
+                        error,
+                    )
+                }
                 GetStreamErrorKind::JetStream(refused) if is_temporary(&refused) => {
                     interrupted(format!("stream `{name}` cannot be read now"), error)
                 }
@@ -246,6 +271,7 @@ impl Subscriber for JetStreamSubscriber {
             provisioning: self.config.provisioning,
             // After the first answer the client is connected and knows the version.
             many_filters: self.client.is_server_compatible(2, 10, 0),
+            service: self.config.service.clone(),
             server: self.client.server_info().server_name,
         };
         let (consumer_handle, is_made) = durable.ensure().await?;
@@ -301,6 +327,18 @@ impl Subscriber for JetStreamSubscriber {
                 None => !prefix.is_of_others(message, subject),
             }
     }
+}
+
+/// Whether no server takes requests of the JetStream API.
+fn has_no_responders(error: &GetStreamError) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(request) = cause.downcast_ref::<async_nats::jetstream::context::RequestError>() {
+            return request.kind() == RequestErrorKind::NoResponders;
+        }
+        source = cause.source();
+    }
+    false
 }
 
 /// Checks the spec itself.

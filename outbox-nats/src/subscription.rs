@@ -20,6 +20,7 @@ use crate::failure::interrupted;
 use crate::headers;
 use crate::oracle::Oracle;
 use crate::pull::{Pull, PullError, connects};
+use crate::rescue::Rescue;
 
 /// Bounds of [`SubscriberConfig::idle_heartbeat`](crate::SubscriberConfig::idle_heartbeat).
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
@@ -49,6 +50,7 @@ pub struct JetStreamSubscription {
     received: Received,
     /// `None` until the first call, after trouble, and at the end.
     pull: Option<Pull>,
+    rescue: Rescue,
     trouble: Trouble,
 }
 
@@ -102,6 +104,7 @@ impl JetStreamSubscription {
             client,
             context,
             oracle: Arc::new(oracle),
+            rescue: Rescue::new(received.connects),
             received,
             consumer,
             prefetch: 1,
@@ -176,6 +179,25 @@ impl JetStreamSubscription {
         }
     }
 
+    /// Looks for deliveries that closed the last connection. If the server does not answer, the messages come again after `ack_wait`, and with them the next
+    /// reconnection.
+    async fn rescue(&mut self) {
+        let connects = connects(&self.client);
+        let checked = match self.consumer.get_info().await {
+            Ok(info) => self.rescue.run(&self.context, &info).await,
+            // Whether the consumer still exists is the next pull's business.
+            Err(_) => Ok(()),
+        };
+        if let Err(error) = checked {
+            tracing::warn!(
+                consumer = self.name(),
+                error = outbox_core::describe(&error),
+                "unacknowledged messages cannot be checked after a reconnection; this user needs the permission to publish on `$JS.API.STREAM.MSG.GET.<stream>`"
+            );
+        }
+        self.rescue.connects = connects;
+    }
+
     /// Separates a missing consumer from a missing server.
     fn lost(&self, error: ConsumerInfoError) -> SubscriberError {
         match error.kind() {
@@ -202,11 +224,23 @@ impl Subscription for JetStreamSubscription {
         if self.pull.is_none() {
             self.pull = Some(self.open().await?);
         }
-        // It was opened above, so this cannot happen.
-        let Some(pull) = &mut self.pull else {
-            return Err(self.gone(None));
+        let next = loop {
+            if connects(&self.client) != self.rescue.connects {
+                self.rescue().await;
+            }
+            if let Some(message) = self.rescue.take() {
+                return self.delivery(message);
+            }
+            // It was opened above, so this cannot happen.
+            let Some(pull) = &mut self.pull else {
+                return Err(self.gone(None));
+            };
+            match pull.next().await {
+                Err(PullError::Reconnected) => {}
+                next => break next,
+            }
         };
-        match pull.next().await {
+        match next {
             Ok(message) => {
                 self.trouble.failures = 0;
                 self.delivery(message)

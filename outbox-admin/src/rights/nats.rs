@@ -37,8 +37,10 @@ pub struct Stream<'a> {
     pub prefix: &'a str,
     /// More subjects that it captures.
     pub subjects: &'a [String],
-    /// The consumer, for the roles of consumers.
-    pub consumer: &'a str,
+    /// The consumers, for the roles of consumers.
+    pub consumers: &'a [String],
+    /// The user. Its answers arrive on subjects of its own.
+    pub user: &'a str,
     /// The deduplication bucket.
     pub bucket: &'a str,
 }
@@ -100,13 +102,13 @@ impl NatsRole {
         match self {
             Self::Relay => &["{prefix}.>", "$JS.API.STREAM.INFO.{stream}", "{subjects}"],
             Self::Strong | Self::Sequence => &["$JS.API.STREAM.MSG.GET.{stream}"],
+            // Without a name in the subject, the server creates no durable consumer and changes none.
             Self::Reader => &[
                 "$JS.API.STREAM.INFO.{stream}",
+                "$JS.API.STREAM.MSG.GET.{stream}",
                 "$JS.API.CONSUMER.CREATE.{stream}",
-                "$JS.API.CONSUMER.CREATE.{stream}.>",
                 "$JS.API.CONSUMER.INFO.{stream}.*",
                 "$JS.API.CONSUMER.MSG.NEXT.{stream}.*",
-                "$JS.API.CONSUMER.DELETE.{stream}.*",
             ],
             Self::Provision => &[
                 "$JS.API.STREAM.INFO.{stream}",
@@ -116,6 +118,7 @@ impl NatsRole {
             ],
             Self::Consumer => &[
                 "$JS.API.STREAM.INFO.{stream}",
+                "$JS.API.STREAM.MSG.GET.{stream}",
                 "$JS.API.CONSUMER.INFO.{stream}.{consumer}",
                 "$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}",
                 "$JS.ACK.{stream}.{consumer}.>",
@@ -149,12 +152,14 @@ impl NatsRole {
         }
     }
 
-    /// Subjects to subscribe to. Answers come on subjects of `_INBOX.>`.
+    /// Subjects to subscribe to. Answers arrive under the inbox prefix of the user (`outbox_nats::inbox_prefix`).
     fn subscribe(self) -> &'static [&'static str] {
         match self {
             Self::Strong | Self::MakeConsumer | Self::Sequence => &[],
             Self::Hints => &["outbox.hint"],
-            _ => &["_INBOX.>"],
+            // `outbox relay run` listens to hints.
+            Self::Relay => &["_INBOX.{user}.>", "outbox.hint"],
+            _ => &["_INBOX.{user}.>"],
         }
     }
 }
@@ -166,8 +171,8 @@ pub fn permissions(roles: &[NatsRole], stream: &Stream<'_>) -> Permissions {
         template
             .replace("{prefix}", stream.prefix)
             .replace("{stream}", stream.name)
-            .replace("{consumer}", stream.consumer)
             .replace("{bucket}", stream.bucket)
+            .replace("{user}", stream.user)
     };
     let mut permissions = Permissions::default();
     let add = |subjects: &mut Vec<String>, subject: String| {
@@ -181,12 +186,19 @@ pub fn permissions(roles: &[NatsRole], stream: &Stream<'_>) -> Permissions {
                 for subject in stream.subjects {
                     add(&mut permissions.publish, subject.clone());
                 }
+            } else if template.contains("{consumer}") {
+                for consumer in stream.consumers {
+                    add(
+                        &mut permissions.publish,
+                        filled(template).replace("{consumer}", consumer),
+                    );
+                }
             } else {
                 add(&mut permissions.publish, filled(template));
             }
         }
         for subject in role.subscribe() {
-            add(&mut permissions.subscribe, (*subject).to_owned());
+            add(&mut permissions.subscribe, filled(subject));
         }
     }
     permissions
@@ -202,7 +214,8 @@ mod tests {
             name: "SHOP",
             prefix: "shop",
             subjects: &["legacy.orders".to_owned()],
-            consumer: "billing",
+            consumers: &["billing".to_owned(), "shipping".to_owned()],
+            user: "relay",
             bucket: "outbox-dedup",
         };
         let of_relay = permissions(&[NatsRole::Relay, NatsRole::Reader], &stream);
@@ -210,7 +223,12 @@ mod tests {
             of_relay.publish[..3],
             ["shop.>", "$JS.API.STREAM.INFO.SHOP", "legacy.orders"]
         );
-        assert_eq!(of_relay.subscribe, ["_INBOX.>"]);
+        assert_eq!(of_relay.subscribe, ["_INBOX.relay.>", "outbox.hint"]);
+        let of_consumers = permissions(&[NatsRole::Consumer], &stream);
+        for consumer in stream.consumers {
+            let subject = format!("$JS.ACK.SHOP.{consumer}.>");
+            assert!(of_consumers.publish.contains(&subject), "{subject}");
+        }
         for role in NatsRole::ALL {
             let permissions = permissions(&[role], &stream);
             let mut all = permissions.publish.iter().chain(&permissions.subscribe);

@@ -41,7 +41,8 @@ fn the_permissions_on_nats_stand_in_the_documentation_as_in_the_code() {
         name: "EVENTS",
         prefix: "events",
         subjects: &[],
-        consumer: "billing",
+        consumers: &["billing".to_owned()],
+        user: "<user>",
         bucket: "outbox-dedup",
     };
     let (_, table) = PAGE.split_once("| for | publish | subscribe |").unwrap();

@@ -1,21 +1,24 @@
 //! Why the relay cannot publish a stored row.
 //!
-//! Anyone who may insert rows decides what a row holds. Invariant: a [`Message`](crate::Message) that a store returns has passed the checks here, so no row
-//! reaches the broker with a header of the server or with an unbounded size.
+//! Anyone who may insert rows decides what a row holds. Invariant: a [`Message`](crate::Message)
+//! that a store returns has passed the checks here, so no row reaches the broker with a header of
+//! the server or with an unbounded size.
 
 use std::collections::BTreeMap;
 
 use crate::headers::{HeaderError, Headers};
 use crate::message::{ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX};
 
-/// Why the relay cannot publish a stored row. The relay makes the row a dead letter without sending anything.
+/// Why the relay cannot publish a stored row. The relay makes the row a dead letter without sending
+/// anything.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RowFault {
     /// A column holds a value that this library never writes.
     #[error("{0}")]
     Damaged(String),
-    /// A header must not reach the broker: its name is malformed or reserved (`Nats-Rollup`, `ce-id`), or its value holds CR, LF or NUL.
+    /// A header must not reach the broker: its name is malformed or reserved (`Nats-Rollup`,
+    /// `ce-id`), or its value holds CR, LF or NUL.
     #[error("a stored header cannot be sent: {0}")]
     Header(HeaderError),
     /// A column exceeds the bound of what a relay loads. The database did not send its value.
@@ -25,7 +28,8 @@ pub enum RowFault {
         column: &'static str,
         /// Its size in bytes.
         size_bytes: u64,
-        /// Largest size in bytes that a relay loads: [`ROW_PAYLOAD_BYTES_MAX`] or [`ROW_HEADERS_BYTES_MAX`].
+        /// Largest size in bytes that a relay loads: [`ROW_PAYLOAD_BYTES_MAX`] or
+        /// [`ROW_HEADERS_BYTES_MAX`].
         limit_bytes: u64,
     },
 }
@@ -65,9 +69,11 @@ impl Headers {
     ///
     /// # Errors
     ///
-    /// [`RowFault::Damaged`] if the bytes are not a JSON object of texts. [`RowFault::Header`] if a header may not be sent.
+    /// [`RowFault::Damaged`] if the bytes are not a JSON object of texts. [`RowFault::Header`] if a
+    /// header may not be sent.
     pub fn from_stored(json: &[u8]) -> Result<Self, RowFault> {
-        // The error of serde_json quotes the value, which may be large or personal data. The position is enough.
+        // The error of serde_json quotes the value, which may be large or personal data. The
+        // position is enough.
         let headers: BTreeMap<String, String> = serde_json::from_slice(json).map_err(|error| {
             RowFault::Damaged(format!(
                 "headers are not a JSON object of texts (line {}, column {})",

@@ -227,3 +227,19 @@ async fn streams_that_would_stay_silent_are_refused(nats: &Nats) {
         "{retention}"
     );
 }
+
+/// The name shows whose consumer it is, and the next service is warned by it.
+#[tokio::test]
+async fn a_consumer_names_the_service_that_used_it_last() {
+    let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
+        return;
+    };
+    nats.provision().await;
+    let spec = consumer(&[&PLACED]);
+    for service in ["shop", "mail", "mail"] {
+        let config = nats.subscriber_config().service(service);
+        drop(subscribe(&nats.subscriber().with_config(config), &spec).await);
+        let metadata = nats.consumer_info(&spec).await.config.metadata;
+        assert_eq!(metadata["outbox-service"], service);
+    }
+}

@@ -16,7 +16,7 @@ use outbox_core::{
 };
 use outbox_nats::async_nats::jetstream::context::ContextBuilder;
 use outbox_nats::async_nats::jetstream::{self, stream};
-use outbox_nats::async_nats::{Client, ConnectOptions, ToServerAddrs};
+use outbox_nats::async_nats::{Client, ConnectOptions};
 use outbox_nats::{
     EventStream, JetStreamDelivery, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription,
     KvDedupStore, ProvisionError, PublisherConfig, SubjectPrefix, SubscriberConfig, connect, connect_options,
@@ -333,7 +333,7 @@ pub(crate) async fn refused<T, E: Failure>(request: impl AsyncFnMut() -> Result<
 }
 
 /// Connects.
-pub(crate) async fn connected(servers: impl ToServerAddrs, options: ConnectOptions) -> Client {
+pub(crate) async fn connected(servers: impl outbox_nats::Servers, options: ConnectOptions) -> Client {
     let stream = EventStream::default();
     let connected = timeout(LONG, stream.connect_with(servers, options)).await;
     connected.expect("a server that answers").unwrap()

@@ -1,13 +1,16 @@
 //! NKeys and credentials files pass through to every connection.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
-use outbox_nats::connect_options;
+use outbox_core::testing::eventually;
+use outbox_nats::{connect_options, connect_options_with_credentials};
 use serde_json::{Value, json};
 
 use crate::authentication::{assert_refused, assert_works};
+use crate::environment::{Nats, PLACED, connected, message};
 use crate::private_server::PrivateServer;
 
 async fn start(folder: &Path, config: &str) -> Option<PrivateServer> {
@@ -29,11 +32,19 @@ async fn nkey() {
 }
 
 /// A JSON Web Token of NATS: `issuer` says that `subject` is a user, an account or an operator.
-fn token(issuer: &KeyPair, subject: &KeyPair, mut nats: Value) -> String {
+fn token(issuer: &KeyPair, subject: &KeyPair, nats: Value) -> String {
+    token_until(issuer, subject, nats, None)
+}
+
+/// The same with a time in seconds since 1970 at which the token expires.
+fn token_until(issuer: &KeyPair, subject: &KeyPair, mut nats: Value, expires: Option<i64>) -> String {
     nats["version"] = json!(2);
-    let claims = json!({
+    let mut claims = json!({
         "jti": "test", "iat": 0, "name": "test", "iss": issuer.public_key(), "sub": subject.public_key(), "nats": nats,
     });
+    if let Some(expires) = expires {
+        claims["exp"] = json!(expires);
+    }
     let encode = |part: &Value| BASE64URL_NOPAD.encode(part.to_string().as_bytes());
     let header = json!({"typ": "JWT", "alg": "ed25519-nkey"});
     let signed = format!("{}.{}", encode(&header), encode(&claims));
@@ -43,12 +54,13 @@ fn token(issuer: &KeyPair, subject: &KeyPair, mut nats: Value) -> String {
 
 /// The file that `nsc` writes for a user of the account.
 fn credentials(account: &KeyPair, file: &Path) {
+    credentials_until(account, file, None);
+}
+
+fn credentials_until(account: &KeyPair, file: &Path, expires: Option<i64>) {
     let user = KeyPair::new_user();
-    let token = token(
-        account,
-        &user,
-        json!({"type": "user", "subs": -1, "data": -1, "payload": -1}),
-    );
+    let rights = json!({"type": "user", "subs": -1, "data": -1, "payload": -1});
+    let token = token_until(account, &user, rights, expires);
     let seed = user.seed().unwrap();
     let text = format!(
         "-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n\
@@ -57,9 +69,8 @@ fn credentials(account: &KeyPair, file: &Path) {
     std::fs::write(file, text).unwrap();
 }
 
-#[tokio::test]
-async fn credentials_file() {
-    let folder = tempfile::tempdir().unwrap();
+/// A server that trusts an operator, and the key of an account with JetStream.
+async fn start_with_account(folder: &Path) -> Option<(PrivateServer, KeyPair)> {
     let (operator, system, account) = (
         KeyPair::new_operator(),
         KeyPair::new_account(),
@@ -82,7 +93,13 @@ async fn credentials_file() {
             json!({"type": "account", "limits": unlimited})
         ),
     );
-    let Some(server) = start(folder.path(), &config).await else {
+    Some((start(folder, &config).await?, account))
+}
+
+#[tokio::test]
+async fn credentials_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((server, account)) = start_with_account(folder.path()).await else {
         return;
     };
     let file = |name: &str| folder.path().join(name);
@@ -91,4 +108,26 @@ async fn credentials_file() {
     let options = async |name| connect_options().credentials_file(file(name)).await.unwrap();
     assert_works(&server, options("relay.creds").await).await;
     assert_refused(&server, options("stranger.creds").await).await;
+}
+
+/// An operator replaces the file before its token expires. The program need not be restarted.
+#[tokio::test]
+async fn a_renewed_credentials_file_is_read_at_the_next_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((server, account)) = start_with_account(folder.path()).await else {
+        return;
+    };
+    let file = folder.path().join("relay.creds");
+    let soon = time::OffsetDateTime::now_utc().unix_timestamp() + 5;
+    credentials_until(&account, &file, Some(soon));
+    let options = connect_options_with_credentials(&file).unwrap();
+    let nats = Nats::with(connected(server.url(), options).await);
+    let connections = || nats.client.statistics().connects.load(Ordering::Relaxed);
+    let before = connections();
+    credentials(&account, &file);
+    eventually("another connection", async || connections() > before).await;
+    assert!(time::OffsetDateTime::now_utc().unix_timestamp() >= soon);
+    nats.provision().await;
+    nats.publish(&message(&PLACED, "1", 1)).await;
+    assert!(nats.client.new_inbox().starts_with("_INBOX.test."));
 }

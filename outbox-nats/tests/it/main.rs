@@ -39,3 +39,4 @@ mod publishing;
 mod pulling;
 mod tls;
 mod unbroken;
+mod unparsable;

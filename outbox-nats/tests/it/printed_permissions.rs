@@ -6,16 +6,16 @@
 use std::thread::panicking;
 use std::time::Duration;
 
-use outbox_core::Message;
 use outbox_core::testing::conformance::dedup_store::DedupStoreFixture;
 use outbox_core::testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
 use outbox_core::testing::conformance::stream_log::StreamLogFixture;
 use outbox_core::testing::conformance::subscriber::SubscriberFixture;
 use outbox_core::testing::{LogEntry, eventually};
+use outbox_core::{ConsumerSpec, Message};
 use outbox_nats::{DedupBucketSpec, JetStreamPublisher, JetStreamSubscriber, KvDedupStore, Provisioning};
 use time::OffsetDateTime;
 
-use crate::environment::{Nats, answered, connected, publish};
+use crate::environment::{Nats, PLACED, answered, connected, consumer, publish};
 use crate::printed_users::{FIXED_SUBJECT, NEWEST, OLDEST, User, Users};
 use crate::proxy::Proxy;
 
@@ -272,6 +272,9 @@ async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str
         ("relay", "other.subject"),
         ("reader", "events.order.1.placed"),
         ("reader", "$JS.API.STREAM.PURGE.EVENTS"),
+        ("reader", "$JS.API.CONSUMER.DELETE.EVENTS.billing"),
+        ("reader", "$JS.API.CONSUMER.CREATE.EVENTS.billing"),
+        ("reader", "$JS.API.CONSUMER.DURABLE.CREATE.EVENTS.billing"),
         ("consumer", "events.order.1.placed"),
         ("consumer", "$JS.API.CONSUMER.CREATE.EVENTS.billing"),
         ("consumer", "$JS.ACK.EVENTS.billing.1"),
@@ -279,7 +282,11 @@ async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str
         ("provision", "$JS.API.STREAM.DELETE.EVENTS"),
         ("bucket", "$JS.API.STREAM.MSG.GET.EVENTS"),
     ];
-    let subscribes = ["relay", "reader", "consumer", "bucket"].map(|user| (user, "events.>"));
+    let users_of_streams = ["relay", "reader", "consumer", "bucket"];
+    // The answers of others, payloads among them.
+    let foreign = ["events.>", "_INBOX.>", "_INBOX.admin.>", "_INBOX.*.*"];
+    let subscribes = users_of_streams.map(|user| foreign.map(|subject| (user, subject)));
+    let subscribes = subscribes.as_flattened().iter().copied();
     for (user, subject) in publishes {
         let client = users.client(user).await;
         client.publish(subject, "{}".into()).await.unwrap();
@@ -304,6 +311,39 @@ async fn refuses(users: &Users, what: &str, user: &str, subject: &str) {
             .any(|line| [&*what, user, &*subject].iter().all(|words| line.contains(words)))
     })
     .await;
+}
+
+/// A reader creates unnamed consumers. A name in the request must not reach a durable consumer.
+async fn a_reader_changes_no_durable_consumer(variable: &'static str) {
+    let Some(users) = Users::start(variable, &USERS).await else {
+        return;
+    };
+    let admin = users.nats("admin").await;
+    let stream = admin.stream().with_subject(admin.prefix.wildcard());
+    answered(async || stream.provision_for(&admin.client, []).await).await;
+    let spec = ConsumerSpec {
+        name: "all".to_owned(),
+        ..consumer(&[&PLACED])
+    };
+    drop(admin.subscribe(&spec).await);
+    let before = admin.consumer_info(&spec).await.config;
+    let reader = users.nats("reader").await.jetstream();
+    for name in ["name", "durable_name"] {
+        let config = serde_json::json!({ name: "all", "ack_policy": "none", "filter_subject": "events.x" });
+        let request = serde_json::json!({ "stream_name": "EVENTS", "config": config });
+        let _: serde_json::Value = reader.request("CONSUMER.CREATE.EVENTS", &request).await.unwrap();
+        assert_eq!(admin.consumer_info(&spec).await.config, before, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_changes_no_durable_consumer_on_the_newest_server() {
+    a_reader_changes_no_durable_consumer(NEWEST).await;
+}
+
+#[tokio::test]
+async fn a_reader_changes_no_durable_consumer_on_the_oldest_server() {
+    a_reader_changes_no_durable_consumer(OLDEST).await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use outbox_core::testing::free_port;
 use outbox_nats::async_nats::{Client, ConnectOptions};
-use outbox_nats::{SubjectPrefix, connect_options};
+use outbox_nats::{SubjectPrefix, connect_options, inbox_prefix};
 use tempfile::TempDir;
 
 use crate::environment::{Nats, connected};
@@ -61,7 +61,11 @@ impl User {
                         .map(|subject| subject.replace("billing", consumer)),
                 );
             }
-            subscribe.extend(subscribes.iter().cloned());
+            subscribe.extend(
+                subscribes
+                    .iter()
+                    .map(|subject| subject.replace("<user>", self.name)),
+            );
         }
         let (publish, subscribe) = (Vec::from_iter(publish), Vec::from_iter(subscribe));
         format!(
@@ -126,7 +130,9 @@ impl Users {
     }
 
     pub(crate) fn options(user: &str) -> ConnectOptions {
-        connect_options().user_and_password(user.to_owned(), "secret".to_owned())
+        connect_options()
+            .user_and_password(user.to_owned(), "secret".to_owned())
+            .custom_inbox_prefix(inbox_prefix(user))
     }
 
     pub(crate) async fn client(&self, user: &str) -> Client {

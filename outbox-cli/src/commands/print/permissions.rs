@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use clap::{Args, ValueEnum};
+use outbox::nats::encode_token;
 use outbox_admin::rights::{NatsRole, Stream, permissions};
 
 use super::grants::parse_name;
@@ -29,9 +30,9 @@ pub struct PermissionsCommand {
     /// A fixed subject of an event type, beside those that begin with the prefix. May be given several times.
     #[arg(long, value_name = "SUBJECT", value_parser = parse_name)]
     pub subject: Vec<String>,
-    /// The consumer, for roles of consumers.
+    /// A consumer, for roles of consumers. May be given several times.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
-    pub consumer: Option<String>,
+    pub consumer: Vec<String>,
     /// The deduplication bucket.
     #[arg(long, value_name = "NAME", default_value = "outbox-dedup", value_parser = parse_name)]
     pub bucket: String,
@@ -64,21 +65,23 @@ impl ValueEnum for NatsRoleArgument {
 impl PermissionsCommand {
     pub(super) fn text(&self) -> Result<String, CommandError> {
         let roles: Vec<NatsRole> = self.role.iter().map(|role| role.0).collect();
-        if let (Some(role), None) = (roles.iter().find(|role| role.needs_consumer()), &self.consumer) {
+        let of_consumers = roles.iter().find(|role| role.needs_consumer());
+        if let Some(role) = of_consumers.filter(|_| self.consumer.is_empty()) {
             return Err(CommandError::configuration(format!(
                 "role `{}` needs the name of its consumer: `--consumer NAME`",
                 role.as_str()
             )));
         }
+        let words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
+        let user = self.user.clone().unwrap_or_else(|| words[0].to_owned());
         let stream = Stream {
             name: &self.stream,
             prefix: &self.prefix,
             subjects: &self.subject,
-            consumer: self.consumer.as_deref().unwrap_or_default(),
+            consumers: &self.consumer,
+            user: &encode_token(&user),
             bucket: &self.bucket,
         };
-        let words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
-        let user = self.user.clone().unwrap_or_else(|| words[0].to_owned());
         let variable: String = user
             .chars()
             .map(|character| {

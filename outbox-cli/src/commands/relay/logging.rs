@@ -13,7 +13,13 @@ pub(in crate::commands) fn filter(
         Some(text) => ("RUST_LOG", text),
         None => ("`log.level`", log.level.as_str()),
     };
-    EnvFilter::try_new(text).map_err(|error| ConfigError::Setting {
+    // async-nats logs each refused attempt as an error. An outage is logged once, by `outbox::nats`.
+    let quiet = if text.contains("async_nats") {
+        ""
+    } else {
+        ",async_nats::connector=off"
+    };
+    EnvFilter::try_new(format!("{text}{quiet}")).map_err(|error| ConfigError::Setting {
         what: format!("{place} is no filter ({error})"),
         remedy: "write a level such as `info`, or `info,sqlx=warn`".to_owned(),
     })

@@ -8,7 +8,7 @@ use outbox::core::log::LogRelay;
 use outbox::core::shutdown::CancellationToken;
 use outbox::core::{Relay, RelayError, StoreError};
 use outbox::nats::async_nats::Client;
-use outbox::nats::{EventStream, ProvisionError};
+use outbox::nats::{EventStream, ProvisionError, hints};
 use outbox::sea_orm::{SqlStore, migration};
 use outbox::{Failure, RunError, Runner};
 use sea_orm::{ConnectOptions, DatabaseConnection};
@@ -68,9 +68,13 @@ async fn run(index: usize, outbox: &Outbox, shared: &Shared) -> Result<(), Failu
     else {
         return Ok(());
     };
-    let runner = runner?;
+    let (runner, client) = runner?;
     shared.probes.runs(index, runner.health());
+    // Services that send hints shorten the wait for the next poll. Without hints nothing changes.
+    let listening = hints::listen(client, hints::DEFAULT_SUBJECT, shared.shutdown.clone());
+    let listening = tokio::spawn(listening);
     let ended = runner.run_until(shared.shutdown.clone()).await;
+    listening.abort();
     let report = ended.map_err(|error| explain(error, outbox))?;
     let published: u64 = report.relays.iter().map(|relay| relay.published).sum();
     tracing::info!(published, "the relay has stopped");
@@ -88,7 +92,7 @@ fn explain(error: RunError, outbox: &Outbox) -> Failure {
     }
 }
 
-async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<Runner, Failure> {
+async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<(Runner, Client), Failure> {
     probes.waits_for(index, "it waits for the database");
     let mut options = ConnectOptions::new(outbox.database_url.expose());
     options.max_connections(outbox.section.connections);
@@ -104,21 +108,25 @@ async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<Runne
     let store = SqlStore::new(db.clone())
         .with_names(&outbox.table_names()?)?
         .with_relay_name(name);
-    let (publisher, config) = (stream.publisher(client), outbox.section.relay.relay_config());
+    let (publisher, config) = (
+        stream.publisher(client.clone()),
+        outbox.section.relay.relay_config(),
+    );
     let section = &outbox.section.log;
     tracing::info!(
         stream = stream.name(),
         reads_log = section.read,
         "the relay starts"
     );
-    Ok(match section.read {
+    let runner = match section.read {
         false => Runner::new().with_relay(Relay::new(store, publisher).with_config(config)),
         true => Runner::new().with_log_relay(
             LogRelay::new(store, log::of(outbox, db)?, publisher)
                 .with_config(config)
                 .with_log_config(section.log_config()),
         ),
-    })
+    };
+    Ok((runner, client))
 }
 
 async fn migrate(db: &DatabaseConnection, outbox: &Outbox) -> Result<(), Failure> {

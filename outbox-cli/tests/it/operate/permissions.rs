@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use outbox::core::testing::{backend_url, eventually, free_port};
 use outbox::nats::async_nats::{Client, Event, ServerError, jetstream};
-use outbox::nats::{connect_options, connect_with_events};
+use outbox::nats::{connect_options, connect_with_events, inbox_prefix};
 use outbox::prelude::*;
 use tempfile::TempDir;
 
@@ -101,7 +101,9 @@ impl Server {
     /// A connection whose denied requests are collected.
     async fn client(&self, user: &'static str) -> Client {
         let denied = self.denied.clone();
-        let options = connect_options().user_and_password(user.to_owned(), "secret".to_owned());
+        let options = connect_options()
+            .user_and_password(user.to_owned(), "secret".to_owned())
+            .custom_inbox_prefix(inbox_prefix(user));
         let address = format!("nats://127.0.0.1:{}", self.port);
         connect_with_events(address, options, move |event| {
             if let Event::ServerError(ServerError::Other(reason)) = event {
@@ -156,6 +158,8 @@ async fn foreign_requests_are_refused(server: &Server, stream: &str) {
         ("relay", format!("$JS.API.STREAM.DELETE.{stream}")),
         ("relay", format!("$JS.API.CONSUMER.DELETE.{stream}.billing")),
         ("relay", format!("$JS.ACK.{stream}.billing.1")),
+        ("auditor", format!("$JS.API.CONSUMER.DELETE.{stream}.billing")),
+        ("auditor", format!("$JS.API.CONSUMER.CREATE.{stream}.billing")),
         // What is on the stream, past its consumers.
         ("relay", format!("$JS.API.STREAM.MSG.GET.{stream}")),
         ("relay", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.billing")),

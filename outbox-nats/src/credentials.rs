@@ -1,0 +1,148 @@
+//! Credentials files, which are read again at each connection.
+//!
+//! A user JWT expires, and an operator replaces the file before that.
+//! `ConnectOptions::credentials_file` of async-nats reads the file once, so a running process would
+//! be refused for ever. Invariant: no part of the file is formatted or logged.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_nats::{Auth, AuthError, ConnectOptions};
+use data_encoding::BASE64URL_NOPAD;
+use nkeys::KeyPair;
+
+use crate::connect::{inbox_prefix, with_defaults};
+
+/// Options as of [`connect_options`](crate::connect_options) with the JWT and the key of a
+/// credentials file, as `nsc` writes it.
+///
+/// The file is read at each connection, so a renewed file needs no restart. If the file cannot be
+/// read then, the last readable credentials are used. Answers arrive under `_INBOX.<name>`, where
+/// the name is the user's name in the JWT, so that the permissions of other users need not cover
+/// them ([`inbox_prefix`](crate::inbox_prefix)).
+///
+/// # Errors
+///
+/// If the file cannot be read now, or holds no JWT or no valid key.
+pub fn connect_options_with_credentials(path: impl Into<PathBuf>) -> io::Result<ConnectOptions> {
+    let path = path.into();
+    let first = Credentials::read(&path)?;
+    let name = first.name();
+    let last = Arc::new(Mutex::new(first));
+    let answer = move |nonce: Vec<u8>| {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        match Credentials::read(&path) {
+            Ok(credentials) => *last = credentials,
+            Err(error) => {
+                tracing::debug!(path = %path.display(), %error, "credentials file is not readable; the last one is used");
+            }
+        }
+        std::future::ready(last.answer(&nonce))
+    };
+    let options = with_defaults(ConnectOptions::with_auth_callback(answer));
+    Ok(match name {
+        Some(name) => options.custom_inbox_prefix(inbox_prefix(&name)),
+        None => options,
+    })
+}
+
+struct Credentials {
+    jwt: String,
+    key: KeyPair,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
+impl Credentials {
+    fn read(path: &Path) -> io::Result<Self> {
+        let text = std::fs::read_to_string(path)?;
+        let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+        let mut blocks = blocks(&text);
+        let jwt = blocks.next().ok_or_else(|| invalid("the file holds no JWT"))?;
+        let seed = blocks.next().ok_or_else(|| invalid("the file holds no key"))?;
+        // The error of nkeys is left out, so that no part of a seed can be logged.
+        let key = KeyPair::from_seed(seed).map_err(|_| invalid("the key of the file is malformed"))?;
+        Ok(Self {
+            jwt: jwt.to_owned(),
+            key,
+        })
+    }
+
+    /// The name of the user, if the JWT can be read.
+    fn name(&self) -> Option<String> {
+        let claims = BASE64URL_NOPAD
+            .decode(self.jwt.split('.').nth(1)?.as_bytes())
+            .ok()?;
+        let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
+        claims["name"]
+            .as_str()
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+    }
+
+    fn answer(&self, nonce: &[u8]) -> Result<Auth, AuthError> {
+        let mut auth = Auth::new();
+        auth.jwt = Some(self.jwt.clone());
+        auth.signature = Some(self.key.sign(nonce).map_err(AuthError::new)?);
+        Ok(auth)
+    }
+}
+
+/// The lines between `-----BEGIN …-----` and `-----END …-----`.
+fn blocks(text: &str) -> impl Iterator<Item = &str> {
+    let is_border = |line: &str| line.starts_with("---");
+    let mut within = false;
+    text.lines().map(str::trim).filter(move |line| {
+        if is_border(line) {
+            within = line.contains("BEGIN");
+            return false;
+        }
+        within && !line.is_empty()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_nsc_is_read() {
+        let key = KeyPair::new_user();
+        let claims = BASE64URL_NOPAD.encode(br#"{"name":"relay","sub":"U"}"#);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("relay.creds");
+        let text = format!(
+            "-----BEGIN NATS USER JWT-----\nh.{claims}.s\n------END NATS USER JWT------\n\n\
+             ************************* IMPORTANT *************************\n\
+             -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
+            key.seed().unwrap()
+        );
+        std::fs::write(&path, text).unwrap();
+        let read = Credentials::read(&path).unwrap();
+        assert_eq!(read.name().as_deref(), Some("relay"));
+        let auth = read.answer(b"nonce").unwrap();
+        key.verify(b"nonce", &auth.signature.unwrap()).unwrap();
+        assert_eq!(auth.jwt, Some(format!("h.{claims}.s")));
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_that_quotes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("relay.creds");
+        for text in [
+            "",
+            "-----BEGIN-----\nsecret\n",
+            "-----BEGIN-----\na.b.c\n---END\n-----BEGIN---\nsecret\n",
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Credentials::read(&path).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        }
+    }
+}

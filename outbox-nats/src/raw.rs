@@ -1,0 +1,218 @@
+//! Reads single messages of a stream through the JSON API.
+//!
+//! async-nats closes the connection at a delivery that it cannot parse, for example a header that
+//! is not UTF-8. Anyone who may publish on the stream can send such a message. The JSON API carries
+//! subject and headers encoded, so this module reads every message. Invariants: headers that
+//! async-nats refuses are left out, and [`RawMessage::breaks_client`] names the messages that
+//! async-nats cannot receive.
+
+use std::str::FromStr as _;
+
+use async_nats::header::{HeaderName, HeaderValue};
+use async_nats::jetstream::context::{Context, RequestError};
+use async_nats::{HeaderMap, StatusCode, jetstream};
+use bytes::Bytes;
+use data_encoding::BASE64;
+use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Code of the answer that no message matches.
+const NO_MESSAGE: u64 = 404;
+
+/// A message of a stream, as far as it can be read.
+#[derive(Debug, Clone)]
+pub(crate) struct RawMessage {
+    pub(crate) subject: String,
+    pub(crate) stream_sequence: u64,
+    pub(crate) stored_at: OffsetDateTime,
+    /// The headers that can be parsed.
+    pub(crate) headers: HeaderMap,
+    pub(crate) payload: Bytes,
+    /// async-nats closes the connection when the server delivers the message, or takes it for a
+    /// status of the server.
+    pub(crate) breaks_client: bool,
+}
+
+/// Why a message was not read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RawError {
+    #[error("no answer about a message of the stream")]
+    Request(#[from] RequestError),
+    #[error("the server refuses to read a message of the stream: {0}")]
+    Refused(String),
+    #[error("the answer about a message of the stream is malformed")]
+    Malformed,
+}
+
+/// The first message on a subject (`>` for all) from a stream sequence on; `None` if there is none.
+pub(crate) async fn next(
+    context: &Context,
+    stream: &str,
+    from: u64,
+    subject: &str,
+) -> Result<Option<RawMessage>, RawError> {
+    let request = serde_json::json!({ "seq": from, "next_by_subj": subject });
+    get(context, stream, &request).await
+}
+
+/// The message at a stream sequence; `None` if the stream does not hold it.
+pub(crate) async fn at(
+    context: &Context,
+    stream: &str,
+    stream_sequence: u64,
+) -> Result<Option<RawMessage>, RawError> {
+    get(context, stream, &serde_json::json!({ "seq": stream_sequence })).await
+}
+
+async fn get(context: &Context, stream: &str, request: &Value) -> Result<Option<RawMessage>, RawError> {
+    let answer: Value = context
+        .request(format!("STREAM.MSG.GET.{stream}"), request)
+        .await?;
+    if let Some(error) = answer.get("error") {
+        return match error["code"].as_u64() {
+            Some(NO_MESSAGE) => Ok(None),
+            _ => Err(RawError::Refused(error["description"].to_string())),
+        };
+    }
+    decode(&answer["message"]).map(Some).ok_or(RawError::Malformed)
+}
+
+fn decode(message: &Value) -> Option<RawMessage> {
+    let subject = message["subject"].as_str()?.to_owned();
+    let bytes = |name: &str| match message.get(name) {
+        Some(text) => BASE64.decode(text.as_str()?.as_bytes()).ok(),
+        None => Some(Vec::new()),
+    };
+    let block = bytes("hdrs")?;
+    let (headers, are_whole) = parse(&block);
+    Some(RawMessage {
+        stream_sequence: message["seq"].as_u64()?,
+        stored_at: OffsetDateTime::parse(message["time"].as_str()?, &Rfc3339).ok()?,
+        headers,
+        payload: bytes("data")?.into(),
+        // The server replaces bytes of a subject that are not UTF-8. White space ends a subject for
+        // async-nats.
+        breaks_client: !are_whole
+            || subject.contains(|c: char| c == char::REPLACEMENT_CHARACTER || c.is_whitespace()),
+        subject,
+    })
+}
+
+/// The headers that can be parsed, and whether async-nats parses the block as those headers and no
+/// status.
+fn parse(block: &[u8]) -> (HeaderMap, bool) {
+    let mut headers = HeaderMap::new();
+    if block.is_empty() {
+        return (headers, true);
+    }
+    let mut are_whole = std::str::from_utf8(block).is_ok();
+    let mut lines = block
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    are_whole &= lines.next().map(<[u8]>::trim_ascii_end) == Some(b"NATS/1.0");
+    let mut last: Option<(HeaderName, String)> = None;
+    let add = |headers: &mut HeaderMap, header: Option<(HeaderName, String)>| {
+        if let Some((name, value)) = header {
+            headers.append(name, HeaderValue::from(value.trim()));
+        }
+    };
+    for line in lines.filter(|line| !line.is_empty()) {
+        let Ok(line) = std::str::from_utf8(line) else {
+            are_whole = false;
+            continue;
+        };
+        if line.starts_with(char::is_whitespace) {
+            match &mut last {
+                Some((_, value)) => value.push_str(line),
+                None => are_whole = false,
+            }
+            continue;
+        }
+        add(&mut headers, last.take());
+        last = line.split_once(':').and_then(|(name, value)| {
+            let name = HeaderName::from_str(name).ok().filter(|_| !name.is_empty())?;
+            let value = value.trim_start();
+            (!value.contains(['\r', '\0'])).then(|| (name, value.to_owned()))
+        });
+        are_whole &= last.is_some();
+    }
+    add(&mut headers, last);
+    (headers, are_whole)
+}
+
+impl RawMessage {
+    /// The message as a delivery of a durable consumer. Its acknowledgement reaches the server,
+    /// because the server finds the delivery by the stream sequence.
+    pub(crate) fn into_delivery(self, context: &Context, stream: &str, consumer: &str) -> jetstream::Message {
+        let stored_at = self.stored_at.unix_timestamp_nanos();
+        let reply = format!(
+            "$JS.ACK.{stream}.{consumer}.1.{}.0.{stored_at}.0",
+            self.stream_sequence
+        );
+        jetstream::Message {
+            message: async_nats::Message {
+                length: self.payload.len(),
+                subject: self.subject.into(),
+                reply: Some(reply.into()),
+                payload: self.payload,
+                headers: Some(self.headers),
+                status: Some(StatusCode::OK),
+                description: None,
+            },
+            context: context.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(headers: &HeaderMap) -> Vec<String> {
+        let mut names: Vec<_> = headers.iter().map(|(name, _)| name.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn headers_that_async_nats_parses_are_whole() {
+        for block in [
+            &b""[..],
+            b"NATS/1.0\r\n\r\n",
+            b"NATS/1.0\r\na: b\r\n\r\n",
+            b"NATS/1.0\r\na:\r\nb: c: d\r\n\r\n",
+            "NATS/1.0\r\na: ü\r\n\r\n".as_bytes(),
+        ] {
+            assert!(parse(block).1, "{}", block.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn headers_that_async_nats_refuses_are_left_out() {
+        for bad in [
+            &b"X-Bad: \xff\xfe"[..],
+            b"no colon",
+            b"\xff: x",
+            b"a b: x",
+            "ü: x".as_bytes(),
+            b": x",
+            b"a: x\ry",
+        ] {
+            let block = [b"NATS/1.0\r\ngood: 1\r\n", bad, b"\r\nalso: 2\r\n\r\n"].concat();
+            let (headers, are_whole) = parse(&block);
+            assert!(!are_whole, "{}", bad.escape_ascii());
+            assert_eq!(names(&headers), ["also", "good"], "{}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_status_of_a_sender_is_no_status_of_the_server() {
+        for line in ["NATS/1.0 503", "NATS/1.0 404 No Messages", "NATS/2.0", "x"] {
+            let block = format!("{line}\r\na: b\r\n\r\n");
+            let (headers, are_whole) = parse(block.as_bytes());
+            assert!(!are_whole, "{line}");
+            assert_eq!(names(&headers), ["a"], "{line}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Finds deliveries that async-nats could not receive.
+//!
+//! async-nats closes the connection at a delivery that it cannot parse. The server counts the
+//! message as delivered and sends it again after `ack_wait`, so every process of the consumer would
+//! lose its connection without end. After a reconnection this module reads the unacknowledged
+//! messages through the JSON API, and hands over those that async-nats cannot receive. Invariants:
+//! each reconnection costs a bounded number of reads, no message is checked twice, and a message
+//! that breaks the client is handed over after each reconnection until it is acknowledged.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use async_nats::jetstream::consumer::Info;
+use async_nats::jetstream::{self, Context};
+
+use crate::log::{RAW_BYTES, RAW_MESSAGES};
+use crate::raw::{self, RawError, RawMessage};
+
+/// Checked messages among the delivered and unacknowledged messages of a consumer.
+#[derive(Debug, Default)]
+pub(crate) struct Rescue {
+    /// Connections of the client when the unacknowledged messages were last checked.
+    pub(crate) connects: u64,
+    /// Every message up to this stream sequence is checked.
+    checked: u64,
+    /// Stream sequences of messages that break the client.
+    breaking: BTreeSet<u64>,
+    found: VecDeque<jetstream::Message>,
+}
+
+impl Rescue {
+    pub(crate) fn new(connects: u64) -> Self {
+        Self {
+            connects,
+            ..Self::default()
+        }
+    }
+
+    /// A message that async-nats could not receive.
+    pub(crate) fn take(&mut self) -> Option<jetstream::Message> {
+        self.found.pop_front()
+    }
+
+    /// Checks unacknowledged messages of a consumer. Cancel-safe: the next call goes on where this
+    /// one ended.
+    pub(crate) async fn run(&mut self, context: &Context, info: &Info) -> Result<(), RawError> {
+        let (floor, delivered) = (info.ack_floor.stream_sequence, info.delivered.stream_sequence);
+        self.breaking = self.breaking.split_off(&(floor + 1));
+        self.found.clear();
+        if info.num_ack_pending == 0 {
+            return Ok(());
+        }
+        for stream_sequence in &self.breaking {
+            if let Some(message) = raw::at(context, &info.stream_name, *stream_sequence).await? {
+                self.found.push_back(hand_over(message, context, info));
+            }
+        }
+        let (mut messages, mut bytes) = (0, 0);
+        self.checked = self.checked.max(floor);
+        while self.checked < delivered && messages < RAW_MESSAGES && bytes < RAW_BYTES {
+            let next = raw::next(context, &info.stream_name, self.checked + 1, ">").await?;
+            let Some(message) = next.filter(|message| message.stream_sequence <= delivered) else {
+                self.checked = delivered;
+                break;
+            };
+            self.checked = message.stream_sequence;
+            messages += 1;
+            bytes += message.payload.len();
+            if message.breaks_client && takes(info, &message) {
+                self.breaking.insert(message.stream_sequence);
+                self.found.push_back(hand_over(message, context, info));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn hand_over(message: RawMessage, context: &Context, info: &Info) -> jetstream::Message {
+    tracing::error!(
+        stream = info.stream_name,
+        consumer = info.name,
+        stream_sequence = message.stream_sequence,
+        "the headers of a message cannot be parsed, and its delivery closes the connection; the message is handled with the headers that can be parsed"
+    );
+    message.into_delivery(context, &info.stream_name, &info.name)
+}
+
+fn takes(info: &Info, message: &RawMessage) -> bool {
+    let (one, many) = (&info.config.filter_subject, &info.config.filter_subjects);
+    let filters: Vec<String> = many
+        .iter()
+        .chain((!one.is_empty()).then_some(one))
+        .cloned()
+        .collect();
+    filters.is_empty() || crate::subject::captures(&filters, &message.subject)
+}
