@@ -8,6 +8,7 @@
 mod config;
 mod deploy;
 mod guide;
+mod hostile;
 mod log;
 mod log_page;
 mod manual;

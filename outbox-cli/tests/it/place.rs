@@ -148,7 +148,7 @@ impl Place {
         let mut payloads = Vec::new();
         for sequence in 1..=last {
             let message = stream.get_raw_message(sequence).await.unwrap();
-            payloads.push(String::from_utf8(message.payload.to_vec()).unwrap());
+            payloads.push(String::from_utf8_lossy(&message.payload).into_owned());
         }
         payloads
     }
@@ -213,6 +213,10 @@ impl Program {
             log,
             _folder: folder,
         }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it has said.
