@@ -138,11 +138,30 @@ pub trait IntoOutcome {
     fn into_outcome(self) -> Result<Effect, HandlerError>;
 }
 
-impl<T: IntoEffect, E: Into<HandlerError>> IntoOutcome for Result<T, E> {
+impl<T: IntoEffect, E: IntoFailure> IntoOutcome for Result<T, E> {
     const REPLIES: bool = T::REPLIES;
     const EMITS: bool = T::EMITS;
 
     fn into_outcome(self) -> Result<Effect, HandlerError> {
-        self.map_err(Into::into)?.into_effect()
+        self.map_err(IntoFailure::into_failure)?.into_effect()
+    }
+}
+
+/// An error that a handler may return. Implemented for every error that becomes a [`HandlerError`]; the trait exists for the compiler's message about other types.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot fail with `{Self}`",
+    label = "the error does not become a `HandlerError`",
+    note = "return `Result<…, HandlerError>`: `?` converts any error that implements `std::error::Error + Send + Sync + 'static`",
+    note = "`anyhow::Error` and `Box<dyn Error>` do not implement it: write `.map_err(HandlerError::retry)?`, or `.map_err(HandlerError::fatal)?` if a retry cannot help"
+)]
+pub trait IntoFailure {
+    fn into_failure(self) -> HandlerError;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: Into<HandlerError>> IntoFailure for E {
+    fn into_failure(self) -> HandlerError {
+        self.into()
     }
 }
