@@ -1,13 +1,13 @@
 //! What a person does about an error of the database: a missing table is made, a missing right is granted.
 //!
-//! Invariant: what is added ends with a command that can be copied, where one mends it. The error itself stands before it, as the server has put it.
+//! Invariant: the text begins with the error, as the server has put it, and ends with the command that mends it, if there is one.
 
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use outbox_admin::quoted;
 use outbox_admin::rights::{Object, Role, grants};
+use outbox_admin::{Next, quoted};
 use percent_encoding::percent_decode_str;
 use sea_orm::DbBackend;
 use url::Url;
@@ -43,11 +43,11 @@ pub(super) struct Advice {
     /// What it means, if the error does not say it.
     meaning: Option<&'static str>,
     /// What mends it.
-    pub(super) next: Option<String>,
+    pub(super) next: Next,
 }
 
 impl Advice {
-    fn new(trouble: Trouble, error: &str, meaning: Option<&'static str>, next: Option<String>) -> Self {
+    fn new(trouble: Trouble, error: &str, meaning: Option<&'static str>, next: Next) -> Self {
         Self {
             trouble,
             error: error.to_owned(),
@@ -58,11 +58,11 @@ impl Advice {
 
     /// An error of which no more is known than its text.
     pub(super) fn unknown(error: &str) -> Self {
-        Self::new(Trouble::Other, error, None, None)
+        Self::new(Trouble::Other, error, None, Next::default())
     }
 
-    fn other(error: &str, next: String) -> Self {
-        Self::new(Trouble::Other, error, None, Some(next))
+    fn other(error: &str, next: Next) -> Self {
+        Self::new(Trouble::Other, error, None, next)
     }
 
     /// The error and what it means.
@@ -80,8 +80,11 @@ impl fmt::Display for Advice {
         if let Some(meaning) = self.meaning {
             write!(f, "; {meaning}")?;
         }
-        match &self.next {
-            Some(next) => write!(f, "; {next}"),
+        if let Some(advice) = &self.next.advice {
+            write!(f, "; {advice}")?;
+        }
+        match &self.next.command {
+            Some(command) => write!(f, "; next: {command}"),
             None => Ok(()),
         }
     }
@@ -101,7 +104,7 @@ pub(super) fn advise(error: &str, login: &Login<'_>) -> Advice {
     }
     if is_locked(error) {
         let meaning = "another process holds the file locked";
-        return Advice::new(Trouble::Locked, error, Some(meaning), Some(login.locked()));
+        return Advice::new(Trouble::Locked, error, Some(meaning), login.locked());
     }
     if login.backend == DbBackend::Sqlite
         && let Some(was_read) = not_opened(error)
@@ -110,7 +113,7 @@ pub(super) fn advise(error: &str, login: &Login<'_>) -> Advice {
             true => "the file is no database of SQLite",
             false => "the file of the database cannot be opened",
         };
-        let next = Some(login.not_opened(was_read));
+        let next = login.not_opened(was_read);
         return Advice::new(Trouble::NotOpened, error, Some(meaning), next);
     }
     if let Some(name) = refused_object(error) {
@@ -118,17 +121,17 @@ pub(super) fn advise(error: &str, login: &Login<'_>) -> Advice {
     }
     if lacks_column(error) {
         let meaning = "the tables are those of an older version";
-        let next = "make them anew (CHANGELOG.md)".to_owned();
-        return Advice::new(Trouble::OlderTables, error, Some(meaning), Some(next));
+        let next = Next::advice("create them again (CHANGELOG.md)");
+        return Advice::new(Trouble::OlderTables, error, Some(meaning), next);
     }
     match of_missing_table(error) {
-        Some(next) => Advice::other(error, next.to_owned()),
+        Some(next) => Advice::other(error, next),
         None => Advice::unknown(error),
     }
 }
 
 /// What makes a table that is missing. The three databases say in these words that it is.
-fn of_missing_table(error: &str) -> Option<&'static str> {
+fn of_missing_table(error: &str) -> Option<Next> {
     let is_missing = ["does not exist", "doesn't exist", "no such table"]
         .iter()
         .any(|words| error.contains(words));
@@ -136,11 +139,19 @@ fn of_missing_table(error: &str) -> Option<&'static str> {
         return None;
     }
     Some(if error.contains("inbox_operations") {
-        "make the table, without which no change is made: outbox migrate --tables inbox --yes"
+        Next::and_advice(
+            "outbox migrate --tables inbox --yes",
+            "make the table, without which no change is made",
+        )
     } else if error.contains("inbox_") {
-        "the tables of inboxes are in the databases of their services: give the file an outbox with that database, `schema` and `prefix`"
+        Next::advice(
+            "the tables of inboxes are in the databases of their services: give the file an outbox with that database, `schema` and `prefix`",
+        )
     } else {
-        "next: `outbox migrate` says which tables are there, and makes them; or correct `schema` and `prefix`"
+        Next::and_advice(
+            "outbox migrate",
+            "correct `schema` and `prefix`, or look which tables are there and make them",
+        )
     })
 }
 
@@ -194,15 +205,16 @@ impl Login<'_> {
     }
 
     /// What a person does about a file that is locked.
-    fn locked(&self) -> String {
-        format!(
-            "fuser {} names the processes that have it open: end the one whose transaction stays open, or wait for it with a longer `--timeout`",
-            quoted(&self.file())
+    fn locked(&self) -> Next {
+        Next::and_advice(
+            format!("fuser {}", quoted(&self.file())),
+            "end the process whose transaction stays open, or wait for it with a longer `--timeout`",
         )
     }
 
     /// What a person does about a file that cannot be opened, or is no database: that depends on what is there.
-    fn not_opened(&self, was_read: bool) -> String {
+    fn not_opened(&self, was_read: bool) -> Next {
+        const MIGRATE: &str = "outbox migrate --yes";
         let file = self.file();
         let name = quoted(&file);
         let folder = Path::new(&file)
@@ -211,28 +223,32 @@ impl Login<'_> {
         let is_made = self.outbox.database_url.expose().contains("mode=rwc");
         match std::fs::metadata(&file) {
             Err(error) if error.kind() == ErrorKind::NotFound => match folder {
-                Some(folder) if !folder.exists() => format!(
+                Some(folder) if !folder.exists() => Next::advice(format!(
                     "correct DATABASE_URL, or make the folder {}",
                     quoted(&folder.to_string_lossy())
-                ),
+                )),
                 _ if is_made => {
-                    "correct DATABASE_URL, or make the file with its tables: outbox migrate --yes".to_owned()
+                    Next::and_advice(MIGRATE, "correct DATABASE_URL, or make the file with its tables")
                 }
-                _ => "correct DATABASE_URL, or append `?mode=rwc` to it and make the file with its tables: outbox migrate --yes".to_owned(),
+                _ => Next::and_advice(
+                    MIGRATE,
+                    "correct DATABASE_URL, or append `?mode=rwc` to it and make the file with its tables",
+                ),
             },
-            Err(error) => format!(
+            Err(error) => Next::advice(format!(
                 "correct DATABASE_URL, or give the user of this program the rights to the folders above {name}: {error}"
-            ),
-            Ok(found) if found.is_dir() => format!("correct DATABASE_URL: {name} is a folder"),
-            Ok(_) if was_read => format!("correct DATABASE_URL: {name} holds something else"),
-            Ok(_) => format!(
-                "the file is there: give the user of this program the rights to read and write it and its folder; ls -l {name} shows whose it is"
+            )),
+            Ok(found) if found.is_dir() => Next::advice(format!("correct DATABASE_URL: {name} is a folder")),
+            Ok(_) if was_read => Next::advice(format!("correct DATABASE_URL: {name} holds something else")),
+            Ok(_) => Next::and_advice(
+                format!("ls -l {name}"),
+                "the file is there: give the user of this program the rights to read and write it and its folder",
             ),
         }
     }
 
     /// The right that is missing, and the command that prints its statement.
-    fn missing_right(&self, name: &str) -> String {
+    fn missing_right(&self, name: &str) -> Next {
         let section = &self.outbox.section;
         let bare = name.strip_prefix(section.prefix.as_str()).unwrap_or(name);
         let granted = |role| {
@@ -256,10 +272,9 @@ impl Login<'_> {
             Some((role, object, words)) => (role, format!("{} on {}", words.join(", "), kind(object, name))),
             None => (self.role, format!("the rights on {name}")),
         };
-        format!(
-            "the role {0} has {needed}; next: {1}",
-            role.as_str(),
-            self.command(role)
+        Next::and_advice(
+            self.command(role),
+            format!("the role {} has {needed}", role.as_str()),
         )
     }
 
@@ -332,7 +347,8 @@ mod tests {
             Role::Viewer,
         );
         assert!(
-            said.starts_with("relation \"outbox_messages\" does not exist; next: `outbox migrate`"),
+            said.starts_with("relation \"outbox_messages\" does not exist; ")
+                && said.ends_with("; next: outbox migrate"),
             "{said}"
         );
         let other = advised("no answer at line 3", DbBackend::Postgres, Role::Viewer);
@@ -350,7 +366,7 @@ mod tests {
             ("(code: 1) no such column: name", DbBackend::Sqlite),
         ] {
             let said = advised(error, backend, Role::Viewer);
-            let expected = "the tables are those of an older version; make them anew (CHANGELOG.md)";
+            let expected = "the tables are those of an older version; create them again (CHANGELOG.md)";
             assert_eq!(said, format!("{error}; {expected}"));
         }
     }
@@ -372,7 +388,7 @@ mod tests {
             said.starts_with(error) && said.contains("; another process holds the file locked"),
             "{said}"
         );
-        assert!(said.contains("; fuser '/var/lib/the shop.db' names"), "{said}");
+        assert!(said.ends_with("; next: fuser '/var/lib/the shop.db'"), "{said}");
         // Its snapshot was overtaken, at once.
         let overtaken = advise("(code: 517) database is locked", &login);
         assert_eq!(overtaken.trouble, Trouble::Other);

@@ -133,7 +133,7 @@ impl DoctorCommand {
 
 /// The finding of an error with which nothing else can be asked.
 fn away(advice: &Advice) -> Diagnosis {
-    let next = Next::advice(advice.next.as_deref().unwrap_or_default());
+    let next = advice.next.clone();
     match advice.trouble {
         Trouble::OlderTables => Diagnosis::failed(
             Check::Tables,
@@ -155,9 +155,12 @@ fn away(advice: &Advice) -> Diagnosis {
         ),
         Trouble::Other => Diagnosis::failed(
             Check::Database,
-            advice.to_string(),
+            advice.seen(),
             "a database that answers",
-            Next::advice("correct DATABASE_URL, or start the server"),
+            match next.is_empty() {
+                true => Next::advice("correct DATABASE_URL, or start the server"),
+                false => next,
+            },
         ),
     }
 }

@@ -137,7 +137,7 @@ async fn a_file_that_another_process_holds_locked_is_named_with_what_to_do() {
             answer.says("another process holds the file locked"),
             "{words:?}: {answer:?}"
         );
-        let command = format!("fuser {} names the processes", file.display());
+        let command = format!("fuser {}", file.display());
         assert!(answer.says(&command), "{words:?}: {answer:?}");
         if words[0] == "doctor" {
             assert_eq!(found(&answer), ["database", "nats"], "{words:?}");
