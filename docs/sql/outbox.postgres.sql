@@ -1,7 +1,7 @@
 -- Outbox tables for PostgreSQL 12 or later.
 
--- One row per message. `row_id` rises within an aggregate in the order of the commits, because it is drawn while the aggregate's head row is
--- locked. It has holes, and it says nothing about the order of different aggregates. There is no index on `row_id` alone: with one, the
+-- One row per message. `sequence` is the order within an aggregate. `row_id` is the order in which relays look for pending rows. It is drawn while the aggregate's head
+-- row is locked, so it mostly has the same order. It has holes, and the server assigns a `row_id` again if its counter is set back. There is no index on `row_id` alone: with one, the
 -- planner could read the published rows too, where a relay needs only the pending ones. (aggregate, sequence) needs no unique index: the
 -- lock on the head row keeps it unique.
 CREATE TABLE outbox_messages (
@@ -44,11 +44,17 @@ CREATE INDEX outbox_messages_pending
 CREATE INDEX outbox_messages_pending_own
     ON outbox_messages (partition_no, row_id) WHERE status::int4 = 0;
 
+-- The pending rows of an aggregate by `sequence`, without replayed copies. Row ids are in another order if the counter of row ids was set back, or if sessions cache its values. A fetch
+-- that does not return all pending rows looks here for earlier messages of the same aggregate.
+CREATE INDEX outbox_messages_pending_of
+    ON outbox_messages (aggregate_type, aggregate_id, sequence) WHERE status::int8 = 0 AND sequence IS NOT NULL AND event_id IS NULL;
+
 -- Three indexes of the waiting rows: by aggregate, to fetch them in order when a block has ended; by partition and time, for unsequenced rows;
 -- by row id, to settle them. All three are empty while nothing fails and nothing is delayed, which is what the statistics say then: an empty index looks
 -- as good as any other. So their predicates differ in their words as well.
 CREATE INDEX outbox_messages_waiting
-    ON outbox_messages (aggregate_type, aggregate_id, row_id) WHERE status::int8 = 3 AND sequence IS NOT NULL;
+    ON outbox_messages (aggregate_type, aggregate_id, (CASE WHEN event_id IS NULL THEN sequence ELSE row_id + 4611686018427387904 END))
+    WHERE status::int8 = 3 AND sequence IS NOT NULL;
 
 CREATE INDEX outbox_messages_waiting_until
     ON outbox_messages (partition_no, available_at) WHERE status::int4 = 3 AND sequence IS NULL;

@@ -150,12 +150,7 @@ mod tests {
             in_flight: &[],
         };
         let fetched = store.fetch(request).await.expect("fetched");
-        let settle = |row: outbox_core::FetchedRow| Settlement {
-            row_id: row.row_id,
-            partition: row.partition,
-            waited: row.waited,
-            verdict: Verdict::Published { keep: true },
-        };
+        let settle = |row: outbox_core::FetchedRow| row.with_verdict(Verdict::Published { keep: true });
         let settlements: Vec<Settlement> = fetched.due.into_iter().map(settle).collect();
         store.settle(&leases, &settlements).await.expect("settled");
     }

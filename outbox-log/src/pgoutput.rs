@@ -206,6 +206,7 @@ impl Row {
             },
             row: FetchedRow {
                 row_id: must(self.int(Column::RowId))?,
+                id: Some(id),
                 partition: u16::try_from(partition)
                     .map_err(|_| corrupt("a partition that does not exist"))?,
                 sequenced: self.has(Column::Sequence),

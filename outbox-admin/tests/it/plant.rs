@@ -7,7 +7,7 @@ use outbox_core::testing::MemoryStore;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
     Aggregate, FetchRequest, Fitness, IntoEvents, Lease, MessageId, OutboxAdmin, OutboxStore, OwnerId,
-    Selection, Settlement, Verdict, WaitingRequest,
+    Selection, Verdict, WaitingRequest,
 };
 
 /// Longer than any test takes, on a paused clock.
@@ -67,12 +67,7 @@ pub(crate) async fn settle(store: &MemoryStore, leases: &[Lease], id: MessageId,
         .iter()
         .find(|row| row.message.as_ref().is_ok_and(|message| message.id == id));
     let row = row.expect("the message is due");
-    let settlement = Settlement {
-        row_id: row.row_id,
-        partition: row.partition,
-        waited: row.waited,
-        verdict,
-    };
+    let settlement = row.with_verdict(verdict);
     assert_eq!(store.settle(leases, &[settlement]).await.expect("settled"), 1);
     fetch(store, leases).await;
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::opening::Opening;
-use super::window::{Adopted, Window};
+use super::window::Window;
 use super::{LogConfig, LogEvent, LogReader, LogStatus, Logged, MessageLog, Position, Retained};
 use crate::failure::describe;
 use crate::message::MessageId;
@@ -140,18 +140,18 @@ impl Shared {
         self.news.notify_waiters();
     }
 
-    pub(super) fn published(&self, row_ids: impl Iterator<Item = i64>) {
+    pub(super) fn published(&self, ids: impl Iterator<Item = MessageId>) {
         {
             let mut window = self.window();
-            row_ids.for_each(|row_id| window.published(row_id));
+            ids.for_each(|id| window.published(id));
         }
         self.changed();
     }
 
-    fn adopted(&self, row_ids: impl Iterator<Item = i64>) {
+    fn adopted(&self, ids: impl Iterator<Item = MessageId>) {
         {
             let mut window = self.window();
-            row_ids.for_each(|row_id| window.adopted(row_id));
+            ids.for_each(|id| window.adopted(id));
         }
         self.changed();
     }
@@ -162,8 +162,8 @@ impl Shared {
 
     /// Lets the table adopt these messages, and those before them in their aggregates. A crash before the answer leaves messages of which it is not known who
     /// has them; they come again, and the table is asked.
-    pub(super) async fn adopt<L: MessageLog>(&self, log: &L, row_ids: &[i64]) -> Result<(), StoreError> {
-        let messages = self.window().doubt_with_earlier(row_ids);
+    pub(super) async fn adopt<L: MessageLog>(&self, log: &L, ids: &[MessageId]) -> Result<(), StoreError> {
+        let messages = self.window().doubt_with_earlier(ids);
         for messages in messages.chunks(ADOPTED_MAX) {
             self.exceptions(Exceptions::adopts);
             let adopted = self.adopt_seen(log, messages).await;
@@ -176,16 +176,14 @@ impl Shared {
     }
 
     /// In the order of the log: a message is adopted only when those before it are.
-    async fn adopt_seen<L: MessageLog>(&self, log: &L, messages: &[Adopted]) -> Result<(), StoreError> {
+    async fn adopt_seen<L: MessageLog>(&self, log: &L, messages: &[Logged]) -> Result<(), StoreError> {
         let until = Instant::now() + SEEN_WITHIN;
-        let mut left: Vec<&Adopted> = messages.iter().collect();
+        let mut left: Vec<Logged> = messages.to_vec();
         loop {
-            let logged: Vec<Logged> = left.iter().map(|message| message.logged).collect();
-            let seen: HashSet<MessageId> = log.adopt(&logged).await?.into_iter().collect();
-            let (adopted, unseen): (Vec<_>, Vec<_>) = left
-                .into_iter()
-                .partition(|message| seen.contains(&message.logged.id));
-            self.adopted(adopted.iter().map(|message| message.row_id));
+            let seen: HashSet<MessageId> = log.adopt(&left).await?.into_iter().collect();
+            let (adopted, unseen): (Vec<_>, Vec<_>) =
+                left.into_iter().partition(|message| seen.contains(&message.id));
+            self.adopted(adopted.iter().map(|message| message.id));
             if unseen.is_empty() {
                 return Ok(());
             }
@@ -472,8 +470,8 @@ impl<L: MessageLog> Running<L> {
         // Asked again with the next checkpoint.
         let shared = self.shared.clone();
         let _turn = shared.turn.lock().await;
-        let row_ids = shared.window().row_ids();
-        answered(shared.adopt(&*self.log, &row_ids)).await
+        let ids = shared.window().ids();
+        answered(shared.adopt(&*self.log, &ids)).await
     }
 }
 

@@ -16,12 +16,12 @@ use super::offer::Offer;
 use super::reading::{Exceptions, Readings, Shared, lock};
 use super::window::Held;
 use super::{Logged, Look, LookRequest, MessageLog};
-use crate::message::{Aggregate, PARTITIONS};
+use crate::message::{Aggregate, MessageId, PARTITIONS};
 use crate::quick_map::{QuickMap, QuickSet};
 use crate::relay::LogFitness;
 use crate::store::{
     Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, OutboxStore, OwnerId, Pause, PurgeRequest,
-    Purged, Relays, Settlement, StoreError, Verdict, WaitingRequest,
+    Purged, Relays, RowKey, Settlement, StoreError, Verdict, WaitingRequest,
 };
 
 /// How long a fetch waits for the log before it returns nothing.
@@ -82,7 +82,7 @@ impl<L: MessageLog> Undecided<L> {
             }
             let before = handed_out.entry(&row.aggregate).or_default();
             *before += usize::from(row.sequenced);
-            if request.in_flight.binary_search(&row.row_id).is_ok() {
+            if request.in_flight.binary_search(&row.key()).is_ok() {
                 continue;
             }
             if *before > PER_AGGREGATE {
@@ -120,10 +120,10 @@ impl<L: MessageLog> Undecided<L> {
 
     /// Asks the table, if it can have something to say on these messages. Forgets those that it has adopted.
     async fn look(&self, candidates: &[Candidate]) -> Result<Option<Look>, StoreError> {
-        let doubtful: Vec<(i64, Logged)> = candidates
+        let doubtful: Vec<Logged> = candidates
             .iter()
             .filter(|candidate| candidate.is_doubtful)
-            .map(|candidate| (candidate.row.row_id, candidate.logged))
+            .map(|candidate| candidate.logged)
             .collect();
         let is_delayed = |candidate: &Candidate| candidate.available_at.is_some();
         let Exceptions { any, adoptions } = self.shared.exceptions(|exceptions| *exceptions);
@@ -133,10 +133,9 @@ impl<L: MessageLog> Undecided<L> {
         let sequenced = candidates.iter().filter(|candidate| candidate.row.sequenced);
         let aggregates: HashSet<&Aggregate> = sequenced.map(|candidate| &candidate.row.aggregate).collect();
         let aggregates: Vec<Aggregate> = aggregates.into_iter().cloned().collect();
-        let messages: Vec<Logged> = doubtful.iter().map(|(_, logged)| *logged).collect();
         let request = LookRequest {
             aggregates: &aggregates,
-            messages: &messages,
+            messages: &doubtful,
         };
         let look = self.log.look(request).await?;
         self.shared
@@ -156,7 +155,7 @@ impl<L: MessageLog> Undecided<L> {
     ///
     /// A message must not be adopted while an earlier one of its aggregate is undecided: after a crash the earlier one would come from the log, and the relay of
     /// the table would not know of it. So it stays where it is until then.
-    fn sort(&self, candidates: Candidates, in_flight: &[i64], look: Option<&Look>) -> Fetched {
+    fn sort(&self, candidates: Candidates, in_flight: &[RowKey], look: Option<&Look>) -> Fetched {
         let first: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.first).collect();
         let now = look.map_or_else(OffsetDateTime::now_utc, |look| look.now);
         let mut fetched = Fetched {
@@ -175,11 +174,11 @@ impl<L: MessageLog> Undecided<L> {
         let window = self.shared.window();
         // Aggregates of which an earlier message is undecided, those of which an earlier one has to wait, and those of which it is not known whose an earlier one is.
         let (mut open, mut waiting, mut unknown) = (HashSet::new(), HashSet::new(), HashSet::new());
-        let held = in_flight.iter().filter_map(|row_id| window.get(*row_id));
+        let held = in_flight.iter().filter_map(|key| window.get(key.id?));
         open.extend(held.map(|held| held.message.row.aggregate.clone()));
         for candidate in candidates.messages {
             // If it has gone, the look has shown that it is the table's.
-            let Some(held) = window.get(candidate.row.row_id) else {
+            let Some(held) = window.get(candidate.logged.id) else {
                 continue;
             };
             let row = &candidate.row;
@@ -199,12 +198,7 @@ impl<L: MessageLog> Undecided<L> {
                         continue;
                     }
                 }
-                fetched.waits.push(Settlement {
-                    row_id: row.row_id,
-                    partition: row.partition,
-                    waited: false,
-                    verdict: Verdict::Waits,
-                });
+                fetched.waits.push(row.with_verdict(Verdict::Waits));
             } else {
                 if row.sequenced {
                     open.insert(row.aggregate.clone());
@@ -403,13 +397,13 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let is_published = |settlement: &&Settlement| matches!(settlement.verdict, Verdict::Published { .. });
         let published = settlements.iter().filter(is_published);
         self.shared
-            .published(published.map(|settlement| settlement.row_id));
+            .published(published.filter_map(|settlement| settlement.id));
         let others = settlements.iter().filter(|settlement| !is_published(settlement));
-        let row_ids: Vec<i64> = others.map(|settlement| settlement.row_id).collect();
-        if !row_ids.is_empty() {
+        let ids: Vec<MessageId> = others.filter_map(|settlement| settlement.id).collect();
+        if !ids.is_empty() {
             // A reading that was replaced must not let the table adopt what its successor has published.
             self.readings.check()?;
-            self.shared.adopt(&*self.log, &row_ids).await?;
+            self.shared.adopt(&*self.log, &ids).await?;
         }
         Ok(settlements.len())
     }

@@ -228,6 +228,7 @@ mod tests {
     fn row(attempts: u32) -> FetchedRow {
         FetchedRow {
             row_id: 1,
+            id: None,
             partition: 0,
             aggregate: Aggregate::new("order", "1"),
             sequenced: true,

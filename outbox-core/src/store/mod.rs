@@ -12,7 +12,8 @@
 //!             waiting ───────────┴─────────────┘
 //! ```
 //!
-//! A relay finds *pending* messages by scanning them in the order of their row ids. The scan must not meet the same row
+//! A relay finds *pending* messages by scanning them, mostly in the order of their row ids. The
+//! scan must not meet the same row
 //! for ever, only to find each time that it may not be published yet. So the store sets such messages aside:
 //!
 //! * A *block* on an aggregate says until when nothing of it may be published. Its cause is a failure's back-off, a
@@ -32,6 +33,7 @@ mod backlog;
 mod fault;
 mod pause;
 mod reader;
+mod row_key;
 mod search;
 
 use std::error::Error;
@@ -56,6 +58,7 @@ pub use backlog::{BACKLOG_COUNT_MAX, Backlog};
 pub use fault::RowFault;
 pub use pause::{Pause, PauseRequest, UNPAUSED_WAIT};
 pub use reader::{AggregateHead, FoundMessage, LiveRelay, OutboxReader, PartitionOwner};
+pub use row_key::{RowKey, Settlement};
 pub use search::{FoundPublished, PublishedFound, PublishedSearch};
 
 /// Leases partitions, returns due messages, and records verdicts on them.
@@ -69,8 +72,11 @@ pub use search::{FoundPublished, PublishedFound, PublishedSearch};
 ///   epoch, nor under a released lease. Rows and blocks change only by `settle` and by operators ([`OutboxAdmin`]), and
 ///   purging deletes only published rows.
 /// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the messages of one
-///   aggregate in the order of their row ids. They never return a message while an earlier one (by row id) is pending
-///   or waiting, unless the earlier one is in flight or returned before it.
+///   aggregate in the order of their sequences, whatever their row ids are. They never return a
+/// message while an   earlier one (by sequence) is pending or waiting, unless the earlier one is in
+/// flight or returned before it.
+/// * **Durable.** A message that is returned survives a crash of the database. A store whose
+///   database shows other   commits as well makes them durable first.
 /// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in flight, or at one row of each
 ///   leased partition if that is more. Messages that wait, are delayed, or belong to partitions leased by others do not
 ///   raise this bound.
@@ -126,7 +132,8 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// Releases all leases of the owner and withdraws its announcement. A relay calls this when it stops.
     fn leave(&self, owner: OwnerId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns the first pending messages of each leased partition, in the order of their row ids.
+    /// Returns the first pending messages of each leased partition by row id. Those of one aggregate
+    /// are in the order of their sequences.
     fn fetch(&self, request: FetchRequest<'_>) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
     /// Returns waiting messages that are due: the oldest ones of each aggregate whose block has ended, and unsequenced messages whose own time has come. Those that
@@ -137,8 +144,9 @@ pub trait OutboxStore: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Fetched, StoreError>> + Send;
 
     /// Records, in one transaction, the verdicts on messages whose partition is still owned under the given epoch.
-    /// A verdict on a row that is neither pending nor waiting changes nothing, so settling may be repeated; only
-    /// [`Verdict::Blocked`] counts a failure each time. Stores pass error texts through [`storable_error`].
+    /// A verdict on a row that is neither pending nor waiting, or that has another message id,
+    /// changes nothing, so settling may be repeated; only [`Verdict::Blocked`] counts a failure
+    /// each time. Stores pass error texts through [`storable_error`].
     ///
     /// [`StoreError::Refused`] if the database refuses one of the verdicts. The relay finds that one by settling fewer at a
     /// time, records the others, and tries it again later.
@@ -283,9 +291,10 @@ pub struct FetchRequest<'a> {
     pub limit: NonZeroU32,
     /// Stop after the row at which the payloads exceed this many bytes. At least one row is returned.
     pub bytes: usize,
-    /// Row ids of due rows that the relay has fetched and not settled. The fetch leaves them out and treats them as
-    /// returned before. Row ids of [`Fetched::waits`] must not be listed here: messages behind them would look due.
-    pub in_flight: &'a [i64],
+    /// Due rows that the relay has fetched and not settled, sorted. The fetch leaves them out and
+    /// treats them as returned before. Rows of [`Fetched::waits`] must not be listed here: messages
+    /// behind them would look due.
+    pub in_flight: &'a [RowKey],
 }
 
 /// The arguments of [`OutboxStore::fetch_waiting`].
@@ -300,7 +309,7 @@ pub struct WaitingRequest<'a> {
     /// As [`FetchRequest::bytes`].
     pub bytes: usize,
     /// As [`FetchRequest::in_flight`].
-    pub in_flight: &'a [i64],
+    pub in_flight: &'a [RowKey],
     /// Leave these aggregates out, because the relay has enough of their messages in flight.
     pub excluding: &'a [Aggregate],
 }
@@ -322,6 +331,9 @@ pub struct Fetched {
 pub struct FetchedRow {
     /// The row id.
     pub row_id: i64,
+    /// The message id, readable even if the rest of the row is not; `None` if it is damaged as
+    /// well.
+    pub id: Option<MessageId>,
     /// The partition it belongs to.
     pub partition: u16,
     /// The aggregate, readable even if the rest of the row is not.
@@ -338,19 +350,6 @@ pub struct FetchedRow {
     pub age: Duration,
     /// The message, which a reader of the log keeps as well; or the reason why the row cannot be published.
     pub message: Result<Arc<Message>, RowFault>,
-}
-
-/// A verdict on a fetched message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settlement {
-    /// The row id.
-    pub row_id: i64,
-    /// The partition it belongs to.
-    pub partition: u16,
-    /// Whether the message was waiting rather than pending; see [`FetchedRow::waited`].
-    pub waited: bool,
-    /// The verdict.
-    pub verdict: Verdict,
 }
 
 /// The record of what became of a message.

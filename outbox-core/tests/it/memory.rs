@@ -186,15 +186,7 @@ async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> 
         in_flight: &[],
     };
     let due = store.fetch(request).await.unwrap().due;
-    let settlements: Vec<Settlement> = due
-        .iter()
-        .map(|row| Settlement {
-            row_id: row.row_id,
-            partition: row.partition,
-            waited: row.waited,
-            verdict: verdict.clone(),
-        })
-        .collect();
+    let settlements: Vec<Settlement> = due.iter().map(|row| row.with_verdict(verdict.clone())).collect();
     store.settle(leases, &settlements).await.unwrap();
     due.into_iter()
         .map(|row| Arc::unwrap_or_clone(row.message.unwrap()))

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use fastrand::Rng;
+use outbox_core::store::RowKey;
 use outbox_core::testing::MemoryStore;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
@@ -74,7 +75,7 @@ impl Random {
     }
 
     async fn fetch(&mut self) {
-        let keys: Vec<i64> = self.in_flight.iter().map(|row| row.row_id).collect();
+        let keys: Vec<RowKey> = self.in_flight.iter().map(FetchedRow::key).collect();
         let limit = self.rng.u32(1..5).try_into().unwrap();
         let fetched = if self.rng.bool() {
             let request = FetchRequest {
@@ -154,12 +155,7 @@ impl Random {
             self.in_flight
                 .retain(|row| !row.sequenced || row.aggregate != aggregate);
         }
-        let settlement = Settlement {
-            row_id: row.row_id,
-            partition: row.partition,
-            waited: row.waited,
-            verdict,
-        };
+        let settlement = row.with_verdict(verdict);
         let repeats = 1 + usize::from(self.rng.u8(..8) == 0);
         for _ in 0..repeats {
             self.store

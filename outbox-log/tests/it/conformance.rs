@@ -153,6 +153,11 @@ impl StoreFixture for Fixture {
             .await;
     }
 
+    async fn set_back_row_ids(&self) {
+        let sql = "SELECT setval(pg_get_serial_sequence('outbox_messages', 'row_id'), 1, false)";
+        self.place.execute(sql).await;
+    }
+
     async fn corrupt(&self, id: MessageId) {
         let sql = format!("UPDATE outbox_messages SET headers = '[1]' WHERE id = '{id}'");
         self.place.execute(&sql).await;

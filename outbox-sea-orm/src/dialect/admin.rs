@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outbox_core::store::RowKey;
 use outbox_core::{Aggregate, MessageId, MessageStatus, Selection};
 use sea_orm::{DbBackend, Statement, Value};
 use time::OffsetDateTime;
@@ -216,26 +217,28 @@ impl Dialect {
     }
 
     /// Makes dead rows pending, or waiting. Keeps their error and number of failures for operators. Index of dead rows (MySQL: primary key).
-    pub(crate) fn retry(&self, row_ids: &[i64], waiting: bool) -> Statement {
+    pub(crate) fn retry(&self, rows: &[RowKey], waiting: bool) -> Statement {
         let mut sql = self.sql(format!(
-            "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND row_id",
+            "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND ",
             self.messages,
             if waiting { 3 } else { 0 },
             // The row may be an unsequenced one that was delayed.
             if waiting { "" } else { ", available_at = NULL" },
         ));
-        sql.any(row_ids);
+        self.push_rows_of(&mut sql, rows);
         sql.statement()
     }
 
-    /// Ends the blocks that these rows halt (index of halted blocks). The blocks must be locked.
-    pub(crate) fn lift_halts(&self, row_ids: &[i64]) -> Statement {
+    /// Ends the blocks of these halted aggregates (primary key). The blocks must be locked.
+    pub(crate) fn lift_halts(&self, keys: &[Key]) -> Statement {
         let mut sql = self.sql(format!(
-            "UPDATE {} SET blocked_until = {}, halted_by = NULL WHERE halted_by",
+            "UPDATE {} SET blocked_until = {}, halted_by = NULL WHERE ",
             self.blocks,
             self.now()
         ));
-        sql.any(row_ids);
+        self.push_blocks_of(&mut sql, keys, |block| {
+            format!(" AND {block}.halted_by IS NOT NULL")
+        });
         sql.statement()
     }
 

@@ -3,6 +3,7 @@
 //! A relay that owns all partitions scans one index in its order. A relay that shares them with others looks at each of its own ([`super::own`]).
 
 use outbox_core::message::PARTITIONS;
+use outbox_core::store::RowKey;
 use sea_orm::{DbBackend, Statement};
 
 use super::Dialect;
@@ -13,8 +14,8 @@ use crate::sql::Sql;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) partitions: &'a [i64],
-    /// Row ids to leave out.
-    pub(crate) in_flight: &'a [i64],
+    /// Rows to leave out.
+    pub(crate) in_flight: &'a [RowKey],
     /// Most rows of the result.
     pub(crate) limit: i64,
 }
@@ -130,11 +131,12 @@ impl Dialect {
         }
     }
 
-    /// The oldest waiting messages of each of these aggregates, in the order of their row ids. One look-up per aggregate in the index of waiting rows,
+    /// The oldest waiting messages of each of these aggregates, in the order of their numbers. One
+    /// look-up per aggregate in the index of waiting rows,
     /// which reads no more rows than it returns: an aggregate may have 100,000. The condition on the status is the predicate of this index and of no other, as
     /// in [`Self::scan_own`]. Delayed messages come with a null payload.
     #[cfg(feature = "postgres")]
-    pub(crate) fn waiting_of(&self, keys: &[Key], in_flight: &[i64], per_aggregate: i64) -> Statement {
+    pub(crate) fn waiting_of(&self, keys: &[Key], in_flight: &[RowKey], per_aggregate: i64) -> Statement {
         debug_assert_eq!(self.backend, DbBackend::Postgres);
         let mut sql = self.sql(format!("SELECT {} FROM unnest(", self.waiting_columns()));
         super::key::bind_keys(&mut sql, keys);
@@ -145,10 +147,76 @@ impl Dialect {
             self.messages
         ));
         self.push_not_in_flight(&mut sql, in_flight);
-        sql.push(" ORDER BY m.row_id LIMIT ")
+        let place = self.place("m");
+        sql.push(&format!(" ORDER BY {place} LIMIT "))
             .bind(per_aggregate)
-            .push(") m ORDER BY m.row_id");
+            .push(&format!(") m ORDER BY {place}"));
         sql.statement()
+    }
+
+    /// As [`Self::waiting_of`], of the pending messages, with the columns of [`Self::scan`].
+    #[cfg(feature = "postgres")]
+    pub(crate) fn pending_of(&self, keys: &[Key], in_flight: &[RowKey], per_aggregate: i64) -> Statement {
+        let mut sql = self.sql(format!("SELECT {} FROM unnest(", self.scanned_columns()));
+        super::key::bind_keys(&mut sql, keys);
+        sql.push(") AS h (aggregate_type, aggregate_id)");
+        self.push_pending_of(&mut sql, "*");
+        self.push_not_in_flight(&mut sql, in_flight);
+        sql.push(" ORDER BY m.sequence LIMIT ")
+            .bind(per_aggregate)
+            .push(") m ORDER BY m.sequence");
+        sql.statement()
+    }
+
+    /// The number of the first pending message of each of these aggregates that is not in flight,
+    /// in an index.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn first_pending_of(&self, keys: &[Key], in_flight: &[RowKey]) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT {} AS aggregate_type, {} AS aggregate_id, m.sequence AS place FROM unnest(",
+            self.bytes("h.aggregate_type"),
+            self.bytes("h.aggregate_id")
+        ));
+        super::key::bind_keys(&mut sql, keys);
+        sql.push(") AS h (aggregate_type, aggregate_id)");
+        self.push_pending_of(&mut sql, "m.sequence");
+        self.push_not_in_flight(&mut sql, in_flight);
+        sql.push(" ORDER BY m.sequence LIMIT 1) m");
+        sql.statement()
+    }
+
+    /// Returns each given aggregate whose message with the given number is pending and not in
+    /// flight. One look-up per aggregate in the index of pending rows by aggregate.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn pending_among(&self, messages: &[(Key, i64)], in_flight: &[RowKey]) -> Statement {
+        let mut sql = self.sql(format!(
+            "SELECT {} AS aggregate_type, {} AS aggregate_id FROM unnest(",
+            self.bytes("h.aggregate_type"),
+            self.bytes("h.aggregate_id")
+        ));
+        super::key::bind_keys(&mut sql, messages.iter().map(|(key, _)| key));
+        sql.push(", ").bind(crate::sql::array(
+            sea_orm::sea_query::ArrayType::BigInt,
+            messages.iter().map(|(_, sequence)| *sequence),
+        ));
+        sql.push("::int8[]) AS h (aggregate_type, aggregate_id, sequence)");
+        self.push_pending_of(&mut sql, "m.sequence");
+        sql.push(" AND m.sequence = h.sequence");
+        self.push_not_in_flight(&mut sql, in_flight);
+        sql.push(" LIMIT 1) m");
+        sql.statement()
+    }
+
+    /// Appends a look-up of the pending rows `m` of each aggregate `h`; conditions and a limit
+    /// follow. The condition on the status is the predicate of the index of pending rows by
+    /// aggregate and of no other.
+    #[cfg(feature = "postgres")]
+    fn push_pending_of(&self, sql: &mut Sql, columns: &str) {
+        sql.push(&format!(
+            " CROSS JOIN LATERAL (SELECT {columns} FROM {} m WHERE m.status::int8 = 0 AND m.sequence IS NOT NULL AND m.event_id IS NULL \
+             AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\"",
+            self.messages
+        ));
     }
 
     /// As `waiting_of`, but only row ids, with the place of their aggregate in `keys` (MariaDB and SQLite have no LATERAL). Reads only the index.

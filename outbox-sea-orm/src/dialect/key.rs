@@ -4,6 +4,7 @@
 //! messages dead-lettered.
 
 use outbox_core::Aggregate;
+use outbox_core::store::RowKey;
 use sea_orm::{DbBackend, Value};
 
 use super::Dialect;
@@ -112,32 +113,70 @@ impl Dialect {
         sql.any(partitions);
     }
 
-    /// Appends a condition: the row id is none of these. Every database hashes or sorts the list, and none uses it as an index condition.
-    pub(crate) fn push_not_in_flight(&self, sql: &mut Sql, in_flight: &[i64]) {
+    /// Appends a condition: the row is none of these. Every database hashes or sorts the list, and
+    /// none uses it as an index condition. On PostgreSQL several rows may have the same row id.
+    pub(crate) fn push_not_in_flight(&self, sql: &mut Sql, in_flight: &[RowKey]) {
         if in_flight.is_empty() {
             return;
         }
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
-            sql.push(" AND CASE WHEN m.row_id IN (SELECT unnest(")
-                .bind(array(
-                    sea_orm::sea_query::ArrayType::BigInt,
-                    in_flight.iter().copied(),
-                ))
-                .push("::int8[])) THEN 0 ELSE 1 END <> 0");
+            sql.push(" AND CASE WHEN m.id IN (SELECT unnest(")
+                .bind(ids(in_flight.iter().copied()))
+                .push("::uuid[])) THEN 0 ELSE 1 END <> 0");
             return;
         }
+        let in_flight: Vec<i64> = in_flight.iter().map(|key| key.row_id).collect();
         // SQLite limits the number of bound values, but not the length of a JSON array. It builds a tree of either only once.
         if self.backend == DbBackend::Sqlite {
-            let list = serde_json::to_string(in_flight).unwrap_or_default();
+            let list = serde_json::to_string(&in_flight).unwrap_or_default();
             sql.push(" AND +m.row_id NOT IN (SELECT value FROM json_each(")
                 .bind(list)
                 .push("))");
             return;
         }
         sql.push(" AND m.row_id + 0 NOT");
-        sql.any(in_flight);
+        sql.any(&in_flight);
     }
+
+    /// Appends conditions: the row id and the message id are in these lists. Message ids are
+    /// unique, so this selects exactly the given rows. The list of message ids is a filter and
+    /// never an index condition. If a row holds no readable message id, only the row ids count; this is
+    /// possible on SQLite, which assigns each row id once.
+    pub(crate) fn push_rows_of(&self, sql: &mut Sql, rows: &[RowKey]) {
+        let row_ids: Vec<i64> = rows.iter().map(|key| key.row_id).collect();
+        sql.push("row_id");
+        sql.any(&row_ids);
+        if rows.iter().any(|key| key.id.is_none()) {
+            return;
+        }
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            sql.push(" AND CASE WHEN id IN (SELECT unnest(")
+                .bind(ids(rows.iter().copied()))
+                .push("::uuid[])) THEN 1 ELSE 0 END <> 0");
+            return;
+        }
+        sql.push(match self.backend {
+            DbBackend::Sqlite => " AND +id IN ",
+            _ => " AND id IN ",
+        });
+        // As many as row ids, so that the statement cache holds few distinct statements.
+        let last = rows.last().copied();
+        let padding = rows.len().max(1).next_power_of_two() - rows.len();
+        let padded = rows
+            .iter()
+            .copied()
+            .chain(std::iter::repeat_n(last, padding).flatten());
+        sql.bind_rows([padded.map(|key| Value::Uuid(key.id.map(|id| id.as_uuid())))]);
+    }
+}
+
+/// The message ids of rows, for PostgreSQL, on which each row has one.
+#[cfg(feature = "postgres")]
+fn ids(rows: impl Iterator<Item = RowKey>) -> Value {
+    let ids = rows.filter_map(|key| key.id).map(|id| id.as_uuid());
+    array(sea_orm::sea_query::ArrayType::Uuid, ids)
 }
 
 /// Binds the types and the ids of aggregates as two arrays.

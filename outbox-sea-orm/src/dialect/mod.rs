@@ -34,6 +34,9 @@ pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys,
 use crate::names::TableNames;
 use crate::sql::Sql;
 
+/// The first place of a replayed copy on PostgreSQL: more than any number of a message.
+pub(crate) const COPIES_FROM: i64 = 1 << 62;
+
 /// A database and the tables' names in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Dialect {
@@ -186,6 +189,21 @@ impl Dialect {
     /// 1 where the condition holds, otherwise 0, as a 64-bit integer.
     pub(crate) fn flag(&self, condition: &str) -> String {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
+    }
+
+    /// The place of a sequenced row in its aggregate: its number, and behind all numbers the row id
+    /// of a replayed copy. MySQL and SQLite assign each row id above those in the table, so there
+    /// the row id gives the same order. PostgreSQL has this expression in the index of waiting
+    /// rows.
+    pub(crate) fn place(&self, alias: &str) -> String {
+        match self.backend {
+            DbBackend::Postgres => {
+                format!(
+                    "(CASE WHEN {alias}.event_id IS NULL THEN {alias}.sequence ELSE {alias}.row_id + {COPIES_FROM} END)"
+                )
+            }
+            _ => format!("{alias}.row_id"),
+        }
     }
 
     /// All messages, in the order in which they were recorded. For tests, because it reads the whole table.

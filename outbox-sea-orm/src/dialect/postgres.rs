@@ -3,6 +3,7 @@
 //! Lists are bound as arrays, so that each operation has one statement text, however many rows it has. Arrays hold no nulls: an empty text or 0
 //! stands for null, and the statement turns it into one.
 
+use outbox_core::store::RowKey;
 use outbox_core::{Aggregate, Fitness, Lease, NewMessage};
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{DbBackend, Statement};
@@ -76,7 +77,7 @@ pub(crate) fn release(dialect: &Dialect, owner: uuid::Uuid, leases: &[Lease]) ->
 pub(crate) fn settle_published(
     dialect: &Dialect,
     leases: &[Lease],
-    row_ids: &[i64],
+    rows: &[RowKey],
     keep: bool,
 ) -> Statement {
     let mut sql = dialect.sql("");
@@ -87,7 +88,8 @@ pub(crate) fn settle_published(
     } else {
         format!("), done AS (DELETE FROM {messages}")
     });
-    sql.push(" WHERE status = 0 AND row_id").any(row_ids);
+    sql.push(" WHERE status = 0 AND ");
+    dialect.push_rows_of(&mut sql, rows);
     sql.push(
         " AND (((SELECT bit_or(1::int8 << owned.partition_no) FROM owned) >> partition_no) & 1) <> 0) \
          SELECT partition_no::int8 AS partition_no FROM owned",

@@ -1,16 +1,17 @@
 //! SQL of settlements and of blocks.
 
+use outbox_core::store::RowKey;
 use sea_orm::{DbBackend, Statement, Value};
 
 use super::Dialect;
 use super::key::Key;
 use crate::sql::Sql;
 
-/// Selects rows by their row ids, in partitions whose lease is locked.
+/// Selects rows by row id and message id, in partitions whose lease is locked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) partitions: &'a [i64],
-    pub(crate) row_ids: &'a [i64],
+    pub(crate) keys: &'a [RowKey],
     /// Whether the rows are waiting; otherwise they are pending.
     pub(crate) waited: bool,
 }
@@ -41,6 +42,7 @@ impl Dialect {
     /// primary key).
     pub(crate) fn rows_to_settle(&self, rows: Rows<'_>) -> Statement {
         let now = self.statement_now();
+        let (place, of_oldest) = (self.place("m"), self.place("e"));
         // The oldest waiting row of the aggregate, if a verdict may need it: one look-up in the index of waiting rows.
         let needed = if rows.waited {
             format!("m.available_at > {now}")
@@ -48,12 +50,12 @@ impl Dialect {
             "m.sequence IS NOT NULL".to_owned()
         };
         let oldest = format!(
-            "CASE WHEN {needed} THEN (SELECT e.row_id FROM {} ORDER BY e.row_id LIMIT 1) END",
+            "CASE WHEN {needed} THEN (SELECT {of_oldest} FROM {} ORDER BY {of_oldest} LIMIT 1) END",
             self.waiting_where("e", "m"),
         );
         let mut sql = self.sql(format!(
-            "SELECT m.row_id, {} AS partition_no, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced, \
-             {} AS is_delayed, {} AS available_micros, {} AS now_micros, {oldest} AS oldest_row_id FROM {} m",
+            "SELECT m.row_id, m.id, {} AS partition_no, {} AS aggregate_type, {} AS aggregate_id, {} AS is_sequenced, \
+             {} AS is_delayed, {} AS available_micros, {} AS now_micros, COALESCE({place}, m.row_id) AS place, {oldest} AS oldest_place FROM {} m",
             self.int("m.partition_no"),
             self.bytes("m.aggregate_type"),
             self.bytes("m.aggregate_id"),
@@ -135,11 +137,11 @@ impl Dialect {
     /// Appends the conditions on rows: the index of pending or of waiting rows (MySQL: the primary key).
     fn push_rows(&self, sql: &mut Sql, rows: Rows<'_>) {
         sql.push(if rows.waited {
-            " WHERE status = 3 AND row_id"
+            " WHERE status = 3 AND "
         } else {
-            " WHERE status = 0 AND row_id"
+            " WHERE status = 0 AND "
         });
-        sql.any(rows.row_ids);
+        self.push_rows_of(sql, rows.keys);
         sql.push(" AND ");
         self.push_partitions(sql, "partition_no", rows.partitions);
     }

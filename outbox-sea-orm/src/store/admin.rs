@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::store::BACKLOG_COUNT_MAX;
+use outbox_core::store::{BACKLOG_COUNT_MAX, RowKey};
 use outbox_core::{
     Aggregate, Backlog, BlockedAggregate, Message, MessageId, MessageStatus, Selection, StoreError,
     StoredMessage,
@@ -79,6 +79,15 @@ pub(super) struct Selected {
     pub(super) key: Option<Key>,
 }
 
+impl Selected {
+    fn row_key(&self) -> RowKey {
+        RowKey {
+            row_id: self.row_id,
+            id: (!self.id.is_nil()).then_some(self.id.into()),
+        }
+    }
+}
+
 /// Reads selected dead letters.
 pub(super) async fn select(db: &Session, statement: Statement) -> Result<Vec<Selected>, DbErr> {
     let rows = db.query_all_raw(statement).await?;
@@ -145,12 +154,16 @@ pub(super) async fn decide_in(
 ) -> Result<u64, DbErr> {
     let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
     let keys: Vec<Key> = keys.into_iter().collect();
-    let row_ids: Vec<i64> = batch.iter().map(|row| row.row_id).collect();
     let blocked = blocks::lock(tx, dialect, &keys).await?;
-    let halting: Vec<i64> = blocked
-        .values()
-        .filter_map(|block| block.halted_by)
-        .filter(|row_id| row_ids.contains(row_id))
+    let halting: Vec<Key> = batch
+        .iter()
+        .filter_map(|row| {
+            row.key.clone().filter(|key| {
+                blocked
+                    .get(key)
+                    .is_some_and(|block| block.halted_by == Some(row.row_id))
+            })
+        })
         .collect();
     if !halting.is_empty() {
         tx.execute_raw(dialect.lift_halts(&halting)).await?;
@@ -166,9 +179,9 @@ pub(super) async fn decide_in(
                 .partition(|row| row.key.as_ref().is_some_and(|key| blocked.contains_key(key)));
             let mut retried = 0;
             for (rows, waiting) in [(waiting, true), (pending, false)] {
-                let row_ids: Vec<i64> = rows.iter().map(|row| row.row_id).collect();
-                if !row_ids.is_empty() {
-                    let done = tx.execute_raw(dialect.retry(&row_ids, waiting)).await?;
+                let rows: Vec<RowKey> = rows.iter().map(|row| row.row_key()).collect();
+                if !rows.is_empty() {
+                    let done = tx.execute_raw(dialect.retry(&rows, waiting)).await?;
                     retried += done.rows_affected();
                 }
             }

@@ -4,6 +4,9 @@
 //! go on. Rows are read one by one, so a batch takes no more memory than its bound. Nothing is locked or written: leases decide who may fetch,
 //! settlements what is done.
 
+#[cfg(feature = "postgres")]
+mod order;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +23,9 @@ use uuid::Uuid;
 use super::fitting::{self, Bounds, Fitting};
 use super::session::Session;
 use super::{failed, own};
-use crate::dialect::Dialect;
 use crate::dialect::columns::Column;
 use crate::dialect::fetch::Scope;
+use crate::dialect::{COPIES_FROM, Dialect};
 
 const CONTEXT: &str = "messages could not be fetched";
 
@@ -30,6 +33,8 @@ const CONTEXT: &str = "messages could not be fetched";
 #[derive(Debug)]
 pub(super) struct ScannedRow {
     pub(super) row: FetchedRow,
+    /// Its place in its aggregate (`Dialect::place`). The last one if its number is damaged.
+    pub(super) place: i64,
     /// Whether the message is delayed or its aggregate blocked.
     pub(super) has_to_wait: bool,
 }
@@ -43,12 +48,7 @@ impl ScannedRow {
     }
 
     pub(super) fn waits(&self) -> Settlement {
-        Settlement {
-            row_id: self.row.row_id,
-            partition: self.row.partition,
-            waited: self.row.waited,
-            verdict: Verdict::Waits,
-        }
+        self.row.with_verdict(Verdict::Waits)
     }
 }
 
@@ -68,9 +68,17 @@ pub(super) async fn fetch(
         limit: i64::try_from(bounds.rows).unwrap_or(i64::MAX),
         ..scope
     };
-    let scan = scan(db, dialect, scope, bounds).await?;
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(unused_mut, reason = "only PostgreSQL needs it")
+    )]
+    let mut scan = scan(db, dialect, scope, bounds).await?;
     fitting.learn(bounds.rows, scan.payloads, scan.bytes);
-    Ok(scan.fetched)
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        order::by_sequence(db, dialect, scope.in_flight, bounds, &mut scan).await?;
+    }
+    Ok(scan.fetched())
 }
 
 async fn scan(db: &Session, dialect: &Dialect, scope: Scope<'_>, bounds: Bounds) -> Result<Scan, StoreError> {
@@ -83,27 +91,27 @@ async fn scan(db: &Session, dialect: &Dialect, scope: Scope<'_>, bounds: Bounds)
     if dialect.backend == DbBackend::Postgres {
         scan.read(db, dialect.scan_own(scope), bounds.rows).await?;
         // A partition that filled its share may have more.
-        scan.fetched.more |= scan.most_of_one_partition() >= scope.share();
+        scan.more |= scan.most_of_one_partition() >= scope.share();
         return Ok(scan);
     }
     let first = |partitions: &[i64], limit| dialect.first_pending(partitions, limit);
     let (row_ids, more) = own::first(db, scope, first).await.map_err(failed(CONTEXT))?;
     // Rows may leave between these statements. New rows of these partitions have later row ids, and are left to the next fetch.
     for row_ids in row_ids.chunks(ROW_IDS_MAX) {
-        if !scan.fetched.more {
+        if !scan.more {
             scan.read(db, dialect.scan_rows(row_ids), row_ids.len()).await?;
         }
     }
-    scan.fetched.more |= more;
+    scan.more |= more;
     Ok(scan)
 }
 
 /// A scan over pending rows.
 struct Scan {
-    fetched: Fetched,
+    rows: Vec<ScannedRow>,
+    /// A bound ended the scan.
+    more: bool,
     bounds: Bounds,
-    /// Aggregates with a message that has to wait: their later messages wait as well.
-    waiting: HashSet<Aggregate>,
     /// Number of rows by partition.
     met: HashMap<u16, i64>,
     /// Number of payloads, and their bytes. Rows that have to wait come without.
@@ -114,9 +122,9 @@ struct Scan {
 impl Scan {
     fn new(bounds: Bounds) -> Self {
         Self {
-            fetched: Fetched::default(),
+            rows: Vec::new(),
+            more: false,
             bounds,
-            waiting: HashSet::new(),
             met: HashMap::new(),
             payloads: 0,
             bytes: 0,
@@ -132,23 +140,37 @@ impl Scan {
             self.payloads += usize::from(!scanned.has_to_wait);
             self.bytes = self.bytes.saturating_add(scanned.bytes());
             *self.met.entry(scanned.row.partition).or_default() += 1;
-            self.fetched.more = !self.bounds.take(scanned.bytes());
-            let is_behind = scanned.row.sequenced && self.waiting.contains(&scanned.row.aggregate);
-            if scanned.has_to_wait || is_behind {
-                self.fetched.waits.push(scanned.waits());
-                // Also if it is only blocked: its block may end before the next statement of this fetch.
-                if scanned.row.sequenced {
-                    self.waiting.insert(scanned.row.aggregate);
-                }
-            } else {
-                self.fetched.due.push(scanned.row);
-            }
-            if self.fetched.more {
+            self.more = !self.bounds.take(scanned.bytes());
+            self.rows.push(scanned);
+            if self.more {
                 fitting::leave(db, asked, rows);
             }
-            Ok(!self.fetched.more)
+            Ok(!self.more)
         };
         db.each_row(statement, |error| failed(CONTEXT)(error), take).await
+    }
+
+    /// Sorts out what has to wait.
+    fn fetched(self) -> Fetched {
+        let mut fetched = Fetched {
+            more: self.more,
+            ..Fetched::default()
+        };
+        // Aggregates with a message that has to wait: their later messages wait as well.
+        let mut waiting: HashSet<Aggregate> = HashSet::new();
+        for scanned in self.rows {
+            let is_behind = scanned.row.sequenced && waiting.contains(&scanned.row.aggregate);
+            if scanned.has_to_wait || is_behind {
+                fetched.waits.push(scanned.waits());
+                // Also if it is only blocked: its block may end before the next statement of this fetch.
+                if scanned.row.sequenced {
+                    waiting.insert(scanned.row.aggregate);
+                }
+            } else {
+                fetched.due.push(scanned.row);
+            }
+        }
+        fetched
     }
 
     #[cfg(feature = "postgres")]
@@ -180,6 +202,7 @@ pub(super) async fn read_all(
 pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreError> {
     let mut damage: Option<String> = None;
     let row_id: i64 = get(row, Column::RowId).map_err(corrupt)?;
+    let id: Option<Uuid> = or_damage(column(row, Column::Id), &mut damage);
     // SQLite keeps any type in any column. No lease has such a partition, so the row stays where it is.
     let partition = or_damage(int(row, Column::Partition), &mut damage).unwrap_or_default();
     let mut key = |column: Column| {
@@ -190,14 +213,21 @@ pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreE
     let aggregate = Aggregate::new(key(Column::AggregateType)?, key(Column::AggregateId)?);
     let payload: Option<Option<Vec<u8>>> = or_damage(column(row, Column::Payload), &mut damage);
     let sequence: Option<Option<i64>> = or_damage(column(row, Column::Sequence), &mut damage);
+    let event_id: Option<Uuid> = or_damage(column(row, Column::EventId), &mut damage);
+    let place = match sequence.flatten() {
+        Some(_) if id != event_id => row_id.saturating_add(COPIES_FROM),
+        number => number.unwrap_or(i64::MAX),
+    };
     let created_micros: Option<i64> = or_damage(column(row, Column::CreatedMicros), &mut damage);
     let now: i64 = get(row, Column::NowMicros).map_err(corrupt)?;
     let age = created_micros.map_or(0, |created| now.saturating_sub(created));
     Ok(ScannedRow {
         // The SQL hands out no payload for a message that has to wait (`Dialect::columns`).
         has_to_wait: payload == Some(None),
+        place,
         row: FetchedRow {
             row_id,
+            id: id.map(MessageId::from),
             partition,
             // A sequence that cannot be read is one.
             sequenced: sequence != Some(None),

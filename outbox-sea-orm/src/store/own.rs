@@ -25,7 +25,7 @@ pub(super) async fn first(
     scope: Scope<'_>,
     look_up: impl Fn(&[i64], i64) -> Statement,
 ) -> Result<(Vec<i64>, bool), DbErr> {
-    let in_flight: HashSet<i64> = scope.in_flight.iter().copied().collect();
+    let in_flight: HashSet<i64> = scope.in_flight.iter().map(|key| key.row_id).collect();
     let (share, in_flight_rows) = (scope.share(), in_flight.len() as i64);
     let (mut firsts, mut more) = (Vec::new(), false);
     let mut open = scope.partitions.to_vec();

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use outbox_core::MessageId;
+use outbox_core::store::RowKey;
 use outbox_core::testing::backend_url;
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
 use uuid::Uuid;
@@ -18,6 +20,7 @@ mod backlog;
 mod beside_others;
 mod blocks;
 mod of_aggregate;
+mod order;
 mod pauses;
 
 const PUBLISHED: i64 = 20_000;
@@ -70,7 +73,7 @@ async fn postgres() {
             + blocks["Rows Removed by Filter"].as_f64().unwrap_or_default();
         assert!(read <= 50.0, "{read} blocks were read for 50 rows: {plan:#}");
 
-        let waiting = dialect.waiting_of(&blocked_keys(64), &[1, 2, 3], 16);
+        let waiting = dialect.waiting_of(&blocked_keys(64), &[1, 2, 3].map(in_flight_row), 16);
         let plan = explain_statement(
             &db,
             waiting,
@@ -422,10 +425,18 @@ const PARTITIONS: [i64; 64] = {
     partitions
 };
 
+/// A row in flight.
+fn in_flight_row(row_id: i64) -> RowKey {
+    RowKey {
+        row_id,
+        id: Some(MessageId::from(Uuid::from_u128(row_id.unsigned_abs().into()))),
+    }
+}
+
 /// The scan with many rows in flight, which are the last ones.
 fn statement(dialect: &Dialect, limit: u32) -> Statement {
     let last = 2 * PUBLISHED + BLOCKED + 2 * PENDING + IN_FLIGHT;
-    let in_flight: Vec<i64> = (last - IN_FLIGHT..last).collect();
+    let in_flight: Vec<RowKey> = (last - IN_FLIGHT..last).map(in_flight_row).collect();
     dialect.scan(Scope {
         partitions: &PARTITIONS,
         in_flight: &in_flight,

@@ -9,9 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use outbox_core::store::{UNPAUSED_WAIT, storable_error};
-use outbox_core::{Lease, Settlement, Verdict};
+use outbox_core::store::{RowKey, UNPAUSED_WAIT, storable_error};
+use outbox_core::{Lease, MessageId, Settlement, Verdict};
 use sea_orm::DbErr;
+use uuid::Uuid;
 
 use super::blocks::{self, Block};
 use super::session::Session;
@@ -56,8 +57,8 @@ pub(super) async fn settle(
     if dialect.backend == sea_orm::DbBackend::Postgres
         && let Some(keep) = published_only(settlements)
     {
-        let row_ids: Vec<i64> = settlements.iter().map(|settlement| settlement.row_id).collect();
-        let statement = postgres::settle_published(dialect, &claimed, &row_ids, keep);
+        let rows: Vec<RowKey> = settlements.iter().map(Settlement::key).collect();
+        let statement = postgres::settle_published(dialect, &claimed, &rows, keep);
         let rows = db.query_all_raw(statement).await?;
         return accepted_count(&rows, settlements);
     }
@@ -126,7 +127,10 @@ struct Found {
     is_sequenced: bool,
     /// When it is due, if it is delayed. In microseconds since 1970.
     delayed_until: Option<i64>,
-    /// The row id of the oldest waiting row of its aggregate. Not looked up for a row that waited and is not delayed.
+    /// Its place in its aggregate ([`Dialect::place`]).
+    place: i64,
+    /// The place of the oldest waiting row of its aggregate. Not looked up for a row that waited
+    /// and is not delayed.
     oldest: Option<i64>,
     now: i64,
 }
@@ -148,18 +152,18 @@ impl Settling<'_> {
         // 1. Published messages. The aggregates of those that waited must be read before their rows are gone.
         let waited: Vec<&Settlement> = published.iter().copied().filter(|row| row.waited).collect();
         let mut found = self.find(&waited).await?;
-        let mut groups: BTreeMap<(bool, bool), Vec<i64>> = BTreeMap::new();
+        let mut groups: BTreeMap<(bool, bool), Vec<RowKey>> = BTreeMap::new();
         for settlement in published {
             if let Verdict::Published { keep } = settlement.verdict {
                 groups
                     .entry((settlement.waited, keep))
                     .or_default()
-                    .push(settlement.row_id);
+                    .push(settlement.key());
             }
         }
-        for ((waited, keep), row_ids) in groups {
-            for row_ids in row_ids.chunks(ROWS_MAX) {
-                let statement = self.dialect.settle_published(self.rows(row_ids, waited), keep);
+        for ((waited, keep), keys) in groups {
+            for keys in keys.chunks(ROWS_MAX) {
+                let statement = self.dialect.settle_published(self.rows(keys, waited), keep);
                 self.tx.execute_raw(statement).await?;
             }
         }
@@ -171,7 +175,7 @@ impl Settling<'_> {
         // 2. The pauses that hold messages, before the blocks, as finishing a pause does.
         let taken_for_paused = others.iter().filter(|given| given.verdict == Verdict::Paused);
         let types = taken_for_paused
-            .filter_map(|given| found.get(&given.row_id))
+            .filter_map(|given| found.get(&given.key()))
             .map(|row| row.key.aggregate_type.clone());
         let paused = pauses::standing(self.tx, self.dialect, types.collect()).await?;
 
@@ -187,14 +191,14 @@ impl Settling<'_> {
         blocks::put(self.tx, self.dialect, &blocks).await?;
 
         // 4. The rows.
-        for ((failure, waited), row_ids) in &changes.failed {
-            for row_ids in row_ids.chunks(ROWS_MAX) {
-                let statement = self.dialect.settle_failed(self.rows(row_ids, *waited), failure);
+        for ((failure, waited), keys) in &changes.failed {
+            for keys in keys.chunks(ROWS_MAX) {
+                let statement = self.dialect.settle_failed(self.rows(keys, *waited), failure);
                 self.tx.execute_raw(statement).await?;
             }
         }
-        for row_ids in changes.waiting.chunks(ROWS_MAX) {
-            let statement = self.dialect.set_waiting(self.rows(row_ids, false));
+        for keys in changes.waiting.chunks(ROWS_MAX) {
+            let statement = self.dialect.set_waiting(self.rows(keys, false));
             self.tx.execute_raw(statement).await?;
         }
 
@@ -207,16 +211,16 @@ impl Settling<'_> {
         blocks::end(self.tx, self.dialect, &open).await
     }
 
-    async fn find(&self, settlements: &[&Settlement]) -> Result<HashMap<i64, Found>, DbErr> {
+    async fn find(&self, settlements: &[&Settlement]) -> Result<HashMap<RowKey, Found>, DbErr> {
         let mut found = HashMap::with_capacity(settlements.len());
         for waited in [false, true] {
-            let row_ids: Vec<i64> = settlements
+            let keys: Vec<RowKey> = settlements
                 .iter()
                 .filter(|settlement| settlement.waited == waited)
-                .map(|settlement| settlement.row_id)
+                .map(|settlement| settlement.key())
                 .collect();
-            for row_ids in row_ids.chunks(ROWS_MAX) {
-                let statement = self.dialect.rows_to_settle(self.rows(row_ids, waited));
+            for keys in keys.chunks(ROWS_MAX) {
+                let statement = self.dialect.rows_to_settle(self.rows(keys, waited));
                 for row in self.tx.query_all_raw(statement).await? {
                     let is = |column| row.try_get::<i64>("", column).map(|flag| flag != 0);
                     // SQLite keeps any type in any column. A text counts as later than any time.
@@ -224,14 +228,19 @@ impl Settling<'_> {
                         .try_get("", "available_micros")
                         .unwrap_or(Some(TIME_MICROS_MAX));
                     let is_delayed = is("is_delayed")?;
+                    let key = RowKey {
+                        row_id: row.try_get("", "row_id")?,
+                        id: row.try_get::<Uuid>("", "id").ok().map(MessageId::from),
+                    };
                     found.insert(
-                        row.try_get("", "row_id")?,
+                        key,
                         Found {
                             key: read_key(&row)?,
                             partition: row.try_get("", "partition_no")?,
                             is_sequenced: is("is_sequenced")?,
                             delayed_until: available.filter(|_| is_delayed),
-                            oldest: row.try_get("", "oldest_row_id")?,
+                            place: row.try_get("", "place")?,
+                            oldest: row.try_get("", "oldest_place")?,
                             now: row.try_get("", "now_micros")?,
                         },
                     );
@@ -241,10 +250,10 @@ impl Settling<'_> {
         Ok(found)
     }
 
-    fn rows<'r>(&'r self, row_ids: &'r [i64], waited: bool) -> Rows<'r> {
+    fn rows<'r>(&'r self, keys: &'r [RowKey], waited: bool) -> Rows<'r> {
         Rows {
             partitions: self.partitions,
-            row_ids,
+            keys,
             waited,
         }
     }
@@ -253,11 +262,12 @@ impl Settling<'_> {
 /// The changes of rows.
 #[derive(Debug, Default)]
 struct Changes {
-    /// Row ids by failure, and by whether the rows waited: a failing broker gives many messages the same error.
-    failed: BTreeMap<(Failure, bool), Vec<i64>>,
-    /// Row ids of pending rows that become waiting.
-    waiting: Vec<i64>,
-    /// By aggregate, the row id of the oldest row that these verdicts make waiting.
+    /// Rows by failure, and by whether the rows waited: a failing broker gives many messages the
+    /// same error.
+    failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
+    /// Pending rows that become waiting.
+    waiting: Vec<RowKey>,
+    /// By aggregate, the place of the oldest row that these verdicts make waiting.
     oldest: BTreeMap<Key, i64>,
 }
 
@@ -265,14 +275,14 @@ impl Changes {
     /// Derives the changes from the verdicts, in their order. Changes the blocks in memory.
     fn decide(
         settlements: &[&Settlement],
-        found: &HashMap<i64, Found>,
+        found: &HashMap<RowKey, Found>,
         paused: &BTreeSet<Vec<u8>>,
         blocks: &mut BTreeMap<Key, Block>,
     ) -> Self {
         let mut changes = Self::default();
         for settlement in settlements {
             // A row that is not found was settled by an earlier call.
-            let Some(row) = found.get(&settlement.row_id) else {
+            let Some(row) = found.get(&settlement.key()) else {
                 continue;
             };
             match &settlement.verdict {
@@ -324,7 +334,7 @@ impl Changes {
     ) {
         if row.is_sequenced {
             block_until(blocks, row, until);
-            self.becomes_oldest(settlement, row);
+            self.becomes_oldest(row);
         }
         let failure = Failure {
             dead: false,
@@ -339,13 +349,13 @@ impl Changes {
         self.failed
             .entry((failure, settlement.waited))
             .or_default()
-            .push(settlement.row_id);
+            .push(settlement.key());
     }
 
     fn waits(&mut self, settlement: &Settlement, row: &Found, blocks: &mut BTreeMap<Key, Block>) {
         if !row.is_sequenced {
             if row.delayed_until.is_some() && !settlement.waited {
-                self.waiting.push(settlement.row_id);
+                self.waiting.push(settlement.key());
             }
             return;
         }
@@ -353,23 +363,23 @@ impl Changes {
             return;
         }
         // The oldest waiting message of an aggregate decides when its block ends. A halted aggregate stays halted.
-        if self.becomes_oldest(settlement, row) {
+        if self.becomes_oldest(row) {
             block_until(blocks, row, row.delayed_until.unwrap_or(row.now));
         }
         if !settlement.waited {
-            self.waiting.push(settlement.row_id);
+            self.waiting.push(settlement.key());
         }
     }
 
     /// Notes that a row waits. Returns whether it is now the oldest waiting row of its aggregate.
-    fn becomes_oldest(&mut self, settlement: &Settlement, row: &Found) -> bool {
+    fn becomes_oldest(&mut self, row: &Found) -> bool {
         let noted = self.oldest.get(&row.key).copied();
         let is_oldest = [row.oldest, noted]
             .into_iter()
             .flatten()
-            .all(|oldest| settlement.row_id <= oldest);
+            .all(|oldest| row.place <= oldest);
         if is_oldest {
-            self.oldest.insert(row.key.clone(), settlement.row_id);
+            self.oldest.insert(row.key.clone(), row.place);
         }
         is_oldest
     }

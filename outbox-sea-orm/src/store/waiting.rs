@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use outbox_core::store::RowKey;
 use outbox_core::{Fetched, StoreError};
 #[cfg(feature = "postgres")]
 use sea_orm::DbBackend;
@@ -33,7 +34,7 @@ const PENDING_MAX: i64 = 5_000;
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) partitions: Vec<i64>,
-    pub(super) in_flight: Vec<i64>,
+    pub(super) in_flight: Vec<RowKey>,
     pub(super) excluding: Vec<Key>,
     pub(super) per_aggregate: i64,
     pub(super) bounds: Bounds,
@@ -53,13 +54,12 @@ struct Group {
 pub(super) async fn fetch(db: &Session, dialect: &Dialect, request: Request) -> Result<Fetched, StoreError> {
     let tx = db.snapshot().await.map_err(failed(CONTEXT))?;
     let mut groups = blocked_groups(&tx, dialect, &request).await?;
-    let mut highest: BTreeMap<i64, i64> = BTreeMap::new();
-    for last in groups.iter().filter_map(|group| group.rows.last()) {
-        let row_id = highest.entry(i64::from(last.row.partition)).or_default();
-        *row_id = last.row.row_id.max(*row_id);
-    }
-    if !highest.is_empty() {
-        let barrier = Barrier::read(&tx, dialect, &request, highest).await?;
+    if !groups.is_empty() {
+        let barrier = match dialect.backend {
+            #[cfg(feature = "postgres")]
+            DbBackend::Postgres => Barrier::by_sequence(&tx, dialect, &request, &groups).await?,
+            _ => Barrier::by_row_id(&tx, dialect, &request, &groups).await?,
+        };
         for group in &mut groups {
             let open = group
                 .rows
@@ -144,7 +144,7 @@ async fn blocked_groups(
     Ok(groups.collect())
 }
 
-/// The oldest waiting rows of these aggregates, in the order of their row ids: so many of each.
+/// The oldest waiting rows of these aggregates, in their order: so many of each.
 async fn oldest_waiting(
     tx: &Session,
     dialect: &Dialect,
@@ -157,7 +157,7 @@ async fn oldest_waiting(
         #[cfg(feature = "postgres")]
         DbBackend::Postgres => dialect.waiting_of(keys, &request.in_flight, per_aggregate),
         _ => {
-            let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
+            let in_flight: HashSet<i64> = request.in_flight.iter().map(|key| key.row_id).collect();
             let limit = per_aggregate.saturating_add(in_flight.len() as i64);
             let rows = tx
                 .query_all_raw(dialect.waiting_row_ids_of(keys, limit))
@@ -258,32 +258,59 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
 }
 
 /// The pending messages that waiting ones must not overtake.
+#[derive(Default)]
 struct Barrier {
-    /// The oldest row id of each aggregate.
+    /// By aggregate, the place ([`Dialect::place`]) of its oldest pending message.
     pending: HashMap<Key, i64>,
+    /// The places are [`ScannedRow::place`], not row ids.
+    is_by_sequence: bool,
     /// By partition with more rows than were read: the last row id that was read.
     known_until: HashMap<i64, i64>,
 }
 
 impl Barrier {
-    /// Reads, for each partition, the pending rows below its highest waiting row id.
-    async fn read(
+    /// Reads the first pending message of each aggregate.
+    #[cfg(feature = "postgres")]
+    async fn by_sequence(
         tx: &Session,
         dialect: &Dialect,
         request: &Request,
-        highest: BTreeMap<i64, i64>,
+        groups: &[Group],
     ) -> Result<Self, StoreError> {
-        let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
+        let rows = groups.iter().filter_map(|group| group.rows.first());
+        let keys: Vec<Key> = rows.map(|scanned| Key::from(&scanned.row.aggregate)).collect();
+        let rows = tx
+            .query_all_raw(dialect.first_pending_of(&keys, &request.in_flight))
+            .await
+            .map_err(failed(CONTEXT))?;
+        let first = |row: &QueryResult| Ok((read_key(row).map_err(corrupt)?, int(row, "place")?));
+        Ok(Self {
+            pending: rows.iter().map(first).collect::<Result<_, StoreError>>()?,
+            is_by_sequence: true,
+            ..Self::default()
+        })
+    }
+
+    /// Reads, for each partition, the pending rows below its highest waiting row id.
+    async fn by_row_id(
+        tx: &Session,
+        dialect: &Dialect,
+        request: &Request,
+        groups: &[Group],
+    ) -> Result<Self, StoreError> {
+        let mut highest: BTreeMap<i64, i64> = BTreeMap::new();
+        for last in groups.iter().filter_map(|group| group.rows.last()) {
+            let row_id = highest.entry(i64::from(last.row.partition)).or_default();
+            *row_id = last.row.row_id.max(*row_id);
+        }
+        let in_flight: HashSet<i64> = request.in_flight.iter().map(|key| key.row_id).collect();
         let bounds: Vec<(i64, i64)> = highest.into_iter().collect();
         let limit = PENDING_MAX / (bounds.len().max(1) as i64) + in_flight.len() as i64;
         let rows = tx
             .query_all_raw(dialect.pending_below(&bounds, limit))
             .await
             .map_err(failed(CONTEXT))?;
-        let mut barrier = Self {
-            pending: HashMap::new(),
-            known_until: HashMap::new(),
-        };
+        let mut barrier = Self::default();
         let mut read: HashMap<i64, (i64, i64)> = HashMap::new();
         for row in rows {
             let (partition, row_id) = (int(&row, "partition_no")?, int(&row, "row_id")?);
@@ -301,10 +328,13 @@ impl Barrier {
     }
 
     fn stops(&self, scanned: &ScannedRow) -> bool {
-        let row_id = scanned.row.row_id;
+        let place = match self.is_by_sequence {
+            true => scanned.place,
+            false => scanned.row.row_id,
+        };
         let pending = self.pending.get(&Key::from(&scanned.row.aggregate));
         let known_until = self.known_until.get(&i64::from(scanned.row.partition));
-        known_until.is_some_and(|known| *known < row_id) || pending.is_some_and(|pending| *pending < row_id)
+        known_until.is_some_and(|known| *known < place) || pending.is_some_and(|pending| *pending < place)
     }
 }
 

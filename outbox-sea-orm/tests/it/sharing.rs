@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use outbox_core::store::RowKey;
 use outbox_core::testing::conformance::probe::{Probe, aggregate};
 use outbox_core::{
-    FetchRequest, Fetched, FetchedRow, Lease, NewMessage, OutboxStore, Verdict, WaitingRequest,
+    FetchRequest, Fetched, FetchedRow, Lease, MessageId, NewMessage, OutboxStore, Verdict, WaitingRequest,
 };
 use time::OffsetDateTime;
 
@@ -33,7 +34,7 @@ fn owns(leases: &[Lease], row: &FetchedRow) -> bool {
 }
 
 async fn scan(test: &TestDb, leases: &[Lease], limit: u32, in_flight: &[FetchedRow]) -> Fetched {
-    let in_flight: Vec<i64> = in_flight.iter().map(|row| row.row_id).collect();
+    let in_flight: Vec<RowKey> = in_flight.iter().map(FetchedRow::key).collect();
     let request = FetchRequest {
         leases,
         limit: limit.try_into().unwrap(),
@@ -138,15 +139,15 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
         .filter(|lease| lease.partition % 2 == 1)
         .collect();
     let everything = until_due(&test, &all, 80).await;
-    let expected: HashSet<i64> = everything
+    let expected: HashSet<RowKey> = everything
         .iter()
         .filter(|row| owns(&mine, row))
-        .map(|row| row.row_id)
+        .map(FetchedRow::key)
         .collect();
-    let own: HashSet<i64> = look_waiting(&test, &mine, &[])
+    let own: HashSet<RowKey> = look_waiting(&test, &mine, &[])
         .await
         .iter()
-        .map(|row| row.row_id)
+        .map(FetchedRow::key)
         .collect();
     assert_eq!(own, expected);
     assert_eq!(
@@ -154,11 +155,11 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
         everything.len()
     );
     // With one half in flight, the other half is fetched.
-    let in_flight: Vec<i64> = own.iter().copied().take(own.len() / 2).collect();
-    let rest: HashSet<i64> = look_waiting(&test, &mine, &in_flight)
+    let in_flight: Vec<RowKey> = own.iter().copied().take(own.len() / 2).collect();
+    let rest: HashSet<RowKey> = look_waiting(&test, &mine, &in_flight)
         .await
         .iter()
-        .map(|row| row.row_id)
+        .map(FetchedRow::key)
         .collect();
     assert_eq!(rest.len() + in_flight.len(), own.len());
     assert!(rest.is_disjoint(&in_flight.into_iter().collect()));
@@ -168,7 +169,11 @@ async fn what_is_due_is_found_by_a_relay_that_shares(test: TestDb) {
 async fn as_much_may_be_in_flight_as_the_largest_batch_allows(test: TestDb) {
     test.record([Probe::noted("a", 1)]).await.unwrap();
     let (_, all) = test.lease_all().await;
-    let in_flight: Vec<i64> = (1_000..56_000).collect();
+    let other = |row_id| RowKey {
+        row_id,
+        id: Some(MessageId::fresh()),
+    };
+    let in_flight: Vec<RowKey> = (1_000..56_000).map(other).collect();
     for leases in [&all[..], &all[..63]] {
         let request = outbox_core::FetchRequest {
             leases,
@@ -180,7 +185,7 @@ async fn as_much_may_be_in_flight_as_the_largest_batch_allows(test: TestDb) {
     }
 }
 
-async fn look_waiting(test: &TestDb, leases: &[Lease], in_flight: &[i64]) -> Vec<FetchedRow> {
+async fn look_waiting(test: &TestDb, leases: &[Lease], in_flight: &[RowKey]) -> Vec<FetchedRow> {
     let request = WaitingRequest {
         leases,
         limit: 1_000.try_into().unwrap(),

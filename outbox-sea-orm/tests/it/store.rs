@@ -137,6 +137,10 @@ impl StoreFixture for Fixture {
         self.db.expire_leases().await;
     }
 
+    async fn set_back_row_ids(&self) {
+        self.db.set_back_row_ids().await;
+    }
+
     async fn corrupt(&self, id: MessageId) {
         let placeholder = if self.db.sql_backend() == DbBackend::Postgres {
             "$1"

@@ -202,6 +202,26 @@ impl TestDb {
         (owner, leases)
     }
 
+    /// The warnings of a preflight, without those of the test servers, which sync nothing.
+    pub async fn warnings(&self, store: &SqlStore) -> Vec<String> {
+        let mut warnings = store.preflight(true).await.expect("the preflight passes");
+        warnings.retain(|warning| !warning.contains("so a crash loses commits"));
+        warnings
+    }
+
+    /// As far as the database lets it.
+    pub async fn set_back_row_ids(&self) {
+        let messages = self.messages();
+        let sql = match self.sql_backend() {
+            DbBackend::Postgres => {
+                format!("SELECT setval(pg_get_serial_sequence('{messages}', 'row_id'), 1, false)")
+            }
+            DbBackend::MySql => format!("ALTER TABLE {messages} AUTO_INCREMENT = 1"),
+            _ => "UPDATE sqlite_sequence SET seq = 0".to_owned(),
+        };
+        self.execute(&sql).await;
+    }
+
     /// Lets all leases run out.
     pub async fn expire_leases(&self) {
         let past = match self.sql_backend() {
@@ -255,14 +275,7 @@ impl TestDb {
 }
 
 pub fn settlements(rows: &[FetchedRow], verdict: &Verdict) -> Vec<Settlement> {
-    rows.iter()
-        .map(|row| Settlement {
-            row_id: row.row_id,
-            partition: row.partition,
-            waited: row.waited,
-            verdict: verdict.clone(),
-        })
-        .collect()
+    rows.iter().map(|row| row.with_verdict(verdict.clone())).collect()
 }
 
 pub async fn int(db: &DatabaseConnection, sql: &str) -> i64 {

@@ -147,6 +147,14 @@ pub(super) async fn change_log(world: Arc<World>, every: Duration) {
     }
 }
 
+/// Sets the counter of row ids back.
+pub(super) async fn set_back_row_ids(world: Arc<World>, after: Duration) {
+    sleep(after).await;
+    world.store.set_back_row_ids();
+    let what = "the counter of row ids is set back";
+    world.shared().checker.history.note(Event::Fault { what });
+}
+
 /// Cuts the first relay off for good.
 pub(super) async fn cut_off(world: Arc<World>, from: Duration, cut: Cut) {
     sleep(from).await;

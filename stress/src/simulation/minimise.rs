@@ -42,6 +42,7 @@ const KINDS: &[Kind] = &[
     ("poison", |plan| plan.writer.poison = 0.0),
     ("refused-verdicts", |plan| plan.writer.unrecordable = 0.0),
     ("writers-clocks", |plan| plan.writer.skew_max = Duration::ZERO),
+    ("row-ids", |plan| plan.row_ids_set_back = None),
     ("log", |plan| plan.log = None),
     ("log-faults", |plan| {
         if let Some(log) = &mut plan.log {

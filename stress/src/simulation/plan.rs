@@ -59,6 +59,8 @@ pub(super) struct Plan {
     pub(super) log: Option<LogPlan>,
     /// The pauses of publishing, of a world that has some.
     pub(super) pauses: Option<PausePlan>,
+    /// When the counter of row ids is set back, in worlds in which it is.
+    pub(super) row_ids_set_back: Option<Duration>,
 }
 
 /// How the log is read, and its faults.
@@ -323,6 +325,7 @@ impl Plan {
             clocks_every: None,
             log: None,
             pauses: None,
+            row_ids_set_back: None,
         };
         plan.draw_more(rng, is_fair);
         plan
@@ -354,6 +357,13 @@ impl Plan {
     /// Gives some worlds pauses.
     pub(super) fn draw_pauses(&mut self, seed: u64) {
         self.pauses = PausePlan::draw(seed);
+    }
+
+    /// Lets the counter of row ids be set back in some worlds. By numbers of its own, so that the
+    /// other worlds stay as they are.
+    pub(super) fn draw_row_ids(&mut self, seed: u64) {
+        let mut rng = Rng::with_seed(seed.wrapping_add(3).wrapping_mul(0xa076_1d64_78bd_642f));
+        self.row_ids_set_back = chance(&mut rng, 0.3).then(|| self.chaos.mul_f64(rng.f64()));
     }
 
     /// The settings of one run of a relay.

@@ -126,6 +126,7 @@ impl World {
         let mut plan = Plan::draw(&mut rng);
         plan.draw_log(seed);
         plan.draw_pauses(seed);
+        plan.draw_row_ids(seed);
         without.apply(&mut plan);
         let store = MemoryStore::new();
         let log = plan.log.is_some().then(|| WorldLog {
@@ -257,6 +258,10 @@ async fn run(world: &Arc<World>, seed: u64) -> Duration {
         plan.pauses
             .clone()
             .map(|pauses| tokio::spawn(pauses::operate(world.clone(), pauses))),
+    );
+    others.extend(
+        plan.row_ids_set_back
+            .map(|after| tokio::spawn(faults::set_back_row_ids(world.clone(), after))),
     );
     sleep_until(world.calm_at).await;
     world.shared().is_calm = true;

@@ -14,7 +14,7 @@ use outbox_core::message::PARTITIONS;
 use outbox_core::publisher::FailureClass;
 use outbox_core::store::{
     FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest, Purged, Relays,
-    Settlement, StoreError, Verdict, WaitingRequest,
+    RowKey, Settlement, StoreError, Verdict, WaitingRequest,
 };
 use outbox_core::testing::MemoryStore;
 use outbox_core::testing::wrong::{LogMistake, StoreMistake, WrongStore};
@@ -37,6 +37,8 @@ pub enum Wrong {
     PerRowBackoff,
     /// Every error of the broker counts as the message's own fault.
     AttemptsBurntByOutages,
+    /// The messages of an aggregate are fetched in the order of their row ids.
+    OrdersByRowId,
     /// The relay remembers a cursor, and fetches only later rows.
     CursorInsteadOfState,
     /// Leases run out earlier than the store told the relay.
@@ -73,12 +75,13 @@ pub enum Wrong {
 
 impl Wrong {
     /// All mistakes.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::SkipLockedRows,
         Self::MarkBeforePublish,
         Self::NoEpochCheck,
         Self::PerRowBackoff,
         Self::AttemptsBurntByOutages,
+        Self::OrdersByRowId,
         Self::CursorInsteadOfState,
         Self::LeasesRunOutEarly,
         Self::OvertakesDelayed,
@@ -107,6 +110,7 @@ impl Wrong {
             Self::NoEpochCheck => "no-epoch-check",
             Self::PerRowBackoff => "per-row-backoff",
             Self::AttemptsBurntByOutages => "attempts-burnt-by-outages",
+            Self::OrdersByRowId => "orders-by-row-id",
             Self::CursorInsteadOfState => "cursor-instead-of-state",
             Self::LeasesRunOutEarly => "leases-run-out-early",
             Self::OvertakesDelayed => "overtakes-delayed",
@@ -267,10 +271,13 @@ impl Backend {
     }
 
     pub(super) fn fetch(&mut self, life: Life, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
-        let passed: Vec<i64> = match self.wrong {
+        let passed: Vec<RowKey> = match self.wrong {
             Wrong::CursorInsteadOfState => {
-                let rows = self.store.rows().into_iter().map(|row| row.row_id);
-                let passed = rows.filter(|row_id| *row_id <= self.cursor);
+                let rows = self.store.rows().into_iter().map(|row| RowKey {
+                    row_id: row.row_id,
+                    id: Some(row.message.id),
+                });
+                let passed = rows.filter(|key| key.row_id <= self.cursor);
                 passed.chain(request.in_flight.iter().copied()).collect()
             }
             _ => request.in_flight.to_vec(),
@@ -315,12 +322,7 @@ impl Backend {
                 let marks: Vec<_> = fetched
                     .due
                     .iter()
-                    .map(|row| Settlement {
-                        row_id: row.row_id,
-                        partition: row.partition,
-                        waited: row.waited,
-                        verdict: Verdict::Published { keep: true },
-                    })
+                    .map(|row| row.with_verdict(Verdict::Published { keep: true }))
                     .collect();
                 let _marked = now(self.store.settle(&self.store.current_leases(), &marks));
             }
@@ -338,6 +340,7 @@ impl Backend {
                     std::mem::swap(&mut first.payload, &mut second.payload);
                 }
             }
+            Wrong::OrdersByRowId => fetched.due.sort_by_key(|row| row.row_id),
             Wrong::OvertakesDelayed => {
                 let waits: BTreeSet<i64> = fetched.waits.iter().map(|wait| wait.row_id).collect();
                 let now = self.store.now();
@@ -347,6 +350,7 @@ impl Backend {
                     .filter(|row| row.available_at.is_none_or(|at| at <= now))
                     .map(|row| outbox_core::store::FetchedRow {
                         row_id: row.row_id,
+                        id: Some(row.message.id),
                         partition: row.message.aggregate.partition(),
                         aggregate: row.message.aggregate.clone(),
                         sequenced: row.message.sequence.is_some(),

@@ -153,6 +153,11 @@ fn leases_that_run_out_early_are_found() {
 }
 
 #[test]
+fn ordering_by_row_id_is_found() {
+    is_found(Wrong::OrdersByRowId, &[Invariant::Order]);
+}
+
+#[test]
 fn overtaking_a_delayed_message_is_found() {
     is_found(Wrong::OvertakesDelayed, &[Invariant::Order]);
 }

@@ -221,8 +221,7 @@ mod tests {
     use outbox::core::testing::MemoryStore;
     use outbox::core::testing::conformance::probe::Probe;
     use outbox::core::{
-        FetchRequest, Fitness, Lease, OutboxAdmin as _, OutboxStore as _, OwnerId, PauseRequest, Settlement,
-        Verdict,
+        FetchRequest, Fitness, Lease, OutboxAdmin as _, OutboxStore as _, OwnerId, PauseRequest, Verdict,
     };
     use outbox_admin::BrokerCheck;
     use ratatui::Terminal;
@@ -256,12 +255,7 @@ mod tests {
         let fetched = store.fetch(request).await.unwrap();
         store.settle(leases, &fetched.waits).await.unwrap();
         if let (Some(row), Some(verdict)) = (fetched.due.first(), verdict) {
-            let settlement = Settlement {
-                row_id: row.row_id,
-                partition: row.partition,
-                waited: row.waited,
-                verdict,
-            };
+            let settlement = row.with_verdict(verdict);
             assert_eq!(store.settle(leases, &[settlement]).await.unwrap(), 1);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outbox::core::{
     Events, FetchRequest, FetchedRow, Fitness, IntoEvents, Lease, MessageId, NewMessage, OutboxStore as _,
-    OwnerId, Relay, Settlement, Verdict, WaitingRequest,
+    OwnerId, Relay, Verdict, WaitingRequest,
 };
 use outbox::prelude::*;
 use outbox::sea_orm::{OutboxConfig, OutboxConnection, OutboxTransaction, SqlStore, TableNames, migration};
@@ -138,12 +138,7 @@ impl Planted {
         let rows = self.fetch(leases).await;
         let is_it = |row: &&FetchedRow| row.message.as_ref().is_ok_and(|message| message.id == id);
         let row = rows.iter().find(is_it).unwrap();
-        let settlement = Settlement {
-            row_id: row.row_id,
-            partition: row.partition,
-            waited: row.waited,
-            verdict,
-        };
+        let settlement = row.with_verdict(verdict);
         assert_eq!(self.store.settle(leases, &[settlement]).await.unwrap(), 1);
         self.fetch(leases).await;
     }

@@ -236,6 +236,7 @@ mod tests {
     fn row(row_id: i64, id: &'static str, sequenced: bool) -> FetchedRow {
         FetchedRow {
             row_id,
+            id: None,
             partition: u16::from(id == "b"),
             aggregate: Aggregate::new("thing", id),
             sequenced,

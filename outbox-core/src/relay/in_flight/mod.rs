@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::DeadMessage;
 use crate::message::Aggregate;
 use crate::quick_map::{QuickMap, QuickSet};
-use crate::store::{FetchedRow, Lease, Settlement, Verdict};
+use crate::store::{FetchedRow, Lease, RowKey, Settlement, Verdict};
 
 use lanes::{Key, Lanes};
 use refused::Refused;
@@ -35,8 +35,7 @@ pub(super) use verdicts::Settling;
 
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
-    /// Row ids of the rows in flight.
-    rows: QuickSet<i64>,
+    rows: QuickSet<RowKey>,
     lanes: Lanes,
     verdicts: Verdicts,
     refused: Refused,
@@ -73,11 +72,11 @@ impl Closed {
 /// The results of fetches.
 impl InFlight {
     /// A fetch begins; returns its number and the rows that it is to leave out.
-    pub(super) fn begin_fetch(&mut self) -> (u64, Vec<i64>) {
+    pub(super) fn begin_fetch(&mut self) -> (u64, Vec<RowKey>) {
         self.fetches += 1;
         let fetch = self.fetches;
         self.closed.retain(|_, closed| closed.is_for(fetch));
-        let mut rows: Vec<i64> = self.rows.iter().copied().collect();
+        let mut rows: Vec<RowKey> = self.rows.iter().copied().collect();
         rows.sort_unstable();
         (fetch, rows)
     }
@@ -91,11 +90,11 @@ impl InFlight {
             closed.is_some_and(|closed| closed.is_for(fetch))
         };
         if !self.closed.is_empty() && is_closed() {
-            let waits = Given::on(&row, Verdict::Waits).settlement;
+            let waits = row.with_verdict(Verdict::Waits);
             return !self.refused.closes(Key::of(&row)) && self.set_aside(vec![waits]) > 0;
         }
-        self.refused.is_due(row.row_id);
-        self.rows.insert(row.row_id);
+        self.refused.is_due(row.key());
+        self.rows.insert(row.key());
         self.lanes.push(row);
         true
     }
@@ -103,7 +102,7 @@ impl InFlight {
     /// Sets aside the messages that a fetch reported as having to wait. They are not in flight: a fetch that left them out would take their successors for due.
     /// Returns the number of messages set aside, without those that the store refuses to set aside.
     pub(super) fn set_aside(&mut self, mut waits: Vec<Settlement>) -> usize {
-        waits.retain(|settlement| !self.refused.leaves(settlement.row_id));
+        waits.retain(|settlement| !self.refused.leaves(settlement.key()));
         let count = waits.len();
         for settlement in waits {
             self.verdicts.give(Given {
@@ -148,9 +147,9 @@ impl InFlight {
     /// The message and those behind it in its lane go back to the store without a verdict.
     pub(super) fn give_back(&mut self, out: Queued) {
         self.check_out(&out);
-        self.rows.remove(&out.row.row_id);
+        self.rows.remove(&out.row.key());
         for row in self.lanes.close(out.key) {
-            self.rows.remove(&row.row_id);
+            self.rows.remove(&row.key());
         }
     }
 
@@ -223,7 +222,7 @@ impl InFlight {
 
     fn check_out(&self, out: &Queued) {
         debug_assert!(
-            self.rows.contains(&out.row.row_id),
+            self.rows.contains(&out.row.key()),
             "row {} is out and not in flight",
             out.row.row_id
         );
@@ -235,7 +234,7 @@ impl InFlight {
     /// Queued messages of this partition go back without a verdict, and so do messages whose verdicts the store refuses. Messages that are out stay out.
     pub(super) fn drop_partition(&mut self, partition: u16) {
         for row in self.lanes.take_partition(partition) {
-            self.rows.remove(&row.row_id);
+            self.rows.remove(&row.key());
         }
         for given in self
             .refused
@@ -258,8 +257,8 @@ impl InFlight {
         // A message that is only set aside is not in flight. That a verdict closed its lane is not forgotten.
         let kept = self.verdicts.not_taken();
         let kept = kept.filter(|given| given.settlement.verdict != Verdict::Waits);
-        self.rows = kept.map(|given| given.settlement.row_id).collect();
-        self.rows.extend(self.refused.row_ids());
+        self.rows = kept.map(|given| given.settlement.key()).collect();
+        self.rows.extend(self.refused.rows());
     }
 
     /// All messages go back, and all verdicts are dropped: the partitions are handed over, and their next relay publishes again what is not settled.
@@ -353,7 +352,7 @@ impl InFlight {
         if given.waits_in.is_some() {
             self.end(given);
         }
-        self.refused.leave(given.settlement.row_id)
+        self.refused.leave(given.settlement.key())
     }
 
     /// Whether a verdict that the store had refused is on its way.
@@ -381,7 +380,7 @@ impl InFlight {
     /// returned it as due since.
     fn end(&mut self, given: &Given) {
         if !given.is_set_aside {
-            self.rows.remove(&given.settlement.row_id);
+            self.rows.remove(&given.settlement.key());
         }
         if let Some(closed) = given.closes.and_then(|key| self.closed.get_mut(&key)) {
             closed.verdicts -= 1;

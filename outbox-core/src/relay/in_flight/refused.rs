@@ -12,14 +12,15 @@ use tokio::time::Instant;
 use super::lanes::Key;
 use super::verdicts::Given;
 use crate::quick_map::QuickSet;
+use crate::store::RowKey;
 
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     verdicts: VecDeque<Given>,
     /// Messages that the store refuses to set aside.
-    left: QuickSet<i64>,
+    left: QuickSet<RowKey>,
     /// Messages that it refused to set aside before, and that may be set aside again.
-    left_before: QuickSet<i64>,
+    left_before: QuickSet<RowKey>,
     /// When the verdict that was refused first is tried again.
     retry_at: Option<Instant>,
     /// Number of tries since the store took one of them.
@@ -32,20 +33,20 @@ impl Refused {
     }
 
     /// Returns whether the store refused to set it aside before.
-    pub(super) fn leave(&mut self, row_id: i64) -> bool {
-        self.left.insert(row_id);
-        self.left_before.remove(&row_id)
+    pub(super) fn leave(&mut self, row: RowKey) -> bool {
+        self.left.insert(row);
+        self.left_before.remove(&row)
     }
 
     /// A fetch has returned the message as due, so it need not be set aside.
-    pub(super) fn is_due(&mut self, row_id: i64) {
-        self.left.remove(&row_id);
-        self.left_before.remove(&row_id);
+    pub(super) fn is_due(&mut self, row: RowKey) {
+        self.left.remove(&row);
+        self.left_before.remove(&row);
     }
 
     /// Whether the store refuses to set the message aside.
-    pub(super) fn leaves(&self, row_id: i64) -> bool {
-        self.left.contains(&row_id)
+    pub(super) fn leaves(&self, row: RowKey) -> bool {
+        self.left.contains(&row)
     }
 
     /// Whether a refused verdict closes this lane.
@@ -53,8 +54,8 @@ impl Refused {
         self.verdicts.iter().any(|given| given.closes == Some(key))
     }
 
-    pub(super) fn row_ids(&self) -> impl Iterator<Item = i64> {
-        self.verdicts.iter().map(|given| given.settlement.row_id)
+    pub(super) fn rows(&self) -> impl Iterator<Item = RowKey> {
+        self.verdicts.iter().map(|given| given.settlement.key())
     }
 
     /// Number of verdicts that are kept.

@@ -14,6 +14,7 @@ const SECOND: Lease = Lease {
 fn row_of(row_id: i64, aggregate: &str) -> FetchedRow {
     FetchedRow {
         row_id,
+        id: None,
         partition: 0,
         aggregate: Aggregate::new("thing", aggregate.to_owned()),
         sequenced: true,
@@ -66,7 +67,7 @@ fn a_fetch_that_began_before_a_block_was_settled_does_not_overtake_it() {
     let mut in_flight = InFlight::default();
     in_flight.fetched([row(1)]);
     let (second, left_out) = in_flight.begin_fetch();
-    assert_eq!(left_out, [1]);
+    assert_eq!(left_out, [row(1).key()]);
     let out = in_flight.next().unwrap();
     in_flight.block(out, blocked());
     in_flight.begin_settle(vec![FIRST]);
@@ -106,7 +107,7 @@ fn verdicts_that_were_not_taken_go_first() {
     in_flight.not_settled(&[FIRST]);
     in_flight.forget(&[]);
     assert_eq!(in_flight.taken_to_settle(), [1, 2]);
-    assert_eq!(in_flight.begin_fetch().1, [1, 2]);
+    assert_eq!(in_flight.begin_fetch().1, [row(1).key(), row(2).key()]);
 }
 
 /// The lease is lost while the verdicts wait, or while they are on their way, and is acquired again at once.
@@ -124,7 +125,7 @@ fn of_a_lost_lease_only_confirmations_are_settled_later() {
         }
         in_flight.forget(&[0]);
         let (meanwhile, left_out) = in_flight.begin_fetch();
-        assert_eq!(left_out.contains(&2), is_on_its_way, "{left_out:?}");
+        assert_eq!(left_out.contains(&row(2).key()), is_on_its_way, "{left_out:?}");
         if is_on_its_way {
             in_flight.not_settled(&[SECOND]);
         }
@@ -137,7 +138,7 @@ fn of_a_lost_lease_only_confirmations_are_settled_later() {
         );
         in_flight.forget(&[]);
         let (later, left_out) = in_flight.begin_fetch();
-        assert!(!left_out.contains(&2), "{left_out:?}");
+        assert!(!left_out.contains(&row(2).key()), "{left_out:?}");
         in_flight.accept(later, row(2));
         assert_eq!(in_flight.queued(), 1, "the lane is open again");
         let mut taken_to_settle = in_flight.taken_to_settle();
@@ -187,7 +188,7 @@ fn a_refused_verdict_is_found_and_the_others_are_settled() {
         assert!(in_flight.is_empty() && !in_flight.holds(0));
         assert_eq!(
             in_flight.begin_fetch().1,
-            [refused],
+            [row(refused).key()],
             "it is not sent again meanwhile"
         );
         assert_eq!(in_flight.begin_retry(vec![FIRST]).unwrap()[0].row_id, refused);
@@ -207,7 +208,7 @@ fn nothing_passes_a_refused_verdict_that_closes_its_lane() {
     in_flight.publish(3);
     assert_eq!(settle_but(&mut in_flight, 1).concat(), [2, 3]);
     let (fetch, left_out) = in_flight.begin_fetch();
-    assert_eq!(left_out, [1]);
+    assert_eq!(left_out, [row(1).key()]);
     assert!(!in_flight.accept(fetch, row(2)), "it stays where it is");
     assert!(in_flight.next().is_none() && !in_flight.is_setting_aside());
     in_flight.drop_partition(0);
@@ -236,6 +237,24 @@ fn a_message_that_cannot_be_set_aside_is_met_again() {
     assert_eq!(in_flight.set_aside(waits(5)), 0, "not before the next try");
     assert!(in_flight.begin_retry(vec![FIRST]).is_none());
     assert_eq!(in_flight.set_aside(waits(5)), 1);
+}
+
+/// As after the counter of row ids was set back.
+#[test]
+fn rows_with_the_same_row_id_are_in_flight_apart() {
+    let mut in_flight = InFlight::default();
+    let (fetch, _) = in_flight.begin_fetch();
+    let later = FetchedRow {
+        id: Some(crate::message::MessageId::fresh()),
+        ..row_of(1, "b")
+    };
+    in_flight.accept(fetch, row(1));
+    in_flight.accept(fetch, later.clone());
+    let out = in_flight.next().unwrap();
+    in_flight.published(out, true, false);
+    in_flight.begin_settle(vec![FIRST]);
+    in_flight.settled();
+    assert_eq!(in_flight.begin_fetch().1, [later.key()]);
 }
 
 /// Rows of a store that knows no blocks, and everything that may happen to them in any order.
@@ -268,7 +287,7 @@ impl Anything {
         match choice {
             0 if self.fetching.is_none() && !self.in_flight.is_setting_aside() => {
                 let (fetch, left_out) = self.in_flight.begin_fetch();
-                let due = self.pending.iter().filter(|row| !left_out.contains(&row.row_id));
+                let due = self.pending.iter().filter(|row| !left_out.contains(&row.key()));
                 self.fetching = Some((fetch, due.take(10).cloned().collect()));
             }
             1 => {
@@ -345,8 +364,13 @@ impl Anything {
     }
 
     fn check(&self) {
-        let in_lanes: Vec<i64> = self.in_flight.lanes.row_ids().collect();
-        let distinct: QuickSet<i64> = in_lanes.iter().copied().collect();
+        let in_lanes: Vec<RowKey> = self
+            .in_flight
+            .lanes
+            .row_ids()
+            .map(|row_id| row(row_id).key())
+            .collect();
+        let distinct: QuickSet<RowKey> = in_lanes.iter().copied().collect();
         assert_eq!(distinct.len(), in_lanes.len(), "twice in a lane: {in_lanes:?}");
         assert!(distinct.is_subset(&self.in_flight.rows), "{in_lanes:?}");
     }

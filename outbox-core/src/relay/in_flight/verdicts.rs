@@ -73,12 +73,7 @@ impl Given {
     }
 
     pub(super) fn on(row: &FetchedRow, verdict: Verdict) -> Self {
-        Self::new(Settlement {
-            row_id: row.row_id,
-            partition: row.partition,
-            waited: row.waited,
-            verdict,
-        })
+        Self::new(row.with_verdict(verdict))
     }
 
     /// Whether the broker confirmed the message.

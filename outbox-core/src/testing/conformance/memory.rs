@@ -91,6 +91,10 @@ impl<S: OutboxAudit> StoreFixture for MemoryStoreFixture<S> {
         self.memory.expire_leases();
     }
 
+    async fn set_back_row_ids(&self) {
+        self.memory.set_back_row_ids();
+    }
+
     async fn corrupt(&self, id: MessageId) {
         assert!(self.memory.corrupt(id), "message {id} is in the outbox");
     }

@@ -77,6 +77,10 @@ impl<L: MessageLog> StoreFixture for MemoryMessageLogFixture<L> {
         self.store.expire_leases().await;
     }
 
+    async fn set_back_row_ids(&self) {
+        self.store.set_back_row_ids().await;
+    }
+
     async fn corrupt(&self, id: MessageId) {
         self.store.corrupt(id).await;
     }

@@ -17,6 +17,14 @@ pub struct MemoryTransaction {
     messages: Vec<(i64, NewMessage)>,
 }
 
+impl MemoryStore {
+    /// Sets the counter of row ids back, as a data-only restore does. Row ids that are assigned
+    /// from now on are below all earlier ones, the last one the lowest.
+    pub fn set_back_row_ids(&self) {
+        self.lock().set_back_row_ids();
+    }
+}
+
 impl MemoryTransaction {
     pub(super) fn new(store: MemoryStore) -> Self {
         Self {

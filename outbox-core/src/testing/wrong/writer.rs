@@ -105,6 +105,10 @@ impl StoreFixture for WrongWriter {
         self.inner.expire_leases().await;
     }
 
+    async fn set_back_row_ids(&self) {
+        self.inner.set_back_row_ids().await;
+    }
+
     async fn corrupt(&self, id: MessageId) {
         self.inner.corrupt(id).await;
     }

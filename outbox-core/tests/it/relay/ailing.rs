@@ -285,6 +285,7 @@ async fn a_relay_with_nothing_to_settle_is_not_ailing_because_of_settling() {
         group.broker.publisher().publish(&row.message).await.unwrap();
         let settlement = Settlement {
             row_id: row.row_id,
+            id: Some(row.message.id),
             partition: row.aggregate().partition(),
             waited: false,
             verdict: Verdict::Published { keep: true },

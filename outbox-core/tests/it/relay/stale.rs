@@ -13,9 +13,11 @@ async fn settle_as_another(store: &MemoryStore, account: u32, verdict: Verdict) 
     let other = OwnerId::fresh();
     let leases = store.acquire(other, quick().lease_ttl, PARTITIONS).await.unwrap();
     let aggregate = Aggregate::new("account", account.to_string());
-    let row = store.rows().into_iter().find(|row| *row.aggregate() == aggregate);
+    let mut rows = store.rows().into_iter();
+    let row = rows.find(|row| *row.aggregate() == aggregate).unwrap();
     let settlement = Settlement {
-        row_id: row.unwrap().row_id,
+        row_id: row.row_id,
+        id: Some(row.message.id),
         partition: aggregate.partition(),
         waited: false,
         verdict,

@@ -1,7 +1,7 @@
 -- Outbox tables for PostgreSQL 12 or later, with messages partitioned by day.
 
--- One row per message. `row_id` rises within an aggregate in the order of the commits, because it is drawn while the aggregate's head row is
--- locked. It has holes, and it says nothing about the order of different aggregates. There is no index on `row_id` alone: with one, the
+-- One row per message. `sequence` is the order within an aggregate. `row_id` is the order in which relays look for pending rows. It is drawn while the aggregate's head
+-- row is locked, so it mostly has the same order. It has holes, and the server assigns a `row_id` again if its counter is set back. There is no index on `row_id` alone: with one, the
 -- planner could read the published rows too, where a relay needs only the pending ones. (aggregate, sequence) needs no unique index: the
 -- lock on the head row keeps it unique. `row_id` comes from a sequence, because identity columns of partitioned tables need PostgreSQL 17.
 CREATE SEQUENCE {schema}{prefix}outbox_messages_row_ids;

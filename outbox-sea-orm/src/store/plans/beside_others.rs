@@ -58,7 +58,7 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
     let partitions: Vec<i64> = HALF.collect();
     let scope = Scope {
         partitions: &partitions,
-        in_flight: &[1, 2, 3],
+        in_flight: &[1, 2, 3].map(in_flight_row),
         limit: 1_000,
     };
     let scan = dialect.scan_own(scope);
@@ -252,19 +252,20 @@ const CROWDED: i64 = 12;
 const ROWS: i64 = 1_000;
 
 /// A few own partitions have many rows in flight, and far more pending ones.
-async fn keys_in_flight(db: &DatabaseConnection, dialect: &Dialect) -> Vec<i64> {
+async fn keys_in_flight(db: &DatabaseConnection, dialect: &Dialect) -> Vec<RowKey> {
     insert_of(db, dialect, 80_000, 0, "n % 32").await;
     let mut in_flight = Vec::new();
     for partition in 0..CROWDED {
         let first = db.query_all_raw(dialect.first_pending(&[partition], 186));
         let keys = first.await.unwrap();
-        in_flight.extend(keys.iter().map(|row| row.try_get::<i64>("", "row_id").unwrap()));
+        let row_ids = keys.iter().map(|row| row.try_get::<i64>("", "row_id").unwrap());
+        in_flight.extend(row_ids.map(in_flight_row));
     }
     in_flight
 }
 
 /// Fetches row ids with many rows in flight. Returns how many index entries the statements could read at most.
-async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_flight: Vec<i64>) -> i64 {
+async fn fetch_keys(db: &DatabaseConnection, dialect: Dialect, in_flight: Vec<RowKey>) -> i64 {
     let asked_for = Arc::new(AtomicI64::new(0));
     let sum = asked_for.clone();
     let isolation = session::Isolation::default();

@@ -73,15 +73,12 @@ async fn make_wait(outbox: &Schema) -> Result<()> {
         .await?
         .due
         .iter()
-        .map(|row| Settlement {
-            row_id: row.row_id,
-            partition: row.partition,
-            waited: row.waited,
-            verdict: Verdict::Blocked {
+        .map(|row| {
+            row.with_verdict(Verdict::Blocked {
                 delay: FOR_LONG,
                 error: Some("no answer".to_owned()),
                 attempt: false,
-            },
+            })
         })
         .collect();
     let settled = store.settle(&leases, &settlements).await?;

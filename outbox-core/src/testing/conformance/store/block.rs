@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::StoreFixture;
 use super::support::{
     ALL, LONG, SHORT, apply, backlog, block_each, commit, commit_each, dead, failed, fetch, fetch_waiting,
-    first, hindered, id_of, keys, lease_all, limit, look, look_waiting, only, pending, published, settled,
-    shown, sorted_keys, status_of, until_blocks_have_ended, waiting, with_blocked,
+    first, hindered, id_of, keys, lease_all, limit, look, look_waiting, of, only, pending, published,
+    settled, shown, sorted_keys, status_of, until_blocks_have_ended, waiting, with_blocked,
 };
 use crate::message::Events;
-use crate::store::{FetchRequest, Fetched, MessageStatus, Verdict, WaitingRequest};
+use crate::store::{FetchRequest, Fetched, FetchedRow, MessageStatus, Verdict, WaitingRequest};
 use crate::testing::conformance::probe::{Probe, aggregate};
 
 /// A fetch reports messages of a blocked aggregate, including later ones, as waiting. Once that is settled, no fetch
@@ -136,12 +136,40 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
     );
 }
 
+/// Waiting messages come in the order of their sequences, and not before a pending one with a lower
+/// sequence, whatever the row ids are.
+pub async fn a_block_orders_by_sequence<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "a"]).await;
+    fixture.set_back_row_ids().await;
+    commit_each(fixture, &["a", "a", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    // The first three messages of `a` wait. The last one of `a` does not, as after a relay that
+    // died while it set messages aside.
+    let of_a: Vec<FetchedRow> = of(&rows, "a").into_iter().cloned().collect();
+    for row in [&of_a[0], &of_a[1], &of_a[3]] {
+        settled(
+            fixture,
+            &leases,
+            std::slice::from_ref(row),
+            hindered(Duration::ZERO),
+        )
+        .await;
+    }
+    let waiting = until_blocks_have_ended(fixture, &leases).await;
+    assert_eq!(keys(&waiting), [("a", Some(1)), ("a", Some(2))], "3 is pending");
+    fetch(fixture, &leases, ALL).await;
+    let waiting = until_blocks_have_ended(fixture, &leases).await;
+    let all = [1, 2, 3, 4].map(|sequence| ("a", Some(sequence)));
+    assert_eq!(keys(&waiting), all);
+}
+
 /// Waiting rows that the relay has in flight are left out. The rows behind them come, because rows in flight count as
 /// returned before.
 pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
-    let in_flight = [first(&rows, "a")[0].row_id, only(&rows, "b")[0].row_id];
+    let in_flight = [first(&rows, "a")[0].key(), only(&rows, "b")[0].key()];
     let request = WaitingRequest {
         in_flight: &in_flight,
         ..waiting(&leases)

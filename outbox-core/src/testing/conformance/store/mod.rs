@@ -41,16 +41,16 @@ pub use audit::{
     two_operations_count_each_message_once, what_is_done_elsewhere_is_written_down,
 };
 pub use block::{
-    a_block_ends_with_its_last_waiting_message, a_block_that_has_not_ended_gives_nothing,
-    a_block_without_delay_is_due_at_once, a_fetch_looks_at_no_more_than_its_limit,
-    a_fetch_of_waiting_messages_keeps_its_bounds, a_halted_aggregate_stays_halted,
-    a_halted_aggregate_waits_and_others_flow, a_message_recorded_while_a_block_drains_keeps_its_place,
-    a_message_that_fails_again_blocks_again, an_ended_block_gives_its_messages_in_order,
-    an_unsequenced_failure_waits_by_itself, blocked_aggregates_can_be_left_out,
-    failures_and_attempts_are_counted_apart, messages_of_a_blocked_aggregate_wait_and_others_flow,
-    only_leased_partitions_give_waiting_messages, setting_aside_without_a_block_changes_nothing,
-    the_block_that_ended_first_comes_first, unsequenced_messages_are_not_blocked_and_halt_nobody,
-    waiting_rows_in_flight_are_left_out,
+    a_block_ends_with_its_last_waiting_message, a_block_orders_by_sequence,
+    a_block_that_has_not_ended_gives_nothing, a_block_without_delay_is_due_at_once,
+    a_fetch_looks_at_no_more_than_its_limit, a_fetch_of_waiting_messages_keeps_its_bounds,
+    a_halted_aggregate_stays_halted, a_halted_aggregate_waits_and_others_flow,
+    a_message_recorded_while_a_block_drains_keeps_its_place, a_message_that_fails_again_blocks_again,
+    an_ended_block_gives_its_messages_in_order, an_unsequenced_failure_waits_by_itself,
+    blocked_aggregates_can_be_left_out, failures_and_attempts_are_counted_apart,
+    messages_of_a_blocked_aggregate_wait_and_others_flow, only_leased_partitions_give_waiting_messages,
+    setting_aside_without_a_block_changes_nothing, the_block_that_ended_first_comes_first,
+    unsequenced_messages_are_not_blocked_and_halt_nobody, waiting_rows_in_flight_are_left_out,
 };
 pub use dead_letter::{
     a_dead_letter_without_halt_can_be_retried_under_a_block, a_dead_letter_without_halt_lets_a_block_drain,
@@ -67,10 +67,11 @@ pub use delay::{
     what_waits_does_not_overtake_what_is_pending,
 };
 pub use fetch::{
-    a_byte_bound_ends_a_fetch, a_late_commit_is_not_skipped, a_limited_fetch_continues_where_it_stopped,
-    an_unreadable_row_is_returned_as_such, fetch_keeps_the_order_of_each_aggregate,
-    fetch_returns_what_was_recorded, only_leased_partitions_are_fetched,
-    published_messages_are_not_fetched_again, rows_in_flight_are_left_out,
+    a_byte_bound_ends_a_fetch, a_counter_that_is_set_back_inverts_nothing, a_late_commit_is_not_skipped,
+    a_limited_fetch_continues_where_it_stopped, an_unreadable_row_is_returned_as_such,
+    fetch_keeps_the_order_of_each_aggregate, fetch_returns_what_was_recorded,
+    only_leased_partitions_are_fetched, published_messages_are_not_fetched_again,
+    rows_in_flight_are_left_out,
 };
 pub use forget::{
     nothing_is_left_of_a_forgotten_aggregate, only_idle_aggregates_are_forgotten,
@@ -109,6 +110,7 @@ pub use settle::{
     a_late_verdict_changes_nothing, a_long_error_text_can_be_settled, a_published_message_is_kept_or_deleted,
     a_released_lease_settles_nothing, a_stale_epoch_settles_nothing,
     one_stale_lease_does_not_hold_up_the_others, settling_again_changes_nothing,
+    verdicts_need_the_message_id,
 };
 pub use written_down::{
     a_purge_goes_on_and_keeps_its_bound, a_purge_is_written_down_with_what_it_deletes,
@@ -147,6 +149,10 @@ pub trait StoreFixture: Send + Sync + 'static {
 
     /// Makes all leases run out now, as if their time had passed.
     fn expire_leases(&self) -> impl Future<Output = ()> + Send;
+
+    /// Sets the counter of row ids back, as far as the database allows. Later messages may then have
+    /// lower row ids than earlier messages, or the same.
+    fn set_back_row_ids(&self) -> impl Future<Output = ()> + Send;
 
     /// Makes the stored headers of a message unreadable, as another program's bug could.
     fn corrupt(&self, id: MessageId) -> impl Future<Output = ()> + Send;
@@ -229,6 +235,8 @@ macro_rules! store_conformance {
             a_limited_fetch_continues_where_it_stopped,
             only_leased_partitions_are_fetched,
             a_late_commit_is_not_skipped,
+            a_counter_that_is_set_back_inverts_nothing,
+            a_block_orders_by_sequence,
             published_messages_are_not_fetched_again,
             rows_in_flight_are_left_out,
             a_byte_bound_ends_a_fetch,
@@ -265,6 +273,7 @@ macro_rules! store_conformance {
             a_published_message_is_kept_or_deleted,
             settling_again_changes_nothing,
             a_late_verdict_changes_nothing,
+            verdicts_need_the_message_id,
             a_long_error_text_can_be_settled,
             a_dead_letter_without_halt_lets_its_aggregate_flow,
             a_dead_letter_without_halt_lets_a_block_drain,

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, acquire, ageless, blocked, commit, commit_delayed, commit_each, dead, failed, fetch, hindered,
-    id_of, lease_all, list, only, published, settle, settled, shown, skip, state_of, status_of,
+    ALL, LONG, acquire, ageless, blocked, commit, commit_delayed, commit_each, dead, failed, fetch,
+    fetch_waiting, hindered, id_of, lease_all, list, only, published, settle, settled, shown, skip, state_of,
+    status_of, with_blocked,
 };
-use crate::message::Events;
-use crate::store::{ERROR_CHARS_MAX, FetchedRow, MessageStatus, OutboxStore, OwnerId, Selection, Verdict};
+use crate::message::{Events, MessageId};
+use crate::store::{
+    ERROR_CHARS_MAX, FetchedRow, MessageStatus, OutboxStore, OwnerId, Selection, Settlement, Verdict,
+};
 use crate::testing::conformance::probe::Probe;
 
 fn deleted() -> Verdict {
@@ -169,6 +172,28 @@ pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
         assert_eq!(list(fixture, &Selection::all()).await, before, "{verdict:?}");
     }
     assert_eq!(blocked(fixture).await, []);
+}
+
+/// A database may assign a row id again, to a message that was recorded while a relay still held an
+/// earlier one. The verdict on the earlier message changes nothing about the later one.
+pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a", "b", "c"], Duration::ZERO).await;
+    let mut rows = fetch(fixture, &leases, ALL).await;
+    rows.extend(fetch_waiting(fixture, &leases).await);
+    assert_eq!(rows.len(), 4);
+    let before = list(fixture, &Selection::all()).await;
+    for verdict in each_verdict() {
+        let of_others = rows.iter().map(|row| Settlement {
+            id: Some(MessageId::fresh()),
+            ..row.with_verdict(verdict.clone())
+        });
+        let of_others: Vec<Settlement> = of_others.collect();
+        let settled = fixture.store().settle(&leases, &of_others).await;
+        assert_eq!(settled.expect("settle answers"), 4, "the partitions are owned");
+        assert_eq!(list(fixture, &Selection::all()).await, before, "{verdict:?}");
+    }
+    settled(fixture, &leases, &rows, published()).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
 }
 
 /// Every error text can be recorded: too long, with NUL, in any script. Otherwise recording a failure would itself

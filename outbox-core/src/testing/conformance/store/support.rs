@@ -193,15 +193,7 @@ pub(in crate::testing::conformance) async fn settle<F: StoreFixture>(
     rows: &[FetchedRow],
     verdict: Verdict,
 ) -> usize {
-    let settlements: Vec<Settlement> = rows
-        .iter()
-        .map(|row| Settlement {
-            row_id: row.row_id,
-            partition: row.partition,
-            waited: row.waited,
-            verdict: verdict.clone(),
-        })
-        .collect();
+    let settlements: Vec<Settlement> = rows.iter().map(|row| row.with_verdict(verdict.clone())).collect();
     fixture
         .store()
         .settle(leases, &settlements)

@@ -3,14 +3,14 @@
 //! Invariant: fetching changes nothing. The answer names the messages that have to wait, and settling it sets them
 //! aside.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use time::OffsetDateTime;
 
 use super::index::Block;
 use super::{Row, State};
 use crate::message::{Aggregate, PARTITIONS};
-use crate::store::{FetchRequest, Fetched, Lease, Settlement, Verdict, WaitingRequest};
+use crate::store::{FetchRequest, Fetched, Lease, Verdict, WaitingRequest};
 
 /// An answer under construction, with its bounds.
 struct Answer {
@@ -44,12 +44,9 @@ impl Answer {
     }
 
     fn waits(&mut self, row: &Row) {
-        self.fetched.waits.push(Settlement {
-            row_id: row.row_id,
-            partition: row.partition,
-            waited: row.fetched(self.now).waited,
-            verdict: Verdict::Waits,
-        });
+        self.fetched
+            .waits
+            .push(row.fetched(self.now).with_verdict(Verdict::Waits));
         self.count(true);
     }
 
@@ -69,7 +66,7 @@ impl State {
     pub(in super::super) fn fetch(&self, request: FetchRequest<'_>) -> Fetched {
         let now = self.now();
         let leased = leased(request.leases);
-        let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
+        let in_flight: HashSet<i64> = request.in_flight.iter().map(|key| key.row_id).collect();
         // Aggregates that will be blocked once this answer is settled.
         let mut delayed: HashSet<&Aggregate> = HashSet::new();
         let mut answer = Answer::new(request.limit.get(), request.bytes, now);
@@ -78,9 +75,23 @@ impl State {
             .pending
             .iter()
             .filter(|row_id| !in_flight.contains(row_id));
+        // How many rows of each aggregate were met. The first that is met stands for the first of
+        // its aggregate, and so on: row ids may be in another order.
+        let mut met: HashMap<&Aggregate, usize> = HashMap::new();
         for row in pending.filter_map(|row_id| self.rows.get(row_id)) {
             if answer.is_full() {
                 break;
+            }
+            let mut row = row;
+            if row.is_sequenced() {
+                let met = met.entry(&row.message.aggregate).or_default();
+                let mut pending = self.index.pending_of(&row.message.aggregate);
+                let nth = pending
+                    .by_ref()
+                    .filter(|(_, row_id)| !in_flight.contains(row_id))
+                    .nth(*met);
+                *met += 1;
+                row = nth.and_then(|(_, row_id)| self.rows.get(&row_id)).unwrap_or(row);
             }
             if !leased[usize::from(row.partition)] {
                 continue;
@@ -102,7 +113,7 @@ impl State {
 
     pub(in super::super) fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Fetched {
         let now = self.now();
-        let in_flight: HashSet<i64> = request.in_flight.iter().copied().collect();
+        let in_flight: HashSet<i64> = request.in_flight.iter().map(|key| key.row_id).collect();
         let mut answer = Answer::new(request.limit.get(), request.bytes, now);
         for candidate in self.due_candidates(&request, now) {
             match candidate {
@@ -128,7 +139,8 @@ impl State {
         let blocked = self.index.blocks.iter();
         let blocked = blocked.filter(|(aggregate, block)| block.is_due(now) && is_wanted(aggregate));
         let blocked = blocked.filter_map(|(aggregate, block)| {
-            let first = *block.waiting.first()?;
+            let (_, first) = block.waiting.first_key_value()?;
+            let first = *first;
             Some((block.until, first, Candidate::Aggregate(aggregate, block)))
         });
         let alone = self.index.alone.iter().take_while(|(until, _)| *until <= now);
@@ -157,13 +169,13 @@ impl State {
         let barrier = self
             .index
             .pending_of(aggregate)
-            .find(|row_id| !in_flight.contains(row_id));
+            .find(|(_, row_id)| !in_flight.contains(row_id));
         let mut returned = 0;
         let mut is_first = true;
-        for row in block.waiting.iter().filter_map(|row_id| self.rows.get(row_id)) {
+        for row in block.waiting.values().filter_map(|row_id| self.rows.get(row_id)) {
             if answer.is_full()
                 || returned == per_aggregate
-                || barrier.is_some_and(|row_id| row_id < row.row_id)
+                || barrier.is_some_and(|(pending, _)| pending < row.place())
             {
                 return;
             }

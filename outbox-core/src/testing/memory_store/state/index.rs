@@ -3,7 +3,7 @@
 //! Invariants: a block lists exactly the waiting sequenced rows of its aggregate and the dead row that halts it, and
 //! exists only while there is one of them. A waiting unsequenced row is in `alone`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use time::OffsetDateTime;
 
@@ -19,7 +19,25 @@ pub(super) struct Index {
     /// Waiting unsequenced rows, by the end of their wait.
     pub(super) alone: BTreeSet<(OffsetDateTime, i64)>,
     /// Pending sequenced rows.
-    pending_of: HashMap<Aggregate, BTreeSet<i64>>,
+    pending_of: HashMap<Aggregate, BTreeMap<Place, i64>>,
+}
+
+/// The place of a sequenced row in its aggregate. Replayed copies come last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    Sequence(u64),
+    /// A copy, by its row id.
+    Copy(i64),
+}
+
+impl Row {
+    pub(super) fn place(&self) -> Place {
+        let is_copy = self.message.event_id.as_uuid() != self.message.id.as_uuid();
+        match self.message.sequence {
+            Some(sequence) if !is_copy => Place::Sequence(sequence),
+            _ => Place::Copy(self.row_id),
+        }
+    }
 }
 
 /// The block on an aggregate.
@@ -29,7 +47,7 @@ pub(super) struct Block {
     pub(super) until: OffsetDateTime,
     /// The dead row that halts the aggregate.
     pub(super) halted_by: Option<i64>,
-    pub(super) waiting: BTreeSet<i64>,
+    pub(super) waiting: BTreeMap<Place, i64>,
 }
 
 impl Block {
@@ -37,7 +55,7 @@ impl Block {
         Self {
             until,
             halted_by: None,
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
         }
     }
 
@@ -60,13 +78,13 @@ impl Index {
                     self.pending_of
                         .entry(aggregate.clone())
                         .or_default()
-                        .insert(row.row_id);
+                        .insert(row.place(), row.row_id);
                 }
             }
             MessageStatus::Waiting if row.is_sequenced() => {
                 self.block(aggregate, row.message.created_at)
                     .waiting
-                    .insert(row.row_id);
+                    .insert(row.place(), row.row_id);
             }
             MessageStatus::Waiting => {
                 self.alone.insert((row.waits_until, row.row_id));
@@ -86,11 +104,11 @@ impl Index {
         self.dead.remove(&row.row_id);
         self.alone.remove(&(row.waits_until, row.row_id));
         if let Some(block) = self.blocks.get_mut(&row.message.aggregate) {
-            block.waiting.remove(&row.row_id);
+            block.waiting.remove(&row.place());
             block.halted_by = block.halted_by.filter(|row_id| *row_id != row.row_id);
         }
         if let Some(pending) = self.pending_of.get_mut(&row.message.aggregate) {
-            pending.remove(&row.row_id);
+            pending.remove(&row.place());
             if pending.is_empty() {
                 self.pending_of.remove(&row.message.aggregate);
             }
@@ -114,9 +132,10 @@ impl Index {
         }
     }
 
-    /// Pending sequenced rows of an aggregate, in order.
-    pub(super) fn pending_of(&self, aggregate: &Aggregate) -> impl Iterator<Item = i64> {
-        self.pending_of.get(aggregate).into_iter().flatten().copied()
+    /// Pending sequenced rows of an aggregate with their row ids, in order.
+    pub(super) fn pending_of(&self, aggregate: &Aggregate) -> impl Iterator<Item = (Place, i64)> {
+        let rows = self.pending_of.get(aggregate).into_iter().flatten();
+        rows.map(|(place, row_id)| (*place, *row_id))
     }
 
     /// Number of waiting rows, sequenced or not.

@@ -1,7 +1,7 @@
 //! The state of the in-memory outbox, and recording.
 //!
-//! Invariants: within an aggregate, row ids rise with sequences, so the order of the row ids is the order of
-//! publishing. The index agrees with the rows, because rows change only through [`State::change`].
+//! Invariants: the order of publishing within an aggregate is that of the sequences. The index
+//! agrees with the rows, because rows change only through [`State::change`].
 
 mod admin;
 mod audit;
@@ -45,6 +45,8 @@ pub(super) struct State {
     /// By aggregate type; `None` holds for all messages.
     pauses: BTreeMap<Option<String>, PauseRow>,
     last_row_id: i64,
+    /// The last row id that was assigned since the counter of row ids was set back.
+    set_back: Option<i64>,
     operations: BTreeMap<OperationId, WrittenDown>,
     pub(super) log: Log,
     started: (Instant, OffsetDateTime),
@@ -101,6 +103,7 @@ impl State {
             heads: HashMap::new(),
             pauses: BTreeMap::new(),
             last_row_id: 0,
+            set_back: None,
             operations: BTreeMap::new(),
             log: Log::default(),
             started: (Instant::now(), now),
@@ -114,6 +117,10 @@ impl State {
     }
 
     pub(super) fn next_row_id(&mut self) -> i64 {
+        if let Some(row_id) = &mut self.set_back {
+            *row_id -= 1;
+            return *row_id;
+        }
         self.last_row_id += 1;
         self.last_row_id
     }
@@ -139,7 +146,10 @@ impl State {
         let fresh = self.last_row_id + 1;
         let head = self.heads.entry(message.aggregate().clone()).or_default();
         // In a database this writer would have waited for the other one and then got a larger row id.
-        let row_id = if row_id > head.row_id { row_id } else { fresh };
+        let row_id = match row_id > head.row_id || self.set_back.is_some() {
+            true => row_id,
+            false => fresh,
+        };
         head.row_id = row_id;
         head.recorded_at = Some(now);
         let sequence = message.is_sequenced().then(|| {
@@ -188,6 +198,12 @@ impl State {
         let now = self.now();
         self.dedup_keys
             .retain(|_, recorded| Duration::try_from(now - *recorded).unwrap_or_default() <= older_than);
+    }
+
+    /// Row ids that are assigned from now on are below all earlier ones, the last one the lowest.
+    pub(super) fn set_back_row_ids(&mut self) {
+        let lowest = self.rows.keys().next().copied().unwrap_or_default().min(0);
+        self.set_back.get_or_insert(lowest);
     }
 
     pub(super) fn use_up_number(&mut self, aggregate: &Aggregate) {
@@ -241,6 +257,7 @@ impl Row {
         };
         FetchedRow {
             row_id: self.row_id,
+            id: Some(self.message.id),
             partition: self.partition,
             aggregate: self.message.aggregate.clone(),
             sequenced: self.is_sequenced(),

@@ -41,7 +41,8 @@ impl State {
             return;
         };
         let is_open = matches!(row.status, MessageStatus::Pending | MessageStatus::Waiting);
-        if !is_open || row.partition != settlement.partition {
+        let is_it = settlement.id.is_none_or(|id| id == row.message.id);
+        if !is_open || !is_it || row.partition != settlement.partition {
             return;
         }
         match &settlement.verdict {
@@ -97,7 +98,8 @@ impl State {
         let Some(row) = self.rows.get(&row_id) else {
             return;
         };
-        let (delayed, aggregate) = (row.delayed_at(now), row.message.aggregate.clone());
+        let (delayed, place) = (row.delayed_at(now), row.place());
+        let aggregate = row.message.aggregate.clone();
         if !row.is_sequenced() {
             if let Some(at) = delayed {
                 self.change(row_id, |row| {
@@ -112,7 +114,8 @@ impl State {
         }
         let until = delayed.unwrap_or(now);
         let block = self.index.block(&aggregate, until);
-        if block.waiting.first().is_none_or(|oldest| row_id <= *oldest) {
+        let oldest = block.waiting.first_key_value();
+        if oldest.is_none_or(|(oldest, _)| place <= *oldest) {
             block.until = until;
         }
         self.change(row_id, |row| row.status = MessageStatus::Waiting);

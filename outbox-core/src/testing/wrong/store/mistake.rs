@@ -29,6 +29,8 @@ pub enum StoreMistake {
     FetchesByCursor,
     /// Fetches rows in no particular order, as `SKIP LOCKED` on rows does.
     FetchesOutOfOrder,
+    /// Orders the messages of an aggregate by row id.
+    OrdersByRowId,
     /// Returns messages that are already published.
     FetchesPublished,
     /// Returns messages of all partitions.
@@ -107,6 +109,8 @@ pub enum StoreMistake {
     CountsChangedRows,
     /// Records verdicts on messages that were dead letters long ago.
     SettlesDeadLetters,
+    /// Finds the message of a verdict by its row id alone.
+    SettlesByRowId,
     /// Fails on error texts that a column cannot store, as PostgreSQL does on NUL.
     RefusesOddErrors,
     /// Halts no aggregate.

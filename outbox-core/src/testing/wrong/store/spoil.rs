@@ -26,6 +26,7 @@ impl WrongStore {
                 memory.cursor = rows.iter().map(|row| row.row_id).fold(memory.cursor, i64::max);
             }
             M::FetchesOutOfOrder => rows.reverse(),
+            M::OrdersByRowId => rows.sort_by_key(|row| row.row_id),
             M::FetchesPublished => {
                 let published = self.find(|row| row.status == MessageStatus::Published);
                 rows.extend(published.into_iter().map(as_fetched));
@@ -95,6 +96,7 @@ impl WrongStore {
         let rows = &mut fetched.due;
         match self.mistake {
             M::FetchesWaitingOutOfOrder => rows.reverse(),
+            M::OrdersByRowId => rows.sort_by_key(|row| row.row_id),
             M::StarvesLateNames => rows.sort_by(|a, b| a.aggregate.cmp(&b.aggregate)),
             M::FoldsCase => {
                 let folded = |aggregate: &Aggregate| aggregate.id.to_lowercase();
@@ -175,6 +177,7 @@ impl WrongStore {
                     }
                 }
             }
+            M::SettlesByRowId => spoilt.iter_mut().for_each(|settlement| settlement.id = None),
             M::RefusesOddErrors if spoilt.iter().any(|s| error_of(&s.verdict).contains('\0')) => {
                 let source = Box::from("invalid byte sequence for encoding \"UTF8\": 0x00");
                 return Err(StoreError::Database {
@@ -242,6 +245,7 @@ impl WrongStore {
 fn as_fetched(row: StoredRow) -> FetchedRow {
     FetchedRow {
         row_id: row.row_id,
+        id: Some(row.message.id),
         partition: row.aggregate().partition(),
         aggregate: row.aggregate().clone(),
         sequenced: row.message.sequence.is_some(),

@@ -1,0 +1,121 @@
+//! Orders the messages of each aggregate by `sequence` on PostgreSQL, where row ids may be in
+//! another order.
+//!
+//! The counter of row ids is independent of the table. A data-only restore, logical replication, a
+//! major upgrade or `ALTER SEQUENCE` sets it back. With `CACHE`, each session draws from a range.
+//!
+//! Invariant: a sequenced message is not returned while its predecessor (`sequence - 1`) is
+//! pending, unless the predecessor is in flight or was returned before it.
+//!
+//! If a scan returned all pending rows, sorting them is enough. Otherwise a predecessor may be
+//! behind the end of the scan, and one statement looks for it. For an aggregate with such a
+//! predecessor, the first pending messages replace the scanned ones. So the relay proceeds however
+//! many rows are out of order.
+
+use std::collections::{HashMap, HashSet};
+
+use outbox_core::store::RowKey;
+use outbox_core::{Aggregate, StoreError};
+
+use super::{CONTEXT, Scan, ScannedRow};
+use crate::dialect::key::Key;
+use crate::dialect::{COPIES_FROM, Dialect};
+use crate::store::failed;
+use crate::store::fetch::corrupt;
+use crate::store::fitting::Bounds;
+use crate::store::session::Session;
+use crate::store::waiting::read_key;
+
+/// Maximum number of messages of one aggregate that replace scanned ones.
+const PER_AGGREGATE: usize = 256;
+
+pub(super) async fn by_sequence(
+    db: &Session,
+    dialect: &Dialect,
+    in_flight: &[RowKey],
+    bounds: Bounds,
+    scan: &mut Scan,
+) -> Result<(), StoreError> {
+    sort(&mut scan.rows);
+    if !scan.more {
+        return Ok(());
+    }
+    let asked = predecessors(&scan.rows);
+    if asked.is_empty() {
+        return Ok(());
+    }
+    let rows = db
+        .query_all_raw(dialect.pending_among(&asked, in_flight))
+        .await
+        .map_err(failed(CONTEXT))?;
+    let behind = rows.iter().map(read_key).collect::<Result<HashSet<Key>, _>>();
+    let behind = behind.map_err(corrupt)?;
+    if behind.is_empty() {
+        return Ok(());
+    }
+    tracing::debug!(
+        aggregates = behind.len(),
+        "row ids are not in the order of sequences"
+    );
+    let is_behind =
+        |scanned: &ScannedRow| scanned.row.sequenced && behind.contains(&Key::from(&scanned.row.aggregate));
+    scan.rows.retain(|scanned| !is_behind(scanned));
+    let each = (bounds.rows / behind.len()).clamp(1, PER_AGGREGATE);
+    let each = i64::try_from(each).unwrap_or(i64::MAX);
+    let behind: Vec<Key> = behind.into_iter().collect();
+    let first = dialect.pending_of(&behind, in_flight, each);
+    let rows = super::read_all(db, first, false, bounds.bytes).await?;
+    scan.rows.extend(rows.into_iter().map(|(scanned, _)| scanned));
+    Ok(())
+}
+
+/// Sorts the rows of each aggregate by sequence. Together they keep their places in the list.
+fn sort(rows: &mut Vec<ScannedRow>) {
+    let mut last: HashMap<&Aggregate, i64> = HashMap::new();
+    let is_sorted = rows
+        .iter()
+        .filter(|scanned| scanned.row.sequenced)
+        .all(|scanned| {
+            let before = last.insert(&scanned.row.aggregate, scanned.place);
+            before.is_none_or(|before| before <= scanned.place)
+        });
+    if is_sorted {
+        return;
+    }
+    let mut places: HashMap<Aggregate, Vec<usize>> = HashMap::new();
+    for (place, scanned) in rows
+        .iter()
+        .enumerate()
+        .filter(|(_, scanned)| scanned.row.sequenced)
+    {
+        places
+            .entry(scanned.row.aggregate.clone())
+            .or_default()
+            .push(place);
+    }
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    for places in places.into_values() {
+        let mut sorted = places.clone();
+        sorted.sort_by_key(|place| rows[*place].place);
+        for (place, from) in places.into_iter().zip(sorted) {
+            order[place] = from;
+        }
+    }
+    let mut unsorted: Vec<Option<ScannedRow>> = rows.drain(..).map(Some).collect();
+    rows.extend(order.into_iter().filter_map(|from| unsorted[from].take()));
+}
+
+/// The predecessors that were not scanned, by aggregate and number. Replayed copies have none.
+fn predecessors(rows: &[ScannedRow]) -> Vec<(Key, i64)> {
+    let mut last: HashMap<&Aggregate, i64> = HashMap::new();
+    let mut asked = Vec::new();
+    let is_numbered = |scanned: &&ScannedRow| scanned.row.sequenced && scanned.place < COPIES_FROM;
+    for scanned in rows.iter().filter(is_numbered) {
+        let (aggregate, number) = (&scanned.row.aggregate, scanned.place);
+        let before = last.insert(aggregate, number);
+        if number > 1 && before != Some(number - 1) {
+            asked.push((Key::from(aggregate), number - 1));
+        }
+    }
+    asked
+}
