@@ -40,6 +40,9 @@ const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct Database {
     pool: DatabaseConnection,
     isolation_level: Option<IsolationLevel>,
+    /// PostgreSQL with `synchronous_commit = off`: a commit could be lost after its message was
+    /// acknowledged.
+    must_wait_for_disk: bool,
     lock_limit: LockLimit,
     /// SQLite only: the queue of those that want to write.
     turns: Option<Arc<Mutex<()>>>,
@@ -52,17 +55,20 @@ impl Database {
     /// Asks the server for the defaults of its sessions.
     pub(crate) async fn inspect(pool: DatabaseConnection) -> Result<Self, DbErr> {
         let (mut lock_limit, mut encoding) = (LockLimit::default(), None);
+        let mut must_wait_for_disk = false;
         let isolation_level = match pool.get_database_backend() {
             // Setting the level that is the default anyway would cost two round trips per transaction. If the default changes while the process runs,
             // a duplicate is reported as a serialization failure and tried again.
             DbBackend::Postgres => {
                 let sql = "SELECT current_setting('default_transaction_isolation') = 'read committed' AS ok, \
-                           current_setting('lock_timeout') AS lock_timeout, current_setting('server_encoding') AS encoding";
+                           current_setting('lock_timeout') AS lock_timeout, current_setting('server_encoding') AS encoding, \
+                           current_setting('synchronous_commit') = 'off' AS is_async";
                 let row = pool
                     .query_one_raw(Statement::from_string(DbBackend::Postgres, sql))
                     .await?
                     .ok_or_else(|| DbErr::RecordNotFound("the settings of the session".to_owned()))?;
                 lock_limit = LockLimit::instead_of(row.try_get("", "lock_timeout")?);
+                must_wait_for_disk = row.try_get("", "is_async")?;
                 let is_default: bool = row.try_get("", "ok")?;
                 encoding = Some(row.try_get("", "encoding")?);
                 (!is_default).then_some(IsolationLevel::ReadCommitted)
@@ -76,6 +82,7 @@ impl Database {
             in_memory: Arc::new(keep_in_memory(&pool).await?),
             pool,
             isolation_level,
+            must_wait_for_disk,
             lock_limit,
             turns,
             encoding,
@@ -116,13 +123,18 @@ impl Database {
     /// from tasks that are never aborted.
     pub(crate) async fn begin(&self) -> Result<DatabaseTransaction, DbErr> {
         let sqlite = self.pool.get_database_backend() == DbBackend::Sqlite;
-        self.pool
-            .begin_with_options(TransactionOptions {
-                isolation_level: self.isolation_level,
-                access_mode: None,
-                sqlite_transaction_mode: sqlite.then_some(SqliteTransactionMode::Immediate),
-            })
-            .await
+        let begun = self.pool.begin_with_options(TransactionOptions {
+            isolation_level: self.isolation_level,
+            access_mode: None,
+            sqlite_transaction_mode: sqlite.then_some(SqliteTransactionMode::Immediate),
+        });
+        let transaction = begun.await?;
+        if self.must_wait_for_disk {
+            transaction
+                .execute_unprepared("SET LOCAL synchronous_commit TO on")
+                .await?;
+        }
+        Ok(transaction)
     }
 }
 
@@ -283,6 +295,24 @@ mod tests {
             over.store(true, Ordering::SeqCst);
         };
         tokio::join!(long(), long(), short);
+    }
+
+    /// Otherwise the server could lose an effect whose message was acknowledged.
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn transactions_wait_for_the_disk_where_sessions_do_not() {
+        let Some(url) = outbox_core::testing::backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+            return;
+        };
+        let separator = if url.contains('?') { '&' } else { '?' };
+        let url = format!("{url}{separator}options[synchronous_commit]=off");
+        let pool = sea_orm::Database::connect(url).await.unwrap();
+        let database = Database::inspect(pool).await.unwrap();
+        let tx = database.begin().await.unwrap();
+        let show = Statement::from_string(DbBackend::Postgres, "SHOW synchronous_commit");
+        let row = tx.query_one_raw(show).await.unwrap().unwrap();
+        assert_eq!(row.try_get_by_index::<String>(0).unwrap(), "on");
+        roll_back(tx).await;
     }
 
     #[test]

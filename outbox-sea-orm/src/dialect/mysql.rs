@@ -62,6 +62,30 @@ pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> State
     sql.statement()
 }
 
+impl Dialect {
+    /// Lets the announcement of the relay that owns this partition expire a microsecond later
+    /// (primary keys).
+    pub(crate) fn touch_relay(&self, partition: i64) -> Statement {
+        let mut sql = self.sql(format!(
+            "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) \
+             WHERE owner = (SELECT lease.owner FROM {} lease WHERE lease.partition_no = ",
+            self.relays, self.leases
+        ));
+        sql.bind(partition).push(")");
+        sql.statement()
+    }
+
+    /// Lets the lease of this partition expire a microsecond later (primary key).
+    pub(crate) fn touch_lease(&self, partition: i64) -> Statement {
+        let mut sql = self.sql(format!(
+            "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) WHERE partition_no = ",
+            self.leases
+        ));
+        sql.bind(partition);
+        sql.statement()
+    }
+}
+
 /// How many bytes the server takes at a time.
 pub(crate) fn packet_bytes_max() -> Statement {
     Statement::from_string(

@@ -26,6 +26,10 @@ impl Session {
         self.0
     }
 
+    pub(super) async fn shows_commits_early(&self) -> Result<bool, DbErr> {
+        Err(no_driver(self.0))
+    }
+
     pub(super) async fn execute_raw(&self, _: Statement) -> Result<ExecResult, DbErr> {
         Err(no_driver(self.0))
     }

@@ -5,10 +5,12 @@
 //! transactions after a deadlock; the relay retries the rest.
 
 mod admin;
+mod answers;
 mod audit;
 mod blocks;
 #[cfg(feature = "postgres")]
 mod days;
+mod durable;
 mod fetch;
 mod fitting;
 mod forget;
@@ -29,6 +31,7 @@ mod search;
     path = "driverless.rs"
 )]
 mod session;
+mod settings;
 mod settle;
 mod tables;
 mod waiting;
@@ -46,14 +49,15 @@ use outbox_core::{
     MessageId, OutboxAdmin, OutboxStore, OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays,
     Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
 };
-use sea_orm::{DatabaseConnection, DbBackend, DbErr};
+use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
-#[cfg(feature = "postgres")]
 use tokio::sync::OnceCell;
 
 pub use self::held::Held;
 
 use self::admin::Decision;
+use self::answers::{DEADLOCKS_MAX, failed, is_deadlock, no_driver, repeat_deadlocks};
+use self::durable::Durability;
 use self::fitting::{Bounds, Fitting};
 use self::refusal::refuses_to_write;
 use self::session::{Isolation, Session};
@@ -86,6 +90,7 @@ pub struct SqlStore {
     dialect: Arc<Dialect>,
     isolation: Isolation,
     fitting: Fitting,
+    durability: Durability,
     /// What a relay of this store calls itself.
     relay_name: Arc<str>,
     /// Keeps an in-memory database, from the first check on.
@@ -123,6 +128,7 @@ impl SqlStore {
             dialect: Arc::new(dialect),
             isolation: Isolation::default(),
             fitting: Fitting::default(),
+            durability: Durability::default(),
             relay_name,
             in_memory: Arc::default(),
             #[cfg(feature = "postgres")]
@@ -264,21 +270,22 @@ impl OutboxStore for SqlStore {
         let (partitions, in_flight) = (leases::partitions(request.leases), request.in_flight.to_vec());
         let limit = i64::from(request.limit.get());
         let fitting = self.fitting.clone();
-        self.call(move |db, dialect| async move {
+        let fetched = self.call(move |db, dialect| async move {
             let scope = Scope {
                 partitions: &partitions,
                 in_flight: &in_flight,
                 limit,
             };
             fetch::fetch(&db, &dialect, scope, bounds, &fitting).await
-        })
-        .await
+        });
+        self.durable(request.leases, fetched.await?).await
     }
 
     async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
         if request.leases.is_empty() {
             return Ok(Fetched::default());
         }
+        let leases = request.leases;
         let request = waiting::Request {
             partitions: leases::partitions(request.leases),
             in_flight: request.in_flight.to_vec(),
@@ -290,8 +297,8 @@ impl OutboxStore for SqlStore {
             },
             fitting: self.fitting.clone(),
         };
-        self.call(|db, dialect| async move { waiting::fetch(&db, &dialect, request).await })
-            .await
+        let fetched = self.call(|db, dialect| async move { waiting::fetch(&db, &dialect, request).await });
+        self.durable(leases, fetched.await?).await
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
@@ -447,45 +454,5 @@ impl OutboxAdmin for SqlStore {
             move |db, dialect| async move { admin::published(&db, &dialect, recorded, after, limit).await },
         )
         .await
-    }
-}
-
-/// Repeats a transaction that the database has undone to end a deadlock. Operators and relays can deadlock with each other.
-macro_rules! repeat_deadlocks {
-    ($work:expr) => {{
-        let mut repeats = 0;
-        loop {
-            match $work.await {
-                Err(error)
-                    if repeats < $crate::store::DEADLOCKS_MAX && $crate::store::is_deadlock(&error) =>
-                {
-                    repeats += 1;
-                }
-                outcome => break outcome,
-            }
-        }
-    }};
-}
-use repeat_deadlocks;
-
-/// How often a transaction is repeated after deadlocks.
-const DEADLOCKS_MAX: u32 = 10;
-
-/// How PostgreSQL and InnoDB report a deadlock; in a Galera cluster also one with a writer on another node.
-fn is_deadlock(error: &DbErr) -> bool {
-    has_code(error, &["40P01", "40001"])
-}
-
-/// The error of a build that has no driver for this database.
-fn no_driver(backend: DbBackend) -> DbErr {
-    DbErr::Conn(sea_orm::RuntimeErr::Internal(format!(
-        "outbox-sea-orm was built without {backend:?}; enable its feature `postgres`, `mysql` or `sqlite`, and give it a connection pool"
-    )))
-}
-
-fn failed(context: &'static str) -> impl FnOnce(DbErr) -> StoreError {
-    move |source| StoreError::Database {
-        context,
-        source: Box::new(source),
     }
 }

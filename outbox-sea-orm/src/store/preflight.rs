@@ -5,6 +5,7 @@ use sea_orm::{DatabaseConnection, DbBackend, DbErr, RuntimeErr};
 
 use super::failed;
 use super::session::Session;
+use super::settings;
 use super::tables::{self, CONTEXT, setup, text};
 use crate::connect::{ConnectError, connect_error};
 use crate::dialect::Dialect;
@@ -47,8 +48,8 @@ pub(super) async fn preflight(
     check_version(dialect.backend, &version)?;
     tables::check(db, dialect, deletes).await?;
     match dialect.backend {
-        DbBackend::MySql => mysql(db).await,
-        DbBackend::Sqlite => sqlite(db).await,
+        DbBackend::MySql => mysql(db, dialect).await,
+        DbBackend::Sqlite => sqlite(db, dialect).await,
         #[cfg(feature = "postgres")]
         DbBackend::Postgres => postgres(db, dialect).await,
         _ => Ok(Vec::new()),
@@ -89,7 +90,8 @@ async fn postgres(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreE
         Some(row) => row.try_get::<bool>("", "may").map_err(failed(CONTEXT))?,
         None => true,
     };
-    let mut warnings = Vec::new();
+    let mut warnings = settings::durability(db, dialect).await?;
+    warnings.extend(settings::row_ids(db, dialect).await?);
     if !may {
         warnings.push(format!(
             "{} is partitioned by day, but this user may neither make nor drop days; make the relay's user a member of the role that \
@@ -109,7 +111,7 @@ async fn postgres(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreE
     Ok(warnings)
 }
 
-async fn mysql(db: &Session) -> Result<Vec<String>, StoreError> {
+async fn mysql(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
     let format = text(db, "SELECT CONCAT(@@log_bin, ' ', @@session.binlog_format)").await;
     // Newer servers only have the format ROW, and no such variable.
     if format.is_ok_and(|format| format.eq_ignore_ascii_case("1 STATEMENT")) {
@@ -118,7 +120,7 @@ async fn mysql(db: &Session) -> Result<Vec<String>, StoreError> {
                 .to_owned(),
         ));
     }
-    let mut warnings = Vec::new();
+    let mut warnings = settings::durability(db, dialect).await?;
     let galera = text(db, "SELECT CAST(@@wsrep_on AS CHAR)").await;
     if galera.is_ok_and(|on| on == "1") {
         warnings.push(
@@ -130,10 +132,11 @@ async fn mysql(db: &Session) -> Result<Vec<String>, StoreError> {
     Ok(warnings)
 }
 
-async fn sqlite(db: &Session) -> Result<Vec<String>, StoreError> {
+async fn sqlite(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreError> {
     let mode = text(db, "PRAGMA journal_mode").await.map_err(failed(CONTEXT))?;
     Ok(match mode.as_str() {
-        "wal" | "memory" => Vec::new(),
+        "memory" => Vec::new(),
+        "wal" => settings::durability(db, dialect).await?,
         _ => vec![format!(
             "journal_mode is {mode}, with which readers and the writer block each other; run `PRAGMA journal_mode = WAL` once"
         )],

@@ -12,7 +12,8 @@
 //! and answers pings for ever; and one on which more rows are on their way than anybody wants.
 //!
 //! Each statement runs READ COMMITTED, or in a snapshot that locks nothing. A statement without a transaction has the session's own level, so
-//! on PostgreSQL it gets a transaction if that level is another one: SERIALIZABLE would lock what a fetch has read, and make business
+//! on PostgreSQL it gets a transaction if that level is another one, or if `synchronous_commit` is
+//! off: SERIALIZABLE would lock what a fetch has read, and make business
 //! transactions fail. (On InnoDB a plain `SELECT` that is a transaction of its own locks nothing at any level.)
 
 use std::ops::Deref;
@@ -41,9 +42,18 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long the pool may check whether a connection still answers, before the connection is closed.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether the sessions of a pool are READ COMMITTED by themselves. The database is asked once, by the first statement.
+/// The defaults of a pool's sessions on PostgreSQL. The database is asked once, by the first
+/// statement.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Isolation(Arc<OnceCell<bool>>);
+pub(super) struct Isolation(Arc<OnceCell<Defaults>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Defaults {
+    is_read_committed: bool,
+    /// A commit waits until it is on disk: `synchronous_commit` is not `off`. Otherwise a lease,
+    /// and with it an epoch, could be lost after it was granted.
+    is_durable: bool,
+}
 
 /// Runs a call in a task of its own, on one connection.
 pub(super) async fn call<T, E, F>(
@@ -235,19 +245,34 @@ impl Session {
         if self.get_database_backend() != DbBackend::Postgres || self.in_transaction.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let ask = || async {
-            let level = Statement::from_string(
-                DbBackend::Postgres,
-                "SELECT current_setting('default_transaction_isolation')",
-            );
-            let row = self.first_row(level).await?;
-            let row = row.ok_or_else(|| DbErr::RecordNotFound("isolation level".to_owned()))?;
-            Ok::<_, DbErr>(row.try_get_by_index::<String>(0)? == "read committed")
-        };
-        if *self.isolation.0.get_or_try_init(ask).await? {
+        let defaults = self.defaults().await?;
+        if defaults.is_read_committed && defaults.is_durable {
             return Ok(None);
         }
         self.begin().await.map(Some)
+    }
+
+    /// Only on PostgreSQL.
+    async fn defaults(&self) -> Result<Defaults, DbErr> {
+        let ask = || async {
+            let settings = Statement::from_string(
+                DbBackend::Postgres,
+                "SELECT current_setting('default_transaction_isolation'), current_setting('synchronous_commit')",
+            );
+            let row = self.first_row(settings).await?;
+            let row = row.ok_or_else(|| DbErr::RecordNotFound("settings of the session".to_owned()))?;
+            Ok::<_, DbErr>(Defaults {
+                is_read_committed: row.try_get_by_index::<String>(0)? == "read committed",
+                is_durable: row.try_get_by_index::<String>(1)? != "off",
+            })
+        };
+        self.isolation.0.get_or_try_init(ask).await.copied()
+    }
+
+    /// Whether commits of other sessions are visible before they are on disk, as far as this
+    /// session's defaults are also theirs. Only on PostgreSQL.
+    pub(super) async fn shows_commits_early(&self) -> Result<bool, DbErr> {
+        Ok(!self.defaults().await?.is_durable)
     }
 
     /// Notes what an error says about the connection.
@@ -274,6 +299,9 @@ impl Session {
     /// other call inherits the level.
     async fn begin_for(&self, purpose: Purpose) -> Result<Transaction<'_>, DbErr> {
         let statements: &[&str] = match (self.get_database_backend(), purpose) {
+            (DbBackend::Postgres, Purpose::Write) if !self.defaults().await?.is_durable => {
+                &["BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO on"]
+            }
             (DbBackend::Postgres, Purpose::Write) => &["BEGIN ISOLATION LEVEL READ COMMITTED"],
             (DbBackend::Postgres, Purpose::Read) => &["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"],
             // A deferred transaction that reads before it writes fails at once if another one has written in between.

@@ -16,6 +16,7 @@ mod commit;
 mod connecting;
 mod damaged;
 mod days;
+mod durable;
 mod failover;
 mod insert;
 mod isolation;

@@ -26,7 +26,7 @@ crate::on_every_backend!(
 
 /// The relay does not start; its error names the table and the migration that creates it.
 async fn an_empty_outbox_without_tables_is_refused(test: TestDb) {
-    assert_eq!(test.store().preflight(true).await.unwrap(), Vec::<String>::new());
+    assert_eq!(test.warnings(&test.store()).await, [""; 0]);
     test.execute(&format!("DROP TABLE {}", test.names.relays(test.sql_backend())))
         .await;
     let relay = Relay::new(test.store(), MemoryBroker::new().publisher());

@@ -202,7 +202,7 @@ impl TestDb {
         (owner, leases)
     }
 
-    /// The warnings of a preflight, without those of the test servers, which sync nothing.
+    /// The warnings of a preflight. Durability warnings are left out: the test servers do not sync.
     pub async fn warnings(&self, store: &SqlStore) -> Vec<String> {
         let mut warnings = store.preflight(true).await.expect("the preflight passes");
         warnings.retain(|warning| !warning.contains("so a crash loses commits"));

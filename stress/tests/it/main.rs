@@ -13,6 +13,8 @@ mod chaos;
 #[cfg(all(unix, feature = "servers"))]
 mod database;
 #[cfg(all(unix, feature = "servers"))]
+mod durable;
+#[cfg(all(unix, feature = "servers"))]
 mod log;
 #[cfg(all(unix, feature = "servers"))]
 mod read_only;

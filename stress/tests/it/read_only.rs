@@ -2,6 +2,7 @@
 //!
 //! Method: a server of the test's own. A session that is refused (error 1290) is closed by the relay, so the number of sessions shows that it goes on trying.
 
+use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,13 +25,13 @@ struct Turned {
     lock: i64,
 }
 
-async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
+pub(crate) async fn int(db: &DatabaseConnection, sql: &str) -> i64 {
     let statement = Statement::from_string(db.get_database_backend(), sql);
     let row = db.query_one_raw(statement).await.unwrap().unwrap();
     row.try_get_by_index(0).unwrap()
 }
 
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !condition().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -41,21 +42,25 @@ async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 }
 
 /// What the administrator does, who may write at any time.
-struct Admin(DatabaseConnection);
+pub(crate) struct Admin(pub(crate) DatabaseConnection);
 
 impl Admin {
-    async fn run(&self, sql: &str) {
+    pub(crate) async fn run(&self, sql: &str) {
         self.0.execute_unprepared(sql).await.unwrap();
     }
 
-    async fn record(&self, lock: i64) {
-        let outbox = OutboxConnection::new(self.0.clone(), OutboxConfig::default());
-        let tx = outbox.begin().await.unwrap();
-        outbox_sea_orm::record(&tx, [Turned { lock }]).await.unwrap();
-        tx.commit().await.unwrap();
+    pub(crate) async fn record(&self, lock: i64) {
+        self.try_record(lock).await.unwrap();
     }
 
-    async fn unpublished(&self) -> i64 {
+    pub(crate) async fn try_record(&self, lock: i64) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let outbox = OutboxConnection::new(self.0.clone(), OutboxConfig::default());
+        let tx = outbox.begin().await?;
+        outbox_sea_orm::record(&tx, [Turned { lock }]).await?;
+        Ok(tx.commit().await?)
+    }
+
+    pub(crate) async fn unpublished(&self) -> i64 {
         int(&self.0, "SELECT count(*) FROM outbox_messages WHERE status <> 1").await
     }
 

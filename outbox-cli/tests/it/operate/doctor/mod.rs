@@ -14,7 +14,8 @@ use super::answer::{Answer, ask};
 use super::plant::Planted;
 use crate::place::{Kind, Place};
 
-/// The checks that have found something, each with what it is about.
+/// The checks that have found something, each with what it is about. Without the settings of the
+/// test servers, which sync nothing.
 fn found(answer: &Answer) -> Vec<(String, String)> {
     let text = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
     let json = answer.json();
@@ -30,8 +31,14 @@ fn found(answer: &Answer) -> Vec<(String, String)> {
     }
     findings
         .iter()
+        .filter(|finding| !syncs_nothing(finding))
         .map(|finding| (text(finding, "check"), text(finding, "subject")))
         .collect()
+}
+
+fn syncs_nothing(finding: &Value) -> bool {
+    let seen = finding["seen"].as_str().unwrap();
+    finding["check"] == "database-setting" && seen.contains("so a crash loses commits")
 }
 
 fn checks(answer: &Answer) -> Vec<String> {
@@ -61,7 +68,11 @@ fn of_finding(answer: &Answer, check: &str, key: &str) -> String {
 }
 
 fn doctor(place: &Place, more: &[&str]) -> Answer {
-    ask(place, &[&["doctor", "-o", "json"], more].concat())
+    let mut answer = ask(place, &[&["doctor", "-o", "json"], more].concat());
+    if answer.code == Some(3) && found(&answer).is_empty() {
+        answer.code = Some(0);
+    }
+    answer
 }
 
 async fn context(place: &Place) -> Context {

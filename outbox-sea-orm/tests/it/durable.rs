@@ -1,0 +1,93 @@
+//! Only durable commits are fetched, and settings that lose commits are named.
+//!
+//! MariaDB needs a server with a slow disk: see `stress/tests/it/durable.rs`.
+
+use outbox_core::testing::conformance::probe::Probe;
+use outbox_core::{Events, OutboxStore as _, Verdict};
+use outbox_sea_orm::{OutboxConnection, SqlStore};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
+
+use crate::support::{Backend, TestDb};
+
+/// More commits than PostgreSQL writes to its disk by itself before each fetch.
+const COMMITS: u64 = 50;
+
+async fn text(db: &DatabaseConnection, sql: &str) -> String {
+    let statement = Statement::from_string(db.get_database_backend(), sql);
+    let row = db.query_one_raw(statement).await.unwrap().unwrap();
+    row.try_get_by_index(0).unwrap()
+}
+
+/// PostgreSQL shows a commit of a session with `synchronous_commit = off` before it is durable.
+#[tokio::test]
+async fn commits_are_durable_before_they_are_fetched() {
+    let Some(test) = TestDb::open(Backend::Postgres, "durable").await else {
+        return;
+    };
+    let separator = if test.url().contains('?') { '&' } else { '?' };
+    let url = format!("{}{separator}options[synchronous_commit]=off", test.url());
+    let db = test.connect_through(&url, |_| {}).await;
+    assert_eq!(text(&db, "SHOW synchronous_commit").await, "off");
+    let store = SqlStore::new(db.clone()).with_names(&test.names).unwrap();
+    let warnings = store.preflight(true).await.unwrap();
+    assert!(
+        warnings
+            .iter()
+            .any(|warning| warning.contains("synchronous_commit")),
+        "{warnings:?}"
+    );
+    let (_, leases) = test.lease_all().await;
+    let outbox = OutboxConnection::new(db.clone(), test.config());
+    for n in 1..=COMMITS {
+        let tx = outbox.begin().await.unwrap();
+        outbox_sea_orm::record(&tx, Events::new().with(Probe::noted("a", n)))
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+        let committed = text(&test.db, "SELECT pg_current_wal_insert_lsn()::text").await;
+        let request = outbox_core::FetchRequest {
+            leases: &leases,
+            limit: 10.try_into().unwrap(),
+            bytes: usize::MAX,
+            in_flight: &[],
+        };
+        let fetched = store.fetch(request).await.unwrap();
+        let is_durable = format!("SELECT (pg_current_wal_flush_lsn() >= '{committed}')::text");
+        assert_eq!(text(&test.db, &is_durable).await, "true", "commit {n}");
+        assert_eq!(fetched.due.len(), 1);
+        let published = Verdict::Published { keep: true };
+        assert_eq!(test.settle(&leases, &fetched.due, published).await, 1);
+    }
+}
+
+/// A relay copes, so these are warnings.
+#[tokio::test]
+async fn a_counter_of_row_ids_behind_the_rows_is_named() {
+    for backend in [Backend::Postgres, Backend::PostgresByDay] {
+        let Some(test) = TestDb::open(backend, "counter").await else {
+            return;
+        };
+        let named = async |what: &str| {
+            let warnings = test.store().preflight(true).await.unwrap();
+            let named: Vec<String> = warnings
+                .into_iter()
+                .filter(|warning| warning.contains("counter") && warning.contains(what))
+                .collect();
+            named
+        };
+        assert_eq!(named("").await, [""; 0]);
+        for n in 1..=3 {
+            test.record([Probe::noted("a", n)]).await.unwrap();
+        }
+        test.set_back_row_ids().await;
+        let warnings = named("below the row id 3").await;
+        assert_eq!(warnings.len(), 1, "{backend:?}");
+        let (_, repair) = warnings[0].rsplit_once("; ").unwrap();
+        text(&test.db, &format!("SELECT ({repair})::text")).await;
+        assert_eq!(named("").await, [""; 0], "the printed statement repairs it");
+        let sequence = format!("SELECT pg_get_serial_sequence('{}', 'row_id')", test.messages());
+        let sequence = text(&test.db, &sequence).await;
+        test.execute(&format!("ALTER SEQUENCE {sequence} CACHE 50")).await;
+        assert_eq!(named("CACHE 50").await.len(), 1, "{backend:?}");
+    }
+}

@@ -1,0 +1,111 @@
+//! Only durable commits are published, also by a server that shows a commit to other sessions
+//! before it is on disk.
+//!
+//! Method: MariaDB without the binary log, a server of the test's own. `strace` delays each sync,
+//! as a busy disk does, until the server is killed.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use outbox_core::message::PARTITIONS;
+use outbox_core::store::FetchRequest;
+use outbox_core::testing::backend_url;
+use outbox_core::{Fitness, OutboxStore as _, OwnerId};
+use outbox_sea_orm::SqlStore;
+use outbox_stress::private::{SOON, Server};
+
+use super::read_only::{Admin, int, until};
+
+/// Longer than the test.
+const DELAY: &str = "inject=fsync,fdatasync:delay_enter=600s";
+
+/// Delays each sync of a process. The syncs go on when the value is dropped.
+struct SlowSync(Child);
+
+impl SlowSync {
+    async fn of(strace: &str, server: &Server) -> Self {
+        let pid = server.pid().unwrap();
+        let mut command = Command::new(strace);
+        command.args([
+            "-f",
+            "-q",
+            "-e",
+            "trace=fsync,fdatasync",
+            "-e",
+            DELAY,
+            "-p",
+            &pid.to_string(),
+        ]);
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let threads = format!("/proc/{pid}/task");
+        let tracer = format!("TracerPid:\t{}", child.id());
+        until("tracing", async || {
+            let mut threads = fs::read_dir(&threads).unwrap().flatten();
+            // A thread may have ended meanwhile.
+            let status = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("status")).ok();
+            threads
+                .all(|thread| status(thread).is_none_or(|status| status.lines().any(|line| line == tracer)))
+        })
+        .await;
+        Self(child)
+    }
+}
+
+impl Drop for SlowSync {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_mariadb_loses_is_not_published() {
+    let (Some(program), Some(strace)) = (
+        backend_url("OUTBOX_TEST_MARIADB_BIN"),
+        backend_url("OUTBOX_TEST_STRACE_BIN"),
+    ) else {
+        return;
+    };
+    let mut server = Server::mariadb(Path::new(&program)).unwrap();
+    server.start().await.unwrap();
+    let admin = Admin(server.connect(2).await.unwrap());
+    outbox_sea_orm::migration::migrate(&admin.0).await.unwrap();
+    admin.run("SET GLOBAL innodb_flush_log_at_trx_commit = 1").await;
+    let store = SqlStore::new(server.connect(3).await.unwrap());
+    let owner = OwnerId::fresh();
+    store.announce(owner, SOON, Fitness::Unproven).await.unwrap();
+    let leases = store.acquire(owner, SOON, PARTITIONS).await.unwrap();
+    admin.record(1).await;
+
+    let slow = SlowSync::of(&strace, &server).await;
+    let writer = Admin(server.connect(1).await.unwrap());
+    let commit = tokio::spawn(async move { writer.try_record(2).await });
+    until("the commit is visible", async || admin.unpublished().await == 2).await;
+    let mut fetch = tokio::spawn(async move {
+        let request = FetchRequest {
+            leases: &leases,
+            limit: 10.try_into().unwrap(),
+            bytes: usize::MAX,
+            in_flight: &[],
+        };
+        store.fetch(request).await
+    });
+    let waiting = "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE outbox\\_relays SET expires\\_at%'";
+    tokio::select! {
+        fetched = &mut fetch => panic!("returned before the commit was durable: {fetched:?}"),
+        () = until("the durable write", async || int(&admin.0, waiting).await > 0) => {}
+    }
+    server.kill().unwrap();
+    drop(slow);
+    assert!(fetch.await.unwrap().is_err());
+    assert!(commit.await.unwrap().is_err(), "the writer got no answer");
+
+    server.start().await.unwrap();
+    let admin = Admin(server.connect(1).await.unwrap());
+    assert_eq!(admin.unpublished().await, 1, "the server has lost the commit");
+}
