@@ -48,7 +48,7 @@ impl Denied {
             Check::Nats,
             format!("nats denies this login to {seen}"),
             "the permissions of whoever looks, beside those of a relay",
-            &command(outbox, as_relay),
+            command(outbox, as_relay),
         ));
     }
 
