@@ -191,6 +191,8 @@ fn has_ended(transaction: u64, ended: u64) -> bool {
     behind != 0 && behind < 1 << 31
 }
 
+/// An id that names no time between 2024 and tomorrow was given by another program. If one exists, all ids are read.
+///
 /// Reads a page of ids in their order, which is roughly that of time, and deletes those of its rows that are logged, old enough, and passed by the position.
 pub(crate) async fn purge(
     db: &DatabaseConnection,
@@ -205,7 +207,9 @@ pub(crate) async fn purge(
     };
     let (messages, is_passed) = (&names.messages, is_passed(names, "m"));
     let sql = format!(
-        "WITH page AS MATERIALIZED (SELECT id FROM {messages} WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3), \
+        "WITH page AS MATERIALIZED (SELECT id FROM {messages} WHERE id > $1 AND id < CASE \
+         WHEN EXISTS (SELECT FROM {messages} WHERE id > $5 OR id < '018cc251-f400-0000-0000-000000000000') \
+         THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid ELSE $2 END ORDER BY id LIMIT $3), \
          gone AS (DELETE FROM {messages} m USING page p WHERE m.id = p.id AND m.status = {LOGGED} \
          AND m.created_at < clock_timestamp() - $4 * interval '1 microsecond' AND {is_passed} RETURNING m.id) \
          SELECT (SELECT count(*) FROM gone) AS deleted, (SELECT count(*) FROM page) AS met, \
@@ -219,6 +223,7 @@ pub(crate) async fn purge(
         first_id_of(oldest).into(),
         limit.into(),
         micros.into(),
+        first_id_of(OffsetDateTime::now_utc() + CLOCKS_APART).into(),
     ];
     let read = |row: QueryResult| {
         let (deleted, met): (i64, i64) = (row.try_get("", "deleted")?, row.try_get("", "met")?);

@@ -69,6 +69,8 @@ pub(super) struct Reading<'a> {
     types: Names<String>,
     senders: Names<(String, String)>,
     count: u64,
+    /// Some ids name no time, because a writer has passed ids of another version than 7.
+    has_foreign_ids: bool,
 }
 
 fn micros(time: OffsetDateTime) -> i64 {
@@ -105,6 +107,7 @@ impl<'a> Reading<'a> {
             types: Names::new("event types"),
             senders: Names::new("pairs of a source and an aggregate type"),
             count: 0,
+            has_foreign_ids: false,
         }
     }
 
@@ -121,6 +124,7 @@ impl<'a> Reading<'a> {
             let page = store.recorded_between(since, until, after, PAGE).await?;
             for row in &page {
                 let event_type = self.types.number(row.event_type.clone())?;
+                self.has_foreign_ids |= row.event_id.as_uuid().get_version_num() != 7;
                 self.push(&Fact {
                     aggregate: hash(&row.aggregate),
                     sequence: row.sequence.unwrap_or_default(),
@@ -231,8 +235,13 @@ impl<'a> Reading<'a> {
     }
 
     async fn inbox(&mut self, inbox: &EventOutcomes, consumer: &str, label: u16) -> Result<(), InboxFailure> {
-        let mut after = id_at(self.request.since - CLOCKS_APART);
-        let last = id_at(self.request.until + CLOCKS_APART);
+        let (mut after, last) = match self.has_foreign_ids {
+            false => (
+                id_at(self.request.since - CLOCKS_APART),
+                id_at(self.request.until + CLOCKS_APART),
+            ),
+            true => (EventId::from(Uuid::nil()), EventId::from(Uuid::max())),
+        };
         loop {
             let page = inbox.page(consumer, after, last, PAGE.get()).await?;
             for (event, outcome) in &page {

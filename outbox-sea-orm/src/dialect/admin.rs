@@ -8,6 +8,7 @@ use sea_orm::{DbBackend, Statement, Value};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use super::ids::IdRange;
 use super::key::Key;
 use super::{Dialect, TIME_MICROS_MAX};
 use crate::sql::Sql;
@@ -40,15 +41,15 @@ impl Dialect {
     pub(crate) fn recorded_between(
         &self,
         (from, until): (OffsetDateTime, OffsetDateTime),
+        ids: IdRange,
         after: Option<MessageId>,
         limit: i64,
     ) -> Statement {
-        let lower = id_at(from - CLOCKS_APART);
         let mut sql = self.stored();
         sql.push(" WHERE m.id > ")
-            .bind(after.map_or(lower, |after| lower.max(after.as_uuid())))
+            .bind(after.map_or(ids.above, |after| ids.above.max(after.as_uuid())))
             .push(" AND m.id < ")
-            .bind(id_at(until + CLOCKS_APART));
+            .bind(ids.below);
         self.push_time(&mut sql, " AND m.created_at >= ", from);
         self.push_time(&mut sql, " AND m.created_at < ", until);
         sql.push(" ORDER BY m.id LIMIT ").bind(limit);
@@ -330,22 +331,21 @@ impl Dialect {
     /// Published rows that were recorded within a time span, in the order of their ids (index on `id`).
     pub(crate) fn published(
         &self,
-        recorded_from: OffsetDateTime,
-        recorded_until: OffsetDateTime,
+        (recorded_from, recorded_until): (OffsetDateTime, OffsetDateTime),
+        ids: IdRange,
         after: Option<MessageId>,
         limit: i64,
         has_log: bool,
     ) -> Statement {
-        let lower = id_at(recorded_from - CLOCKS_APART);
         let mut sql = self.sql(format!(
             "SELECT {} FROM {} m WHERE {} AND m.id > ",
             self.columns(&self.payload()),
             self.messages,
             self.settled("= 1", has_log)
         ));
-        sql.bind(after.map_or(lower, |after| lower.max(after.as_uuid())))
+        sql.bind(after.map_or(ids.above, |after| ids.above.max(after.as_uuid())))
             .push(" AND m.id < ")
-            .bind(id_at(recorded_until + CLOCKS_APART));
+            .bind(ids.below);
         self.push_time(&mut sql, " AND m.created_at >= ", recorded_from);
         self.push_time(&mut sql, " AND m.created_at < ", recorded_until);
         sql.push(" ORDER BY m.id LIMIT ").bind(limit);

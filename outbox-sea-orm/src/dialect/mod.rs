@@ -14,6 +14,7 @@ pub(crate) mod columns;
 pub(crate) mod dedup;
 pub(crate) mod fetch;
 pub(crate) mod forget;
+pub(crate) mod ids;
 pub(crate) mod key;
 pub(crate) mod leases;
 pub(crate) mod logged;

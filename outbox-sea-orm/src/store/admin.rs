@@ -19,8 +19,9 @@ use uuid::Uuid;
 use super::fetch::{key, read_all, time_of};
 use super::session::Session;
 use super::waiting::read_key;
-use super::{blocks, failed, repeat_deadlocks};
+use super::{blocks, failed, ids, repeat_deadlocks};
 use crate::dialect::Dialect;
+use crate::dialect::ids::IdRange;
 use crate::dialect::key::Key;
 
 /// Messages per transaction.
@@ -313,10 +314,14 @@ pub(super) async fn published(
     let has_log = has_log(db, dialect)
         .await
         .map_err(failed("messages could not be read"))?;
+    let ids = ids::range(db, dialect, IdRange::of(recorded_from, recorded_until))
+        .await
+        .map_err(failed("messages could not be read"))?;
     // Rows that cannot be read are left out. A short batch must not look like the end because of them.
     while messages.len() < limit {
         let wanted = limit - messages.len();
-        let statement = dialect.published(recorded_from, recorded_until, after, wanted as i64, has_log);
+        let recorded = (recorded_from, recorded_until);
+        let statement = dialect.published(recorded, ids, after, wanted as i64, has_log);
         let rows = read_all(db, statement, false, usize::MAX).await?;
         let is_last = rows.len() < wanted;
         for (scanned, row) in rows {

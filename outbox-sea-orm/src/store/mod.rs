@@ -15,6 +15,7 @@ mod fetch;
 mod fitting;
 mod forget;
 mod held;
+mod ids;
 mod leases;
 mod note;
 mod own;
@@ -155,13 +156,10 @@ impl SqlStore {
         let rows = session::call(db, &Isolation::default(), read).await?;
         rows.into_iter()
             .map(|(scanned, _)| {
-                scanned
-                    .row
-                    .message
-                    .map(Arc::unwrap_or_clone)
-                    .map_err(|fault| StoreError::Corrupt {
-                        context: fault.to_string(),
-                    })
+                let message = scanned.row.message.map(Arc::unwrap_or_clone);
+                message.map_err(|fault| StoreError::Corrupt {
+                    context: fault.to_string(),
+                })
             })
             .collect()
     }

@@ -11,9 +11,10 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::fetch::time_of;
-use super::repeat_deadlocks;
 use super::session::Session;
+use super::{ids, repeat_deadlocks};
 use crate::dialect::admin::id_at;
+use crate::dialect::ids::IdRange;
 use crate::dialect::{Dialect, micros};
 
 /// Rows per statement. Less than 1,000: MariaDB turns longer lists into a join, and scans the table for it.
@@ -79,7 +80,7 @@ pub(super) async fn purge_rows(
 ) -> Result<Purged, DbErr> {
     let newest = now(db, dialect).await?.saturating_sub(micros(older_than));
     let newest = time_of(newest).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let Looked { old, next } = look(db, request.limit.get(), newest, purgeable).await?;
+    let Looked { old, next } = look(db, dialect, request.limit.get(), newest, purgeable).await?;
     let mut deleted = 0;
     for ids in old.chunks(ROWS_MAX) {
         deleted += repeat_deadlocks!(delete(db, dialect, ids))?;
@@ -98,12 +99,17 @@ pub(super) struct Looked {
 /// Looks at the rows that `purgeable` selects, at most `limit`. Its argument is an upper bound of the ids of what was recorded before `newest`.
 pub(super) async fn look(
     db: &Session,
+    dialect: &Dialect,
     limit: u32,
     newest: OffsetDateTime,
     purgeable: impl FnOnce(Uuid) -> Statement,
 ) -> Result<Looked, DbErr> {
-    let newest = newest.saturating_add(CLOCKS_APART);
-    let rows = db.query_all_raw(purgeable(id_at(newest))).await?;
+    let ids = IdRange {
+        below: id_at(newest.saturating_add(CLOCKS_APART)),
+        ..IdRange::ALL
+    };
+    let ids = ids::range(db, dialect, ids).await?;
+    let rows = db.query_all_raw(purgeable(ids.below)).await?;
     let mut old: Vec<Uuid> = Vec::new();
     for row in &rows {
         if row.try_get::<i64>("", "is_old")? == 1 {

@@ -31,7 +31,7 @@ pub(super) async fn advance(
     let mut after = None;
     while budget > 0 && !operation.is_finished() {
         let purgeable = |below| dialect.purgeable_before(after, below, before, i64::from(LOOKED_AT));
-        let Looked { mut old, next } = purge::look(db, LOOKED_AT, before, purgeable).await?;
+        let Looked { mut old, next } = purge::look(db, dialect, LOOKED_AT, before, purgeable).await?;
         let wanted = budget.min(operation.left().unwrap_or(u64::MAX));
         let is_cut = old.len() as u64 > wanted;
         old.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));

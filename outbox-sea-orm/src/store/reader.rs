@@ -14,8 +14,9 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::session::Session;
-use super::{SqlStore, admin, failed, fetch, search};
+use super::{SqlStore, admin, failed, fetch, ids, search};
 use crate::dialect::Dialect;
+use crate::dialect::ids::IdRange;
 
 impl OutboxReader for SqlStore {
     async fn find(&self, id: MessageId) -> Result<Option<FoundMessage>, StoreError> {
@@ -33,7 +34,8 @@ impl OutboxReader for SqlStore {
         let recorded = (recorded_from, recorded_until);
         let context = "recorded messages could not be read";
         self.run(context, move |db, dialect| async move {
-            let statement = dialect.recorded_between(recorded, after, i64::from(limit.get()));
+            let ids = ids::range(&db, &dialect, IdRange::of(recorded.0, recorded.1)).await?;
+            let statement = dialect.recorded_between(recorded, ids, after, i64::from(limit.get()));
             let rows = db.query_all_raw(statement).await?;
             rows.iter().map(admin::read_stored).collect()
         })

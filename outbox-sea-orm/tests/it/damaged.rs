@@ -1,10 +1,14 @@
 //! Rows that another program has damaged: they are returned as such, and hold up neither other messages nor operators.
 
+use std::time::Duration;
+
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
-    FetchedRow, HeaderError, OutboxAdmin, OutboxReader, OutboxStore, RowFault, Selection, Verdict,
+    FetchedRow, HeaderError, OutboxAdmin, OutboxReader, OutboxStore, PurgeRequest, RowFault, Selection,
+    Verdict,
 };
 use sea_orm::{ConnectionTrait, DbBackend};
+use uuid::Uuid;
 
 use crate::support::{TestDb, settlements};
 
@@ -15,6 +19,7 @@ crate::on_every_backend!(
     reserved_headers_of_a_row_are_a_typed_fault,
     oversized_columns_are_a_typed_fault_and_are_not_loaded,
     columns_refuse_what_could_not_become_a_dead_letter,
+    messages_with_ids_of_any_version_are_found_by_time_and_purged,
 );
 
 /// Values that a column takes although this library writes no such ones. SQLite takes any type, MariaDB a date of zeros if it is told to.
@@ -230,4 +235,80 @@ async fn columns_refuse_what_could_not_become_a_dead_letter(test: TestDb) {
     }
     let sql = format!("UPDATE {} SET status = 9", test.messages());
     assert!(test.db.execute_unprepared(&sql).await.is_err());
+}
+
+/// `outbox_record` takes the id of an old table, which is random as a rule.
+async fn messages_with_ids_of_any_version_are_found_by_time_and_purged(test: TestDb) {
+    let store = test.store();
+    for n in 1..=20_u64 {
+        test.record([Probe::noted(&n.to_string(), 1)]).await.unwrap();
+        let id = Uuid::from_u128(u128::from(n) << 123 | 0x4000 << 64 | u128::from(n));
+        let id = match test.sql_backend() {
+            DbBackend::Postgres => format!("'{id}'"),
+            _ => format!("x'{}'", id.simple()),
+        };
+        let key = match test.sql_backend() {
+            DbBackend::MySql => format!(
+                "x'{}'",
+                n.to_string()
+                    .bytes()
+                    .map(|b| format!("{b:02x}"))
+                    .collect::<String>()
+            ),
+            _ => format!("'{n}'"),
+        };
+        test.execute(&format!(
+            "UPDATE {} SET id = {id} WHERE aggregate_id = {key}",
+            test.messages()
+        ))
+        .await;
+    }
+    let now = time::OffsetDateTime::now_utc();
+    let (from, until) = (now - time::Duration::HOUR, now + time::Duration::HOUR);
+    let page = 7.try_into().unwrap();
+    let (mut recorded, mut after) = (0, None);
+    loop {
+        let rows = store.recorded_between(from, until, after, page).await.unwrap();
+        recorded += rows.len();
+        after = rows.last().map(|row| row.id);
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(recorded, 20);
+    let (_, leases) = test.lease_all().await;
+    let rows = test.scan(&leases, 100).await.due;
+    test.settle(&leases, &rows, Verdict::Published { keep: true })
+        .await;
+    let published = store
+        .published(from, until, None, 100.try_into().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(published.len(), 20);
+    let long_ago = match test.sql_backend() {
+        DbBackend::Postgres => "clock_timestamp() - interval '2 hours'",
+        DbBackend::MySql => "UTC_TIMESTAMP(6) - INTERVAL 2 HOUR",
+        _ => "0",
+    };
+    test.execute(&format!(
+        "UPDATE {} SET created_at = {long_ago}, published_at = {long_ago}",
+        test.messages()
+    ))
+    .await;
+    let (mut deleted, mut after) = (0, None);
+    loop {
+        let request = PurgeRequest {
+            older_than: Some(Duration::from_secs(3600)),
+            keys_older_than: Duration::from_secs(3600),
+            after,
+            limit: page,
+        };
+        let purged = store.purge(request).await.unwrap();
+        deleted += purged.deleted;
+        after = purged.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(deleted, 20);
 }
