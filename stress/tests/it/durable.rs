@@ -14,8 +14,12 @@ use outbox_core::testing::backend_url;
 use outbox_core::{Fitness, OutboxStore as _, OwnerId};
 use outbox_sea_orm::SqlStore;
 use outbox_stress::private::{SOON, Server};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::read_only::{Admin, int, until};
+
+/// Otherwise the server commits statistics in the background, and statements wait for that.
+const SETTINGS: [&str; 1] = ["--innodb-stats-persistent=OFF"];
 
 /// Longer than the test.
 const DELAY: &str = "inject=fsync,fdatasync:delay_enter=600s";
@@ -54,6 +58,14 @@ impl SlowSync {
         .await;
         Self(child)
     }
+
+    /// Kills the server before one of its syncs goes on. A traced process ends with its tracer.
+    fn kill(self, server: &mut Server) {
+        let pid = server.pid().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        kill_process(pid.unwrap(), Signal::KILL).unwrap();
+        drop(self);
+        server.kill().unwrap();
+    }
 }
 
 impl Drop for SlowSync {
@@ -71,7 +83,7 @@ async fn a_commit_that_mariadb_loses_is_not_published() {
     ) else {
         return;
     };
-    let mut server = Server::mariadb(Path::new(&program)).unwrap();
+    let mut server = Server::mariadb(Path::new(&program), &SETTINGS).unwrap();
     server.start().await.unwrap();
     let admin = Admin(server.connect(2).await.unwrap());
     outbox_sea_orm::migration::migrate(&admin.0).await.unwrap();
@@ -100,8 +112,7 @@ async fn a_commit_that_mariadb_loses_is_not_published() {
         fetched = &mut fetch => panic!("returned before the commit was durable: {fetched:?}"),
         () = until("the durable write", async || int(&admin.0, waiting).await > 0) => {}
     }
-    server.kill().unwrap();
-    drop(slow);
+    slow.kill(&mut server);
     assert!(fetch.await.unwrap().is_err());
     assert!(commit.await.unwrap().is_err(), "the writer got no answer");
 
