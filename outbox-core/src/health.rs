@@ -2,7 +2,8 @@
 //!
 //! * [`Health::Alive`]: all is well.
 //! * [`Health::Degraded`]: the relay or inbox copes with trouble; tell somebody.
-//! * [`Health::Stuck`]: the relay or inbox makes no progress; tell somebody now.
+//! * [`Health::Stuck`]: the relay or inbox runs and makes no progress; page an operator.
+//! * [`Health::Stopped`]: the relay or inbox does not run; restart it.
 //!
 //! Invariant: reading the health never waits for the relay. Not here: HTTP, because any endpoint can print the health;
 //! the health of an inbox, see `outbox_inbox::InboxHealthCheck`.
@@ -24,19 +25,26 @@ pub enum Health {
         /// What is wrong, one sentence each.
         reasons: Vec<String>,
     },
-    /// The relay or inbox does not run, or makes no progress although there may be work. A restart helps if it does not
-    /// run or if a handler blocks its thread. Otherwise look at broker and database.
+    /// The relay or inbox runs, and makes no progress although there may be work. A restart does not help: look at
+    /// broker and database.
     Stuck {
+        /// What is wrong.
+        reason: String,
+    },
+    /// The relay or inbox does not run: it was not started, it has ended, its loop stands still, or a handler blocks its
+    /// thread. A restart helps.
+    Stopped {
         /// What is wrong.
         reason: String,
     },
 }
 
 impl Health {
-    /// Whether a liveness probe should pass: true unless stuck.
+    /// Whether a liveness probe should pass: true unless [`Health::Stopped`]. It is about this process only, so an
+    /// outage of broker or database never makes it false.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        !matches!(self, Self::Stuck { .. })
+        !matches!(self, Self::Stopped { .. })
     }
 
     /// Whether a readiness probe should pass: true only if alive. Meant for a process whose only work is a relay or an
@@ -47,12 +55,12 @@ impl Health {
         matches!(self, Self::Alive)
     }
 
-    /// Combines the health of several parts. The result is stuck if a part is stuck, otherwise degraded if a part is
-    /// degraded, otherwise alive. It carries the reasons of all parts, each prefixed with its part's name. No parts at
-    /// all are [`Health::Alive`].
+    /// Combines the health of several parts. The result is the worst of them: stopped, stuck, degraded, alive, in this
+    /// order. It carries the reasons of all parts, the worst first, each prefixed with its part's name. No parts at all
+    /// are [`Health::Alive`].
     #[must_use]
     pub fn together<N: fmt::Display>(parts: impl IntoIterator<Item = (N, Self)>) -> Self {
-        let (mut stuck, mut degraded) = (Vec::new(), Vec::new());
+        let (mut stopped, mut stuck, mut degraded) = (Vec::new(), Vec::new(), Vec::new());
         for (name, health) in parts {
             match health {
                 Self::Alive => {}
@@ -60,16 +68,20 @@ impl Health {
                     degraded.extend(reasons.iter().map(|reason| format!("{name}: {reason}")));
                 }
                 Self::Stuck { reason } => stuck.push(format!("{name}: {reason}")),
+                Self::Stopped { reason } => stopped.push(format!("{name}: {reason}")),
             }
         }
-        if !stuck.is_empty() {
-            stuck.append(&mut degraded);
-            let reason = stuck.join("; ");
-            Self::Stuck { reason }
-        } else if degraded.is_empty() {
-            Self::Alive
-        } else {
-            Self::Degraded { reasons: degraded }
+        let (is_stopped, is_stuck) = (!stopped.is_empty(), !stuck.is_empty());
+        let reasons = [stopped, stuck, degraded].concat();
+        match (is_stopped, is_stuck, reasons.is_empty()) {
+            (true, _, _) => Self::Stopped {
+                reason: reasons.join("; "),
+            },
+            (false, true, _) => Self::Stuck {
+                reason: reasons.join("; "),
+            },
+            (false, false, false) => Self::Degraded { reasons },
+            (false, false, true) => Self::Alive,
         }
     }
 }
@@ -80,6 +92,7 @@ impl fmt::Display for Health {
             Self::Alive => f.write_str("alive"),
             Self::Degraded { reasons } => write!(f, "degraded: {}", reasons.join("; ")),
             Self::Stuck { reason } => write!(f, "stuck: {reason}"),
+            Self::Stopped { reason } => write!(f, "stopped: {reason}"),
         }
     }
 }
@@ -231,13 +244,13 @@ impl HealthCheck {
     pub fn now(&self) -> Health {
         let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(turned_at) = vitals.turned_at else {
-            return Health::Stuck {
+            return Health::Stopped {
                 reason: "the relay is not running".to_owned(),
             };
         };
         if turned_at.elapsed() > self.silence_max {
             let reason = format!("the relay has not done anything for {:?}", turned_at.elapsed());
-            return Health::Stuck { reason };
+            return Health::Stopped { reason };
         }
         let (mut reasons, failing_since) = vitals.failures();
         let is_long = |since: Instant| since.elapsed() >= self.stuck_after;
@@ -304,7 +317,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn health_tells_alive_from_degraded_from_stuck() {
+    async fn only_a_relay_that_does_not_run_is_not_alive() {
         let check = HealthCheck::new(Duration::from_secs(30), Duration::from_secs(300));
         assert!(!check.now().is_alive(), "not started");
         check.update(|vitals| vitals.turned_at = Some(Instant::now()));
@@ -319,28 +332,35 @@ mod tests {
         check.update(|vitals| vitals.waiting_since = Some(Instant::now()));
         tokio::time::advance(Duration::from_secs(300)).await;
         check.update(|vitals| vitals.turned_at = Some(Instant::now()));
+        let stuck = check.now();
         assert!(
-            check
-                .now()
+            stuck
                 .to_string()
-                .starts_with("stuck: nothing was published for 300s")
+                .starts_with("stuck: nothing was published for 300s"),
+            "{stuck}"
         );
+        assert!(stuck.is_alive() && !stuck.is_ready(), "a restart does not help");
         check.update(|vitals| {
             vitals.waiting_since = None;
             vitals.broker_failing = None;
         });
         assert_eq!(check.now(), Health::Alive);
         tokio::time::advance(Duration::from_secs(31)).await;
+        let stopped = check.now();
         assert!(
-            check
-                .now()
+            stopped
                 .to_string()
-                .starts_with("stuck: the relay has not done anything")
+                .starts_with("stopped: the relay has not done anything"),
+            "{stopped}"
         );
+        assert!(!stopped.is_alive() && !stopped.is_ready());
     }
 
     #[test]
     fn the_worst_of_several_counts_and_all_reasons_are_told() {
+        let stopped = Health::Stopped {
+            reason: "gone".to_owned(),
+        };
         let (alive, degraded, stuck) = (
             Health::Alive,
             Health::Degraded {
@@ -360,6 +380,9 @@ mod tests {
         assert!(coping.is_alive() && !coping.is_ready());
         let worst = together(&[("a", &degraded), ("b", &stuck), ("c", &alive)]);
         assert_eq!(worst.to_string(), "stuck: b: over; a: slow; a: late");
-        assert!(!worst.is_alive() && !worst.is_ready() && alive.is_ready());
+        assert!(worst.is_alive() && !worst.is_ready() && alive.is_ready());
+        let worst = together(&[("a", &degraded), ("b", &stuck), ("c", &stopped)]);
+        assert_eq!(worst.to_string(), "stopped: c: gone; b: over; a: slow; a: late");
+        assert!(!worst.is_alive() && !worst.is_ready());
     }
 }

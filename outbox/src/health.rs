@@ -20,7 +20,7 @@ pub struct RunnerHealth {
 }
 
 impl RunnerHealth {
-    /// The current health of all together: [`Health::Stuck`] if any relay or inbox is stuck, otherwise [`Health::Degraded`] if any is degraded. Each
+    /// The current health of all together: the worst of them ([`Health::together`]). Each
     /// reason names its relay or inbox by number, counted from 1 in the order in which they were added.
     #[must_use]
     pub fn now(&self) -> Health {

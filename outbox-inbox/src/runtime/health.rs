@@ -108,14 +108,14 @@ impl InboxHealthCheck {
     ///
     /// * [`Health::Alive`]: all its consumers run and receive.
     /// * [`Health::Degraded`]: it starts, it stops, or a subscription is away for less than [`InboxConfig::stuck_after`](crate::InboxConfig#structfield.stuck_after).
-    /// * [`Health::Stuck`]: it does not run (not started, stopped, or ended with an error); a consumer has stopped or has not done anything for 90 s; a handler is 5 s
-    ///   beyond its time limit; or for `stuck_after` a subscription is away, the database cannot be reached at the start, or nothing happens
-    ///   to the messages that were begun.
+    /// * [`Health::Stuck`]: for `stuck_after` a subscription is away, the database cannot be reached at the start, or nothing happens to the messages that were begun.
+    /// * [`Health::Stopped`]: it does not run (not started, stopped, or ended with an error); a consumer has stopped or has not done anything for 90 s; or a handler is
+    ///   5 s beyond its time limit.
     #[must_use]
     pub fn now(&self) -> Health {
         let vitals = self.lock();
         match &vitals.phase {
-            Phase::New => stuck("it is not running"),
+            Phase::New => not_running("it is not running"),
             Phase::Starting { since, trouble } => {
                 let trouble = trouble.as_deref().unwrap_or("the start is not finished yet");
                 let reason = format!("it has been starting for {:?}: {trouble}", whole(since.elapsed()));
@@ -130,8 +130,8 @@ impl InboxHealthCheck {
                 (format!("consumer `{consumer}`"), health)
             })),
             Phase::Stopping => degraded("it is stopping"),
-            Phase::Stopped { reason: None } => stuck("it has stopped"),
-            Phase::Stopped { reason: Some(reason) } => stuck(format!("it has stopped: {reason}")),
+            Phase::Stopped { reason: None } => not_running("it has stopped"),
+            Phase::Stopped { reason: Some(reason) } => not_running(format!("it has stopped: {reason}")),
         }
     }
 
@@ -229,6 +229,12 @@ impl Drop for Run {
 
 fn stuck(reason: impl Into<String>) -> Health {
     Health::Stuck {
+        reason: reason.into(),
+    }
+}
+
+fn not_running(reason: impl Into<String>) -> Health {
+    Health::Stopped {
         reason: reason.into(),
     }
 }

@@ -37,7 +37,7 @@ async fn a_running_inbox_is_ready_until_it_has_stopped() {
     let broker = MemoryBroker::new();
     let inbox = test.inbox(&broker, Router::new().handler::<reserve>());
     let health = inbox.health();
-    assert_eq!(health.now().to_string(), "stuck: it is not running");
+    assert_eq!(health.now().to_string(), "stopped: it is not running");
     assert!(health.consumers().is_empty());
     let (shutdown, run) = spawn(inbox);
     until(&health, Health::is_ready).await;
@@ -60,7 +60,7 @@ async fn a_running_inbox_is_ready_until_it_has_stopped() {
     until(&health, |_| only(&health).last_effect.is_some()).await;
     shutdown.cancel();
     run.await.unwrap();
-    assert_eq!(health.now().to_string(), "stuck: it has stopped");
+    assert_eq!(health.now().to_string(), "stopped: it has stopped");
     assert_eq!(only(&health).state, ConsumerState::Stopped { reason: None });
 }
 
@@ -75,7 +75,7 @@ async fn an_inbox_that_cannot_start_says_why() {
     assert!(matches!(error, InboxError::Tables(_)), "{error:?}");
     let text = inbox.health().now().to_string();
     assert!(
-        text.starts_with("stuck: it has stopped: inbox tables are missing"),
+        text.starts_with("stopped: it has stopped: inbox tables are missing"),
         "{text}"
     );
 }
@@ -93,7 +93,7 @@ async fn a_run_that_is_dropped_has_stopped() {
     }
     assert_eq!(
         health.now().to_string(),
-        "stuck: it has stopped: its future was dropped"
+        "stopped: it has stopped: its future was dropped"
     );
 }
 
@@ -151,7 +151,7 @@ async fn hang(_event: Event<OrderPlaced>, seen: HandlerState<&'static Seen>) -> 
 }
 
 #[tokio::test]
-async fn a_handler_that_hangs_beyond_its_limit_is_stuck() {
+async fn a_handler_that_hangs_beyond_its_limit_is_not_alive() {
     let test = TestDb::open(Backend::SqliteMemory, "a_handler_that_hangs")
         .await
         .unwrap();
@@ -170,7 +170,7 @@ async fn a_handler_that_hangs_beyond_its_limit_is_stuck() {
     let text = now.to_string();
     assert!(
         text.starts_with(
-            "stuck: consumer `hangs`: handler `it::health::hang` has been running for 6s, its limit is 800ms"
+            "stopped: consumer `hangs`: handler `it::health::hang` has been running for 6s, its limit is 800ms"
         ),
         "{text}"
     );

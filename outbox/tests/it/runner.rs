@@ -140,7 +140,7 @@ async fn health_tells_of_relays_and_inboxes_together() {
     assert_eq!((health.relays.len(), health.inboxes.len()), (1, 1));
     assert_eq!(
         health.now().to_string(),
-        "stuck: relay 1: the relay is not running; inbox 1: it is not running"
+        "stopped: relay 1: the relay is not running; inbox 1: it is not running"
     );
     let run = tokio::spawn(runner.run_until(shutdown.clone()));
     until(&health, Health::is_ready).await;

@@ -12,7 +12,7 @@ use outbox::core::Health;
 
 use super::probes::Probes;
 
-/// Alive unless a relay is stuck.
+/// Alive unless a relay does not run. An outage of broker or database does not change it.
 pub(crate) const LIVEZ: &str = "/livez";
 /// Ready if nothing is wrong.
 pub(crate) const READYZ: &str = "/readyz";

@@ -22,7 +22,7 @@ mod work;
 use std::time::Duration;
 
 use outbox_core::testing::{MemoryBroker, MemoryPublisher, MemoryStore};
-use outbox_core::{Aggregate, DomainEvent, MessageStatus, Relay, RelayConfig, RelayReport};
+use outbox_core::{Aggregate, DomainEvent, Health, MessageStatus, Relay, RelayConfig, RelayReport};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use MessageStatus::{Dead, Pending, Published, Waiting};
@@ -41,6 +41,10 @@ fn credit(store: &MemoryStore, accounts: u32, each: u32) {
             store.record([Credited { account, cents }]).unwrap();
         }
     }
+}
+
+fn is_stuck(health: &Health) -> bool {
+    matches!(health, Health::Stuck { .. })
 }
 
 fn quick() -> RelayConfig {

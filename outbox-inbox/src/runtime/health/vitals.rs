@@ -9,13 +9,15 @@ use std::time::Duration;
 use outbox_core::Health;
 use tokio::time::Instant;
 
-use super::{ConsumerHealth, ConsumerState, RunningHandler, SubscriptionState, degraded, stuck, whole};
+use super::{
+    ConsumerHealth, ConsumerState, RunningHandler, SubscriptionState, degraded, not_running, stuck, whole,
+};
 use crate::runtime::routed::Handling;
 
 /// A loop that has not turned for this long does not run. An idle one turns every 5 s.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
 
-/// How far beyond its limit a handler may be before the inbox counts as stuck: timers of a busy machine are late.
+/// How far beyond its limit a handler may be before the inbox counts as stopped: timers of a busy machine are late.
 pub(super) const OVERDUE: Duration = Duration::from_secs(5);
 
 /// An interruption of an open subscription that was not noted again for this long is over: a consumer tries again every 10 s at least.
@@ -228,14 +230,14 @@ impl Vitals {
 
     fn health(&self, stuck_after: Duration) -> Health {
         if let Some(reason) = &self.stopped {
-            return stuck(match reason {
+            return not_running(match reason {
                 Some(reason) => format!("it has stopped: {reason}"),
                 None => "it has stopped".to_owned(),
             });
         }
         let silent = self.turned_at.elapsed();
         if silent > SILENCE_MAX {
-            return stuck(format!("it has not done anything for {:?}", whole(silent)));
+            return not_running(format!("it has not done anything for {:?}", whole(silent)));
         }
         let mut running = self.handlers.values().map(Running::report);
         if let Some(overdue) = running.find(|handler| handler.running_for > handler.limit + OVERDUE) {
@@ -244,7 +246,7 @@ impl Vitals {
                 running_for,
                 limit,
             } = overdue;
-            return stuck(format!(
+            return not_running(format!(
                 "handler `{handler}` has been running for {:?}, its limit is {limit:?}, and it cannot be cancelled: it blocks its thread; let it wait with `await`, or move the \
                  work to `spawn_blocking`",
                 whole(running_for)
