@@ -10,6 +10,7 @@ pub mod contexts;
 pub mod doctor;
 mod foresee;
 pub mod forget;
+mod http_server;
 pub mod intent;
 pub mod letters;
 pub mod log;

@@ -7,6 +7,7 @@
 
 mod config;
 mod deploy;
+mod flood;
 mod guide;
 mod hostile;
 mod log;

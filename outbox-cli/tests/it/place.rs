@@ -224,14 +224,24 @@ impl Program {
         self.log.lock().unwrap().clone()
     }
 
+    /// Its number among the processes.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where probes are answered, if they are.
+    pub(crate) fn address(&self) -> Option<String> {
+        let log = self.log();
+        let (_, after) = log.split_once("address=")?;
+        after.split_whitespace().next().map(str::to_owned)
+    }
+
     /// The status and the body that it answers; 0 if it does not answer yet.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
-        let log = self.log();
-        let Some((_, after)) = log.split_once("address=") else {
+        let Some(address) = self.address() else {
             return (0, String::new());
         };
-        let address = after.split_whitespace().next().unwrap();
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use outbox::Failure;
-use outbox::core::shutdown;
+use outbox::core::shutdown::{self, CancellationToken};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -14,8 +14,15 @@ use super::metrics::Metrics;
 use super::one::{self, Shared};
 use super::probes::Probes;
 use super::systemd::Systemd;
+use crate::commands::http_server::{self, Bounds};
 use crate::config::{Config, Environment};
 use crate::failure::CommandError;
+
+/// Clients are a kubelet, one or two Prometheus servers, and operators.
+const BOUNDS: Bounds = Bounds {
+    connections: 64,
+    patience: Duration::from_secs(30),
+};
 
 /// How often is looked whether all relays run.
 const LOOK: Duration = Duration::from_millis(50);
@@ -50,7 +57,7 @@ pub(super) async fn run(config: Config, environment: &Environment) -> Result<(),
         never = beside(&shared, &systemd) => match never {},
         outcome = all(running) => outcome,
         // The probes answer until the last relay has stopped.
-        served = async { axum::serve(listener, router).await } => served.map_err(Failure::from),
+        () = http_server::serve(listener, router, BOUNDS, CancellationToken::new()) => Ok(()),
     };
     outcome.map_err(CommandError::Failed)
 }
@@ -90,7 +97,7 @@ async fn beside(shared: &Shared, systemd: &Systemd) -> std::convert::Infallible 
     let watched = async {
         if let Some(period) = systemd.watchdog_period() {
             loop {
-                // Also while it stops: systemd has another limit for that.
+                // Also while it stops: systemd has another limit for that. Also in an outage: a restart would not help.
                 if shared.shutdown.is_cancelled() || shared.probes.now().is_alive() {
                     systemd.tell("WATCHDOG=1");
                 }

@@ -6,24 +6,30 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, HOST, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 use outbox_admin::web::{Access, Role};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use super::users::Users;
 use crate::config::ConfigError;
 
 /// Passwords that are checked at a time. Each takes a processor and 19 MiB, and anybody may ask.
-const CHECKS_MAX: usize = 2;
+const CHECKS_MAX: u32 = 2;
+
+/// Passwords that are checked or wait to be checked. Beyond it a request is answered with 503.
+const CHECKS_QUEUED_MAX: u32 = 18;
 
 /// Logins that are remembered, each as a hash under a key of this process.
 const REMEMBERED_MAX: usize = 256;
+
+/// Characters of a refused name in the log.
+const NAME_LOGGED_MAX: usize = 64;
 
 /// How somebody comes in.
 #[derive(Debug)]
@@ -44,7 +50,8 @@ pub(super) enum Login {
 pub(super) struct Passwords {
     users: Arc<Users>,
     key: Uuid,
-    checks: Semaphore,
+    checks: Arc<Semaphore>,
+    queue: Arc<Semaphore>,
     remembered: Mutex<Vec<([u8; 32], Access)>>,
 }
 
@@ -58,12 +65,7 @@ impl Login {
     }
 
     pub(super) fn passwords(users: Users) -> Self {
-        Self::Passwords(Box::new(Passwords {
-            users: Arc::new(users),
-            key: Uuid::new_v4(),
-            checks: Semaphore::new(CHECKS_MAX),
-            remembered: Mutex::new(Vec::new()),
-        }))
+        Self::Passwords(Box::new(Passwords::new(users)))
     }
 
     pub(super) fn proxy(users: Users, header: &str, proxies: &[IpAddr]) -> Result<Self, ConfigError> {
@@ -93,11 +95,18 @@ impl Login {
                 Err(Box::new((StatusCode::MISDIRECTED_REQUEST, why).into_response()))
             }
             Self::Passwords(passwords) => match passwords.access(headers).await {
-                Some(access) => Ok(access),
-                None => {
+                Ok(access) => Ok(access),
+                Err(Refused::Unknown) => {
                     let ask = (WWW_AUTHENTICATE, "Basic realm=\"outbox\", charset=\"UTF-8\"");
                     Err(Box::new(
                         (StatusCode::UNAUTHORIZED, [ask], "log in\n").into_response(),
+                    ))
+                }
+                Err(Refused::Busy) => {
+                    let why = "too many passwords are being checked; try again\n";
+                    let later = [(RETRY_AFTER, "1")];
+                    Err(Box::new(
+                        (StatusCode::SERVICE_UNAVAILABLE, later, why).into_response(),
                     ))
                 }
             },
@@ -127,36 +136,60 @@ fn without_port(host: &str) -> &str {
     }
 }
 
+/// Why a login is refused.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    /// No credentials, an unknown user or a wrong password.
+    Unknown,
+    /// The queue of passwords is full.
+    Busy,
+}
+
 impl Passwords {
-    async fn access(&self, headers: &HeaderMap) -> Option<Access> {
-        let header = headers.get(AUTHORIZATION)?.to_str().ok()?;
-        let (scheme, encoded) = header.split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("basic") {
-            return None;
+    fn new(users: Users) -> Self {
+        Self {
+            users: Arc::new(users),
+            key: Uuid::new_v4(),
+            checks: Arc::new(Semaphore::new(CHECKS_MAX as usize)),
+            queue: Arc::new(Semaphore::new(CHECKS_QUEUED_MAX as usize)),
+            remembered: Mutex::new(Vec::new()),
         }
+    }
+
+    async fn access(&self, headers: &HeaderMap) -> Result<Access, Refused> {
+        let encoded = credentials(headers).ok_or(Refused::Unknown)?;
         let digest = Sha256::new()
             .chain_update(self.key)
             .chain_update(encoded)
             .finalize();
         let digest: [u8; 32] = digest.into();
         if let Some(access) = self.remembered(&digest) {
-            return Some(access);
+            return Ok(access);
         }
-        let decoded = String::from_utf8(BASE64.decode(encoded.trim().as_bytes()).ok()?).ok()?;
-        let (name, password) = decoded.split_once(':')?;
-        let (name, password) = (name.to_owned(), password.to_owned());
-        let users = self.users.clone();
-        let turn = self.checks.acquire().await.ok()?;
-        let asked = name.clone();
-        let checked = tokio::task::spawn_blocking(move || users.check(&asked, &password)).await;
-        drop(turn);
-        let Some(role) = checked.ok().flatten() else {
-            tracing::warn!(user = name.escape_debug().to_string(), "a login was refused");
-            return None;
+        let (name, password) = decoded(encoded).ok_or(Refused::Unknown)?;
+        let turn = self.turn().await?;
+        let (users, asked) = (self.users.clone(), name.clone());
+        let checked = tokio::task::spawn_blocking(move || {
+            // The work continues after its client is gone, so the work holds the permits.
+            let _turn = turn;
+            users.check(&asked, &password)
+        });
+        let Some(role) = checked.await.ok().flatten() else {
+            let user: String = name.chars().take(NAME_LOGGED_MAX).collect();
+            tracing::warn!(user = user.escape_debug().to_string(), "a login was refused");
+            return Err(Refused::Unknown);
         };
         let access = Access::new(name, role);
         self.remember(digest, access.clone());
-        Some(access)
+        Ok(access)
+    }
+
+    /// Waits for the permits to check a password.
+    async fn turn(&self) -> Result<[OwnedSemaphorePermit; 2], Refused> {
+        let queued = self.queue.clone().try_acquire_owned();
+        let queued = queued.map_err(|_| Refused::Busy)?;
+        let turn = self.checks.clone().acquire_owned().await;
+        Ok([turn.map_err(|_| Refused::Busy)?, queued])
     }
 
     fn remembered(&self, digest: &[u8; 32]) -> Option<Access> {
@@ -172,6 +205,18 @@ impl Passwords {
         }
         remembered.push((digest, access));
     }
+}
+
+/// Name and password as the header has them.
+fn credentials(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, encoded) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("basic").then_some(encoded)
+}
+
+fn decoded(encoded: &str) -> Option<(String, String)> {
+    let decoded = String::from_utf8(BASE64.decode(encoded.trim().as_bytes()).ok()?).ok()?;
+    let (name, password) = decoded.split_once(':')?;
+    Some((name.to_owned(), password.to_owned()))
 }
 
 /// Lets a request in with the access of whoever asks.
@@ -192,7 +237,52 @@ pub(super) async fn login(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use futures_util::FutureExt as _;
+
     use super::*;
+
+    fn passwords() -> Passwords {
+        let line = crate::commands::serve::users::line("ada:viewer", "correct horse battery").unwrap();
+        Passwords::new(Users::parse("users", &line).unwrap())
+    }
+
+    fn basic(user: &str) -> HeaderMap {
+        let encoded = BASE64.encode(format!("{user}:correct horse battery").as_bytes());
+        HeaderMap::from_iter([(AUTHORIZATION, format!("Basic {encoded}").parse().unwrap())])
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_refuses_all_but_known_logins() {
+        let passwords = passwords();
+        passwords.access(&basic("ada")).await.unwrap();
+        let held = passwords.queue.clone().try_acquire_many_owned(CHECKS_QUEUED_MAX);
+        let held = held.unwrap();
+        assert_eq!(passwords.access(&basic("eve")).await, Err(Refused::Busy));
+        passwords.access(&basic("ada")).await.unwrap();
+        drop(held);
+        assert_eq!(passwords.access(&basic("eve")).await, Err(Refused::Unknown));
+    }
+
+    #[test]
+    fn a_dropped_login_holds_its_turn_until_its_work_ends() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.max_blocking_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let passwords = passwords();
+            // The work of the login cannot begin before this ends.
+            let (end, ended) = mpsc::channel::<()>();
+            let blocking = tokio::task::spawn_blocking(move || ended.recv());
+            assert!(passwords.access(&basic("eve")).now_or_never().is_none());
+            assert_eq!(passwords.checks.available_permits(), CHECKS_MAX as usize - 1);
+            drop(end);
+            blocking.await.unwrap().unwrap_err();
+            let all = passwords.checks.acquire_many(CHECKS_MAX).await;
+            drop(all.unwrap());
+            assert_eq!(passwords.queue.available_permits(), CHECKS_QUEUED_MAX as usize);
+        });
+    }
 
     #[test]
     fn a_host_is_known_with_and_without_its_port() {

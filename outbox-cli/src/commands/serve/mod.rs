@@ -20,6 +20,7 @@ use outbox_admin::web::{Colour, Dashboard, Role, TraceLink, TraceLinkError};
 use tokio::net::TcpListener;
 
 use super::arguments::{EXIT_CODES, PlaceArguments, parse_bytes, parse_timeout};
+use super::http_server::{self, Bounds};
 use super::place::{Place, configured};
 use super::relay::logging;
 use crate::config::Environment;
@@ -32,6 +33,12 @@ use users::Users;
 
 /// Sessions that pages read with.
 const READERS: u32 = 4;
+
+/// A browser opens up to six connections.
+const BOUNDS: Bounds = Bounds {
+    connections: 256,
+    patience: Duration::from_secs(30),
+};
 
 /// How long open pages may hold up the end of the program.
 const LINGER: Duration = Duration::from_secs(3);
@@ -266,10 +273,8 @@ impl ServeCommand {
         let address = listener.local_addr().map_err(failed)?;
         say(&format!("the dashboard is on http://{address}{}", self.base));
         let stop = shutdown::on_signals();
-        let service = router.into_make_service_with_connect_info::<SocketAddr>();
-        let serving = axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
         tokio::select! {
-            served = serving.into_future() => served.map_err(failed)?,
+            () = http_server::serve(listener, router, BOUNDS, stop.clone()) => {}
             // A page that is open keeps its connection, and would keep the program.
             () = async { stop.cancelled().await; tokio::time::sleep(LINGER).await } => {}
         }

@@ -42,7 +42,7 @@ impl Users {
     }
 
     /// Reads the lines. `name` stands in the errors.
-    fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         let mut users = HashMap::new();
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();

@@ -2,7 +2,9 @@
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use outbox::core::testing::eventually;
 use outbox::core::{Fitness, OutboxAdmin as _, Selection};
@@ -15,12 +17,13 @@ use crate::place::{Kind, Place};
 
 const ALL: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
-pub(super) const PASSWORD: &str = "correct horse battery";
+pub(crate) const PASSWORD: &str = "correct horse battery";
 
 /// `outbox serve` as a child process. It is killed when the test ends.
 pub(crate) struct Served {
     child: Child,
-    pub(super) address: String,
+    log: Arc<Mutex<String>>,
+    pub(crate) address: String,
 }
 
 impl Drop for Served {
@@ -78,8 +81,32 @@ impl Served {
             said.push_str(&line);
         };
         // Nobody may stop reading, or the program could not write on.
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-        Self { child, address }
+        let log = Arc::new(Mutex::new(String::new()));
+        let writes = log.clone();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let mut log = writes.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        Self { child, log, address }
+    }
+
+    /// Kills the server and returns its log.
+    pub(crate) fn ended(mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        // The reader ends with the child, and lets go of its half.
+        while Arc::strong_count(&self.log) > 1 {
+            std::thread::yield_now();
+        }
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Its number among the processes.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// The status and the whole answer to a request with these lines of a header.
@@ -121,7 +148,12 @@ impl Served {
 
 /// Makes a file of users, each with the same password, as `outbox serve --new-user` makes its lines.
 pub(super) fn users(place: &Place, users: &[&str]) -> String {
-    let path = place.folder.path().join("users");
+    users_in(place.folder.path(), users)
+}
+
+/// The same in a folder.
+pub(crate) fn users_in(folder: &Path, users: &[&str]) -> String {
+    let path = folder.join("users");
     let mut file = String::new();
     for user in users {
         let mut child = Command::new(env!("CARGO_BIN_EXE_outbox"))
@@ -142,7 +174,7 @@ pub(super) fn users(place: &Place, users: &[&str]) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-pub(super) fn basic(user: &str, password: &str) -> String {
+pub(crate) fn basic(user: &str, password: &str) -> String {
     let encoded = data_encoding::BASE64.encode(format!("{user}:{password}").as_bytes());
     format!("authorization: Basic {encoded}")
 }
