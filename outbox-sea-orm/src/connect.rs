@@ -4,6 +4,13 @@
 //! asked beside the pool, over a connection of its own. Invariants: what passes by itself is waited for; a login that the server refuses is an error,
 //! because waiting changes no password, and so is TLS that fails, because it changes no certificate. No text holds a password; the address is never shown.
 
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod address;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod driver;
+#[cfg(feature = "postgres")]
+mod pooler;
+
 use std::time::Duration;
 
 use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr};
@@ -19,9 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens a connection pool, and waits for its database.
 ///
-/// It is SeaORM's `Database::connect` with these differences. While no server answers, or it still starts, it tries again, without end: after
-/// 100 ms, then after longer pauses of up to 2 s. It says so in the log, once for each reason. A login that the server refuses and TLS that fails are
-/// reported at once. And statements are logged at level debug instead of info, because relay and inbox poll; every other level that `options` set is kept.
+/// It is SeaORM's `Database::connect` with these differences:
+///
+/// * While no server answers, or the server is still starting, it retries without end: after 100 ms, then after longer pauses of up to 2 s. It logs each
+///   reason once. A refused login and failed TLS are returned at once.
+/// * Statements are logged at level debug instead of info, because relay and inbox poll. Every other level that `options` set is kept.
+/// * A parameter of the address that the driver does not know is an error. An IPv6 address (`[::1]`) works.
+/// * PostgreSQL behind a pooler that shares sessions (PgBouncer with `pool_mode = transaction`) is refused.
+///
+/// SeaORM logs the address with its password at level trace, target `sea_orm::driver`. Keep that target at debug in your subscriber
+/// (`info,sea_orm=debug`), or leave the password to `PGPASSWORD` or `.pgpass`.
 ///
 /// For an in-memory database of SQLite, the pool never closes a connection: no idle timeout, no maximum
 /// lifetime, no test before use. Such a database ends with its last connection.
@@ -44,13 +58,10 @@ pub async fn connect(options: impl Into<ConnectOptions>) -> Result<DatabaseConne
     }
     let mut asking = options.clone();
     asking
-        .connect_lazy(true)
         .min_connections(0)
         .after_connect(|_| Box::pin(async { Ok(()) }));
-    // The error is not kept: SeaORM's text holds the address with its password.
-    let asking = Database::connect(asking)
-        .await
-        .map_err(|_| ConnectError::Address)?;
+    let asking = open_lazily(asking).await?;
+    keep(&asking, &mut options);
     if is_in_memory(options.get_url()) {
         options
             .idle_timeout(None)
@@ -86,25 +97,112 @@ fn is_in_memory(address: &str) -> bool {
     address.starts_with("sqlite:") && (address.contains(":memory:") || address.contains("mode=memory"))
 }
 
+/// Checks the parameters of an address.
+///
+/// # Errors
+///
+/// [`ConnectError::Address`] and [`ConnectError::Parameter`].
+#[doc(hidden)]
+pub fn check_address(address: &str) -> Result<(), ConnectError> {
+    check(address)
+}
+
+/// A pool that connects on the first acquire. The address is checked as by [`connect`].
+///
+/// # Errors
+///
+/// [`ConnectError::Address`], [`ConnectError::Parameter`] and [`ConnectError::File`].
+#[doc(hidden)]
+pub async fn open_lazily(mut options: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
+    options.connect_lazy(true);
+    lazy(options).await
+}
+
 async fn try_once(
     asking: &DatabaseConnection,
     options: &ConnectOptions,
 ) -> Result<DatabaseConnection, ConnectError> {
-    ask(asking).await?;
-    let opened = Database::connect(options.clone()).await;
-    opened.map_err(|source| connect_error(asking, source))
+    reach(asking).await?;
+    check_sessions(asking, None).await?;
+    match Database::connect(options.clone()).await {
+        Ok(opened) => Ok(opened),
+        // The pool does not report the cause.
+        Err(source) => match reach(asking).await {
+            Ok(()) if is_broken_protocol(&source) => Err(ConnectError::OutOfReach {
+                server: server_of(asking),
+                source,
+            }),
+            Ok(()) => Err(connect_error(asking, source)),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// Opens and closes a connection outside the pool. Does not open a SQLite file.
+///
+/// # Errors
+///
+/// Why there is no connection.
+#[doc(hidden)]
+pub async fn reach(pool: &DatabaseConnection) -> Result<(), ConnectError> {
+    ask(pool).await.map_err(|source| connect_error(pool, source))
+}
+
+/// Checks that each connection keeps its session.
+///
+/// # Errors
+///
+/// [`ConnectError::Pooler`]. `Ok` if the server cannot be tested, and if `failed`, the error of a statement before, is an outage.
+#[doc(hidden)]
+pub async fn check_sessions(pool: &DatabaseConnection, failed: Option<&DbErr>) -> Result<(), ConnectError> {
+    if failed.is_some_and(|error| is_out_of_reach(error) && !is_of_pooler(error)) {
+        return Ok(());
+    }
+    match shares_sessions(pool).await {
+        Some(source) => Err(connect_error(pool, source)),
+        None => Ok(()),
+    }
 }
 
 /// Why there is no connection to a database.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The address cannot be read, or the crate was built without its database.
+    /// The address is malformed, or the crate was built without its database.
     #[error(
         "the address of the database is malformed, or the feature of its database is not enabled; use \
          `postgres://user:password@host:5432/database`, `mysql://…` or `sqlite://file?mode=rwc`, and the feature `postgres`, `mysql` or `sqlite`"
     )]
     Address,
+    /// The address has a parameter that the driver does not know.
+    #[error(
+        "the address of the database has an unknown parameter `{parameter}`; correct its name or remove it"
+    )]
+    Parameter {
+        /// Its name, at most 64 characters.
+        parameter: String,
+    },
+    /// The file of SQLite cannot be opened.
+    #[error(
+        "the SQLite file `{file}` cannot be opened; create it, add `?mode=rwc` to its address, or correct its path and rights"
+    )]
+    File {
+        /// Its path.
+        file: String,
+        /// What SQLite reports.
+        source: DbErr,
+    },
+    /// A pooler assigns the connection another session after each transaction, or refuses its startup parameters.
+    #[error(
+        "{server} is reached through a pooler that relays, consumers and migrations cannot use; name PostgreSQL itself in the address, or let the pooler \
+         keep sessions (PgBouncer: `pool_mode = session`)"
+    )]
+    Pooler {
+        /// Kind, host, user and database of the server.
+        server: String,
+        /// Which of both.
+        source: DbErr,
+    },
     /// The server refuses user, password or database. It will do so until somebody acts.
     #[error(
         "{server} refuses the login; correct user, password and database name in its address, or let the server admit them"
@@ -145,6 +243,23 @@ pub enum ConnectError {
     },
 }
 
+impl ConnectError {
+    /// Whether the error lasts until an operator acts. Then waiting is useless.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Address
+            | Self::Parameter { .. }
+            | Self::File { .. }
+            | Self::Pooler { .. }
+            | Self::Refused { .. }
+            | Self::Tls { .. } => true,
+            Self::OutOfReach { .. } | Self::Failed { .. } => false,
+        }
+    }
+}
+
 /// What an error of a pool means.
 #[doc(hidden)]
 pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
@@ -154,6 +269,7 @@ pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
         Some(Why::Tls) => ConnectError::Tls { server, source },
         Some(Why::Away) if is_file_missing(pool, &source) => ConnectError::Tls { server, source },
         Some(Why::Away) => ConnectError::OutOfReach { server, source },
+        Some(Why::Pooler) => ConnectError::Pooler { server, source },
         None => ConnectError::Failed { server, source },
     }
 }
@@ -171,6 +287,8 @@ enum Why {
     Tls,
     /// It does not answer, or takes no connections now. That passes.
     Away,
+    /// A pooler shares sessions or refuses parameters.
+    Pooler,
 }
 
 /// Whether nobody answered, or the pool had no connection to give.
@@ -184,149 +302,19 @@ pub(crate) fn is_out_of_reach(error: &DbErr) -> bool {
 pub async fn why_no_connection(pool: &DatabaseConnection) -> DbErr {
     sleep(PATIENCE).await;
     match ask(pool).await {
-        Err(
-            ConnectError::Refused { source, .. }
-            | ConnectError::Tls { source, .. }
-            | ConnectError::OutOfReach { source, .. }
-            | ConnectError::Failed { source, .. },
-        ) => source,
-        Ok(()) | Err(ConnectError::Address) => std::future::pending().await,
+        Err(source) => source,
+        Ok(()) => std::future::pending().await,
     }
 }
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-use driver::{ask, is_file_missing, server_of, why};
-
+use address::{check, keep, lazy};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-mod driver {
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
-    use sea_orm::DatabaseConnectionType;
-    use sea_orm::sqlx;
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
-    use sea_orm::sqlx::{ConnectOptions as _, Connection as _};
-    use sea_orm::{DatabaseConnection, DbErr, RuntimeErr};
+use driver::{ask, is_broken_protocol, is_file_missing, is_of_pooler, server_of, shares_sessions, why};
 
-    use super::{ConnectError, Why, connect_error};
-
-    /// Opens a connection as the pool would, and closes it. A file is not asked.
-    pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), ConnectError> {
-        let asked = match &pool.inner {
-            #[cfg(feature = "postgres")]
-            DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
-                let options = pool.get_postgres_connection_pool().connect_options();
-                within(async { options.connect().await?.close().await }).await
-            }
-            #[cfg(feature = "mysql")]
-            DatabaseConnectionType::SqlxMySqlPoolConnection(_) => {
-                let options = pool.get_mysql_connection_pool().connect_options();
-                within(async { options.connect().await?.close().await }).await
-            }
-            _ => Ok(()),
-        };
-        asked.map_err(|source| connect_error(pool, source))
-    }
-
-    /// Bounds the answer of a server, whose address may lead nowhere.
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
-    async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<(), DbErr> {
-        use std::sync::Arc;
-
-        const ANSWER: std::time::Duration = std::time::Duration::from_secs(10);
-        match tokio::time::timeout(ANSWER, asked).await {
-            Ok(answer) => answer.map_err(|error| DbErr::Conn(RuntimeErr::SqlxError(Arc::new(error)))),
-            Err(_) => Err(DbErr::Conn(RuntimeErr::SqlxError(Arc::new(sqlx::Error::Io(
-                std::io::Error::new(
-                    std::io::ErrorKind::TimedOut,
-                    format!("no answer within {ANSWER:?}"),
-                ),
-            ))))),
-        }
-    }
-
-    /// Kind, host, user and database. Never the password.
-    pub(super) fn server_of(pool: &DatabaseConnection) -> String {
-        match &pool.inner {
-            #[cfg(feature = "postgres")]
-            DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
-                let options = pool.get_postgres_connection_pool().connect_options();
-                let place = match options.get_socket() {
-                    Some(socket) => socket.display().to_string(),
-                    None => format!("{}:{}", options.get_host(), options.get_port()),
-                };
-                let (user, database) = (options.get_username(), options.get_database());
-                let database = database.unwrap_or(user);
-                format!("PostgreSQL server {place} (user `{user}`, database `{database}`)")
-            }
-            #[cfg(feature = "mysql")]
-            DatabaseConnectionType::SqlxMySqlPoolConnection(_) => {
-                let options = pool.get_mysql_connection_pool().connect_options();
-                let place = match options.get_socket() {
-                    Some(socket) => socket.display().to_string(),
-                    None => format!("{}:{}", options.get_host(), options.get_port()),
-                };
-                let (user, database) = (options.get_username(), options.get_database());
-                let database = database.unwrap_or("none");
-                format!("MySQL or MariaDB server {place} (user `{user}`, database `{database}`)")
-            }
-            _ => "the database".to_owned(),
-        }
-    }
-
-    pub(super) fn why(error: &DbErr) -> Option<Why> {
-        match error {
-            DbErr::ConnectionAcquire(_) => Some(Why::Away),
-            // Only while it connects. A connection that breaks later is opened anew, whatever broke it.
-            DbErr::Conn(RuntimeErr::SqlxError(error)) if is_tls(error) => Some(Why::Tls),
-            DbErr::Conn(RuntimeErr::SqlxError(error))
-            | DbErr::Exec(RuntimeErr::SqlxError(error))
-            | DbErr::Query(RuntimeErr::SqlxError(error)) => why_of_driver(error),
-            _ => None,
-        }
-    }
-
-    /// rustls hands what it refuses to sqlx 0.9 as invalid data. The drivers report what they cannot read themselves as a violated protocol.
-    fn is_tls(error: &sqlx::Error) -> bool {
-        match error {
-            sqlx::Error::Tls(_) => true,
-            sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
-            _ => false,
-        }
-    }
-
-    /// Whether a file of certificates is missing: over TCP, no other file is needed. A socket that is missing means that its server is away.
-    pub(super) fn is_file_missing(pool: &DatabaseConnection, error: &DbErr) -> bool {
-        let is_over_tcp = match &pool.inner {
-            #[cfg(feature = "postgres")]
-            DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
-                let options = pool.get_postgres_connection_pool().connect_options();
-                options.get_socket().is_none() && !options.get_host().starts_with('/')
-            }
-            #[cfg(feature = "mysql")]
-            DatabaseConnectionType::SqlxMySqlPoolConnection(_) => {
-                let options = pool.get_mysql_connection_pool().connect_options();
-                options.get_socket().is_none()
-            }
-            _ => false,
-        };
-        let is_missing = |error: &sqlx::Error| matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound);
-        is_over_tcp && matches!(error, DbErr::Conn(RuntimeErr::SqlxError(error)) if is_missing(error))
-    }
-
-    fn why_of_driver(error: &sqlx::Error) -> Option<Why> {
-        let answer = match error {
-            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => {
-                return Some(Why::Away);
-            }
-            sqlx::Error::Database(answer) => answer,
-            _ => return None,
-        };
-        #[cfg(feature = "mysql")]
-        if let Some(answer) = answer.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-            return super::why_of_mysql(answer.number());
-        }
-        super::why_of_sqlstate(&answer.code().unwrap_or_default())
-    }
-}
+/// The SQLSTATE of all errors that PgBouncer reports itself: a refused parameter, or a server that is down.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+const OF_POOLER: &str = "08P01";
 
 /// PostgreSQL: the login (28), a missing database, no right to connect to it. Then: a lost connection (08), too many connections or another
 /// shortage (53), a server that starts or stops (57P).
@@ -352,15 +340,43 @@ fn why_of_mysql(number: u16) -> Option<Why> {
     }
 }
 
-/// Without a driver, nobody can be asked.
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-async fn ask(_: &DatabaseConnection) -> Result<(), ConnectError> {
+fn check(_: &str) -> Result<(), ConnectError> {
     Err(ConnectError::Address)
+}
+
+/// Without a driver, there is no pool.
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+async fn lazy(_: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
+    Err(ConnectError::Address)
+}
+
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+fn keep(_: &DatabaseConnection, _: &mut ConnectOptions) {}
+
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+async fn ask(_: &DatabaseConnection) -> Result<(), DbErr> {
+    Ok(())
+}
+
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+async fn shares_sessions(_: &DatabaseConnection) -> Option<DbErr> {
+    None
 }
 
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
 fn server_of(_: &DatabaseConnection) -> String {
     "the database".to_owned()
+}
+
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+fn is_broken_protocol(_: &DbErr) -> bool {
+    false
+}
+
+#[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
+fn is_of_pooler(_: &DbErr) -> bool {
+    false
 }
 
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]

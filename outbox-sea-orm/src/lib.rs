@@ -136,7 +136,7 @@ pub use transaction::{OutboxConnection, OutboxTransaction};
 pub use transactional::Transactional;
 
 #[doc(hidden)]
-pub use connect::{connect_error, why_no_connection};
+pub use connect::{check_address, check_sessions, connect_error, open_lazily, reach, why_no_connection};
 #[doc(hidden)]
 pub use detached::detached;
 #[doc(hidden)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::{Catalogue, DedupStoreError, Subscriber, SubscriberError, shutdown};
-use outbox_sea_orm::{ConnectError, connect_error, why_no_connection};
+use outbox_sea_orm::{ConnectError, check_sessions, connect_error, why_no_connection};
 use sea_orm::{ConnectionTrait as _, DbErr};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
@@ -307,7 +307,8 @@ impl<S: Subscriber> Inbox<S> {
             let Some(inspected) = stop.soft.run_until_cancelled(inspect).await else {
                 return Ok(None);
             };
-            match inspected.map_err(|error| connect_error(&self.db, error)) {
+            let kept = check_sessions(&self.db, inspected.as_ref().err()).await;
+            match kept.and_then(|()| inspected.map_err(|error| connect_error(&self.db, error))) {
                 Ok((database, problems)) => {
                     StartError::unless_empty(problems)?;
                     if failures > 0 {
@@ -315,9 +316,7 @@ impl<S: Subscriber> Inbox<S> {
                     }
                     break database;
                 }
-                Err(lasting @ (ConnectError::Refused { .. } | ConnectError::Tls { .. })) => {
-                    return Err(InboxError::Connect(lasting));
-                }
+                Err(lasting) if lasting.is_lasting() => return Err(InboxError::Connect(lasting)),
                 Err(ConnectError::Failed { source, .. }) if trouble(&source) == Trouble::Statement => {
                     return Err(InboxError::Tables(source));
                 }

@@ -7,7 +7,7 @@ use super::failed;
 use super::session::Session;
 use super::settings;
 use super::tables::{self, CONTEXT, setup, text};
-use crate::connect::{ConnectError, connect_error};
+use crate::connect::{check_sessions, connect_error};
 use crate::dialect::Dialect;
 
 /// A server and its version.
@@ -42,9 +42,11 @@ pub(super) async fn preflight(
         DbBackend::MySql => "SELECT CONCAT(@@version, ' ', @@version_comment)",
         _ => "SELECT sqlite_version()",
     };
-    let version = text(db, version)
-        .await
-        .map_err(|error| unavailable(pool, error))?;
+    let version = text(db, version).await;
+    // First: behind a pooler that shares sessions, other statements may fail or affect other clients.
+    let kept = check_sessions(pool, version.as_ref().err()).await;
+    kept.map_err(|error| setup(describe(&error)))?;
+    let version = version.map_err(|error| unavailable(pool, error))?;
     check_version(dialect.backend, &version)?;
     tables::check(db, dialect, deletes).await?;
     match dialect.backend {
@@ -62,7 +64,7 @@ fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
         return setup(text);
     }
     match connect_error(pool, error) {
-        lasting @ (ConnectError::Refused { .. } | ConnectError::Tls { .. }) => setup(describe(&lasting)),
+        lasting if lasting.is_lasting() => setup(describe(&lasting)),
         error => StoreError::Database {
             context: CONTEXT,
             source: Box::new(error),

@@ -15,7 +15,7 @@ use crate::support::{Backend, TestDb};
 
 const SOON: Duration = Duration::from_secs(60);
 
-const SERVERS: [Backend; 2] = [Backend::Postgres, Backend::MariaDb];
+pub(crate) const SERVERS: [Backend; 2] = [Backend::Postgres, Backend::MariaDb];
 
 /// The address with another user and password.
 fn as_stranger(url: &str) -> String {
@@ -24,12 +24,12 @@ fn as_stranger(url: &str) -> String {
     format!("{scheme}://stranger:hunter2@{server}")
 }
 
-fn server_of(url: &str) -> &str {
+pub(crate) fn server_of(url: &str) -> &str {
     let (_, server) = url.rsplit_once('@').unwrap();
     server.split('/').next().unwrap()
 }
 
-async fn soon<T>(work: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, work).await.expect("no waiting")
 }
 

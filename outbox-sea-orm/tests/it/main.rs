@@ -9,6 +9,7 @@ mod proxy;
 mod shop;
 mod support;
 
+mod addresses;
 mod aggregate;
 mod audit;
 mod bytes;
@@ -26,6 +27,7 @@ mod many_checks;
 mod migration;
 mod operators;
 mod pauses;
+mod pooler;
 mod printed_rights;
 mod refused;
 mod relays;

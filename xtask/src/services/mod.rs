@@ -17,6 +17,7 @@ mod java;
 mod mariadb;
 mod musl;
 mod nats;
+mod pgbouncer;
 mod polyglot;
 mod postgres;
 mod postgres18;
@@ -70,6 +71,8 @@ pub(crate) enum Backend {
     Promtool,
     /// The program that drives a browser, for the dashboard.
     Chromedriver,
+    /// The pooler before PostgreSQL, for tests that start one of their own.
+    PgBouncer,
     /// systemd's program that judges units, for the unit of the relay.
     SystemdAnalyze,
     /// The program that notes system calls, for the same.
@@ -93,7 +96,7 @@ pub(crate) const FOR_GUIDE: [(Backend, &str); 2] = [
 ];
 
 /// The back ends of the tests.
-pub(crate) const FOR_TESTS: [Backend; 18] = [
+pub(crate) const FOR_TESTS: [Backend; 19] = [
     Backend::Postgres,
     Backend::PostgresLogical,
     Backend::PostgresProgram,
@@ -106,6 +109,7 @@ pub(crate) const FOR_TESTS: [Backend; 18] = [
     Backend::Redis,
     Backend::Promtool,
     Backend::Chromedriver,
+    Backend::PgBouncer,
     Backend::SystemdAnalyze,
     Backend::Strace,
     Backend::Axe,
@@ -132,6 +136,7 @@ impl Backend {
             Self::Redis => "OUTBOX_TEST_REDIS_URL",
             Self::Promtool => "OUTBOX_TEST_PROMTOOL_BIN",
             Self::Chromedriver => "OUTBOX_TEST_CHROMEDRIVER_BIN",
+            Self::PgBouncer => "OUTBOX_TEST_PGBOUNCER_BIN",
             Self::SystemdAnalyze => "OUTBOX_TEST_SYSTEMD_ANALYZE_BIN",
             Self::Strace => "OUTBOX_TEST_STRACE_BIN",
             Self::Axe => "OUTBOX_TEST_AXE_SCRIPT",
@@ -158,6 +163,7 @@ impl Backend {
             Self::Redis => "Redis",
             Self::Promtool => "promtool",
             Self::Chromedriver => "chromedriver",
+            Self::PgBouncer => "PgBouncer",
             Self::SystemdAnalyze => "systemd-analyze",
             Self::Strace => "strace",
             Self::Axe => "axe-core",
@@ -179,6 +185,7 @@ impl Backend {
             Self::Redis => redis::program().map(drop),
             Self::Promtool => prometheus::program().map(drop),
             Self::Chromedriver => browser::driver().map(drop),
+            Self::PgBouncer => pgbouncer::program().map(drop),
             Self::SystemdAnalyze => systemd::analyze().map(drop),
             Self::Strace => systemd::strace().map(drop),
             Self::Axe => axe::script(tools).map(drop),
@@ -215,6 +222,7 @@ impl Backend {
             Self::Redis => redis::launch(folder),
             Self::Promtool => return prometheus::program().map(Found::Path),
             Self::Chromedriver => return browser::driver().map(Found::Path),
+            Self::PgBouncer => return pgbouncer::program().map(Found::Path),
             Self::SystemdAnalyze => return systemd::analyze().map(Found::Path),
             Self::Strace => return systemd::strace().map(Found::Path),
             Self::Axe => return axe::script(tools).map(Found::Path),

@@ -1,0 +1,196 @@
+//! The parameters of a database address, and pools that connect later.
+//!
+//! Invariant: an unknown parameter is an error. sqlx logs the value of an unknown PostgreSQL parameter, which may be a
+//! secret, and ignores an unknown MySQL parameter.
+
+#[cfg(feature = "mysql")]
+use sea_orm::sqlx::mysql::MySqlConnectOptions;
+#[cfg(feature = "postgres")]
+use sea_orm::sqlx::postgres::PgConnectOptions;
+#[cfg(feature = "sqlite")]
+use sea_orm::sqlx::sqlite::SqliteConnectOptions;
+use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr, RuntimeErr, sqlx};
+use url::Url;
+
+use super::ConnectError;
+
+/// The parameters of sqlx 0.9. `options[…]` is valid as well.
+const OF_POSTGRES: [&str; 18] = [
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "statement-cache-capacity",
+    "user",
+];
+
+/// The parameters of sqlx 0.9.
+const OF_MYSQL: [&str; 14] = [
+    "charset",
+    "collation",
+    "socket",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "sslca",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "statement-cache-capacity",
+    "time-zone",
+    "timezone",
+];
+
+/// Characters of an unknown parameter's name in an error.
+const NAME_SHOWN_MAX: usize = 64;
+
+/// Checks the parameters of an address.
+pub(super) fn check(address: &str) -> Result<(), ConnectError> {
+    let url = Url::parse(address).map_err(|_| ConnectError::Address)?;
+    let is_known = |name: &str| match url.scheme() {
+        "postgres" | "postgresql" => {
+            OF_POSTGRES.contains(&name) || name.starts_with("options[") && name.ends_with(']')
+        }
+        "mysql" => OF_MYSQL.contains(&name),
+        // sqlx refuses unknown parameters of SQLite.
+        _ => true,
+    };
+    match url.query_pairs().find(|(name, _)| !is_known(name)) {
+        Some((name, _)) => {
+            let name: String = name.chars().take(NAME_SHOWN_MAX).collect();
+            let parameter = name.escape_debug().to_string();
+            Err(ConnectError::Parameter { parameter })
+        }
+        None => Ok(()),
+    }
+}
+
+/// A pool that opens its first connection on the first acquire. `options` must be lazy.
+///
+/// # Errors
+///
+/// [`ConnectError::Address`], [`ConnectError::Parameter`], and [`ConnectError::File`], because SeaORM opens a file at once.
+pub(super) async fn lazy(options: ConnectOptions) -> Result<DatabaseConnection, ConnectError> {
+    let address = options.get_url().to_owned();
+    check(&address)?;
+    // The error text of SeaORM contains the address and its password.
+    let pool = Database::connect(options)
+        .await
+        .map_err(|error| refused(&address, error))?;
+    #[cfg(feature = "postgres")]
+    if let Some(mended) = mended_postgres(&pool) {
+        pool.get_postgres_connection_pool().set_connect_options(mended);
+    }
+    #[cfg(feature = "mysql")]
+    if let Some(mended) = mended_mysql(&pool) {
+        pool.get_mysql_connection_pool().set_connect_options(mended);
+    }
+    Ok(pool)
+}
+
+fn refused(address: &str, error: DbErr) -> ConnectError {
+    #[cfg(feature = "sqlite")]
+    if let (DbErr::Conn(RuntimeErr::SqlxError(source)), Ok(file)) =
+        (&error, address.parse::<SqliteConnectOptions>())
+        && matches!(**source, sqlx::Error::Database(_) | sqlx::Error::Io(_))
+    {
+        let file = file.get_filename().display().to_string();
+        return ConnectError::File { file, source: error };
+    }
+    let _ = (address, error);
+    ConnectError::Address
+}
+
+/// Gives the driver options of the lazy pool to the real pool. They include the result of the service's own functions
+/// that map driver options.
+pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
+    match &pool.inner {
+        #[cfg(feature = "postgres")]
+        sea_orm::DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
+            let mended = PgConnectOptions::clone(&pool.get_postgres_connection_pool().connect_options());
+            options.map_sqlx_postgres_opts(move |_| mended.clone());
+        }
+        #[cfg(feature = "mysql")]
+        sea_orm::DatabaseConnectionType::SqlxMySqlPoolConnection(_) => {
+            let mended = MySqlConnectOptions::clone(&pool.get_mysql_connection_pool().connect_options());
+            options.map_sqlx_mysql_opts(move |_| mended.clone());
+        }
+        _ => {}
+    }
+}
+
+/// Without `extra_float_digits`: PgBouncer refuses the parameter, and PostgreSQL 12 and later need no other value.
+#[cfg(feature = "postgres")]
+fn mended_postgres(pool: &DatabaseConnection) -> Option<PgConnectOptions> {
+    if !matches!(
+        pool.inner,
+        sea_orm::DatabaseConnectionType::SqlxPostgresPoolConnection(_)
+    ) {
+        return None;
+    }
+    let options = pool.get_postgres_connection_pool().connect_options();
+    let host = without_brackets(options.get_host()).to_owned();
+    let options = PgConnectOptions::clone(&options);
+    Some(options.host(&host).extra_float_digits(None))
+}
+
+#[cfg(feature = "mysql")]
+fn mended_mysql(pool: &DatabaseConnection) -> Option<MySqlConnectOptions> {
+    if !matches!(
+        pool.inner,
+        sea_orm::DatabaseConnectionType::SqlxMySqlPoolConnection(_)
+    ) {
+        return None;
+    }
+    let options = pool.get_mysql_connection_pool().connect_options();
+    let host = without_brackets(options.get_host()).to_owned();
+    Some(MySqlConnectOptions::clone(&options).host(&host))
+}
+
+/// sqlx 0.9 resolves an IPv6 address with the brackets of the URL, which fails.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+fn without_brackets(host: &str) -> &str {
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    inner.unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_parameter_is_named_without_its_value() {
+        for address in [
+            "postgres://db/shop?passwort=hunter2",
+            "postgresql://db/shop?sslmode=disable&passwort=hunter2",
+            "mysql://db/shop?passwort=hunter2",
+        ] {
+            let error = check(address).unwrap_err();
+            let ConnectError::Parameter { parameter } = &error else {
+                panic!("{error:?}")
+            };
+            assert_eq!(parameter, "passwort");
+            assert!(!format!("{error:?} {error}").contains("hunter2"), "{error:?}");
+        }
+        for address in [
+            "postgres://db/shop?sslmode=disable&options[search_path]=a&hostaddr=127.0.0.1",
+            "mysql://db/shop?ssl-mode=DISABLED&timezone=%2B00:00",
+            "sqlite://shop.db?mode=rwc",
+        ] {
+            check(address).unwrap();
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The drivers of sqlx: the name of a server, whether the server answers, and the classification of connection errors.
+//!
+//! Invariant: errors are classified by type and code, never by text.
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use sea_orm::DatabaseConnectionType;
+use sea_orm::sqlx;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use sea_orm::sqlx::{ConnectOptions as _, Connection as _};
+use sea_orm::{DatabaseConnection, DbErr, RuntimeErr};
+
+use super::Why;
+#[cfg(feature = "postgres")]
+use super::pooler::{self, Greeting, Pooler};
+
+/// Connection attempts while SSLRequest fails for sqlx only.
+#[cfg(feature = "postgres")]
+const ATTEMPTS: usize = 5;
+
+/// Opens a connection as the pool would, and closes it. A file is not asked.
+pub(super) async fn ask(pool: &DatabaseConnection) -> Result<(), DbErr> {
+    match &pool.inner {
+        #[cfg(feature = "postgres")]
+        DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
+            let options = pool.get_postgres_connection_pool().connect_options();
+            within(ask_postgres(&options)).await
+        }
+        #[cfg(feature = "mysql")]
+        DatabaseConnectionType::SqlxMySqlPoolConnection(_) => {
+            let options = pool.get_mysql_connection_pool().connect_options();
+            within(async { options.connect().await?.close().await }).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// sqlx reports an ErrorResponse to SSLRequest as a protocol error, and PgBouncer reports everything with one code.
+/// Both are resolved here.
+#[cfg(feature = "postgres")]
+async fn ask_postgres(options: &sqlx::postgres::PgConnectOptions) -> Result<(), sqlx::Error> {
+    let mut attempts = 0;
+    let error = loop {
+        let error = match options.connect().await {
+            Ok(connection) => return connection.close().await,
+            Err(error) => error,
+        };
+        attempts += 1;
+        if !matches!(error, sqlx::Error::Protocol(_)) {
+            break error;
+        }
+        match pooler::greeting_to_tls(options).await? {
+            Greeting::Ready if attempts < ATTEMPTS => {}
+            Greeting::Ready | Greeting::Error => {
+                let text =
+                    "the server answers with an error before a login: it starts, stops or lacks memory";
+                return Err(std::io::Error::new(std::io::ErrorKind::ConnectionRefused, text).into());
+            }
+            Greeting::Foreign => break error,
+        }
+    };
+    if has_code_of_pooler(&error) && pooler::refuses_parameters(options).await? {
+        return Err(sqlx::Error::Configuration(Box::new(Pooler::RefusesParameters)));
+    }
+    Err(error)
+}
+
+/// Why a pooler cannot be used. `None` if there is no such pooler, or the server cannot be tested.
+pub(super) async fn shares_sessions(pool: &DatabaseConnection) -> Option<DbErr> {
+    match &pool.inner {
+        #[cfg(feature = "postgres")]
+        DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
+            let options = pool.get_postgres_connection_pool().connect_options();
+            let look = async {
+                ask_postgres(&options).await?;
+                match pooler::shares_sessions(&options).await? {
+                    true => Err(sqlx::Error::Configuration(Box::new(Pooler::SharesSessions))),
+                    false => Ok(()),
+                }
+            };
+            let found = within(look).await.err()?;
+            (why(&found) == Some(Why::Pooler)).then_some(found)
+        }
+        _ => None,
+    }
+}
+
+/// Bounds the answer of a server, whose address may lead nowhere.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+async fn within(asked: impl Future<Output = Result<(), sqlx::Error>>) -> Result<(), DbErr> {
+    use std::sync::Arc;
+
+    const ANSWER: std::time::Duration = std::time::Duration::from_secs(10);
+    match tokio::time::timeout(ANSWER, asked).await {
+        Ok(answer) => answer.map_err(|error| DbErr::Conn(RuntimeErr::SqlxError(Arc::new(error)))),
+        Err(_) => Err(DbErr::Conn(RuntimeErr::SqlxError(Arc::new(sqlx::Error::Io(
+            std::io::Error::new(
+                std::io::ErrorKind::TimedOut,
+                format!("no answer within {ANSWER:?}"),
+            ),
+        ))))),
+    }
+}
+
+/// Kind, host, user and database. Never the password.
+pub(super) fn server_of(pool: &DatabaseConnection) -> String {
+    match &pool.inner {
+        #[cfg(feature = "postgres")]
+        DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
+            let options = pool.get_postgres_connection_pool().connect_options();
+            let place = match options.get_socket() {
+                Some(socket) => socket.display().to_string(),
+                None => format!("{}:{}", options.get_host(), options.get_port()),
+            };
+            let (user, database) = (options.get_username(), options.get_database());
+            let database = database.unwrap_or(user);
+            format!("PostgreSQL server {place} (user `{user}`, database `{database}`)")
+        }
+        #[cfg(feature = "mysql")]
+        DatabaseConnectionType::SqlxMySqlPoolConnection(_) => {
+            let options = pool.get_mysql_connection_pool().connect_options();
+            let place = match options.get_socket() {
+                Some(socket) => socket.display().to_string(),
+                None => format!("{}:{}", options.get_host(), options.get_port()),
+            };
+            let (user, database) = (options.get_username(), options.get_database());
+            let database = database.unwrap_or("none");
+            format!("MySQL or MariaDB server {place} (user `{user}`, database `{database}`)")
+        }
+        _ => "the database".to_owned(),
+    }
+}
+
+pub(super) fn why(error: &DbErr) -> Option<Why> {
+    match error {
+        DbErr::ConnectionAcquire(_) => Some(Why::Away),
+        #[cfg(feature = "postgres")]
+        DbErr::Conn(RuntimeErr::SqlxError(error)) if is_pooler(error) => Some(Why::Pooler),
+        // Only while it connects. A connection that breaks later is opened anew, whatever broke it.
+        DbErr::Conn(RuntimeErr::SqlxError(error)) if is_tls(error) => Some(Why::Tls),
+        DbErr::Conn(RuntimeErr::SqlxError(error))
+        | DbErr::Exec(RuntimeErr::SqlxError(error))
+        | DbErr::Query(RuntimeErr::SqlxError(error)) => why_of_driver(error),
+        _ => None,
+    }
+}
+
+#[cfg(feature = "postgres")]
+fn is_pooler(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::Configuration(cause) if cause.is::<Pooler>())
+}
+
+/// rustls hands what it refuses to sqlx 0.9 as invalid data. The drivers report what they cannot read themselves as a violated protocol.
+fn is_tls(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Tls(_) => true,
+        sqlx::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
+    }
+}
+
+/// Whether sqlx could not parse an answer, for example an ErrorResponse to SSLRequest.
+pub(super) fn is_broken_protocol(error: &DbErr) -> bool {
+    matches!(error, DbErr::Conn(RuntimeErr::SqlxError(error)) if matches!(**error, sqlx::Error::Protocol(_)))
+}
+
+/// Whether PgBouncer may have reported the error itself.
+pub(super) fn is_of_pooler(error: &DbErr) -> bool {
+    match error {
+        DbErr::Conn(RuntimeErr::SqlxError(error))
+        | DbErr::Exec(RuntimeErr::SqlxError(error))
+        | DbErr::Query(RuntimeErr::SqlxError(error)) => has_code_of_pooler(error),
+        _ => false,
+    }
+}
+
+fn has_code_of_pooler(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.as_deref() == Some(super::OF_POOLER)
+}
+
+/// Whether a file of certificates is missing: over TCP, no other file is needed. A socket that is missing means that its server is away.
+pub(super) fn is_file_missing(pool: &DatabaseConnection, error: &DbErr) -> bool {
+    let is_over_tcp = match &pool.inner {
+        #[cfg(feature = "postgres")]
+        DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
+            let options = pool.get_postgres_connection_pool().connect_options();
+            options.get_socket().is_none() && !options.get_host().starts_with('/')
+        }
+        #[cfg(feature = "mysql")]
+        DatabaseConnectionType::SqlxMySqlPoolConnection(_) => {
+            let options = pool.get_mysql_connection_pool().connect_options();
+            options.get_socket().is_none()
+        }
+        _ => false,
+    };
+    let is_missing = |error: &sqlx::Error| matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::NotFound);
+    is_over_tcp && matches!(error, DbErr::Conn(RuntimeErr::SqlxError(error)) if is_missing(error))
+}
+
+fn why_of_driver(error: &sqlx::Error) -> Option<Why> {
+    let answer = match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => {
+            return Some(Why::Away);
+        }
+        sqlx::Error::Database(answer) => answer,
+        _ => return None,
+    };
+    #[cfg(feature = "mysql")]
+    if let Some(answer) = answer.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        return super::why_of_mysql(answer.number());
+    }
+    super::why_of_sqlstate(&answer.code().unwrap_or_default())
+}
