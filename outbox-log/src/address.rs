@@ -1,13 +1,17 @@
 //! The address of the replication connection.
 //!
-//! A pool does not give its password away, so the address is given once more.
+//! A pool does not give its password away, so the address is given once more. It is read by the driver of the pool, with
+//! the same parameters, variables of the environment and password file.
 
 use std::fmt;
 use std::time::Duration;
 
+use outbox_core::describe;
+use outbox_sea_orm::check_address;
 use percent_encoding::percent_decode_str;
 use pgwire_replication::{Lsn, ReplicationConfig};
-use url::Url;
+use sea_orm::sqlx::ConnectOptions as _;
+use sea_orm::sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use crate::LogError;
 
@@ -18,7 +22,6 @@ const BUFFER: usize = 32;
 
 /// Largest row that is read from the log, in bytes: 8 MiB, the largest `max_payload` that NATS recommends. A relay publishes larger rows from the table.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 20;
-const PORT: u16 = 5432;
 
 #[derive(Clone)]
 pub(crate) struct Address {
@@ -42,45 +45,38 @@ impl Address {
         let fail = |reason: &str| LogError::Address {
             reason: reason.to_owned(),
         };
-        let form = "use postgres://user:password@host:5432/database";
-        let url = Url::parse(url).map_err(|error| fail(&format!("{error}; {form}")))?;
-        if !matches!(url.scheme(), "postgres" | "postgresql") {
-            return Err(fail(form));
+        if !matches!(url.split_once("://"), Some(("postgres" | "postgresql", _))) {
+            return Err(fail("use postgres://user:password@host:5432/database"));
         }
-        let text = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
-        let (mut host, mut user) = (text(url.host_str().unwrap_or_default()), text(url.username()));
-        let mut port = url.port().unwrap_or(PORT);
-        let mut database = text(url.path().trim_start_matches('/'));
-        for (name, value) in url.query_pairs() {
-            match &*name {
-                "host" => host = value.into_owned(),
-                "port" => port = value.parse().map_err(|_| fail("its port is not a number"))?,
-                "user" => user = value.into_owned(),
-                "dbname" => database = value.into_owned(),
-                "sslmode" if matches!(&*value, "require" | "verify-ca" | "verify-full") => {
-                    return Err(fail(
-                        "it asks for TLS, which the replication connection does not have; use a Unix socket, the same host or a tunnel, and \
-                         sslmode=disable",
-                    ));
-                }
-                _ => {}
-            }
+        check_address(url).map_err(|error| fail(&describe(&error)))?;
+        // The error of the driver may quote the address.
+        let options: PgConnectOptions = url.parse().map_err(|_| {
+            fail("a value in it is malformed; use postgres://user:password@host:5432/database")
+        })?;
+        if matches!(
+            options.get_ssl_mode(),
+            PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull
+        ) {
+            return Err(fail(
+                "it asks for TLS, which the replication connection does not have; use a Unix socket, the same host or a tunnel, and \
+                 sslmode=disable",
+            ));
         }
-        if user.is_empty() {
-            return Err(fail(&format!("it names no user; {form}")));
-        }
+        let host = match options.get_socket() {
+            Some(socket) => socket.display().to_string(),
+            // As in an address of IPv6.
+            None => options
+                .get_host()
+                .trim_start_matches('[')
+                .trim_end_matches(']')
+                .to_owned(),
+        };
+        let user = options.get_username().to_owned();
         Ok(Self {
-            host: match host.is_empty() {
-                true => "localhost".to_owned(),
-                // As in an address of IPv6.
-                false => host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            },
-            port,
-            password: text(url.password().unwrap_or_default()),
-            database: match database.is_empty() {
-                true => user.clone(),
-                false => database,
-            },
+            host,
+            port: options.get_port(),
+            database: options.get_database().unwrap_or(&user).to_owned(),
+            password: prepared(&password_of(options)),
             user,
         })
     }
@@ -109,6 +105,19 @@ impl Address {
     }
 }
 
+/// The driver gives the password away only as a part of an address.
+fn password_of(options: PgConnectOptions) -> String {
+    // With a name that needs no escape, because the driver does not escape names.
+    let url = options.username("relay").host("localhost").to_url_lossy();
+    let password = url.password().unwrap_or_default();
+    percent_decode_str(password).decode_utf8_lossy().into_owned()
+}
+
+/// As PostgreSQL prepares a password for SCRAM; a password that cannot be prepared is used as it is.
+fn prepared(password: &str) -> String {
+    stringprep::saslprep(password).map_or_else(|_| password.to_owned(), |password| password.into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,16 +133,37 @@ mod tests {
     }
 
     #[test]
+    fn parameters_are_those_of_the_pool() {
+        let address = "postgres://db/?user=relay&password=p%2Fw&hostaddr=192.0.2.1&port=5433&dbname=shop";
+        let address = Address::parse(address).unwrap();
+        assert_eq!(format!("{address:?}"), "relay@192.0.2.1:5433/shop");
+        assert_eq!(address.password, "p/w");
+        let error = Address::parse("postgres://relay@db/shop?passwort=hunter2")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("`passwort`") && !error.contains("hunter2"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_password_is_prepared_as_postgres_prepares_it() {
+        // A soft hyphen is dropped, and a space of another kind is a space.
+        let address = Address::parse("postgres://relay:a%C2%ADb%C2%A0c@db/shop").unwrap();
+        assert_eq!(address.password, "ab c");
+    }
+
+    #[test]
     fn an_address_that_cannot_work_is_refused_without_showing_it() {
         for address in [
             "shop",
             "mysql://relay:hunter2@db/shop",
-            "postgres://:hunter2@db/shop",
             "postgres://relay:hunter2@db/shop?sslmode=require",
             "postgres://relay:hunter2@db:port/shop",
         ] {
             let error = Address::parse(address).unwrap_err().to_string();
-            assert!(error.contains("use ") && !error.contains("hunter2"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use outbox_core::OutboxStore as _;
 use outbox_core::log::{LEFT_TO_LOG, MessageLog as _};
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::backend_url;
+use outbox_core::testing::{backend_url, not_applicable};
 use outbox_core::{RelayConfig, RelayError, StoreError};
 use outbox_log::{LogError, PostgresLog};
 use sea_orm::{ConnectionTrait as _, Database};
@@ -261,6 +261,34 @@ async fn a_user_who_may_not_read_slots_is_named_with_the_remedy() {
     init(&log).await;
     // It needs no right on any table.
     assert!(log.open().await.unwrap().is_some());
+    place.close().await;
+}
+
+/// PostgreSQL prepares a password before it stores its hash, and so does the pool: a soft hyphen is dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_takes_passwords_and_parameters_as_the_pool_does() {
+    let Some(place) = Place::open().await else { return };
+    let user = format!("{}_user", place.name);
+    place
+        .execute(&format!(
+            "DO $$ BEGIN CREATE ROLE outbox_password; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$; \
+             SET LOCAL password_encryption = 'scram-sha-256'; \
+             CREATE ROLE {user} LOGIN REPLICATION PASSWORD 'a\u{ad}b' IN ROLE outbox_password"
+        ))
+        .await;
+    let (_, server) = place.url.rsplit_once('@').unwrap();
+    let url = format!("postgres://{server}?user={user}&hostaddr=127.0.0.1&password=");
+    let reader = place.log_over(&place.db, &format!("{url}a%C2%ADb")).open().await;
+    assert!(reader.unwrap().is_some());
+    if place
+        .log_over(&place.db, &format!("{url}wrong"))
+        .open()
+        .await
+        .is_ok()
+    {
+        not_applicable("this PostgreSQL asks for no password");
+    }
+    place.execute(&format!("DROP ROLE {user}")).await;
     place.close().await;
 }
 
