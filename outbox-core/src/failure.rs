@@ -5,7 +5,10 @@
 use std::error::Error;
 use std::fmt;
 
-/// An error with its causes in one line, from the outside to the inside. A cause whose text stands there already is left out.
+/// Bytes of a described error: a server may quote large values.
+const TEXT_MAX: usize = 8 * 1024;
+
+/// An error with its causes in one line, from the outside to the inside, cut after 8 KiB. A cause whose text stands there already is left out.
 ///
 /// ```
 /// let cause = std::io::Error::other("disk full");
@@ -13,7 +16,11 @@ use std::fmt;
 /// ```
 #[must_use]
 pub fn describe(error: &(dyn Error + 'static)) -> String {
-    levels(error).join(": ")
+    let text = levels(error).join(": ");
+    match text.len() > TEXT_MAX {
+        true => format!("{}…", &text[..text.floor_char_boundary(TEXT_MAX)]),
+        false => text,
+    }
 }
 
 /// The texts of an error and its causes, without those that an earlier one contains.
@@ -110,6 +117,12 @@ mod tests {
     fn a_cause_is_printed_once() {
         let line = "leases could not be renewed: Query Error: error returned from database: no such table";
         assert_eq!(describe(&error()), line);
+    }
+
+    #[test]
+    fn a_long_error_is_cut() {
+        let text = describe(&std::io::Error::other("é".repeat(TEXT_MAX)));
+        assert!(text.len() <= TEXT_MAX + '…'.len_utf8() && text.ends_with("é…"));
     }
 
     #[test]

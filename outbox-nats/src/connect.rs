@@ -203,7 +203,7 @@ async fn first_connected(
 /// `servers` is an address such as `nats://127.0.0.1:4222`, or several of one cluster. The options are used as they are, with two
 /// exceptions. The event callback is replaced by our logging, because async-nats keeps only one; to see events too, use
 /// [`connect_with_events`]. Credentials in the first address that has some, `nats://user:password@host` or `nats://token@host`, are
-/// used for all servers; async-nats itself ignores them.
+/// used for all servers and removed from the addresses: async-nats ignores them, and logs addresses at level debug.
 ///
 /// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens one more connection with the same options at its first use. It can drop that
 /// connection with all queued messages, and it learns of denied permissions from both. A client that was made in another way works too, but then a denied
@@ -230,7 +230,9 @@ pub async fn connect_with_events(
     let servers = parse(servers)?;
     let names = servers.iter().map(name).collect::<Vec<_>>().join(", ");
     let (reports, notices) = (Arc::new(Reports::new()), Arc::new(Notices::new(names.clone())));
+    let user = user_of(&servers);
     let options = with_credentials_of(&servers, options);
+    let servers = without_credentials(servers)?;
     let on_event = Arc::new(on_event);
     let watched = |options: ConnectOptions, connection: &'static str| {
         let (reports, notices, on_event) = (reports.clone(), notices.clone(), on_event.clone());
@@ -244,7 +246,7 @@ pub async fn connect_with_events(
     let client = watched(options.clone(), "shared")
         .connect(servers.clone())
         .await
-        .map_err(|error| ConnectError::new(names, user_of(&servers), error))?;
+        .map_err(|error| ConnectError::new(names, user, error))?;
     let origin = Origin {
         servers,
         options: watched(options, "publisher"),
@@ -256,11 +258,12 @@ pub async fn connect_with_events(
 
 /// The text of a malformed address is not shown, because it may hold a password.
 fn parse(servers: impl Servers) -> Result<Vec<ServerAddr>, ConnectError> {
-    let malformed = |error| {
-        let source = async_nats::ConnectError::with_source(ConnectErrorKind::ServerParse, error);
-        ConnectError::new("?".to_owned(), None, source)
-    };
     servers.servers().map_err(malformed)
+}
+
+fn malformed(error: std::io::Error) -> ConnectError {
+    let source = async_nats::ConnectError::with_source(ConnectErrorKind::ServerParse, error);
+    ConnectError::new("?".to_owned(), None, source)
 }
 
 /// Host and port of a server. Its URL may hold a password, so the URL is never shown.
@@ -292,6 +295,18 @@ fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> Conne
         Some((token, None)) => options.token(decode(token)),
         None => options,
     }
+}
+
+/// async-nats logs addresses with their passwords at level debug. The options contain the credentials.
+fn without_credentials(servers: Vec<ServerAddr>) -> Result<Vec<ServerAddr>, ConnectError> {
+    let bare = servers.into_iter().map(|server| {
+        let mut url = server.into_inner();
+        // An error means an address without a host, which has no credentials either.
+        let _ = url.set_password(None);
+        let _ = url.set_username("");
+        ServerAddr::from_url(url)
+    });
+    bare.collect::<Result<_, _>>().map_err(malformed)
 }
 
 /// Why there is no connection.

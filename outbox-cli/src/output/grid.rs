@@ -124,10 +124,19 @@ pub(super) fn csv<T>(columns: &[Column<T>], things: &[T]) -> Result<String, csv:
     writer.write_record(columns.iter().map(|column| column.name))?;
     for thing in things {
         // The file may be shown on a terminal.
-        writer.write_record(columns.iter().map(|column| plain(&value(column, thing))))?;
+        writer.write_record(columns.iter().map(|column| defused(plain(&value(column, thing)))))?;
     }
     let bytes = writer.into_inner().map_err(|error| error.into_error())?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A cell that a spreadsheet shows as text: an id or an error text may look like a formula. A number stays one.
+fn defused(cell: String) -> String {
+    let looks_like_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    match looks_like_formula && cell.parse::<f64>().is_err() {
+        true => format!("'{cell}"),
+        false => cell,
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +177,18 @@ mod tests {
     fn control_characters_do_not_reach_a_terminal_by_way_of_a_csv_file() {
         let text = csv(COLUMNS, &[("a\u{1b}[2J", "b\r\u{9b}c\u{202e}")]).unwrap();
         assert_eq!(text, "id,error\na\\u{1b}[2J,b\\r\\u{9b}c\\u{202e}\n");
+    }
+
+    #[test]
+    fn a_cell_of_csv_is_no_formula() {
+        for cell in ["=HYPERLINK(1)", "+1+1", "-1-1", "@SUM(1)", "-", "\tx", "\rx"] {
+            assert!(defused(cell.to_owned()).starts_with('\''), "{cell}");
+        }
+        for cell in ["", "-1", "+0.5", "a=1", "0191-7"] {
+            assert_eq!(defused(cell.to_owned()), cell);
+        }
+        let text = csv(COLUMNS, &[("=1", "-")]).unwrap();
+        assert_eq!(text, "id,error\n'=1,'-\n");
     }
 
     #[test]

@@ -19,5 +19,6 @@ mod operate;
 mod place;
 mod program;
 mod rights_page;
+mod secrets;
 mod systemd;
 mod to_production;

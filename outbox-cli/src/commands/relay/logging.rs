@@ -1,8 +1,26 @@
 //! The log: lines for people or for machines, on the standard error.
+//!
+//! Invariants: no filter enables an event of a dependency that contains a secret, and no line is longer than
+//! [`LINE_MAX`], whatever a client or a server has sent.
 
-use tracing_subscriber::EnvFilter;
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use serde_json::Value;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt, registry};
 
 use crate::config::{ConfigError, Environment, LogFormat, LogSection};
+
+/// Bytes of a line.
+const LINE_MAX: usize = 16 * 1024;
+
+/// Bytes of a text within a line of JSON that is too long.
+const TEXT_MAX: usize = 1024;
 
 /// The filter, from `RUST_LOG` or else from the file.
 pub(in crate::commands) fn filter(
@@ -27,13 +45,118 @@ pub(in crate::commands) fn filter(
 
 /// Starts the log, unless the program that these commands are mounted in has one already. The name of a thread is that of its outbox.
 pub(in crate::commands) fn start(log: &LogSection, filter: EnvFilter) {
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_thread_names(true);
-    // An error means that there is a log already.
-    let _ = match log.format {
-        LogFormat::Text => subscriber.with_ansi(false).try_init(),
-        LogFormat::Json => subscriber.json().try_init(),
+    let lines = fmt::layer().with_thread_names(true);
+    let lines = match log.format {
+        LogFormat::Text => lines
+            .with_ansi(false)
+            .with_writer(Lines { cut: cut_text })
+            .boxed(),
+        LogFormat::Json => lines.json().with_writer(Lines { cut: cut_json }).boxed(),
     };
+    // An error means that there is a log already.
+    let _ = registry()
+        .with(filter)
+        .with(filter_fn(|metadata| !holds_secret(metadata)))
+        .with(lines)
+        .try_init();
+}
+
+/// The spans of SeaORM's drivers contain the address of the database and its password.
+fn holds_secret(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with("sea_orm::driver") && *metadata.level() == Level::TRACE
+}
+
+/// Writes each line to the standard error, with a bound.
+#[derive(Debug, Clone, Copy)]
+struct Lines {
+    cut: fn(&str) -> String,
+}
+
+impl MakeWriter<'_> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        *self
+    }
+}
+
+impl Write for Lines {
+    /// `line` is a whole line: the formatter writes each line at once.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let shown = match line.len() <= LINE_MAX {
+            true => Cow::Borrowed(line),
+            false => Cow::Owned((self.cut)(&String::from_utf8_lossy(line)).into_bytes()),
+        };
+        io::stderr().lock().write_all(&shown)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+fn cut_text(line: &str) -> String {
+    let mut line = shortened(line.trim_end(), LINE_MAX - 64).into_owned();
+    line.push('\n');
+    line
+}
+
+fn cut_json(line: &str) -> String {
+    let cut = serde_json::from_str(line).ok().and_then(|mut value: Value| {
+        shorten(&mut value);
+        let line = format!("{value}\n");
+        (line.len() <= LINE_MAX).then_some(line)
+    });
+    cut.unwrap_or_else(|| {
+        let text = format!("a line of {} bytes was left out", line.len());
+        format!(
+            "{}\n",
+            serde_json::json!({ "level": "WARN", "fields": { "message": text } })
+        )
+    })
+}
+
+fn shorten(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = shortened(text, TEXT_MAX).into_owned(),
+        Value::Array(values) => values.iter_mut().for_each(shorten),
+        Value::Object(values) => values.values_mut().for_each(shorten),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn shortened(text: &str, max: usize) -> Cow<'_, str> {
+    if text.len() <= max {
+        return Cow::Borrowed(text);
+    }
+    let end = text.floor_char_boundary(max);
+    Cow::Owned(format!("{}… ({} bytes more)", &text[..end], text.len() - end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_is_cut() {
+        let line = format!("WARN {}\n", "é".repeat(LINE_MAX));
+        let cut = cut_text(&line);
+        assert!(cut.len() <= LINE_MAX && cut.starts_with("WARN é") && cut.ends_with("bytes more)\n"));
+    }
+
+    #[test]
+    fn a_long_line_of_json_stays_json() {
+        let line = serde_json::json!({ "level": "WARN", "fields": { "user": "é".repeat(LINE_MAX), "n": 1 } });
+        let cut = cut_json(&format!("{line}\n"));
+        let read: Value = serde_json::from_str(&cut).unwrap();
+        assert!(cut.len() <= LINE_MAX && cut.ends_with('\n'));
+        assert_eq!(
+            (&read["level"], &read["fields"]["n"]),
+            (&"WARN".into(), &1.into())
+        );
+        let many: Vec<String> = vec!["x".repeat(TEXT_MAX); 100];
+        let cut = cut_json(&serde_json::json!(many).to_string());
+        assert!(cut.contains("was left out"), "{cut}");
+    }
 }
