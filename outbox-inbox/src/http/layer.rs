@@ -103,11 +103,12 @@ impl IdempotencyLayer {
         self.set(|settings| settings.response_bytes_max = bytes)
     }
 
-    /// Adds a response header that is neither stored nor replayed. `Set-Cookie`, `Date`, headers of the connection, and values marked as sensitive
-    /// (`HeaderValue::set_sensitive`) are always omitted. May be called several times.
+    /// Adds a response header that is stored and replayed. Default: none beside `Cache-Control`, `Content-Disposition`, `Content-Encoding`,
+    /// `Content-Language`, `Content-Location`, `Content-Type`, `ETag`, `Expires`, `Last-Modified`, `Link`, `Location` and `Vary`. A value marked as
+    /// sensitive (`HeaderValue::set_sensitive`) is never stored. May be called several times.
     #[must_use]
-    pub fn with_omitted_header(self, name: HeaderName) -> Self {
-        self.set(|settings| settings.omitted.push(name))
+    pub fn with_stored_header(self, name: HeaderName) -> Self {
+        self.set(|settings| settings.also_stored.push(name))
     }
 
     /// Sets the names of the inbox tables. Default: `TableNames::default()`.

@@ -83,7 +83,7 @@
 //! | key in use | 409 with `Retry-After` |
 //! | key used with another method, path, query, `Content-Type` or body | 422 |
 //! | key used with this one | the stored response, with `Idempotency-Replayed: true` |
-//! | new key, handler answers 2xx, 3xx or [`Committed`] | its response, stored and committed with its effect |
+//! | new key, handler answers 2xx, 3xx or [`Committed`]; a 3xx only if it has extracted [`RequestTx`] | its response, stored and committed with its effect |
 //! | new key, handler, extractor or a layer inside answers anything else | its response; rolled back, and a retry runs |
 //! | new key, handler panics, goes on after a lost transaction, or responds with more than [`response_bytes_max`](IdempotencyLayer::with_response_bytes_max) | 500; rolled back |
 //! | new key, handler takes longer than [`handler_timeout`](IdempotencyLayer::with_handler_timeout) | 503 with `Retry-After`; rolled back |
@@ -92,8 +92,8 @@
 //! The layer's own answers are `application/problem+json` and are never stored.
 //!
 //! **Promised**, for effects through the transaction: one effect per tenant, principal and key, while the key is kept (24 hours by default). A replay
-//! has the status, headers and body of the first response, without `Set-Cookie`, `Date`, headers of the connection, [headers that you
-//! name](IdempotencyLayer::with_omitted_header) and headers marked as sensitive. **Bodies are stored as they are**: a secret in a response's body is
+//! has the status and body of the first response, and the headers of a [closed list](IdempotencyLayer::with_stored_header).
+//! **Bodies are stored as they are**: a secret in a response's body is
 //! a secret in the table.
 //!
 //! **A client that hangs up** changes nothing: the handler runs to its end, and a retry gets the stored response. If the process ends before the

@@ -1,7 +1,7 @@
 //! Decides which responses are stored and how, and makes the layer's own responses.
 //!
-//! Invariant: a stored response holds no cookie and no value marked as sensitive; otherwise it is the first client's response, byte for byte. Not
-//! here: the database, see [`super::sql`].
+//! Invariant: a stored response holds the status, the body, and only headers of a closed list, never a value marked as
+//! sensitive. Not here: the database, see [`super::sql`].
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -50,30 +50,32 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-rep
 /// Seconds after which the client may retry.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// Headers that are never stored: those of one connection or one moment, those that the server adds anew, and secrets.
-const OMITTED: [HeaderName; 14] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::CONTENT_LENGTH,
-    header::DATE,
-    header::SET_COOKIE,
-    header::PROXY_AUTHENTICATE,
-    HeaderName::from_static("proxy-authentication-info"),
-    HeaderName::from_static("authentication-info"),
-    REPLAYED,
+/// Stored headers: they describe the body or name the result. Other headers may be secrets, or belong to one client, one
+/// connection or one moment. The server adds `Content-Length` again.
+const STORED: [HeaderName; 12] = [
+    header::CACHE_CONTROL,
+    header::CONTENT_DISPOSITION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::CONTENT_LOCATION,
+    header::CONTENT_TYPE,
+    header::ETAG,
+    header::EXPIRES,
+    header::LAST_MODIFIED,
+    header::LINK,
+    header::LOCATION,
+    header::VARY,
 ];
 
 /// Whether a response's transaction commits, and the response is stored with it. A failure or a refusal does not, unless its handler says so: half of an
 /// effect would stay, and a refusal that time heals (a missing right, a conflict, a faulty server) would be the answer for as long as the key lives.
-pub(crate) fn commits(parts: &Parts) -> bool {
+///
+/// `taken`: the handler has extracted the transaction. Otherwise a layer before the handler has redirected, perhaps to a
+/// login page.
+pub(crate) fn commits(parts: &Parts, taken: bool) -> bool {
     let is_said = parts.extensions.get::<Commits>().is_some();
     let status = parts.status;
-    status.is_success() || status.is_redirection() || is_said && !status.is_informational()
+    status.is_success() || status.is_redirection() && taken || is_said && !status.is_informational()
 }
 
 /// A response as it is stored.
@@ -87,20 +89,12 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    pub(crate) fn new(fingerprint: Digest, parts: &Parts, body: &Bytes, omitted: &[HeaderName]) -> Self {
-        let named_by_connection = |name: &HeaderName| {
-            let values = parts.headers.get_all(header::CONNECTION).iter();
-            values
-                .filter_map(|value| value.to_str().ok())
-                .flat_map(|value| value.split(','))
-                .any(|part| part.trim().eq_ignore_ascii_case(name.as_str()))
-        };
-        let headers = parts.headers.iter().filter(|(name, value)| {
-            !OMITTED.contains(name)
-                && !omitted.contains(name)
-                && !value.is_sensitive()
-                && !named_by_connection(name)
-        });
+    /// `also`: header names stored in addition to the list.
+    pub(crate) fn new(fingerprint: Digest, parts: &Parts, body: &Bytes, also: &[HeaderName]) -> Self {
+        let headers = parts
+            .headers
+            .iter()
+            .filter(|(name, value)| (STORED.contains(name) || also.contains(name)) && !value.is_sensitive());
         Self {
             fingerprint,
             status: parts.status.as_u16(),
@@ -154,18 +148,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_to_a_connection_is_not_kept() {
-        let response = Response::builder()
-            .header("connection", "close, X-Hop")
-            .header("x-hop", "1")
-            .header("set-cookie", "session=1")
-            .header("x-mine", "1")
-            .header("x-kept", "1")
-            .body(())
-            .unwrap();
-        let omitted = [HeaderName::from_static("x-mine")];
-        let stored = Stored::new([0; 32], &response.into_parts().0, &Bytes::new(), &omitted);
-        assert_eq!(stored.headers, [("x-kept".to_owned(), "1".to_owned())]);
+    fn only_listed_headers_are_stored() {
+        let mut response = Response::builder();
+        for name in [
+            "connection",
+            "set-cookie",
+            "authorization",
+            "x-auth-token",
+            "access-control-allow-origin",
+            "www-authenticate",
+            "date",
+            "location",
+            "content-type",
+            "x-mine",
+        ] {
+            response = response.header(name, "1");
+        }
+        let mut secret = HeaderValue::from_static("1");
+        secret.set_sensitive(true);
+        let response = response.header("etag", secret).body(()).unwrap();
+        let also = [HeaderName::from_static("x-mine")];
+        let stored = Stored::new([0; 32], &response.into_parts().0, &Bytes::new(), &also);
+        let names: Vec<&str> = stored.headers.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["location", "content-type", "x-mine"]);
     }
 
     #[test]
@@ -174,9 +179,13 @@ mod tests {
         let all = [
             100, 101, 199, 200, 204, 302, 399, 400, 401, 422, 499, 500, 599, 999,
         ];
-        let commit = |response: Response<Body>| commits(&response.into_parts().0);
+        let commit = |response: Response<Body>| commits(&response.into_parts().0, true);
         let plain = all.into_iter().filter(|status| commit(of(*status)));
         assert_eq!(plain.collect::<Vec<_>>(), [200, 204, 302, 399]);
+        let early = all
+            .into_iter()
+            .filter(|status| commits(&of(*status).into_parts().0, false));
+        assert_eq!(early.collect::<Vec<_>>(), [200, 204]);
         let said = all
             .into_iter()
             .filter(|status| commit(Committed(of(*status)).into_response()));

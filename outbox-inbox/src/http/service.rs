@@ -29,7 +29,7 @@ use super::key::{Claim, Scope, parse_key};
 use super::response::{Stored, commits, problem};
 use super::settings::{Checked, MissingKey, Settings};
 use super::sql::Claimed;
-use super::transaction::RequestTx;
+use super::transaction::{Closed, RequestTx};
 use crate::database::{Trouble, roll_back, trouble};
 use crate::handler::describe;
 use crate::panics::text_of;
@@ -192,7 +192,13 @@ where
     let tx = RequestTx::new(tx, settings.outbox.clone());
     request.extensions_mut().insert(tx.clone());
     let outcome = call(settings, service, request).await;
-    let Some((tx, recorded, integrity)) = tx.close() else {
+    let Some(Closed {
+        transaction: tx,
+        recorded,
+        taken,
+        integrity,
+    }) = tx.close()
+    else {
         tracing::error!(route = %claim.route, "handler keeps its `RequestTx` beyond its response, so it cannot be committed");
         return Err(failed());
     };
@@ -203,7 +209,7 @@ where
             return Err(refusal);
         }
     };
-    if !commits(&parts) {
+    if !commits(&parts, taken) {
         roll_back(tx).await;
         return Ok(Response::from_parts(parts, Body::from(body)));
     }
@@ -216,7 +222,7 @@ where
     }
     let stored = claim
         .kept
-        .then(|| Stored::new(claim.fingerprint, &parts, &body, &settings.omitted));
+        .then(|| Stored::new(claim.fingerprint, &parts, &body, &settings.also_stored));
     let refusal = match sql.finish(&tx, &claim.id, stored).await {
         Ok(true) => None,
         Ok(false) => Some(swallowed(claim, None)),

@@ -34,7 +34,18 @@ struct Open {
     transaction: DatabaseTransaction,
     outbox: Arc<OutboxConfig>,
     recorded: AtomicBool,
+    taken: AtomicBool,
     integrity: Integrity,
+}
+
+/// The transaction after the handler has ended.
+pub(crate) struct Closed {
+    pub(crate) transaction: DatabaseTransaction,
+    /// Events may have been recorded in it.
+    pub(crate) recorded: bool,
+    /// A handler has extracted it.
+    pub(crate) taken: bool,
+    pub(crate) integrity: Integrity,
 }
 
 impl fmt::Debug for RequestTx {
@@ -49,15 +60,20 @@ impl RequestTx {
             transaction,
             outbox,
             recorded: AtomicBool::new(false),
+            taken: AtomicBool::new(false),
             integrity: Integrity::default(),
         }))
     }
 
-    /// Takes back the transaction, and tells whether events may have been recorded in it, and what may become of it. `None` if a clone still
-    /// exists.
-    pub(crate) fn close(self) -> Option<(DatabaseTransaction, bool, Integrity)> {
+    /// Takes back the transaction. `None` if a clone still exists.
+    pub(crate) fn close(self) -> Option<Closed> {
         let open = Arc::into_inner(self.0)?;
-        Some((open.transaction, open.recorded.into_inner(), open.integrity))
+        Some(Closed {
+            transaction: open.transaction,
+            recorded: open.recorded.into_inner(),
+            taken: open.taken.into_inner(),
+            integrity: open.integrity,
+        })
     }
 
     fn watched(&self) -> Watched<'_> {
@@ -129,7 +145,11 @@ impl<S: Sync> FromRequestParts<S> for RequestTx {
     type Rejection = Response<Body>;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        parts.extensions.get().cloned().ok_or_else(|| {
+        let tx: Option<Self> = parts.extensions.get().cloned();
+        if let Some(tx) = &tx {
+            tx.0.taken.store(true, Ordering::Relaxed);
+        }
+        tx.ok_or_else(|| {
             tracing::error!(
                 method = %parts.method,
                 path = parts.uri.path(),

@@ -13,15 +13,13 @@ use crate::support::{Backend, SOON, TestDb};
 
 async fn a_replay_is_the_first_response(test: TestDb) {
     let shop = Shop::new([]);
-    let receipt = HeaderName::from_static("x-receipt");
-    let client = shop
-        .serve(Shop::layer(&test.db).with_omitted_header(receipt))
-        .await;
+    let bytes = HeaderName::from_static("x-bytes");
+    let client = shop.serve(Shop::layer(&test.db).with_stored_header(bytes)).await;
     let first = client.order(1, "k").await;
     assert_eq!((first.status, first.is_replayed()), (201, false));
     assert_eq!(first.body, [BYTES, b"tea1"].concat());
-    for secret in ["set-cookie", "x-token", "x-receipt"] {
-        assert!(first.header(secret).is_some(), "{secret}");
+    for name in ["set-cookie", "x-token", "x-receipt"] {
+        assert!(first.header(name).is_some(), "{name}");
     }
     for _ in 0..2 {
         let mut again = client.order(1, "k").await;
@@ -72,6 +70,27 @@ async fn are_stored(test: &TestDb, steps: &[(Step, u16)]) {
 async fn successes_and_redirections_are_stored(test: TestDb) {
     let statuses = [200, 202, 204, 302, 303];
     are_stored(&test, &statuses.map(|status| (Step::Status(status), status))).await;
+}
+
+/// A layer inside leads to a login page.
+async fn a_redirect_before_the_handler_is_not_stored(test: TestDb) {
+    let shop = Shop::new([]);
+    let client = shop.serve(Shop::layer(&test.db)).await;
+    let [key, tenant, user] = by_ann("k");
+    let json = "content-type: application/json";
+    let body = br#"{"units": 2}"#;
+    let away = client
+        .send(
+            "POST /checked/1",
+            &[key, tenant, user, json, "x-refuse: 303"],
+            body,
+        )
+        .await;
+    assert_eq!((away.status, books(&test, 1).await), (303, (0, 0, 0)));
+    let first = client
+        .send("POST /checked/1", &[key, tenant, user, json], body)
+        .await;
+    assert_eq!((first.status, first.is_replayed()), (201, false));
 }
 
 async fn a_handler_may_commit_any_status(test: TestDb) {
@@ -186,6 +205,7 @@ async fn tables_can_have_other_names(test: TestDb) {
 on_every_backend!(
     a_replay_is_the_first_response,
     successes_and_redirections_are_stored,
+    a_redirect_before_the_handler_is_not_stored,
     a_handler_may_commit_any_status,
     a_layer_purges_without_being_asked,
     an_expired_key_is_a_new_one,
