@@ -8,7 +8,7 @@ use outbox::Failure;
 use outbox::core::{Publisher as _, SensitiveFields, describe};
 use outbox::nats::async_nats::{Client, Event};
 use outbox::nats::{JetStreamPublisher, connect_with_events};
-use outbox::sea_orm::{ConnectError, SqlStore};
+use outbox::sea_orm::SqlStore;
 use outbox_admin::BrokerCheck;
 use outbox_admin::rights::Role;
 use url::Url;
@@ -136,8 +136,7 @@ impl Place {
         most: u32,
     ) -> Result<Self, CommandError> {
         let db = sessions::open(outbox.database_url.expose(), sessions, most, timeout).await;
-        // The error would show the address, with its password.
-        let db = db.map_err(|_| CommandError::configuration(ConnectError::Address))?;
+        let db = db.map_err(CommandError::configuration)?;
         let names = outbox.table_names().map_err(CommandError::configuration)?;
         let store = SqlStore::new(db)
             .with_names(&names)

@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
+use outbox::sea_orm::{ConnectError, open_lazily};
 use sea_orm::sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sea_orm::sqlx::{self, AssertSqlSafe, ConnectOptions as _, Executor as _};
-use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr, RuntimeErr, SqlxSqliteConnector};
+use sea_orm::{ConnectOptions, DatabaseConnection, SqlxSqliteConnector};
 
 /// What the sessions of a place may do.
 #[derive(Debug, Clone, Copy)]
@@ -19,28 +20,28 @@ pub(super) enum Sessions {
     Making,
 }
 
-/// Up to `most` sessions of the database at this address. An error is about the address, and may show its password.
+/// Up to `most` sessions of the database at this address. An error is about the address.
 pub(super) async fn open(
     address: &str,
     sessions: Sessions,
     most: u32,
     timeout: Duration,
-) -> Result<DatabaseConnection, DbErr> {
+) -> Result<DatabaseConnection, ConnectError> {
     if address.starts_with("sqlite:") {
         let opened = of_file(address, sessions, most, timeout);
-        return opened.map_err(|error| DbErr::Conn(RuntimeErr::SqlxError(error.into())));
+        return opened.map_err(|_| ConnectError::Address);
     }
     let mut options = ConnectOptions::new(address);
     options
         .min_connections(0)
         .max_connections(most)
-        .connect_lazy(true)
         .acquire_timeout(timeout)
         .sqlx_logging(false);
     if let Sessions::Reading = sessions {
         cannot_write(&mut options, timeout);
     }
-    Database::connect(options).await
+    // Boxed: nested futures of commands reach the compiler's limit.
+    Box::pin(open_lazily(options)).await
 }
 
 /// Sessions of a file of SQLite. SeaORM would ask the file at once.
@@ -116,7 +117,7 @@ mod tests {
         let mut options = ConnectOptions::new(url);
         options.max_connections(1).sqlx_logging(false);
         cannot_write(&mut options, statement_max);
-        Database::connect(options).await.unwrap()
+        sea_orm::Database::connect(options).await.unwrap()
     }
 
     async fn check(url: &str, write: &str) {

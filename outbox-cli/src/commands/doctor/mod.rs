@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use outbox::core::log::LEFT_TO_LOG;
 use outbox::core::{OutboxReader as _, OutboxStore as _, Retention};
+use outbox::sea_orm::reach;
 use outbox_admin::doctor::{
     Check, Diagnosis, Limits, PauseFacts, Wanted, database_facts, of_database, of_pauses, of_relays,
     of_setup, tally,
@@ -171,6 +172,18 @@ async fn look_at_database(
     found: &mut Examination,
 ) -> Result<(), CommandError> {
     let unanswered = || away(&Advice::unknown(&format!("no answer within {:?}", place.timeout)));
+    // Each question would wait for the same.
+    match tokio::time::timeout(place.timeout, Box::pin(reach(place.store.connection()))).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            found.findings.push(away(&place.advice(&error)));
+            return Ok(());
+        }
+        Err(_) => {
+            found.findings.push(unanswered());
+            return Ok(());
+        }
+    }
     if closely.as_relay {
         let deletes = place.outbox.section.relay.retention != Retention::Keep;
         match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {

@@ -6,8 +6,8 @@ use outbox::Failure;
 use outbox::core::log::LogRelay;
 use outbox::core::shutdown::CancellationToken;
 use outbox::core::{FailureClass, Message, PublishError, Publisher, Receipt, Relay};
-use outbox::sea_orm::{ConnectError, SqlStore};
-use sea_orm::{ConnectOptions, Database, DatabaseConnection};
+use outbox::sea_orm::{ConnectError, SqlStore, open_lazily};
+use sea_orm::{ConnectOptions, DatabaseConnection};
 
 use crate::commands::{log, servers};
 use crate::config::{Config, Outbox};
@@ -50,13 +50,11 @@ async fn try_check(outbox: &Outbox) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A pool that has no connection yet. The error of SeaORM would show the address with its password.
+/// A pool that has no connection yet.
 async fn lazy(outbox: &Outbox) -> Result<DatabaseConnection, ConnectError> {
     let mut options = ConnectOptions::new(outbox.database_url.expose());
-    options.connect_lazy(true).min_connections(0);
-    Database::connect(options)
-        .await
-        .map_err(|_| ConnectError::Address)
+    options.min_connections(0);
+    Box::pin(open_lazily(options)).await
 }
 
 /// What will run, without secrets.

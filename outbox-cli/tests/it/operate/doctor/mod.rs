@@ -1,5 +1,6 @@
 //! `outbox doctor`: each trouble is planted on real servers, and found with what was seen, what is needed and what mends it.
 
+mod away;
 mod database;
 mod nats;
 
