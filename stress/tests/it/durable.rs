@@ -95,9 +95,13 @@ async fn a_commit_that_mariadb_loses_is_not_published() {
     admin.record(1).await;
 
     let slow = SlowSync::of(&strace, &server).await;
-    let writer = Admin(server.connect(1).await.unwrap());
-    let commit = tokio::spawn(async move { writer.try_record(2).await });
-    until("the commit is visible", async || admin.unpublished().await == 2).await;
+    // The server syncs the first commit, and does not write the log of the second one meanwhile.
+    let mut commits = Vec::new();
+    for lock in [2, 3] {
+        let writer = Admin(server.connect(1).await.unwrap());
+        commits.push(tokio::spawn(async move { writer.try_record(lock).await }));
+        until("a visible commit", async || admin.unpublished().await == lock).await;
+    }
     let mut fetch = tokio::spawn(async move {
         let request = FetchRequest {
             leases: &leases,
@@ -114,9 +118,11 @@ async fn a_commit_that_mariadb_loses_is_not_published() {
     }
     slow.kill(&mut server);
     assert!(fetch.await.unwrap().is_err());
-    assert!(commit.await.unwrap().is_err(), "the writer got no answer");
+    for commit in commits {
+        assert!(commit.await.unwrap().is_err(), "the writer got no answer");
+    }
 
     server.start().await.unwrap();
     let admin = Admin(server.connect(1).await.unwrap());
-    assert_eq!(admin.unpublished().await, 1, "the server has lost the commit");
+    assert!(admin.unpublished().await < 3, "the server has lost a commit");
 }
