@@ -95,11 +95,23 @@ INSERT INTO outbox_leases (partition_no) VALUES
 ON DUPLICATE KEY UPDATE epoch = epoch;
 
 -- The relays that are alive. Their number decides how many partitions each may own. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
+-- `mode`: 0 polls the table, 1 reads the log. `retention_seconds`: 0 deletes messages when they are published, -1 keeps them.
+-- `stream`, `subjects` and `source` say where the relay publishes; relays that differ in them do not start beside each other.
+-- `error` is the present failure, which has lasted since `failing_since`.
 CREATE TABLE IF NOT EXISTS outbox_relays (
-    owner      BINARY(16) NOT NULL,
-    expires_at DATETIME(6) NOT NULL,
-    fitness    TINYINT NOT NULL,
-    name       VARCHAR(128) COLLATE utf8mb4_bin NULL COMMENT 'host and process id, unless the relay was given a name',
+    owner             BINARY(16) NOT NULL,
+    expires_at        DATETIME(6) NOT NULL,
+    fitness           TINYINT NOT NULL,
+    name              VARCHAR(128) COLLATE utf8mb4_bin NULL COMMENT 'host and process id, unless the relay was given a name',
+    mode              TINYINT NULL,
+    stream            VARBINARY(255) NULL,
+    subjects          VARBINARY(255) NULL,
+    source            VARBINARY(255) NULL,
+    retention_seconds BIGINT NULL,
+    version           VARCHAR(64) COLLATE utf8mb4_bin NULL,
+    error_class       VARCHAR(32) COLLATE utf8mb4_bin NULL,
+    error             TEXT COLLATE utf8mb4_bin NULL,
+    failing_since     DATETIME(6) NULL,
     PRIMARY KEY (owner)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

@@ -106,11 +106,23 @@ INSERT INTO outbox_leases (partition_no) SELECT n FROM partitions WHERE true
 ON CONFLICT DO NOTHING;
 
 -- The relays that are alive. Their number decides how many partitions each may own. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
+-- `mode`: 0 polls the table, 1 reads the log. `retention_seconds`: 0 deletes messages when they are published, -1 keeps them.
+-- `stream`, `subjects` and `source` say where the relay publishes; relays that differ in them do not start beside each other.
+-- `error` is the present failure, which has lasted since `failing_since`.
 CREATE TABLE IF NOT EXISTS outbox_relays (
-    owner      BLOB NOT NULL PRIMARY KEY,
-    expires_at INTEGER NOT NULL,
-    fitness    INTEGER NOT NULL,
-    name       TEXT                          -- host and process id, unless the relay was given a name
+    owner             BLOB NOT NULL PRIMARY KEY,
+    expires_at        INTEGER NOT NULL,
+    fitness           INTEGER NOT NULL,
+    name              TEXT,                  -- host and process id, unless the relay was given a name
+    mode              INTEGER,
+    stream            TEXT,
+    subjects          TEXT,
+    source            TEXT,
+    retention_seconds INTEGER,
+    version           TEXT,
+    error_class       TEXT,
+    error             TEXT,
+    failing_since     INTEGER
 );
 
 -- For people. It never fails: a payload that is not JSON is shown in hexadecimal.

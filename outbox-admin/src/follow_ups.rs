@@ -141,7 +141,10 @@ mod tests {
     async fn publish_all(store: &MemoryStore) {
         let owner = OwnerId::fresh();
         let ttl = Duration::from_secs(60);
-        store.announce(owner, ttl, Fitness::Fit).await.expect("announced");
+        store
+            .announce(owner, ttl, &Fitness::Fit.into())
+            .await
+            .expect("announced");
         let leases = store.acquire(owner, ttl, 64).await.expect("acquired");
         let request = FetchRequest {
             leases: &leases,

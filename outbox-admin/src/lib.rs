@@ -59,6 +59,7 @@ mod pause;
 pub mod prove;
 mod purge;
 mod recheck;
+mod relay_causes;
 mod relays;
 mod resume;
 pub mod rights;

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox_core::{
-    BlockedAggregate, Fitness, LiveRelay, MessageId, OutboxReader, OwnerId, Selection, StoreError,
-    StoredMessage,
+    BlockedAggregate, ExpiredRelay, Fitness, LiveRelay, MessageId, OutboxReader, OwnerId, Registration,
+    RelayTrouble, Retention, Selection, StoreError, StoredMessage,
 };
 use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
@@ -35,9 +35,72 @@ pub struct RelayRow {
     /// The time until it counts as dead, unless it announces itself again; zero if it does already.
     #[serde(rename = "expires_in_seconds", serialize_with = "serial::seconds")]
     pub expires_in: Duration,
+    /// Where it finds the messages: `polling` or `log`; `None` if it is not known.
+    pub mode: Option<&'static str>,
+    /// The stream that it publishes to; `None` if it is not known.
+    pub stream: Option<String>,
+    /// How it builds subjects; `None` if it is not known.
+    pub subjects: Option<String>,
+    /// The source of its messages (`ce-source`); `None` if it is not known.
+    pub source: Option<String>,
+    /// What becomes of published messages: `keep`, `delete`, or the time for which they are kept, such as `604800s`; `None` if it is not known.
+    pub retention: Option<String>,
+    /// The version of `outbox-core` in its program; `None` if it is not known.
+    pub version: Option<String>,
+    /// The class of its present failure: `database`, or a failure class of the broker; `None` if nothing fails.
+    pub error_class: Option<&'static str>,
+    /// Its present failure, by its last announcement.
+    pub error: Option<String>,
+    /// How long the failure has lasted.
+    #[serde(rename = "failing_for_seconds", serialize_with = "serial::seconds_if_any")]
+    pub failing_for: Option<Duration>,
 }
 
 impl RelayRow {
+    /// A dead relay of which only its leases are known.
+    fn dead(owner: OwnerId, partitions: u16) -> Self {
+        Self {
+            owner,
+            name: None,
+            is_alive: false,
+            fitness: None,
+            partitions,
+            started_at: started_at(owner),
+            expires_in: Duration::ZERO,
+            mode: None,
+            stream: None,
+            subjects: None,
+            source: None,
+            retention: None,
+            version: None,
+            error_class: None,
+            error: None,
+            failing_for: None,
+        }
+    }
+
+    /// The row with what the relay registered.
+    fn with(mut self, registration: Registration, trouble: Option<RelayTrouble>) -> Self {
+        self.mode = Some(registration.mode.as_str());
+        if let Some(destination) = registration.destination {
+            self.stream = Some(destination.stream);
+            self.subjects = Some(destination.subjects);
+            self.source = Some(destination.source);
+        }
+        self.retention = registration.retention.map(|retention| match retention {
+            Retention::Keep => "keep".to_owned(),
+            Retention::Delete => "delete".to_owned(),
+            Retention::KeepFor(time) => format!("{}s", time.as_secs()),
+        });
+        self.version = registration.version;
+        if let Some(trouble) = trouble {
+            self.error_class = Some(trouble.class.as_str());
+            self.error = Some(trouble.error);
+            self.failing_for = Some(trouble.failing_for);
+        }
+        self
+    }
+
     /// What it says of itself in a word, or `dead`.
     #[must_use]
     pub fn says(&self) -> &'static str {
@@ -88,14 +151,15 @@ pub struct BlockedRow {
     pub blocked_for: Option<Duration>,
 }
 
-/// The relays that are alive, in the order of their starts, and behind them those that have died. A dead one is known by the leases that it has let run out: once others
-/// have taken its partitions, or if it owned none, no trace of it is left.
+/// The relays that are alive, in the order of their starts, and behind them those that have died. A dead one is known by its expired announcement, until another
+/// relay announces itself, and by the leases that it has let run out, until others have taken them.
 ///
 /// # Errors
 ///
 /// [`StoreError`].
 pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreError> {
     let alive = store.relays().await?;
+    let expired = store.expired_relays().await?;
     let mut owned: HashMap<OwnerId, u16> = HashMap::new();
     let mut left: BTreeMap<OwnerId, u16> = BTreeMap::new();
     for lease in store.partitions().await? {
@@ -106,29 +170,32 @@ pub async fn relays(store: &impl OutboxReader) -> Result<Vec<RelayRow>, StoreErr
             *left.entry(owner).or_default() += 1;
         }
     }
+    for relay in &expired {
+        left.entry(relay.owner).or_default();
+    }
     // One that stood still announces itself again before it acquires again.
     left.retain(|owner, _| alive.iter().all(|relay| relay.owner != *owner));
     let row = |relay: LiveRelay| RelayRow {
-        owner: relay.owner,
         name: relay.name,
         is_alive: true,
         fitness: Some(relay.fitness),
-        partitions: owned.get(&relay.owner).copied().unwrap_or_default(),
-        started_at: started_at(relay.owner),
         expires_in: relay.expires_in,
+        ..RelayRow::dead(relay.owner, owned.get(&relay.owner).copied().unwrap_or_default())
+            .with(relay.registration, relay.trouble)
     };
     let mut rows: Vec<RelayRow> = alive.into_iter().map(row).collect();
-    for (owner, partitions) in left {
-        rows.push(RelayRow {
-            owner,
-            name: store.relay_name(owner).await?,
-            is_alive: false,
-            fitness: None,
-            partitions,
-            started_at: started_at(owner),
-            expires_in: Duration::ZERO,
-        });
-    }
+    let mut expired: HashMap<OwnerId, ExpiredRelay> =
+        expired.into_iter().map(|relay| (relay.owner, relay)).collect();
+    rows.extend(left.into_iter().map(|(owner, partitions)| {
+        let row = RelayRow::dead(owner, partitions);
+        match expired.remove(&owner) {
+            Some(relay) => RelayRow {
+                name: relay.name,
+                ..row.with(relay.registration, relay.trouble)
+            },
+            None => row,
+        }
+    }));
     Ok(rows)
 }
 

@@ -2,6 +2,8 @@
 //!
 //! The judgement is a pure function of the facts. Invariant: each reason names the command that shows more or mends it.
 
+mod relays;
+
 use std::time::Duration;
 
 use outbox_core::{Backlog, Fitness, LiveRelay, OutboxReader, StoreError};
@@ -13,8 +15,7 @@ use crate::pause::PauseRow;
 use crate::serial;
 use crate::words::counted;
 
-/// Age of the oldest pending message above which a relay counts as behind: that of the alert in `docs/monitoring`.
-const BEHIND_AFTER: Duration = Duration::from_secs(60);
+use relays::{RelayFacts, of_relays};
 
 /// How bad it is. A later value is worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -85,6 +86,13 @@ pub struct Status {
 }
 
 impl Status {
+    /// Adds the cause of other reasons, before them.
+    pub fn add_cause(&mut self, state: State, what: impl Into<String>, next: impl Into<Next>) {
+        self.reasons.insert(0, Reason::new(state, what, next));
+        self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
+        self.state = self.state.max(state);
+    }
+
     /// Adds a reason that this crate does not know of.
     pub fn add(&mut self, state: State, what: impl Into<String>, next: impl Into<Next>) {
         self.reasons.push(Reason::new(state, what, next));
@@ -186,17 +194,11 @@ pub enum BrokerCheck {
 /// [`StoreError`].
 pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<Status, StoreError> {
     let backlog = BacklogCounts::from(store.backlog().await?);
-    let relays = RelayCounts::new(&store.relays().await?);
-    let leases = store.partitions().await?;
-    let owned = leases.iter().filter(|lease| lease.owner.is_some()).count();
-    let count = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
-    let partitions = PartitionCounts {
-        owned: count(owned),
-        all: count(leases.len()),
-    };
+    let facts = RelayFacts::read(store).await?;
+    let (relays, partitions) = (RelayCounts::new(&facts.live), facts.partitions);
     let pauses = crate::pause::pauses(store).await?;
     let mut reasons = of_pauses(&pauses);
-    reasons.extend(of_relays(&backlog, relays, partitions));
+    reasons.extend(of_relays(&backlog, &facts));
     reasons.extend(of_messages(&backlog));
     if backlog.waiting > 0 {
         let failing = failing::failing(store).await?;
@@ -218,43 +220,6 @@ pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<S
 fn of_pauses(pauses: &[PauseRow]) -> Vec<Reason> {
     let reason = |pause: &PauseRow| Reason::new(State::Degraded, pause.sentence(), pause.unpause());
     pauses.iter().map(reason).collect()
-}
-
-fn of_relays(backlog: &BacklogCounts, relays: RelayCounts, partitions: PartitionCounts) -> Vec<Reason> {
-    let mut reasons = Vec::new();
-    let unowned = partitions.all.saturating_sub(partitions.owned);
-    if relays.alive == 0 {
-        reasons.push(if backlog.pending > 0 {
-            let messages = counted(backlog.pending, "message is", "messages are");
-            let what = format!("no relay is alive, and {messages} not published");
-            Reason::new(State::Stuck, what, Next::start_relay())
-        } else {
-            Reason::new(State::Degraded, "no relay is alive", Next::start_relay())
-        });
-    } else if relays.ailing == relays.alive {
-        let what =
-            "all relays say that they do not reach the broker, or cannot fetch or settle; their logs say why";
-        reasons.push(Reason::new(State::Stuck, what, "outbox relays"));
-    } else if relays.ailing > 0 {
-        let what = format!(
-            "{} of {} relays say that they cannot do their work; others have their partitions",
-            relays.ailing, relays.alive
-        );
-        reasons.push(Reason::new(State::Degraded, what, "outbox relays"));
-    }
-    if relays.alive > 0 && unowned > 0 {
-        let what = format!(
-            "{unowned} of {} partitions have no owner; after a start or a crash that lasts for seconds",
-            partitions.all
-        );
-        reasons.push(Reason::new(State::Degraded, what, "outbox partitions"));
-    }
-    if relays.alive > 0 && backlog.oldest_pending.is_some_and(|age| age > BEHIND_AFTER) {
-        let age = backlog.oldest_pending.unwrap_or_default().as_secs();
-        let what = format!("the relays are behind: the oldest pending message is {age} s old");
-        reasons.push(Reason::new(State::Degraded, what, "outbox relays"));
-    }
-    reasons
 }
 
 fn of_messages(backlog: &BacklogCounts) -> Vec<Reason> {
@@ -313,9 +278,9 @@ mod tests {
 
     use super::*;
 
-    const TTL: Duration = Duration::from_secs(60);
+    pub(super) const TTL: Duration = Duration::from_secs(60);
 
-    fn backlog(pending: u64) -> BacklogCounts {
+    pub(super) fn backlog(pending: u64) -> BacklogCounts {
         BacklogCounts {
             pending,
             waiting: 0,
@@ -326,67 +291,13 @@ mod tests {
         }
     }
 
-    fn counts(fitness: &[Fitness]) -> RelayCounts {
-        let relay = |fitness: &Fitness| LiveRelay {
-            owner: OwnerId::fresh(),
-            name: None,
-            fitness: *fitness,
-            expires_in: TTL,
-        };
-        RelayCounts::new(&fitness.iter().map(relay).collect::<Vec<_>>())
-    }
-
-    const ALL: PartitionCounts = PartitionCounts { owned: 64, all: 64 };
-
     #[track_caller]
-    fn check(reasons: &[Reason], expected: &[(State, &str)]) {
+    pub(super) fn check(reasons: &[Reason], expected: &[(State, &str)]) {
         assert_eq!(reasons.len(), expected.len(), "{reasons:?}");
         for (reason, (state, text)) in reasons.iter().zip(expected) {
             assert!(reason.state == *state && reason.what.contains(text), "{reason:?}");
             assert!(reason.next.command.is_some());
         }
-    }
-
-    #[test]
-    fn without_a_relay_an_outbox_is_stuck_once_something_is_to_be_published() {
-        let none = PartitionCounts { owned: 0, all: 64 };
-        check(
-            &of_relays(&backlog(0), counts(&[]), none),
-            &[(State::Degraded, "no relay is alive")],
-        );
-        let expected = (State::Stuck, "no relay is alive, and 3 messages");
-        check(&of_relays(&backlog(3), counts(&[]), none), &[expected]);
-    }
-
-    #[test]
-    fn relays_that_all_ail_are_stuck_and_some_are_degraded() {
-        use Fitness::{Ailing, Fit, Unproven};
-        check(&of_relays(&backlog(1), counts(&[Fit, Unproven]), ALL), &[]);
-        let some = counts(&[Fit, Ailing]);
-        check(
-            &of_relays(&backlog(1), some, ALL),
-            &[(State::Degraded, "1 of 2 relays")],
-        );
-        let all = counts(&[Ailing, Ailing]);
-        check(
-            &of_relays(&backlog(1), all, ALL),
-            &[(State::Stuck, "all relays say")],
-        );
-    }
-
-    #[test]
-    fn partitions_without_an_owner_and_old_messages_are_degraded() {
-        let fit = counts(&[Fitness::Fit]);
-        let some = PartitionCounts { owned: 60, all: 64 };
-        check(
-            &of_relays(&backlog(0), fit, some),
-            &[(State::Degraded, "4 of 64 partitions")],
-        );
-        let old = BacklogCounts {
-            oldest_pending: Some(Duration::from_secs(61)),
-            ..backlog(1)
-        };
-        check(&of_relays(&old, fit, ALL), &[(State::Degraded, "61 s old")]);
     }
 
     #[test]
@@ -412,7 +323,7 @@ mod tests {
         let store = MemoryStore::new();
         let owner = OwnerId::fresh();
         store
-            .announce(owner, TTL, Fitness::Ailing)
+            .announce(owner, TTL, &Fitness::Ailing.into())
             .await
             .expect("announced");
         store.acquire(owner, TTL, 64).await.expect("acquired");
@@ -420,7 +331,7 @@ mod tests {
         let status = status(&store, &warned).await.expect("status");
         assert_eq!(status.state, State::Stuck);
         let expected = [
-            (State::Stuck, "all relays say"),
+            (State::Stuck, "none of the 2 live relays"),
             (State::Degraded, "duplicate window"),
         ];
         check(&status.reasons, &expected);
@@ -433,7 +344,10 @@ mod tests {
 
         let store = MemoryStore::new();
         let owner = OwnerId::fresh();
-        store.announce(owner, TTL, Fitness::Fit).await.expect("announced");
+        store
+            .announce(owner, TTL, &Fitness::Fit.into())
+            .await
+            .expect("announced");
         store.acquire(owner, TTL, 64).await.expect("acquired");
         let request = PauseRequest {
             aggregate_type: Some("order".to_owned()),
@@ -457,7 +371,10 @@ mod tests {
     async fn a_healthy_outbox_is_well() {
         let store = MemoryStore::new();
         let owner = OwnerId::fresh();
-        store.announce(owner, TTL, Fitness::Fit).await.expect("announced");
+        store
+            .announce(owner, TTL, &Fitness::Fit.into())
+            .await
+            .expect("announced");
         store.acquire(owner, TTL, 64).await.expect("acquired");
         let status = status(&store, &BrokerCheck::Checked(Vec::new()))
             .await

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::store::{RelayTrouble, TroubleClass};
+
 /// The health of a relay or an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -135,7 +137,7 @@ pub(crate) struct Vitals {
     pub(crate) refusal: String,
     /// Since when messages have been due without any being confirmed.
     pub(crate) waiting_since: Option<Instant>,
-    /// This relay fails, and other relays have taken over its partitions.
+    /// This relay fails, and has released its partitions.
     pub(crate) handed_over: bool,
     /// What is paused, a sentence each.
     pub(crate) pauses: Vec<String>,
@@ -189,6 +191,7 @@ pub(crate) struct Trouble {
     /// The last failure.
     noted_at: Instant,
     reason: String,
+    class: TroubleClass,
 }
 
 /// Trouble that is not noted again for this long is over: nothing tries the failing activity any more. Longer than the
@@ -197,13 +200,14 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 impl Trouble {
     /// Notes a failure. Trouble that lasts keeps its start.
-    pub(crate) fn note(trouble: &mut Option<Self>, reason: impl Into<String>) {
+    pub(crate) fn note(trouble: &mut Option<Self>, class: TroubleClass, reason: impl Into<String>) {
         let now = Instant::now();
         let since = Self::lasting(trouble).map_or(now, |trouble| trouble.since);
         *trouble = Some(Self {
             since,
             noted_at: now,
             reason: reason.into(),
+            class,
         });
     }
 
@@ -239,6 +243,21 @@ impl HealthCheck {
         }
     }
 
+    /// What keeps the relay from its work: the broker's failure, or else the database's that has lasted for longest.
+    pub(crate) fn trouble(&self) -> Option<RelayTrouble> {
+        let vitals = self.vitals.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_store = vitals.store.iter().map(|answers| &answers.failing);
+        let of_store = of_store
+            .filter_map(Trouble::lasting)
+            .min_by_key(|trouble| trouble.since);
+        let trouble = Trouble::lasting(&vitals.broker_failing).or(of_store)?;
+        Some(RelayTrouble {
+            class: trouble.class,
+            error: trouble.reason.clone(),
+            failing_for: trouble.since.elapsed(),
+        })
+    }
+
     /// The relay's health now.
     #[must_use]
     pub fn now(&self) -> Health {
@@ -255,7 +274,7 @@ impl HealthCheck {
         let (mut reasons, failing_since) = vitals.failures();
         let is_long = |since: Instant| since.elapsed() >= self.stuck_after;
         if vitals.handed_over {
-            reasons.push("other relays have its partitions until it can do its work again".to_owned());
+            reasons.push("it has released its partitions until it can do its work again".to_owned());
         } else if vitals.waiting_since.into_iter().chain(failing_since).any(is_long) {
             let reason = format!(
                 "nothing was published for {:?}, although messages may be due; {}",
@@ -315,6 +334,9 @@ impl Vitals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::publisher::FailureClass;
+
+    const BROKER: TroubleClass = TroubleClass::Broker(FailureClass::Unknown);
 
     #[tokio::test(start_paused = true)]
     async fn only_a_relay_that_does_not_run_is_not_alive() {
@@ -322,9 +344,9 @@ mod tests {
         assert!(!check.now().is_alive(), "not started");
         check.update(|vitals| vitals.turned_at = Some(Instant::now()));
         assert_eq!(check.now(), Health::Alive);
-        check.update(|vitals| Trouble::note(&mut vitals.broker_failing, "no answer"));
+        check.update(|vitals| Trouble::note(&mut vitals.broker_failing, BROKER, "no answer"));
         tokio::time::advance(Duration::from_secs(10)).await;
-        check.update(|vitals| Trouble::note(&mut vitals.broker_failing, "still no answer"));
+        check.update(|vitals| Trouble::note(&mut vitals.broker_failing, BROKER, "still no answer"));
         assert_eq!(
             check.now().to_string(),
             "degraded: broker fails since 10s: still no answer"

@@ -111,19 +111,21 @@ pub use message::{
 pub use payload::Cbor;
 pub use payload::{Codec, EventCodec, Json, PayloadError};
 pub use publisher::{
-    FailureClass, PublishError, Publisher, Receipt, StreamExtent, StreamLog, StreamReader, StreamSearch,
-    StreamedMessage,
+    Destination, FailureClass, PublishError, Publisher, Receipt, StreamExtent, StreamLog, StreamReader,
+    StreamSearch, StreamedMessage,
 };
 pub use relay::{
-    DeadMessage, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport, Retention,
+    DeadMessage, Disagreement, EventPolicy, PoisonPolicy, Relay, RelayConfig, RelayError, RelayReport,
+    Retention,
 };
 pub use sensitive::{MaskedPayload, SensitiveFields};
 pub use store::{
-    AggregateHead, Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Fitness, Forgotten,
-    FoundMessage, FoundPublished, Intent, Lease, LiveRelay, MessageStatus, Operation, OperationFilter,
-    OperationId, OperationKind, OperationMessages, OperationScope, OutboxAdmin, OutboxAudit, OutboxReader,
-    OutboxStore, OwnerId, PartitionOwner, Pause, PauseRequest, PublishedFound, PublishedSearch, PurgeRequest,
-    Purged, Relays, RowFault, Selection, Settlement, StoreError, StoredMessage, Verdict, WaitingRequest,
+    AggregateHead, Announcement, Backlog, BlockedAggregate, ExpiredRelay, FetchRequest, Fetched, FetchedRow,
+    Fitness, Forgotten, FoundMessage, FoundPublished, Intent, Lease, LiveRelay, MessageStatus, Operation,
+    OperationFilter, OperationId, OperationKind, OperationMessages, OperationScope, OutboxAdmin, OutboxAudit,
+    OutboxReader, OutboxStore, OwnerId, PartitionOwner, Pause, PauseRequest, PublishedFound, PublishedSearch,
+    PurgeRequest, Purged, Registration, RelayMode, RelayTrouble, Relays, RowFault, Selection, Settlement,
+    StoreError, StoredMessage, TroubleClass, Verdict, WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,

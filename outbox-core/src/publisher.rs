@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::error::Error;
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -31,6 +32,10 @@ use crate::message::{Aggregate, EventId, Message, MessageId};
 /// * **On `Err`.** [`PublishError::class`] says what the relay may do. Only [`FailureClass::Permanent`] proves that
 ///   sending again is pointless.
 pub trait Publisher: Send + Sync + 'static {
+    /// Describes where this publisher sends messages, from its settings; asks no server. Relays of one outbox compare it with each other, so two publishers
+    /// return equal values exactly if they send each message to the same place under the same source. `None` for a publisher that has no such place.
+    fn destination(&self) -> Option<Destination>;
+
     /// Publishes one message and waits for the confirmation.
     fn publish(&self, message: &Message) -> impl Future<Output = Result<Receipt, PublishError>> + Send;
 
@@ -54,6 +59,10 @@ pub trait Publisher: Send + Sync + 'static {
 }
 
 impl<P: Publisher + ?Sized> Publisher for Arc<P> {
+    fn destination(&self) -> Option<Destination> {
+        P::destination(self)
+    }
+
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         P::publish(self, message).await
     }
@@ -64,6 +73,28 @@ impl<P: Publisher + ?Sized> Publisher for Arc<P> {
 
     async fn abandon(&self) {
         P::abandon(self).await;
+    }
+}
+
+/// Where a publisher sends messages, and the source that it gives them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Destination {
+    /// The stream's name. At most 255 characters are stored.
+    pub stream: String,
+    /// How the subject of a message is built, as a stable text: `events.{aggregate}.{id}.{event}`. At most 255 characters are stored.
+    pub subjects: String,
+    /// The source of the messages (`ce-source`). At most 255 characters are stored.
+    pub source: String,
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            stream,
+            subjects,
+            source,
+        } = self;
+        write!(f, "stream `{stream}`, subjects `{subjects}`, source `{source}`")
     }
 }
 
@@ -191,6 +222,16 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
+    /// All classes.
+    pub const ALL: [Self; 6] = [
+        Self::Unknown,
+        Self::Transient,
+        Self::Backpressure,
+        Self::Configuration,
+        Self::Permanent,
+        Self::Unclassified,
+    ];
+
     /// The class as a short lower-case word, for logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{Client, Subject};
-use outbox_core::{FailureClass, Message, PublishError, Publisher, Receipt};
+use outbox_core::{Destination, FailureClass, Message, PublishError, Publisher, Receipt};
 use tokio::time::{Instant, timeout_at};
 
 use crate::connection::{Line, Live};
@@ -306,6 +306,14 @@ fn unsendable(message: &Message, what: &str) -> PublishError {
 }
 
 impl Publisher for JetStreamPublisher {
+    fn destination(&self) -> Option<Destination> {
+        Some(Destination {
+            stream: self.stream.name.clone(),
+            subjects: self.stream.subjects_of_messages(),
+            source: self.config.source.clone(),
+        })
+    }
+
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         let stream = &self.stream.name;
         // The client's own type shares the text instead of copying it.
@@ -326,11 +334,12 @@ impl Publisher for JetStreamPublisher {
             subject: &subject,
         };
         let deadline = Instant::now() + self.config.ack_timeout;
-        if self.is_fenced(message) {
-            Box::pin(self.send_fenced(message, attempt, subject.clone(), deadline, encode)).await
+        let receipt = if self.is_fenced(message) {
+            Box::pin(self.send_fenced(message, attempt, subject.clone(), deadline, encode)).await?
         } else {
-            self.send(attempt, subject.clone(), encode()?, deadline).await
-        }
+            self.send(attempt, subject.clone(), encode()?, deadline).await?
+        };
+        Ok(receipt)
     }
 
     /// Reads the stream. Warnings name the setting, the value seen and the value needed. Ends within 2 s for the connection and

@@ -230,6 +230,16 @@ impl EventStream {
         }
     }
 
+    /// How [`Self::subject`] and strong mode build subjects, as a stable text.
+    pub(crate) fn subjects_of_messages(&self) -> String {
+        let prefix = &self.prefix;
+        match (self.fenced, self.shards) {
+            (true, _) => format!("{prefix}.{{aggregate}}.{{id}}, strong mode"),
+            (false, Some(shards)) => format!("{prefix}.{{aggregate}}.{{shard of {shards}}}.{{event}}"),
+            (false, None) => format!("{prefix}.{{aggregate}}.{{id}}.{{event}}"),
+        }
+    }
+
     /// The filters that select an event, and with `whole_aggregates` the others of its aggregate type.
     pub(crate) fn filters(
         &self,

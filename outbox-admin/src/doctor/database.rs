@@ -26,6 +26,8 @@ pub struct DatabaseFacts {
     pub slots: Vec<ReplicationSlot>,
     /// Where autovacuum is off: `the server`, or names of tables.
     pub without_autovacuum: Vec<String>,
+    /// Tables with row-level security.
+    pub row_security: Vec<String>,
     /// What this login may not see.
     pub unseen: Vec<String>,
 }
@@ -70,6 +72,26 @@ pub async fn database_facts(db: &DatabaseConnection, tables: &[String]) -> Resul
         _ => {}
     }
     Ok(facts)
+}
+
+/// Whether every new session of a database can only read, so that no relay renews its leases there: a standby, or a setting of the server or of the database.
+/// Settings of this login alone do not count.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn only_reads(db: &DatabaseConnection) -> Result<bool, DbErr> {
+    let sql = match db.get_database_backend() {
+        DbBackend::Postgres => {
+            "SELECT pg_catalog.pg_is_in_recovery() OR EXISTS (SELECT FROM pg_catalog.pg_settings \
+             WHERE name = 'default_transaction_read_only' AND setting = 'on' \
+             AND source IN ('command line', 'configuration file', 'environment variable', 'global', 'database')) AS only_reads"
+        }
+        DbBackend::MySql => "SELECT @@global.read_only <> 0 AS only_reads",
+        _ => return Ok(false),
+    };
+    let row = one(db, sql).await?;
+    row.map_or(Ok(false), |row| row.try_get("", "only_reads"))
 }
 
 /// What time it is by the clock of a database: what deletes by age goes by it, and not by the clock of this machine. Exact to the time of a round trip.
@@ -176,6 +198,13 @@ async fn of_postgres(
             && row.try_get("", "is_off")?
         {
             facts.without_autovacuum.push(table.clone());
+        }
+        let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1) AND c.relrowsecurity) AS is_on";
+        let asked = Statement::from_sql_and_values(DbBackend::Postgres, sql, [table.as_str().into()]);
+        if let Some(row) = db.query_one_raw(asked).await?
+            && row.try_get("", "is_on")?
+        {
+            facts.row_security.push(table.clone());
         }
     }
     Ok(())

@@ -16,10 +16,10 @@ use serde::Serialize;
 
 pub use broker::{ConsumerFacts, MAX_BYTES, of_consumer, of_stream};
 pub use database::{
-    DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, database_time, inbox_memory,
+    DatabaseFacts, OldTransaction, ReplicationSlot, database_facts, database_time, inbox_memory, only_reads,
 };
 pub use handlers::{HandlerFacts, of_handlers};
-pub use rules::{PauseFacts, of_database, of_pauses, of_relays, of_setup};
+pub use rules::{PauseFacts, of_database, of_leases, of_pauses, of_relays, of_setup};
 pub use stream::{StreamFacts, WITHOUT_LIMIT_PER_SUBJECT, Wanted};
 
 use crate::next::Next;
@@ -51,8 +51,12 @@ pub enum Check {
     ReplicationSlot,
     /// PostgreSQL removes dead rows by itself.
     Autovacuum,
-    /// A relay is alive.
+    /// A relay is alive, live relays do their work, and all publish to one destination.
     Relays,
+    /// Each partition has a lease row, and no lease ends later than leases last.
+    Leases,
+    /// No row-level security hides rows of the tables.
+    RowSecurity,
     /// No pause of publishing was forgotten or holds nothing, and nothing is held without one.
     Pauses,
     /// The database's log is set up, if the outbox has one, and a relay reads it.
@@ -93,7 +97,7 @@ pub enum Check {
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::Database,
         Self::DatabaseVersion,
         Self::Tables,
@@ -105,6 +109,8 @@ impl Check {
         Self::ReplicationSlot,
         Self::Autovacuum,
         Self::Relays,
+        Self::Leases,
+        Self::RowSecurity,
         Self::Pauses,
         Self::Log,
         Self::Nats,
@@ -140,6 +146,8 @@ impl Check {
             Self::ReplicationSlot => "replication-slot",
             Self::Autovacuum => "autovacuum",
             Self::Relays => "relays",
+            Self::Leases => "leases",
+            Self::RowSecurity => "row-security",
             Self::Pauses => "pauses",
             Self::Log => "log",
             Self::Nats => "nats",
@@ -208,7 +216,7 @@ impl Diagnosis {
     }
 }
 
-/// How many checks there are, and how many findings: `29 checks, 1 finding`. If something could not be looked at, not all checks could be made; then it says so, and where
+/// How many checks there are, and how many findings: `31 checks, 1 finding`. If something could not be looked at, not all checks could be made; then it says so, and where
 /// that is `listed`: `above` or `below`.
 #[must_use]
 pub fn tally(findings: usize, unseen: &[String], listed: &str) -> String {
@@ -274,11 +282,11 @@ mod tests {
 
     #[test]
     fn checks_that_could_not_be_made_are_not_counted_as_made() {
-        assert_eq!(tally(0, &[], "below"), "29 checks, 0 findings");
+        assert_eq!(tally(0, &[], "below"), "31 checks, 0 findings");
         let unseen = ["the log".to_owned()];
         assert_eq!(
             tally(1, &unseen, "below"),
-            "29 checks, 1 finding; not all could be made: see below"
+            "31 checks, 1 finding; not all could be made: see below"
         );
     }
 }

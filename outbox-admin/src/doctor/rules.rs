@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_core::{LiveRelay, Pause, StoreError, describe};
+use outbox_core::message::PARTITIONS;
+use outbox_core::store::LEASE_TTL_MAX;
+use outbox_core::{ExpiredRelay, LiveRelay, PartitionOwner, Pause, StoreError, describe};
 use time::OffsetDateTime;
 
 use super::database::SERVER;
@@ -10,6 +12,7 @@ use super::{Check, DatabaseFacts, Diagnosis, Limits, OldTransaction, Replication
 use crate::failing::Failing;
 use crate::next::Next;
 use crate::pause::unpause_command;
+use crate::relay_causes;
 use crate::status::State;
 use crate::words::quoted;
 
@@ -96,6 +99,14 @@ pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
 #[must_use]
 pub fn of_database(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
     let mut found: Vec<Diagnosis> = of_clock(facts, limits).into_iter().collect();
+    found.extend(facts.row_security.iter().map(|table| {
+        warning(
+            Check::RowSecurity,
+            (table, format!("row-level security is enabled on {table}")),
+            "off, or a login of the relay and of consumers with BYPASSRLS: rows that a policy hides are never published or deduplicated",
+            sql(&format!("ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")),
+        )
+    }));
     found.extend(of_transactions(facts, limits));
     found.extend(facts.slots.iter().filter_map(|slot| of_slot(slot, limits)));
     found.extend(facts.without_autovacuum.iter().map(|place| {
@@ -212,20 +223,69 @@ fn of_slot(slot: &ReplicationSlot, limits: &Limits) -> Option<Diagnosis> {
 
 /// What is wrong with the relays. `as_relay`: whether the login that asks has the rights of a relay.
 #[must_use]
-pub fn of_relays(relays: &[LiveRelay], as_relay: bool) -> Vec<Diagnosis> {
-    if !relays.is_empty() {
-        return Vec::new();
-    }
-    vec![Diagnosis::new(
-        Check::Relays,
-        State::Degraded,
-        ("", "no relay is alive"),
-        "one relay, better two: nothing is published without",
-        match as_relay {
+pub fn of_relays(relays: &[LiveRelay], expired: &[ExpiredRelay], as_relay: bool) -> Vec<Diagnosis> {
+    if relays.is_empty() {
+        let what = relay_causes::none_alive(expired);
+        let needed = "one relay, better two: nothing is published without";
+        let next = match as_relay && expired.is_empty() {
             true => "outbox relay run".into(),
             false => Next::start_relay(),
-        },
-    )]
+        };
+        return vec![warning(Check::Relays, ("", what), needed, next)];
+    }
+    let mut found = Vec::new();
+    if let Some(failing) = relay_causes::failing(relays) {
+        let needed = "relays that reach the broker and the database";
+        let state = match failing.is_stuck {
+            true => State::Stuck,
+            false => State::Degraded,
+        };
+        found.push(Diagnosis::new(
+            Check::Relays,
+            state,
+            ("", failing.what),
+            needed,
+            "outbox relays",
+        ));
+    }
+    if let Some(what) = relay_causes::disagreeing(relays) {
+        let needed = "one stream, one way to build subjects and one source for all relays of an outbox";
+        found.push(warning(
+            Check::Relays,
+            ("", what),
+            needed,
+            "outbox relays -o wide",
+        ));
+    }
+    found
+}
+
+/// What is wrong with the leases of the partitions.
+#[must_use]
+pub fn of_leases(leases: &[PartitionOwner]) -> Vec<Diagnosis> {
+    let present = leases.len();
+    if present < usize::from(PARTITIONS) {
+        let what = format!("the table of leases has rows for {present} of {PARTITIONS} partitions");
+        let needed = "a row for each partition: no relay publishes the messages of the others";
+        return vec![Diagnosis::new(
+            Check::Leases,
+            State::Stuck,
+            ("", what),
+            needed,
+            "outbox migrate --yes",
+        )];
+    }
+    match leases.iter().filter(|lease| lease.is_ahead).count() {
+        0 => Vec::new(),
+        ahead => {
+            let what = format!("{ahead} leases were granted before the database's clock was set back");
+            let needed = format!(
+                "leases that end within {} s; relays take these partitions once they do",
+                LEASE_TTL_MAX.as_secs()
+            );
+            vec![warning(Check::Leases, ("", what), needed, "outbox partitions")]
+        }
+    }
 }
 
 /// What is known of the pauses of publishing and of what they hold.

@@ -12,6 +12,7 @@ use super::{Cause, Finding};
 use crate::holes::Hole;
 use crate::next::Next;
 use crate::pause::PauseRow;
+use crate::relay_causes;
 use crate::serial::rfc3339;
 use crate::status::State;
 use crate::words::{counted, quoted};
@@ -386,11 +387,8 @@ fn own_time(message: &FoundMessage, blocked_for: Option<Duration>) -> Option<Fin
 fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding> {
     let stored = &message.stored;
     if facts.relays.is_empty() {
-        let what = format!(
-            "no relay is alive, so nothing is published; {} is {}",
-            named(stored),
-            stored.status.as_str()
-        );
+        let cause = relay_causes::none_alive(&facts.expired);
+        let what = format!("{cause}; {} is {}", named(stored), stored.status.as_str());
         let Next { command, advice } = Next::start_relay();
         return Some(Finding {
             next: command.into_iter().collect(),
@@ -398,11 +396,8 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
             ..finding(Cause::NoRelay, State::Stuck, None, what, &[])
         });
     }
-    let all_ail = facts.relays.iter().all(|relay| relay.fitness == Fitness::Ailing);
-    if all_ail {
-        let what =
-            "all relays say that they do not reach the broker, or cannot fetch or settle; their logs say why";
-        return Some(ailing(what.to_owned()));
+    if let Some(failing) = relay_causes::failing(&facts.relays).filter(|failing| failing.is_stuck) {
+        return Some(ailing(failing.what));
     }
     let partition = stored.aggregate.partition();
     let Some(owner) = facts.owner else {
@@ -418,9 +413,15 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
             &["outbox partitions"],
         ));
     };
-    if facts.owners_fitness() == Some(Fitness::Ailing) {
+    if let Some(relay) = facts
+        .owning_relay()
+        .filter(|relay| relay.fitness == Fitness::Ailing)
+    {
+        let fails = relay_causes::of_relay(relay).unwrap_or_else(|| {
+            "it does not reach the broker, or cannot fetch or settle; its log says why".to_owned()
+        });
         return Some(ailing(format!(
-            "the relay {owner}, which owns partition {partition}, says that it does not reach the broker, or cannot fetch or settle; its log says why"
+            "the relay {owner}, which owns partition {partition}, cannot do its work: {fails}"
         )));
     }
     is_due.then(|| {

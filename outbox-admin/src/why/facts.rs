@@ -4,7 +4,7 @@
 //! published.
 
 use outbox_core::{
-    Aggregate, AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, Message, MessageId,
+    Aggregate, AggregateHead, BlockedAggregate, ExpiredRelay, FoundMessage, LiveRelay, Message, MessageId,
     MessageStatus, OutboxReader, OwnerId, Selection, StoreError, StoredMessage,
 };
 use time::{Duration, OffsetDateTime};
@@ -62,6 +62,8 @@ pub(super) struct Facts {
     pub(super) halting: Option<StoredMessage>,
     pub(super) head: Option<AggregateHead>,
     pub(super) relays: Vec<LiveRelay>,
+    /// Read only if no relay is alive.
+    pub(super) expired: Vec<ExpiredRelay>,
     /// The owner of the message's partition.
     pub(super) owner: Option<OwnerId>,
     pub(super) place: Place,
@@ -124,6 +126,7 @@ impl Facts {
             halting: None,
             head: None,
             relays: Vec::new(),
+            expired: Vec::new(),
             owner: None,
             place: Place::NotAsked,
             broker: Broker::NotAsked,
@@ -184,6 +187,9 @@ impl Facts {
         self.pauses
             .retain(|pause| pause.covers(&aggregate.aggregate_type));
         self.relays = store.relays().await?;
+        if self.relays.is_empty() {
+            self.expired = store.expired_relays().await?;
+        }
         let partition = aggregate.partition();
         let owners = store.partitions().await?;
         self.owner = owners
@@ -251,11 +257,10 @@ impl Facts {
         }
     }
 
-    /// What the owner of the partition says of itself.
-    pub(super) fn owners_fitness(&self) -> Option<Fitness> {
+    /// The relay that owns the partition, if it is alive.
+    pub(super) fn owning_relay(&self) -> Option<&LiveRelay> {
         let owner = self.owner?;
-        let relay = self.relays.iter().find(|relay| relay.owner == owner);
-        relay.map(|relay| relay.fitness)
+        self.relays.iter().find(|relay| relay.owner == owner)
     }
 }
 

@@ -32,7 +32,10 @@ pub(crate) fn noted(store: &MemoryStore, id: &str) -> MessageId {
 /// A relay that owns all partitions.
 pub(crate) async fn relay(store: &MemoryStore, fitness: Fitness) -> Vec<Lease> {
     let owner = OwnerId::fresh();
-    store.announce(owner, LONG * 2, fitness).await.expect("announced");
+    store
+        .announce(owner, LONG * 2, &fitness.into())
+        .await
+        .expect("announced");
     store.acquire(owner, LONG * 2, 64).await.expect("acquired")
 }
 

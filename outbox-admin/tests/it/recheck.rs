@@ -97,13 +97,13 @@ async fn what_would_only_wait_is_told() {
     store.unpause(Some("probe")).await.expect("ended");
 
     let (store, letters) = with_dead(&["a"], FULL).await;
-    let owner: OwnerId = outbox_core::OutboxReader::relays(&store).await.expect("relays")[0].owner;
+    let owner: OwnerId = outbox_core::OutboxStore::relays(&store).await.expect("relays")[0].owner;
     let ask = async || {
         let found = causes(&store, &letters, Ok(takes_all)).await.expect("read");
         (found[0].holds, found[0].obstacle)
     };
     store
-        .announce(owner, LONG, Fitness::Ailing)
+        .announce(owner, LONG, &Fitness::Ailing.into())
         .await
         .expect("announced");
     assert_eq!(ask().await, (Holds::Still, Some(Obstacle::RelayAiling)));
@@ -120,9 +120,9 @@ async fn an_outage_is_over_only_if_its_relay_publishes() {
         (found[0].holds, found[0].obstacle)
     };
     assert_eq!(ask().await, (Holds::Gone, Some(Obstacle::RelayAiling)));
-    let owner = outbox_core::OutboxReader::relays(&store).await.expect("relays")[0].owner;
+    let owner = outbox_core::OutboxStore::relays(&store).await.expect("relays")[0].owner;
     store
-        .announce(owner, LONG, Fitness::Unproven)
+        .announce(owner, LONG, &Fitness::Unproven.into())
         .await
         .expect("announced");
     assert_eq!(ask().await, (Holds::Unknown, Some(Obstacle::RelayAiling)));

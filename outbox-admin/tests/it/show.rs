@@ -83,7 +83,10 @@ async fn a_relay_that_has_died_is_listed_until_others_have_its_partitions() {
     let store = MemoryStore::new();
     let (died, lives) = (OwnerId::fresh(), OwnerId::fresh());
     for (owner, ttl, max) in [(died, SHORT, 3), (lives, LONG, 60)] {
-        store.announce(owner, ttl, Fitness::Fit).await.expect("announced");
+        store
+            .announce(owner, ttl, &Fitness::Fit.into())
+            .await
+            .expect("announced");
         store.acquire(owner, ttl, max).await.expect("acquired");
     }
     let listed = async || {
@@ -97,7 +100,10 @@ async fn a_relay_that_has_died_is_listed_until_others_have_its_partitions() {
     let one_died = [(lives, true, "fit", 60), (died, false, "dead", 3)];
     assert_eq!(listed().await, one_died);
     // It stood still, and goes on: its leases are lost all the same.
-    store.announce(died, LONG, Fitness::Fit).await.expect("announced");
+    store
+        .announce(died, LONG, &Fitness::Fit.into())
+        .await
+        .expect("announced");
     assert_eq!(listed().await[0], (died, true, "fit", 0));
     store.leave(died).await.expect("left");
     assert_eq!(listed().await, [(lives, true, "fit", 60)]);
@@ -109,7 +115,10 @@ async fn of_a_relay_whose_partitions_were_taken_no_trace_is_left() {
     let store = MemoryStore::new();
     let (died, lives) = (OwnerId::fresh(), OwnerId::fresh());
     for (owner, ttl) in [(died, SHORT), (lives, LONG)] {
-        store.announce(owner, ttl, Fitness::Fit).await.expect("announced");
+        store
+            .announce(owner, ttl, &Fitness::Fit.into())
+            .await
+            .expect("announced");
     }
     store.acquire(died, SHORT, 64).await.expect("acquired");
     tokio::time::advance(SHORT).await;

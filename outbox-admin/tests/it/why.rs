@@ -177,7 +177,7 @@ async fn without_a_relay_nothing_is_published() {
 async fn a_partition_without_an_owner_is_named() {
     let store = MemoryStore::new();
     let id = noted(&store, "a");
-    let announced = store.announce(OwnerId::fresh(), LONG, Fitness::Fit).await;
+    let announced = store.announce(OwnerId::fresh(), LONG, &Fitness::Fit.into()).await;
     announced.expect("announced");
     let partition = format!("no relay owns partition {}", aggregate("a").partition());
     check(
@@ -199,7 +199,7 @@ async fn a_relay_that_ails_is_named() {
     );
     // Another one is fit, and does not own the partition.
     store
-        .announce(OwnerId::fresh(), LONG, Fitness::Fit)
+        .announce(OwnerId::fresh(), LONG, &Fitness::Fit.into())
         .await
         .expect("announced");
     check(

@@ -323,6 +323,7 @@ mod tests {
             log_url: Secret::default(),
             nats_url: Secret::default(),
             nats_credentials: None,
+            source: None,
         };
         outbox.section.schema = Some("shop".to_owned());
         outbox.section.prefix = "a_".to_owned();

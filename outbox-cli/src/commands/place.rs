@@ -204,7 +204,8 @@ impl Place {
         on_event: impl Fn(&Event) + Send + Sync + 'static,
     ) -> Result<JetStreamPublisher, Failure> {
         let stream = self.outbox.section.stream.event_stream()?;
-        Ok(stream.publisher(self.client_telling(on_event).await?))
+        let publisher = stream.publisher(self.client_telling(on_event).await?);
+        Ok(publisher.with_config(self.outbox.publisher_config()))
     }
 
     /// A connection to NATS. An error is a text for people.

@@ -111,6 +111,17 @@ impl Print for RelayRow {
         Column::new("says", |row| row.says().to_owned()),
         Column::new("partitions", |row| row.partitions.to_string()),
         Column::new("started", |row| text::any(row.started_at.map(text::time))),
+        Column::new("stream", |row| text::any(row.stream.as_deref())),
+        Column::new("source", |row| text::any(row.source.as_deref())),
+        Column::new("error", |row| row.error.clone().unwrap_or_default()),
+        Column::wide("error_class", |row| text::any(row.error_class)),
+        Column::wide("failing_for", |row| {
+            text::any(row.failing_for.map(text::duration))
+        }),
+        Column::wide("subjects", |row| text::any(row.subjects.as_deref())),
+        Column::wide("mode", |row| text::any(row.mode)),
+        Column::wide("retention", |row| text::any(row.retention.as_deref())),
+        Column::wide("version", |row| text::any(row.version.as_deref())),
         Column::wide("expires_in", |row| text::duration(row.expires_in)),
     ];
 

@@ -48,6 +48,10 @@ impl StatusCommand {
             if let Some(stream) = &stream {
                 status.see_stream(stream);
             }
+            if status.relays.fit == 0 && place_only_reads(&place).await {
+                let what = "the database only reads: it is a standby, or `default_transaction_read_only` or `read_only` is on, so no relay renews its leases";
+                status.add_cause(State::Stuck, what, "outbox doctor");
+            }
             let log = log::of_status(&place).await;
             if let Some(next) = log.as_ref().and_then(|log| log.next.as_ref()) {
                 status.add(next.state, next.what.as_str(), next.next.clone());
@@ -72,6 +76,12 @@ impl StatusCommand {
         let worst = rows.iter().map(|row| row.status.state).max();
         Ok(worst.unwrap_or(State::Well).into())
     }
+}
+
+/// Whether the database takes no writes from anybody. An error is no proof of that.
+async fn place_only_reads(place: &Place) -> bool {
+    let asked = outbox_admin::doctor::only_reads(place.store.connection());
+    matches!(tokio::time::timeout(place.timeout, asked).await, Ok(Ok(true)))
 }
 
 /// Whether the stream takes messages, and how it is filled. A stream that cannot be asked is not asked twice.

@@ -6,6 +6,7 @@
 //! | `DATABASE_LOG_URL` | `OUTBOX_ORDERS_DATABASE_LOG_URL` | where its log is read, if not at `DATABASE_URL` |
 //! | `NATS_URL` | `OUTBOX_ORDERS_NATS_URL` | the servers of NATS |
 //! | `NATS_CREDS` | `OUTBOX_ORDERS_NATS_CREDS` | a credentials file of NATS |
+//! | `CE_SOURCE` | `OUTBOX_ORDERS_CE_SOURCE` | the source of the messages (`ce-source`) |
 //!
 //! Invariant: a variable for all outboxes never replaces what the file says of one among several; that is an error.
 
@@ -16,6 +17,9 @@ use super::outbox::{Outbox, OutboxSection, Secret};
 
 /// Longest name of an outbox, in bytes: the names of its threads begin with it, and Linux cuts them at 15.
 const NAME_BYTES_MAX: usize = 12;
+
+/// Longest source, in characters: what the registry of relays compares.
+const SOURCE_CHARS_MAX: usize = 255;
 
 /// Environment variables. They are a value, so that tests can choose them.
 #[derive(Clone, Default)]
@@ -70,6 +74,7 @@ impl Environment {
         let credentials = section.nats_credentials.as_ref();
         let in_file = credentials.map(|path| path.to_string_lossy().into_owned());
         let nats_credentials = chosen("NATS_CREDS", "nats_credentials", in_file.as_deref())?;
+        let source = chosen("CE_SOURCE", "source", section.source.as_deref())?;
         let needed = |value: Option<String>, variable: &str, example: &str| {
             value.map(Secret::new).ok_or_else(|| {
                 ConfigError::setting(
@@ -88,6 +93,7 @@ impl Environment {
             database_url,
             nats_url: needed(nats_url, "NATS_URL", "NATS servers (such as `nats://host:4222`)")?,
             nats_credentials: nats_credentials.map(Into::into),
+            source,
             section,
         };
         check(&outbox)?;
@@ -145,6 +151,16 @@ fn check(outbox: &Outbox) -> Result<(), ConfigError> {
         )
     };
     outbox.table_names().map_err(|error| wrong(&error))?;
+    let is_source = |source: &str| {
+        let chars = source.chars().count();
+        (1..=SOURCE_CHARS_MAX).contains(&chars) && !source.chars().any(char::is_control)
+    };
+    if outbox.source.as_deref().is_some_and(|source| !is_source(source)) {
+        return Err(ConfigError::setting(
+            format!("outbox `{name}`: the source is empty, too long, or holds control characters"),
+            format!("use the name of the service, at most {SOURCE_CHARS_MAX} characters"),
+        ));
+    }
     let stream = section.stream.event_stream().map_err(|error| wrong(&error))?;
     stream.check().map_err(|error| wrong(&error))?;
     let scheme = outbox.database_url.expose().split(':').next().unwrap_or_default();

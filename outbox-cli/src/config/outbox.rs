@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ::outbox::core::log::LogConfig;
 use ::outbox::core::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
-use ::outbox::nats::{EventStream, Provisioning, SubjectError};
+use ::outbox::nats::{EventStream, Provisioning, PublisherConfig, SubjectError};
 use ::outbox::sea_orm::{NameError, TableNames};
 use serde::Deserialize;
 
@@ -55,6 +55,8 @@ pub struct OutboxSection {
     pub schema: Option<String>,
     /// A prefix of the table names. Default: none.
     pub prefix: String,
+    /// The CloudEvents source of its messages (`ce-source`): the name of the service. Default `outbox`, with a warning.
+    pub source: Option<String>,
     /// Whether missing tables are made at the start. Default: no.
     pub migrate: bool,
     /// Whether `outbox_record` for services in other languages is made too. Needs `migrate`. Default: no.
@@ -99,6 +101,7 @@ impl Default for OutboxSection {
             connections: 3,
             schema: None,
             prefix: String::new(),
+            source: None,
             migrate: false,
             writers: false,
             nats_url: None,
@@ -240,6 +243,8 @@ pub struct RelaySection {
     pub attempts_max: u32,
     /// What becomes of the aggregate of a dead letter.
     pub on_poison: PoisonSection,
+    /// Whether the relay starts although a live relay of this outbox publishes elsewhere or under another source, for a deliberate move. Default: no.
+    pub allow_other_destination: bool,
 }
 
 /// What becomes of the aggregate of a dead letter.
@@ -272,6 +277,7 @@ impl Default for RelaySection {
             stuck_after: relay.stuck_after,
             attempts_max: relay.policy.attempts_max,
             on_poison: PoisonSection::default(),
+            allow_other_destination: relay.allow_other_destination,
         }
     }
 }
@@ -299,6 +305,7 @@ impl RelaySection {
             .dedup_key_retention(self.dedup_key_retention)
             .shutdown_timeout(self.shutdown_timeout)
             .stuck_after(self.stuck_after)
+            .allow_other_destination(self.allow_other_destination)
             .policy(policy)
     }
 }
@@ -380,6 +387,8 @@ pub struct Outbox {
     pub nats_url: Secret,
     /// A credentials file of NATS.
     pub nats_credentials: Option<PathBuf>,
+    /// The source of its messages (`ce-source`); `None` for the default.
+    pub source: Option<String>,
 }
 
 impl Outbox {
@@ -387,6 +396,16 @@ impl Outbox {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.section.name
+    }
+
+    /// How its relay publishes.
+    #[must_use]
+    pub fn publisher_config(&self) -> PublisherConfig {
+        let config = PublisherConfig::default();
+        match &self.source {
+            Some(source) => config.source(source),
+            None => config,
+        }
     }
 
     /// The names of its tables.

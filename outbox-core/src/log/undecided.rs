@@ -20,12 +20,14 @@ use crate::message::{Aggregate, MessageId, PARTITIONS};
 use crate::quick_map::{QuickMap, QuickSet};
 use crate::relay::LogFitness;
 use crate::store::{
-    Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, OutboxStore, OwnerId, Pause, PurgeRequest,
-    Purged, Relays, RowKey, Settlement, StoreError, Verdict, WaitingRequest,
+    Announcement, Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, LiveRelay, OutboxStore,
+    OwnerId, Pause, PurgeRequest, Purged, Relays, RowKey, Settlement, StoreError, Verdict, WaitingRequest,
 };
 
 /// How long a fetch waits for the log before it returns nothing.
 const LINGER: Duration = Duration::from_secs(1);
+/// How long an acquisition waits until the relay of the table agrees with other relays on the destination. The relay asks again after it.
+const AGREEING: Duration = Duration::from_millis(50);
 /// How soon the table is asked again for messages that cannot be seen in it yet.
 const UNSEEN_EVERY: Duration = Duration::from_millis(20);
 /// How long a drain waits for what was committed before it and is not read yet.
@@ -245,15 +247,21 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
     }
 
     /// The log is not shared, so each relay is alone. While it leaves the log to others, it is told of one that is fit, and so it hands everything over.
-    async fn announce(&self, _: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
+    async fn announce(
+        &self,
+        _: OwnerId,
+        ttl: Duration,
+        announcement: &Announcement,
+    ) -> Result<Relays, StoreError> {
+        let fitness = announcement.fitness;
         let reads = self.readings.current().is_some();
         if self.follows {
             // What it was able to do when it last read says nothing while another one reads: two relays that both seem ailing keep what they have.
             let stands_by = !reads && self.shared.status().stands_by;
             // Without the log it has nothing to try with, and nobody would hand over to a relay that tries.
             let tries_nothing = !reads && fitness == Fitness::Trying;
-            self.fitness
-                .tell((!stands_by && !tries_nothing).then_some(fitness));
+            let told = (!stands_by && !tries_nothing).then(|| (fitness, announcement.trouble.clone()));
+            self.fitness.tell(told);
         }
         let mut relays = Relays::default();
         relays.count(fitness, 1);
@@ -263,9 +271,13 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(relays)
     }
 
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// The relay that reads has all partitions, and the others have none. The epoch is the number of the reading.
     async fn acquire(&self, _: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
-        if lock(&self.offer).is_away() {
+        if lock(&self.offer).is_away() || !self.fitness.agrees_within(AGREEING).await {
             return Ok(Vec::new());
         }
         let Some(epoch) = self.readings.open(ttl).await? else {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::RelayError;
 use crate::retry::Backoff;
+use crate::store::LEASE_TTL_MAX;
 
 /// What happens to the aggregate of a message that is dead-lettered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,6 +100,10 @@ pub struct RelayConfig {
     /// Without a confirmed message for this long, while some are due, or with a database that fails for this long, a relay is reported as stuck.
     /// Default 5 min.
     pub stuck_after: Duration,
+    /// Whether the relay starts although a live relay of the same outbox publishes to another destination or under another source. Each message then goes to
+    /// the destination of the relay that owns its partition. Only for a deliberate move without a pause: set it on the new relays, then stop the old ones.
+    /// Default false.
+    pub allow_other_destination: bool,
     /// Seed of the jitter; tests set it to repeat a run. Default: random.
     pub seed: Option<u64>,
 }
@@ -126,6 +131,7 @@ impl Default for RelayConfig {
             dedup_key_retention: Duration::from_secs(7 * 24 * 3600),
             shutdown_timeout: Duration::from_secs(10),
             stuck_after: Duration::from_secs(300),
+            allow_other_destination: false,
             seed: None,
         }
     }
@@ -165,6 +171,7 @@ impl RelayConfig {
         dedup_key_retention: Duration,
         shutdown_timeout: Duration,
         stuck_after: Duration,
+        allow_other_destination: bool,
         seed: Option<u64>,
     }
 
@@ -187,7 +194,7 @@ impl RelayConfig {
                 "lease_ttl",
                 self.lease_ttl,
                 Duration::from_millis(300),
-                Duration::from_secs(600),
+                LEASE_TTL_MAX,
             ),
             (
                 "store_timeout",

@@ -5,27 +5,54 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use crate::store::Fitness;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
-/// The fitness of the relay of the log; `None` before it has told one, and while it does not read the log and so has nothing to show. Clones share it.
+use crate::store::{Fitness, RelayTrouble};
+
+/// The fitness and the trouble of the relay of the log, and whether the relay of the table agrees with the other relays on the destination. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LogFitness(Arc<Mutex<Option<Fitness>>>);
+pub(crate) struct LogFitness {
+    /// `None` before the relay of the log has told its fitness, and while it does not read the log and so has nothing to show.
+    log: Arc<Mutex<Option<(Fitness, Option<RelayTrouble>)>>>,
+    agreed: Arc<watch::Sender<bool>>,
+}
 
 impl LogFitness {
     /// The relay of the log tells its fitness; `None` while it stands by, or would try without the log.
-    pub(crate) fn tell(&self, fitness: Option<Fitness>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fitness;
+    pub(crate) fn tell(&self, log: Option<(Fitness, Option<RelayTrouble>)>) {
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = log;
     }
 
     /// What the relay of the table announces.
-    pub(super) fn together(&self, table: Fitness) -> Fitness {
-        let log = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn together(
+        &self,
+        table: Fitness,
+        trouble: Option<RelayTrouble>,
+    ) -> (Fitness, Option<RelayTrouble>) {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (log, of_log) = log.map_or((None, None), |(log, of_log)| (Some(log), of_log));
         let both = [Some(table), log];
-        [Fitness::Ailing, Fitness::Trying, Fitness::Fit]
+        let fitness = [Fitness::Ailing, Fitness::Trying, Fitness::Fit]
             .into_iter()
             .find(|fitness| both.contains(&Some(*fitness)))
-            .unwrap_or(Fitness::Unproven)
+            .unwrap_or(Fitness::Unproven);
+        (fitness, trouble.or(of_log))
+    }
+
+    /// The relay of the table agrees with the other relays: the log may be read.
+    pub(super) fn agreed(&self) {
+        self.agreed
+            .send_if_modified(|agreed| !std::mem::replace(agreed, true));
+    }
+
+    /// Waits until the relay of the table agrees with the other relays, for at most `bound`. Cancel-safe.
+    pub(crate) async fn agrees_within(&self, bound: Duration) -> bool {
+        let mut agreed = self.agreed.subscribe();
+        let agreed = agreed.wait_for(|agreed| *agreed);
+        matches!(timeout(bound, agreed).await, Ok(Ok(_)))
     }
 }
 
@@ -52,7 +79,7 @@ mod tests {
         use Fitness::{Ailing, Fit, Trying, Unproven};
         let log = LogFitness::default();
         for own in Fitness::ALL {
-            assert_eq!(log.together(own), own, "the log has told nothing yet");
+            assert_eq!(log.together(own, None).0, own, "the log has told nothing yet");
         }
         for (table, told, expected) in [
             (Fit, Ailing, Ailing),
@@ -64,10 +91,10 @@ mod tests {
             (Fit, Unproven, Fit),
             (Unproven, Unproven, Unproven),
         ] {
-            log.tell(Some(told));
-            assert_eq!(log.together(table), expected, "{table:?} {told:?}");
+            log.tell(Some((told, None)));
+            assert_eq!(log.together(table, None).0, expected, "{table:?} {told:?}");
         }
         log.tell(None);
-        assert_eq!(log.together(Fit), Fit, "it stands by");
+        assert_eq!(log.together(Fit, None).0, Fit, "it stands by");
     }
 }

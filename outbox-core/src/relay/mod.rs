@@ -10,6 +10,7 @@
 //! The outside is behind seams: store, publisher, Tokio's clock (which tests pause), the wall clock (`suspension`), and a seeded random generator. Not
 //! here: recording, which each integration does in its own way, see [`store`](crate::store).
 
+mod agreement;
 mod config;
 mod engine;
 mod fitness;
@@ -37,9 +38,10 @@ use crate::health::HealthCheck;
 use crate::message::{Aggregate, MessageId};
 use crate::publisher::{FailureClass, PublishError, Publisher};
 use crate::retry::Backoff;
-use crate::store::{LEFT_TO_LOG, OutboxStore, StoreError, within};
+use crate::store::{LEFT_TO_LOG, OutboxStore, Registration, RelayMode, StoreError, within};
 use crate::telemetry;
 
+pub use agreement::Disagreement;
 pub use config::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 
 pub(crate) use halves::{LogBreaks, LogFitness};
@@ -124,6 +126,9 @@ pub enum RelayError {
     /// The database failed. [`Relay::run`] gives up only if it is not set up, and keeps trying otherwise.
     #[error("outbox store failed")]
     Store(#[from] StoreError),
+    /// A live relay of the same outbox publishes to another destination, or under another source.
+    #[error(transparent)]
+    OtherDestination(Box<Disagreement>),
     /// The broker refused or did not answer. [`Relay::run`] gives up only if the stream is not set up.
     #[error("broker did not take the messages: {0}")]
     Broker(String),
@@ -210,7 +215,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     /// # Errors
     ///
     /// Only at the start, for what cannot work until somebody acts: [`RelayError::Catalogue`], [`RelayError::Config`], [`RelayError::Store`] if
-    /// the database is not set up, refuses the login or is not trusted ([`StoreError::Setup`]), [`RelayError::Broker`] if the stream is not set up. A database
+    /// the database is not set up, refuses the login or is not trusted ([`StoreError::Setup`]), [`RelayError::OtherDestination`] if a live relay of the same
+    /// outbox publishes elsewhere, [`RelayError::Broker`] if the stream is not set up. A database
     /// that is away at the start is checked when it answers. Once it was checked, a refused login is waited for like an outage. A broker that is away at the
     /// start is checked when it answers too; what is wrong with it then is logged, and ends nothing.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
@@ -250,6 +256,15 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         Engine::new(self, Mode::Drain)
             .run(&CancellationToken::new())
             .await
+    }
+
+    /// What this relay registers for other relays and for operators.
+    fn registration(&self) -> Registration {
+        let mode = match self.beside_log {
+            Some(_) => RelayMode::Log,
+            None => RelayMode::Polling,
+        };
+        Registration::new(mode, self.publisher.destination(), Some(self.config.retention))
     }
 
     fn check(&self) -> Result<(), RelayError> {

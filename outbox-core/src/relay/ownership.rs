@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::agreement::{Disagreement, disagreement};
 use super::share::{Share, share};
 use super::suspension::Clocks;
-use crate::store::{Fitness, Lease, OutboxStore, OwnerId, Pause, Relays, StoreError, within};
+use crate::store::{Announcement, Fitness, Lease, OutboxStore, OwnerId, Pause, Relays, StoreError, within};
 
 /// While there are other relays, or partitions that others own, the relay checks this often whether that has changed, so that a relay that stops is
 /// succeeded within a second.
@@ -42,6 +43,9 @@ pub(super) struct Ownership {
     relays: Relays,
     /// What this relay last said of itself.
     fitness: Fitness,
+    /// It has announced itself and agreed with all others on the destination, or need not.
+    has_agreed: bool,
+    allows_others: bool,
     renew_at: Instant,
     search_at: Instant,
     /// A lease may have been lost since the last renewal was asked for: its answer proves nothing.
@@ -70,10 +74,15 @@ pub(super) struct Upkeep {
     /// Leases to renew; `None` if it is not time yet.
     renew: Option<Vec<Lease>>,
     owned: usize,
-    fitness: Fitness,
+    announcement: Announcement,
+    /// No upkeep has succeeded before: others may be starting at the same time.
+    is_first: bool,
+    allows_others: bool,
     relays: Relays,
     shares: bool,
     taken: Vec<Lease>,
+    /// A live relay publishes elsewhere, and this one owns nothing: it may not begin.
+    pub(super) disagreement: Option<Box<Disagreement>>,
     /// The pauses, if they were read.
     pub(super) pauses: Option<Vec<Pause>>,
     /// Why nothing could be taken over, although the leases are renewed.
@@ -120,11 +129,19 @@ impl Ownership {
                 ..Relays::default()
             },
             fitness: Fitness::default(),
+            has_agreed: false,
+            allows_others: false,
             renew_at: now,
             search_at: now,
             in_doubt: false,
             is_void: false,
         }
+    }
+
+    /// As [`RelayConfig::allow_other_destination`](super::RelayConfig::allow_other_destination).
+    pub(super) fn allowing_other_destination(mut self, allows: bool) -> Self {
+        self.allows_others = allows;
+        self
     }
 
     pub(super) fn owner(&self) -> OwnerId {
@@ -237,8 +254,8 @@ impl Ownership {
         self.share().takes.saturating_sub(self.leases.len())
     }
 
-    /// The upkeep that is due, by which the relay also tells others its fitness.
-    pub(super) fn plan(&mut self, fitness: Fitness) -> Upkeep {
+    /// The upkeep that is due, by which the relay also announces itself.
+    pub(super) fn plan(&mut self, announcement: impl Into<Announcement>) -> Upkeep {
         let now = Instant::now();
         let is_due = self.renew_at <= now;
         self.in_doubt &= !is_due;
@@ -250,10 +267,13 @@ impl Ownership {
             lead: self.clocks.lead(),
             renew: is_due.then(|| self.leases.clone()),
             owned: self.leases.len(),
-            fitness,
+            announcement: announcement.into(),
+            is_first: !self.has_agreed,
+            allows_others: self.allows_others,
             relays: self.relays,
             shares: self.shares,
             taken: Vec::new(),
+            disagreement: None,
             pauses: None,
             trouble: None,
             finished: Ok(false),
@@ -275,7 +295,8 @@ impl Ownership {
                 self.is_void = false;
             }
         }
-        self.fitness = upkeep.fitness;
+        self.fitness = upkeep.announcement.fitness;
+        self.has_agreed = true;
         self.relays = upkeep.relays;
         self.search_at = upkeep.asked_at + self.search_interval();
         change.taken = upkeep.taken.len();
@@ -347,7 +368,14 @@ impl Upkeep {
     pub(super) async fn run<S: OutboxStore>(mut self, store: &S) -> Result<Self, StoreError> {
         let bound = self.bound;
         self = within(bound, "leases could not be renewed", self.keep(store)).await?;
-        let share = share(self.shares, self.fitness, self.relays);
+        if self.owned == 0 && self.relays.disagreeing > 0 && !self.allows_others {
+            let relays = within(bound, "relays could not be listed", store.relays()).await?;
+            self.disagreement = disagreement(self.owner, &self.announcement, relays).map(Box::new);
+            if self.disagreement.is_some() {
+                return Ok(self);
+            }
+        }
+        let share = share(self.shares, self.announcement.fitness, self.relays);
         if let Ok(wanted @ 1..) = u16::try_from(share.takes.saturating_sub(self.owned)) {
             // Whoever owns nothing by now begins to send with what it takes, and may have read them long ago.
             if self.pauses.is_none() {
@@ -378,7 +406,11 @@ impl Upkeep {
             self.pauses = Some(store.pauses().await?);
         }
         if self.renew.is_some() || self.relays.alive() > 1 {
-            self.relays = store.announce(self.owner, self.ttl, self.fitness).await?;
+            self.relays = store.announce(self.owner, self.ttl, &self.announcement).await?;
+            if self.is_first && self.announcement.registration.destination.is_some() {
+                // Two relays may announce themselves at the same time, and neither sees the other. Both are stored now.
+                self.relays = store.announce(self.owner, self.ttl, &self.announcement).await?;
+            }
         }
         if let Some(leases) = &mut self.renew {
             if !leases.is_empty() {

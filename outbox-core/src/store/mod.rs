@@ -33,17 +33,15 @@ mod backlog;
 mod fault;
 mod pause;
 mod reader;
+mod relay;
 mod row_key;
 mod search;
 
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
-
-use uuid::Uuid;
 
 use crate::message::{Aggregate, Message, MessageId};
 
@@ -57,7 +55,11 @@ pub use audit::{
 pub use backlog::{BACKLOG_COUNT_MAX, Backlog};
 pub use fault::RowFault;
 pub use pause::{Pause, PauseRequest, UNPAUSED_WAIT};
-pub use reader::{AggregateHead, FoundMessage, LiveRelay, OutboxReader, PartitionOwner};
+pub use reader::{AggregateHead, FoundMessage, OutboxReader, PartitionOwner};
+pub use relay::{
+    Announcement, ExpiredRelay, Fitness, LiveRelay, OwnerId, Registration, RelayMode, RelayTrouble, Relays,
+    TroubleClass,
+};
 pub use row_key::{RowKey, Settlement};
 pub use search::{FoundPublished, PublishedFound, PublishedSearch};
 
@@ -97,16 +99,24 @@ pub trait OutboxStore: Send + Sync + 'static {
     /// a failover, is [`StoreError::Database`], as one that is away.
     fn preflight(&self, deletes: bool) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Announces that this relay is alive for `ttl` from now, and how fit it is. Returns the number of live relays by the fitness that each announced last, this one
-    /// included. The relay's share of the partitions follows from these numbers.
+    /// Announces that this relay is alive for `ttl` from now, and registers what it does. Returns the number of live relays by the fitness that each announced
+    /// last, this one included, and how many of them registered another destination. A registration without a destination agrees with every other.
+    /// An announcement that would last for longer than [`LEASE_TTL_MAX`] counts as expired.
     fn announce(
         &self,
         owner: OwnerId,
         ttl: Duration,
-        fitness: Fitness,
+        announcement: &Announcement,
     ) -> impl Future<Output = Result<Relays, StoreError>> + Send;
 
+    /// Lists the relays that are alive, in the order of their ids, which is that of their starts.
+    fn relays(&self) -> impl Future<Output = Result<Vec<LiveRelay>, StoreError>> + Send;
+
     /// Acquires up to `max` partitions that nobody owns, for `ttl`, and returns their leases.
+    ///
+    /// A lease that ends later than [`LEASE_TTL_MAX`] from now was granted before the store's clock was set back. The store shortens such leases, so that they
+    /// expire within [`LEASE_TTL_MAX`] unless their owner renews them. [`StoreError::Setup`] if a partition has no lease that could be acquired, because its
+    /// row is missing.
     fn acquire(
         &self,
         owner: OwnerId,
@@ -173,105 +183,8 @@ pub trait OutboxStore: Send + Sync + 'static {
     fn backlog(&self) -> impl Future<Output = Result<Backlog, StoreError>> + Send;
 }
 
-/// The identity of a relay: fresh at each start, so that a restarted process is never mistaken for its predecessor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct OwnerId(Uuid);
-
-impl OwnerId {
-    /// A fresh identity.
-    #[must_use]
-    pub fn fresh() -> Self {
-        Self(Uuid::now_v7())
-    }
-
-    /// The identity as a UUID.
-    #[must_use]
-    pub fn as_uuid(&self) -> Uuid {
-        self.0
-    }
-}
-
-/// An identity as a store holds it.
-impl From<Uuid> for OwnerId {
-    fn from(id: Uuid) -> Self {
-        Self(id)
-    }
-}
-
-impl fmt::Display for OwnerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// A relay's announcement of how well it works, so that others can take over from one that fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Fitness {
-    /// The relay has published successfully of late.
-    Fit,
-    /// The relay had nothing to publish: nothing failed, but nothing proves that publishing would succeed.
-    #[default]
-    Unproven,
-    /// The relay was ailing and tries again.
-    Trying,
-    /// For as long as a lease lasts, the relay has not reached the broker, or could not fetch or settle.
-    Ailing,
-}
-
-impl Fitness {
-    /// All values, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Fit, Self::Unproven, Self::Trying, Self::Ailing];
-
-    /// The value as a short lower-case word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fit => "fit",
-            Self::Unproven => "unproven",
-            Self::Trying => "trying",
-            Self::Ailing => "ailing",
-        }
-    }
-
-    /// The number that stores write for this value.
-    #[must_use]
-    pub fn number(self) -> u8 {
-        self as u8
-    }
-}
-
-/// Number of live relays, by the fitness that they announced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Relays {
-    /// Relays that announced [`Fitness::Fit`].
-    pub fit: u32,
-    /// Relays that announced [`Fitness::Unproven`].
-    pub unproven: u32,
-    /// Relays that announced [`Fitness::Trying`].
-    pub trying: u32,
-    /// Relays that announced [`Fitness::Ailing`].
-    pub ailing: u32,
-}
-
-impl Relays {
-    /// Adds relays that announced this fitness.
-    pub fn count(&mut self, fitness: Fitness, relays: u32) {
-        let counted = match fitness {
-            Fitness::Fit => &mut self.fit,
-            Fitness::Unproven => &mut self.unproven,
-            Fitness::Trying => &mut self.trying,
-            Fitness::Ailing => &mut self.ailing,
-        };
-        *counted = counted.saturating_add(relays);
-    }
-
-    /// Number of live relays of any fitness.
-    #[must_use]
-    pub fn alive(&self) -> u32 {
-        let all = [self.fit, self.unproven, self.trying, self.ailing];
-        all.into_iter().fold(0, u32::saturating_add)
-    }
-}
+/// The longest time for which a lease or an announcement is granted. What ends later was granted before the store's clock was set back.
+pub const LEASE_TTL_MAX: Duration = Duration::from_secs(600);
 
 /// Ownership of one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

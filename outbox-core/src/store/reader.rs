@@ -10,8 +10,8 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use super::{
-    BlockedAggregate, Fitness, OutboxAdmin, OwnerId, PublishedFound, PublishedSearch, RowFault, StoreError,
-    StoredMessage,
+    BlockedAggregate, ExpiredRelay, OutboxAdmin, OwnerId, PublishedFound, PublishedSearch, RowFault,
+    StoreError, StoredMessage,
 };
 use crate::message::{Aggregate, Message, MessageId};
 
@@ -49,17 +49,11 @@ pub trait OutboxReader: OutboxAdmin {
         aggregate: &Aggregate,
     ) -> impl Future<Output = Result<Option<BlockedAggregate>, StoreError>> + Send;
 
-    /// Lists the relays that are alive, in the order of their ids, which is that of their starts.
-    fn relays(&self) -> impl Future<Output = Result<Vec<LiveRelay>, StoreError>> + Send;
+    /// Lists the relays whose announcements have expired and are still stored, in the order of their ids. The next relay that announces itself deletes them, so
+    /// this tells who was last where no relay is left.
+    fn expired_relays(&self) -> impl Future<Output = Result<Vec<ExpiredRelay>, StoreError>> + Send;
 
-    /// What a relay called itself when it announced itself last, also one that is dead; `None` if the store keeps no names, or not that announcement any more.
-    /// Announcements that have run out are deleted by the next relay that announces itself, so this tells who was last where none is left.
-    fn relay_name(&self, owner: OwnerId) -> impl Future<Output = Result<Option<String>, StoreError>> + Send {
-        let _ = owner;
-        std::future::ready(Ok(None))
-    }
-
-    /// Lists all partitions, in their order, with their owners.
+    /// Lists all partitions that have a lease row, in their order, with their owners.
     fn partitions(&self) -> impl Future<Output = Result<Vec<PartitionOwner>, StoreError>> + Send;
 }
 
@@ -83,19 +77,6 @@ pub struct AggregateHead {
     pub recorded_at: OffsetDateTime,
 }
 
-/// A relay that is alive.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LiveRelay {
-    /// Its identity, which is new at each start.
-    pub owner: OwnerId,
-    /// What it calls itself: its host and process id, unless it was given a name; `None` if its store keeps none. Several relays may have the same.
-    pub name: Option<String>,
-    /// How well it works, by its own word.
-    pub fitness: Fitness,
-    /// The time until it counts as dead, unless it announces itself again.
-    pub expires_in: Duration,
-}
-
 /// A partition and its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionOwner {
@@ -110,4 +91,6 @@ pub struct PartitionOwner {
     pub last_owner: Option<OwnerId>,
     /// The time until the lease runs out; zero if nobody owns the partition.
     pub expires_in: Duration,
+    /// The lease ends later than [`LEASE_TTL_MAX`](super::LEASE_TTL_MAX) from now: the store's clock was set back. Such a lease counts as expired.
+    pub is_ahead: bool,
 }

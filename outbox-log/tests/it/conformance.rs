@@ -1,6 +1,7 @@
 //! The promises that every log keeps, of a real PostgreSQL. Each test has its own schema, slot and publication.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use outbox_core::log::{Logged, MessageLog as _, Position};
 use outbox_core::testing::conformance::log::LogFixture;
@@ -156,6 +157,14 @@ impl StoreFixture for Fixture {
     async fn set_back_row_ids(&self) {
         let sql = "SELECT setval(pg_get_serial_sequence('outbox_messages', 'row_id'), 1, false)";
         self.place.execute(sql).await;
+    }
+
+    async fn set_clock_back(&self, by: Duration) {
+        for table in ["outbox_leases", "outbox_relays"] {
+            let by = by.as_micros();
+            let sql = format!("UPDATE {table} SET expires_at = expires_at + {by} * interval '1 microsecond'");
+            self.place.execute(&sql).await;
+        }
     }
 
     async fn corrupt(&self, id: MessageId) {

@@ -1,11 +1,13 @@
-//! SQL of leases and of the relays that are alive. The tables have 64 rows and a few rows.
+//! SQL of leases, of which there are 64 rows.
 
 use sea_orm::{DbBackend, Statement, Value};
 use uuid::Uuid;
 
-use outbox_core::{Fitness, Lease};
+use outbox_core::Lease;
+use outbox_core::message::PARTITIONS;
+use outbox_core::store::LEASE_TTL_MAX;
 
-use super::Dialect;
+use super::{Dialect, micros};
 use crate::sql::Sql;
 
 impl Dialect {
@@ -33,6 +35,69 @@ impl Dialect {
         sql.push(&self.now_plus(&ttl)).push(" WHERE partition_no");
         sql.any(partitions);
         sql.statement()
+    }
+
+    /// How many partitions have a row, and how many leases were granted before the clock was set back. Reads all rows.
+    pub(crate) fn lease_rows(&self) -> Statement {
+        self.sql(format!(
+            "SELECT count(*) AS leases, count(CASE WHEN {} THEN 1 END) AS ahead FROM {} \
+             WHERE partition_no >= 0 AND partition_no < {PARTITIONS}",
+            self.is_ahead(),
+            self.leases
+        ))
+        .statement()
+    }
+
+    /// Lets leases that were granted before the clock was set back end within [`LEASE_TTL_MAX`]. Rows in the order of the primary key, as settlements lock them.
+    pub(crate) fn shorten_leases(&self) -> Statement {
+        let (table, ahead) = (&self.leases, self.is_ahead());
+        let rows = match self.backend {
+            DbBackend::Postgres => format!(
+                "partition_no IN (SELECT partition_no FROM {table} WHERE owner IS NOT NULL AND {ahead} \
+                 ORDER BY partition_no FOR UPDATE SKIP LOCKED)"
+            ),
+            _ => format!("owner IS NOT NULL AND {ahead}"),
+        };
+        self.sql(format!(
+            "UPDATE {table} SET expires_at = {} WHERE {rows}",
+            self.latest_end()
+        ))
+        .statement()
+    }
+
+    /// Inserts the partitions that have no row. A new row begins with an epoch above all earlier ones of its partition, because an epoch counts acquisitions and
+    /// this one counts microseconds: a relay that was suspended since before the rows were lost settles nothing.
+    pub(crate) fn repair_leases(&self) -> Statement {
+        let table = &self.leases;
+        let epoch = self.micros(self.statement_now());
+        let partitions = match self.backend {
+            DbBackend::Postgres => {
+                let last = PARTITIONS - 1;
+                format!(
+                    "SELECT n, {epoch} FROM pg_catalog.generate_series(0, {last}) AS n ON CONFLICT DO NOTHING"
+                )
+            }
+            backend => {
+                let rows: Vec<String> = (0..PARTITIONS).map(|n| format!("({n}, {epoch})")).collect();
+                let on_conflict = match backend {
+                    DbBackend::MySql => "ON DUPLICATE KEY UPDATE epoch = epoch",
+                    _ => "ON CONFLICT DO NOTHING",
+                };
+                format!("VALUES {} {on_conflict}", rows.join(", "))
+            }
+        };
+        self.sql(format!("INSERT INTO {table} (partition_no, epoch) {partitions}"))
+            .statement()
+    }
+
+    /// The latest end that a lease or an announcement of now can have.
+    pub(super) fn latest_end(&self) -> String {
+        self.now_plus(&micros(LEASE_TTL_MAX).to_string())
+    }
+
+    /// Whether a lease or an announcement was granted before the clock was set back.
+    pub(super) fn is_ahead(&self) -> String {
+        format!("expires_at > {}", self.latest_end())
     }
 
     /// Gives leases back. Waits for settlements that run under them. Locks rows in the order of the primary key, as settlements do.
@@ -68,54 +133,6 @@ impl Dialect {
             DbBackend::MySql => " LOCK IN SHARE MODE",
             _ => "",
         });
-        sql.statement()
-    }
-
-    /// Announces a relay: until when it is alive, its fitness, and what it calls itself.
-    pub(crate) fn announce(&self, owner: Uuid, ttl_micros: i64, fitness: Fitness, name: &str) -> Statement {
-        let mut sql = self.sql(format!(
-            "INSERT INTO {} (owner, name, fitness, expires_at) VALUES (",
-            self.relays
-        ));
-        sql.bind(owner)
-            .push(", ")
-            .bind(name)
-            .push(", ")
-            .bind(i64::from(fitness.number()))
-            .push(", ");
-        let ttl = sql.placeholder(ttl_micros);
-        sql.push(&self.now_plus(&ttl)).push(match self.backend {
-            DbBackend::MySql => {
-                ") ON DUPLICATE KEY UPDATE expires_at = VALUES(expires_at), fitness = VALUES(fitness), \
-                 name = VALUES(name)"
-            }
-            _ => {
-                ") ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at, \
-                 fitness = EXCLUDED.fitness, name = EXCLUDED.name"
-            }
-        });
-        sql.statement()
-    }
-
-    /// Deletes announcements that ran out.
-    pub(crate) fn forget_relays(&self) -> Statement {
-        self.sql(format!(
-            "DELETE FROM {} WHERE expires_at <= {}",
-            self.relays,
-            self.now()
-        ))
-        .statement()
-    }
-
-    /// Counts the other relays that are alive, by fitness. Reads all rows, of which there are few.
-    pub(crate) fn count_relays(&self, owner: Uuid) -> Statement {
-        let fitness = self.int("fitness");
-        let mut sql = self.sql(format!(
-            "SELECT {fitness} AS fitness, count(*) AS relays FROM {} WHERE expires_at > {} AND owner <> ",
-            self.relays,
-            self.now()
-        ));
-        sql.bind(owner).push(" GROUP BY fitness");
         sql.statement()
     }
 

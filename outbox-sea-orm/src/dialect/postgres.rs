@@ -4,11 +4,12 @@
 //! stands for null, and the statement turns it into one.
 
 use outbox_core::store::RowKey;
-use outbox_core::{Aggregate, Fitness, Lease, NewMessage};
+use outbox_core::{Aggregate, Lease, NewMessage};
 use sea_orm::sea_query::ArrayType;
 use sea_orm::{DbBackend, Statement};
 
 use super::dedup::{dedup_keys, push_insert_keys};
+use super::relays::Announced;
 use super::{Dialect, delay_micros, headers_json};
 use crate::grouped::Grouped;
 use crate::sql::{Sql, array};
@@ -118,29 +119,18 @@ fn push_claimed(sql: &mut Sql, dialect: &Dialect, leases: &[Lease], condition: &
 
 /// Deletes announcements that ran out, except those that another relay is deleting. Announces the owner, and counts the other relays by fitness.
 /// One statement; its parts do not see each other's changes.
-pub(crate) fn announce(
-    dialect: &Dialect,
-    owner: uuid::Uuid,
-    ttl_micros: i64,
-    fitness: Fitness,
-    name: &str,
-) -> Statement {
-    let (relays, now) = (&dialect.relays, dialect.now());
+pub(crate) fn announce(dialect: &Dialect, announced: Announced<'_>) -> Statement {
+    let relays = &dialect.relays;
     let mut sql = dialect.sql("");
-    let owner = sql.placeholder(owner);
-    let ttl = sql.placeholder(ttl_micros);
-    let fitness = sql.placeholder(i64::from(fitness.number()));
-    let name = sql.placeholder(name);
+    let owner = sql.placeholder(announced.owner);
     sql.push(&format!(
         "WITH gone AS (DELETE FROM {relays} WHERE owner IN (SELECT owner FROM {relays} \
-         WHERE expires_at <= {now} AND owner <> {owner} FOR UPDATE SKIP LOCKED)), \
-         own AS (INSERT INTO {relays} (owner, expires_at, fitness, name) VALUES ({owner}, {until}, {fitness}, {name}) \
-         ON CONFLICT (owner) DO UPDATE SET expires_at = EXCLUDED.expires_at, fitness = EXCLUDED.fitness, \
-         name = EXCLUDED.name) \
-         SELECT fitness::int8 AS fitness, count(*) AS relays FROM {relays} \
-         WHERE owner <> {owner} AND expires_at > {now} GROUP BY fitness",
-        until = dialect.now_plus(&ttl),
+         WHERE owner <> {owner} AND NOT ({alive}) FOR UPDATE SKIP LOCKED)), own AS (",
+        alive = dialect.is_alive(),
     ));
+    dialect.push_announce(&mut sql, announced, &owner);
+    sql.push(") ");
+    dialect.push_count_relays(&mut sql, announced, |_| owner);
     sql.statement()
 }
 

@@ -2,7 +2,6 @@
 
 use outbox_core::{Aggregate, MessageId};
 use sea_orm::Statement;
-use uuid::Uuid;
 
 use super::Dialect;
 use super::key::Key;
@@ -35,26 +34,6 @@ impl Dialect {
     pub(crate) fn block(&self, aggregate: &Aggregate) -> Statement {
         let mut sql = self.sql(format!("{} WHERE ", self.blocks_as_read()));
         self.push_key(&mut sql, "h", &Key::from(aggregate));
-        sql.statement()
-    }
-
-    /// The relays that are alive. Reads all rows, of which there are few.
-    pub(crate) fn live_relays(&self) -> Statement {
-        let now = self.statement_now();
-        self.sql(format!(
-            "SELECT owner, name, {} AS fitness, {} AS expires_micros, {} AS now_micros FROM {} WHERE expires_at > {now} ORDER BY owner",
-            self.int("fitness"),
-            self.micros_of_any("expires_at"),
-            self.micros(now),
-            self.relays,
-        ))
-        .statement()
-    }
-
-    /// What a relay called itself when it announced itself last, alive or not (primary key).
-    pub(crate) fn relay_name(&self, owner: Uuid) -> Statement {
-        let mut sql = self.sql(format!("SELECT name FROM {} WHERE owner = ", self.relays));
-        sql.bind(owner);
         sql.statement()
     }
 

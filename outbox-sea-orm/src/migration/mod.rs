@@ -13,6 +13,7 @@
 //! whole seconds). Schemas are not created. Invariant: a migration that was released is never edited; a change is a new one.
 
 pub mod partitioned;
+mod repair;
 mod run;
 mod set;
 mod template;
@@ -106,7 +107,7 @@ pub fn sql(backend: DbBackend, names: &TableNames) -> Result<String, NameError> 
     TABLES.sql(backend, names)
 }
 
-/// Creates or updates the tables. Several processes may start at once: the first one does the work, the others wait for it.
+/// Creates or updates the tables, and inserts lease rows that are missing, as after a `TRUNCATE`. Several processes may start at once: the first one does the work, the others wait for it.
 ///
 /// # Errors
 ///
@@ -131,7 +132,9 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 /// As [`migrate_with`].
 pub async fn migrate_and_count(db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
     in_use::note(names);
-    TABLES.run(db, names).await
+    let applied = TABLES.run(db, names).await?;
+    repair::leases(db, names).await?;
+    Ok(applied)
 }
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {

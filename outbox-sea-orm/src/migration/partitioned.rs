@@ -35,7 +35,7 @@ use sea_orm::{DatabaseConnection, DbBackend, DbErr};
 use sea_orm_migration::MigrationTrait;
 
 use super::template::{SqlMigration, SqlTemplates};
-use super::{Migrations, TABLE, operations, pauses};
+use super::{Migrations, TABLE, operations, pauses, repair};
 use crate::in_use;
 use crate::names::{NameError, TableNames};
 
@@ -98,7 +98,9 @@ pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result
 /// As [`migrate_with`].
 pub async fn migrate_and_count(db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
     in_use::note(names);
-    TABLES.run(db, names).await
+    let applied = TABLES.run(db, names).await?;
+    repair::leases(db, names).await?;
+    Ok(applied)
 }
 
 fn all(names: &TableNames) -> Vec<SqlMigration> {

@@ -4,15 +4,69 @@
 
 use std::time::Duration;
 
-use outbox_core::{Fitness, Lease, OwnerId, Relays};
+use outbox_core::message::PARTITIONS;
+use outbox_core::{Lease, OwnerId, StoreError};
 use sea_orm::{DbBackend, DbErr, QueryResult};
 
 use super::session::Session;
+use super::tables::setup;
 #[cfg(feature = "postgres")]
 use crate::dialect::postgres;
 use crate::dialect::{Dialect, micros, mysql, sqlite, unsupported};
 
+/// Takes free leases. If there are fewer than asked for, it shortens those that were granted before the clock was set back, and returns what the table lacks.
 pub(super) async fn acquire(
+    db: &Session,
+    dialect: &Dialect,
+    owner: OwnerId,
+    ttl: Duration,
+    max: u16,
+) -> Result<(Vec<Lease>, Option<LeaseRows>), DbErr> {
+    let leases = take(db, dialect, owner, ttl, max).await?;
+    if leases.len() >= usize::from(max) {
+        return Ok((leases, None));
+    }
+    let rows = rows(db, dialect).await?;
+    if rows.ahead > 0 {
+        db.execute_raw(dialect.shorten_leases()).await?;
+    }
+    // What was taken is kept: the relay asks again for the rest.
+    let rows = leases.is_empty().then_some(rows);
+    Ok((leases, rows))
+}
+
+/// The rows of the table of leases.
+pub(super) struct LeaseRows {
+    /// Partitions that have a row.
+    present: i64,
+    /// Leases that were granted before the clock was set back.
+    ahead: i64,
+}
+
+impl LeaseRows {
+    /// Refuses a table that lacks partitions: no relay could own them.
+    pub(super) fn check(&self, dialect: &Dialect) -> Result<(), StoreError> {
+        if self.present >= i64::from(PARTITIONS) {
+            return Ok(());
+        }
+        Err(setup(format!(
+            "table {} has rows for {} of {PARTITIONS} partitions, and no relay publishes the messages of the others; it was emptied, or restored \
+             without its rows; run `outbox migrate` (`outbox::migrate`), which inserts them",
+            dialect.leases, self.present
+        )))
+    }
+}
+
+pub(super) async fn rows(db: &Session, dialect: &Dialect) -> Result<LeaseRows, DbErr> {
+    let row = db.query_one_raw(dialect.lease_rows()).await?;
+    let row = row.ok_or_else(|| DbErr::RecordNotFound("a count of leases".to_owned()))?;
+    Ok(LeaseRows {
+        present: row.try_get("", "leases")?,
+        ahead: row.try_get("", "ahead")?,
+    })
+}
+
+async fn take(
     db: &Session,
     dialect: &Dialect,
     owner: OwnerId,
@@ -99,42 +153,6 @@ pub(super) async fn release(
     let tx = db.begin().await?;
     tx.execute_raw(dialect.release(owner.as_uuid(), leases)).await?;
     tx.commit().await
-}
-
-/// Announces that a relay is alive, its fitness and its name. Returns the number of live relays by fitness. The relay counts itself, even if its
-/// announcement ran out at once.
-pub(super) async fn announce(
-    db: &Session,
-    dialect: &Dialect,
-    owner: OwnerId,
-    ttl: Duration,
-    fitness: Fitness,
-    name: &str,
-) -> Result<Relays, DbErr> {
-    let (owner, ttl) = (owner.as_uuid(), micros(ttl));
-    let count = match dialect.backend {
-        #[cfg(feature = "postgres")]
-        DbBackend::Postgres => postgres::announce(dialect, owner, ttl, fitness, name),
-        // Three statements without a transaction: each one locks only its own rows, so relays that announce at the same time cannot deadlock.
-        _ => {
-            db.execute_raw(dialect.announce(owner, ttl, fitness, name))
-                .await?;
-            db.execute_raw(dialect.forget_relays()).await?;
-            dialect.count_relays(owner)
-        }
-    };
-    let mut relays = Relays::default();
-    relays.count(fitness, 1);
-    for row in db.query_all_raw(count).await? {
-        let number: i64 = row.try_get("", "fitness")?;
-        let count: i64 = row.try_get("", "relays")?;
-        let said = Fitness::ALL
-            .into_iter()
-            .find(|fitness| i64::from(fitness.number()) == number);
-        // A number of a newer version is unknown here: such a relay is alive.
-        relays.count(said.unwrap_or_default(), u32::try_from(count).unwrap_or_default());
-    }
-    Ok(relays)
 }
 
 /// Gives all leases back and withdraws the announcement.

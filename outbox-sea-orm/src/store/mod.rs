@@ -8,6 +8,7 @@ mod admin;
 mod answers;
 mod audit;
 mod blocks;
+mod complete;
 #[cfg(feature = "postgres")]
 mod days;
 mod durable;
@@ -24,8 +25,11 @@ mod preflight;
 mod purge;
 mod purge_operation;
 mod reader;
+#[cfg(feature = "testing")]
+mod recorded;
 mod refusal;
 mod relay_name;
+mod relays;
 mod search;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
@@ -46,8 +50,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use outbox_core::{
-    Aggregate, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, Message,
-    MessageId, OutboxAdmin, OutboxStore, OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays,
+    Aggregate, Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay,
+    Message, MessageId, OutboxAdmin, OutboxStore, OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays,
     Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
 };
 use sea_orm::{DatabaseConnection, DbErr};
@@ -143,27 +147,6 @@ impl SqlStore {
         &self.db
     }
 
-    /// For [`crate::testing`].
-    #[cfg(feature = "testing")]
-    pub(crate) async fn recorded(
-        db: &DatabaseConnection,
-        names: &TableNames,
-    ) -> Result<Vec<outbox_core::Message>, StoreError> {
-        let dialect = Dialect::new(db.get_database_backend(), names);
-        let read = move |db: Arc<Session>| async move {
-            fetch::read_all(&db, dialect.recorded(), false, usize::MAX).await
-        };
-        let rows = session::call(db, &Isolation::default(), read).await?;
-        rows.into_iter()
-            .map(|(scanned, _)| {
-                let message = scanned.row.message.map(Arc::unwrap_or_clone);
-                message.map_err(|fault| StoreError::Corrupt {
-                    context: fault.to_string(),
-                })
-            })
-            .collect()
-    }
-
     /// Runs a call in a task and on a connection of its own. `context` is the text of its database errors.
     async fn run<T, F>(
         &self,
@@ -217,10 +200,24 @@ impl OutboxStore for SqlStore {
             .await
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
-        let (context, name) = ("the relay could not be announced", self.relay_name.clone());
+    async fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        announcement: &Announcement,
+    ) -> Result<Relays, StoreError> {
+        let (name, announcement) = (self.relay_name.clone(), announcement.clone());
+        let context = "the relay could not be announced";
         self.run(context, move |db, dialect| async move {
-            leases::announce(&db, &dialect, owner, ttl, fitness, &name).await
+            relays::announce(&db, &dialect, owner, ttl, &announcement, &name).await
+        })
+        .await
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        let context = "relays could not be listed";
+        self.run(context, |db, dialect| async move {
+            relays::alive(&db, &dialect).await
         })
         .await
     }
@@ -228,10 +225,12 @@ impl OutboxStore for SqlStore {
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         let context =
             "leases could not be acquired; if the tables are missing, run the migration of outbox-sea-orm";
-        self.run(context, move |db, dialect| async move {
+        let acquired = self.run(context, move |db, dialect| async move {
             leases::acquire(&db, &dialect, owner, ttl, max).await
-        })
-        .await
+        });
+        let (leases, rows) = acquired.await?;
+        rows.map_or(Ok(()), |rows| rows.check(&self.dialect))?;
+        Ok(leases)
     }
 
     async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {

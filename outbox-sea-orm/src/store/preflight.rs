@@ -3,10 +3,10 @@
 use outbox_core::{StoreError, describe};
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, RuntimeErr};
 
-use super::failed;
 use super::session::Session;
 use super::settings;
 use super::tables::{self, CONTEXT, setup, text};
+use super::{complete, failed};
 use crate::connect::{check_sessions, connect_error};
 use crate::dialect::Dialect;
 
@@ -49,6 +49,7 @@ pub(super) async fn preflight(
     let version = version.map_err(|error| unavailable(pool, error))?;
     check_version(dialect.backend, &version)?;
     tables::check(db, dialect, deletes).await?;
+    complete::check(db, dialect).await?;
     match dialect.backend {
         DbBackend::MySql => mysql(db, dialect).await,
         DbBackend::Sqlite => sqlite(db, dialect).await,

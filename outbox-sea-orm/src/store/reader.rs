@@ -5,16 +5,17 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use outbox_core::store::LEASE_TTL_MAX;
 use outbox_core::{
-    Aggregate, AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, MessageId, OutboxReader,
-    OwnerId, PartitionOwner, PublishedFound, PublishedSearch, Selection, StoreError, StoredMessage,
+    Aggregate, AggregateHead, BlockedAggregate, ExpiredRelay, FoundMessage, MessageId, OutboxReader, OwnerId,
+    PartitionOwner, PublishedFound, PublishedSearch, Selection, StoreError, StoredMessage,
 };
 use sea_orm::{DbErr, QueryResult};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::session::Session;
-use super::{SqlStore, admin, failed, fetch, ids, search};
+use super::{SqlStore, admin, failed, fetch, ids, relays, search};
 use crate::dialect::Dialect;
 use crate::dialect::ids::IdRange;
 
@@ -71,19 +72,9 @@ impl OutboxReader for SqlStore {
         .await
     }
 
-    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+    async fn expired_relays(&self) -> Result<Vec<ExpiredRelay>, StoreError> {
         self.run("relays could not be listed", |db, dialect| async move {
-            let rows = db.query_all_raw(dialect.live_relays()).await?;
-            rows.iter().map(read_relay).collect()
-        })
-        .await
-    }
-
-    async fn relay_name(&self, owner: OwnerId) -> Result<Option<String>, StoreError> {
-        let context = "the name of a relay could not be read";
-        self.run(context, move |db, dialect| async move {
-            let row = db.query_one_raw(dialect.relay_name(owner.as_uuid())).await?;
-            row.map_or(Ok(None), |row| row.try_get("", "name"))
+            relays::expired(&db, &dialect).await
         })
         .await
     }
@@ -134,26 +125,12 @@ fn read_head(row: &QueryResult) -> Result<AggregateHead, DbErr> {
     })
 }
 
-fn read_relay(row: &QueryResult) -> Result<LiveRelay, DbErr> {
-    let owner: Uuid = row.try_get("", "owner")?;
-    let fitness: i64 = row.try_get("", "fitness")?;
-    let said = Fitness::ALL
-        .into_iter()
-        .find(|said| i64::from(said.number()) == fitness);
-    Ok(LiveRelay {
-        owner: OwnerId::from(owner),
-        name: row.try_get("", "name")?,
-        // A number of a newer version is unknown here: such a relay is alive.
-        fitness: said.unwrap_or_default(),
-        expires_in: admin::since(row.try_get("", "now_micros")?, row.try_get("", "expires_micros")?),
-    })
-}
-
 fn read_partition(row: &QueryResult) -> Result<PartitionOwner, DbErr> {
     let partition: i64 = row.try_get("", "partition_no")?;
     let owner = row.try_get::<Option<Uuid>>("", "owner")?.map(OwnerId::from);
     let expires_in = admin::since(row.try_get("", "now_micros")?, row.try_get("", "expires_micros")?);
-    let is_live = owner.is_some() && !expires_in.is_zero();
+    let is_ahead = owner.is_some() && expires_in > LEASE_TTL_MAX;
+    let is_live = owner.is_some() && !expires_in.is_zero() && !is_ahead;
     Ok(PartitionOwner {
         partition: u16::try_from(partition)
             .map_err(|_| DbErr::Type(format!("partition {partition} of a lease is out of range")))?,
@@ -166,5 +143,6 @@ fn read_partition(row: &QueryResult) -> Result<PartitionOwner, DbErr> {
         } else {
             std::time::Duration::ZERO
         },
+        is_ahead,
     })
 }

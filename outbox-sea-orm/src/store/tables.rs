@@ -65,7 +65,8 @@ pub(super) async fn check(db: &Session, dialect: &Dialect, deletes: bool) -> Res
         },
         Table {
             name: &dialect.relays,
-            columns: "owner, expires_at, fitness, name",
+            columns: "owner, expires_at, fitness, name, mode, stream, subjects, source, retention_seconds, version, error_class, error, \
+                      failing_since",
             place: "",
             written: "fitness",
             does: &[INSERT, UPDATE, DELETE],

@@ -15,9 +15,9 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::MemoryBroker;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
-    Backlog, EventPolicy, FailureClass, FetchRequest, Fetched, Fitness, Health, Lease, OutboxStore, OwnerId,
-    Pause, PoisonPolicy, PurgeRequest, Purged, Relay, RelayConfig, Relays, Retention, Settlement, StoreError,
-    WaitingRequest,
+    Announcement, Backlog, EventPolicy, FailureClass, FetchRequest, Fetched, Health, Lease, LiveRelay,
+    OutboxStore, OwnerId, Pause, PoisonPolicy, PurgeRequest, Purged, Relay, RelayConfig, Relays, Retention,
+    Settlement, StoreError, WaitingRequest,
 };
 use outbox_sea_orm::{OutboxConnection, SaveError, SqlStore};
 use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
@@ -86,8 +86,17 @@ impl OutboxStore for Noted {
         self.note("preflight", self.store.preflight(deletes).await)
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
-        self.note("announce", self.store.announce(owner, ttl, fitness).await)
+    async fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        announcement: &Announcement,
+    ) -> Result<Relays, StoreError> {
+        self.note("announce", self.store.announce(owner, ttl, announcement).await)
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        self.note("relays", self.store.relays().await)
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {

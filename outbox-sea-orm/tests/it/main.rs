@@ -34,6 +34,7 @@ mod relays;
 mod repeat;
 mod replay;
 mod roles;
+mod row_security;
 mod save;
 mod session;
 mod sharing;

@@ -10,10 +10,10 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::testing::{MemoryBroker, MemoryPublisher, not_applicable};
 use outbox_core::{
-    Fitness, Message, OutboxReader, OutboxStore, OwnerId, PublishError, Publisher, Receipt, Relay,
-    RelayConfig, StoreError,
+    Destination, Fitness, Message, OutboxReader, OutboxStore, OwnerId, PublishError, Publisher, Receipt,
+    Relay, RelayConfig, StoreError,
 };
-use outbox_sea_orm::{OutboxConnection, SqlStore};
+use outbox_sea_orm::{OutboxConnection, SqlStore, migration};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
 use tokio::sync::watch;
 
@@ -27,6 +27,7 @@ crate::on_every_backend!(
     tables_of_an_older_version_are_found_at_the_start,
     a_relay_says_its_host_and_process_or_the_name_that_it_was_given,
     the_name_of_a_dead_relay_is_known_until_another_one_announces_itself,
+    missing_lease_rows_are_refused_and_migrate_inserts_them,
 );
 
 /// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
@@ -40,6 +41,10 @@ struct Silent {
 }
 
 impl Publisher for Silent {
+    fn destination(&self) -> Option<Destination> {
+        None
+    }
+
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         // Ends only with the test.
@@ -195,6 +200,7 @@ async fn tables_of_an_older_version_are_found_at_the_start(test: TestDb) {
     let mut changes: Vec<(String, Option<String>)> = [
         ("outbox_relays", "fitness"),
         ("outbox_relays", "name"),
+        ("outbox_relays", "failing_since"),
         ("outbox_messages", "last_error"),
         ("outbox_messages", "available_at"),
         ("outbox_aggregates", "last_sequence"),
@@ -248,7 +254,7 @@ async fn a_relay_says_its_host_and_process_or_the_name_that_it_was_given(test: T
     let stores = [&store, &pod, &kept, &long];
     let owners = stores.map(|_| OwnerId::fresh());
     for (store, owner) in stores.into_iter().zip(owners) {
-        store.announce(owner, TTL, Fitness::Fit).await.unwrap();
+        store.announce(owner, TTL, &Fitness::Fit.into()).await.unwrap();
     }
     let listed = async || -> HashMap<OwnerId, Option<String>> {
         let relays = store.relays().await.unwrap().into_iter();
@@ -267,7 +273,7 @@ async fn a_relay_says_its_host_and_process_or_the_name_that_it_was_given(test: T
     let cut = "x".repeat(128);
     assert_eq!(names[1..], ["shop-relay-0", "shop-relay-0", cut.as_str()]);
     // Each announcement says the name anew.
-    pod.announce(owners[0], TTL, Fitness::Fit).await.unwrap();
+    pod.announce(owners[0], TTL, &Fitness::Fit.into()).await.unwrap();
     assert_eq!(listed().await[&owners[0]].as_deref(), Some("shop-relay-0"));
 }
 
@@ -275,8 +281,8 @@ async fn a_relay_says_its_host_and_process_or_the_name_that_it_was_given(test: T
 async fn the_name_of_a_dead_relay_is_known_until_another_one_announces_itself(test: TestDb) {
     let store = test.store().with_relay_name("shop-relay-0");
     let (died, other) = (OwnerId::fresh(), OwnerId::fresh());
-    assert_eq!(store.relay_name(died).await.unwrap(), None);
-    store.announce(died, TTL, Fitness::Fit).await.unwrap();
+    assert_eq!(store.expired_relays().await.unwrap(), []);
+    store.announce(died, TTL, &Fitness::Fit.into()).await.unwrap();
     let past = match test.sql_backend() {
         DbBackend::Sqlite => "0",
         _ => "'1970-01-02 00:00:00'",
@@ -285,10 +291,43 @@ async fn the_name_of_a_dead_relay_is_known_until_another_one_announces_itself(te
     test.execute(&format!("UPDATE {relays} SET expires_at = {past}"))
         .await;
     assert_eq!(store.relays().await.unwrap(), []);
-    let name = store.relay_name(died).await.unwrap();
-    assert_eq!(name.as_deref(), Some("shop-relay-0"));
-    store.announce(other, TTL, Fitness::Fit).await.unwrap();
-    assert_eq!(store.relay_name(died).await.unwrap(), None);
+    let expired = store.expired_relays().await.unwrap();
+    assert_eq!(
+        (expired[0].owner, expired[0].name.as_deref()),
+        (died, Some("shop-relay-0"))
+    );
+    store.announce(other, TTL, &Fitness::Fit.into()).await.unwrap();
+    assert_eq!(store.expired_relays().await.unwrap(), []);
+}
+
+/// Otherwise a relay without leases looks like a relay without work.
+async fn missing_lease_rows_are_refused_and_migrate_inserts_them(test: TestDb) {
+    let (store, leases) = (test.store(), test.leases());
+    let (owner, held) = test.lease_all().await;
+    for (delete, left) in [("partition_no = 7", 63), ("1 = 1", 0)] {
+        test.execute(&format!("DELETE FROM {leases} WHERE {delete}"))
+            .await;
+        let refused = store.preflight(true).await;
+        let Err(StoreError::Setup { context }) = refused else {
+            panic!("{left} of 64 rows pass: {refused:?}");
+        };
+        assert!(context.contains(&format!("rows for {left} of 64")), "{context}");
+        // A relay that runs already hears of it as well.
+        let asked = store.acquire(OwnerId::fresh(), TTL, 64).await;
+        assert!(matches!(asked, Err(StoreError::Setup { .. })), "{asked:?}");
+    }
+    match test.backend {
+        Backend::PostgresByDay => migration::partitioned::migrate_with(&test.db, &test.names)
+            .await
+            .unwrap(),
+        _ => migration::migrate_with(&test.db, &test.names).await.unwrap(),
+    }
+    store.preflight(true).await.unwrap();
+    let taken = store.acquire(OwnerId::fresh(), TTL, 64).await.unwrap();
+    assert_eq!(taken.len(), 64);
+    let before = held.iter().map(|lease| lease.epoch).max();
+    assert!(taken.iter().all(|lease| Some(lease.epoch) > before), "{taken:?}");
+    assert_eq!(store.renew(owner, &held, TTL).await.unwrap(), []);
 }
 
 /// Otherwise a relay that starts during an outage would end, instead of waiting for the outage to end.

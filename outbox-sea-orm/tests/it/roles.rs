@@ -16,14 +16,14 @@ use crate::support::{Backend, TTL, TestDb, settlements};
 const SERVERS: [Backend; 3] = [Backend::Postgres, Backend::PostgresByDay, Backend::MariaDb];
 
 /// A role without any right, and a pool of it with one connection.
-struct Role {
-    test: TestDb,
-    name: String,
+pub(crate) struct Role {
+    pub(crate) test: TestDb,
+    pub(crate) name: String,
     pool: DatabaseConnection,
 }
 
 impl Role {
-    async fn open(backend: Backend, test: &str) -> Option<Self> {
+    pub(crate) async fn open(backend: Backend, test: &str) -> Option<Self> {
         let test = TestDb::open(backend, test).await?;
         let name = format!("r{}", &uuid::Uuid::now_v7().simple().to_string()[14..]);
         let pool = match test.sql_backend() {
@@ -48,7 +48,7 @@ impl Role {
         Some(Self { test, name, pool })
     }
 
-    fn store(&self) -> SqlStore {
+    pub(crate) fn store(&self) -> SqlStore {
         SqlStore::new(self.pool.clone())
             .with_names(&self.test.names)
             .unwrap()
@@ -112,7 +112,7 @@ async fn a_relay_that_keeps_all_messages_asks_for_no_right_to_delete_them() {
 }
 
 /// Runs the statements of the error until there is none.
-async fn grant_what_is_asked_for(role: &Role, store: &SqlStore, deletes: bool) {
+pub(crate) async fn grant_what_is_asked_for(role: &Role, store: &SqlStore, deletes: bool) {
     for _ in 0..5 {
         match store.preflight(deletes).await {
             // Days are made and dropped by the owner of the tables.
@@ -153,7 +153,7 @@ async fn relay_with_its_rights(deletes: bool) {
             .await
             .unwrap();
         let owner = OwnerId::fresh();
-        store.announce(owner, TTL, Fitness::Fit).await.unwrap();
+        store.announce(owner, TTL, &Fitness::Fit.into()).await.unwrap();
         let leases = store.acquire(owner, TTL, 64).await.unwrap();
         assert_eq!(store.renew(owner, &leases, TTL).await.unwrap().len(), 64);
         let rows = role.test.scan(&leases, 10).await.due;

@@ -141,6 +141,10 @@ impl StoreFixture for Fixture {
         self.db.set_back_row_ids().await;
     }
 
+    async fn set_clock_back(&self, by: Duration) {
+        self.db.set_clock_back(by).await;
+    }
+
     async fn corrupt(&self, id: MessageId) {
         let placeholder = if self.db.sql_backend() == DbBackend::Postgres {
             "$1"

@@ -222,6 +222,20 @@ impl TestDb {
         self.execute(&sql).await;
     }
 
+    /// Lets all leases and announcements end later, as if the database's clock had been set back.
+    pub async fn set_clock_back(&self, by: Duration) {
+        let micros = by.as_micros();
+        let later = match self.sql_backend() {
+            DbBackend::Postgres => format!("expires_at + {micros} * interval '1 microsecond'"),
+            DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, {micros}, expires_at)"),
+            _ => format!("expires_at + {micros}"),
+        };
+        for table in [self.leases(), self.names.relays(self.sql_backend())] {
+            self.execute(&format!("UPDATE {table} SET expires_at = {later}"))
+                .await;
+        }
+    }
+
     /// Lets all leases run out.
     pub async fn expire_leases(&self) {
         let past = match self.sql_backend() {

@@ -4,7 +4,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use outbox::core::testing::{MemoryBroker, MemoryPublisher, MemoryStore};
-use outbox::core::{Health, Message, PublishError, Publisher, Receipt};
+use outbox::core::{Destination, Health, Message, PublishError, Publisher, Receipt};
 use outbox::prelude::*;
 use outbox::{RunError, Runner, RunnerHealth};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
@@ -34,6 +34,10 @@ async fn nothing_to_run_is_an_error() {
 struct Panics(MemoryPublisher);
 
 impl Publisher for Panics {
+    fn destination(&self) -> Option<Destination> {
+        None
+    }
+
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         self.0.publish(message).await
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::message::Message;
-use outbox_core::publisher::{FailureClass, PublishError, Publisher, Receipt};
+use outbox_core::publisher::{Destination, FailureClass, PublishError, Publisher, Receipt};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -127,6 +127,10 @@ impl World {
 }
 
 impl Publisher for SimPublisher {
+    fn destination(&self) -> Option<Destination> {
+        None
+    }
+
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         let world = &self.world;
         let fail = |class| PublishError::new(class, "simulated fault");

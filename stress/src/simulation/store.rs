@@ -10,9 +10,9 @@ use std::time::Duration;
 use outbox_core::message::{Aggregate, Message, MessageId};
 use outbox_core::relay::Retention;
 use outbox_core::store::{
-    Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, Lease, OutboxAdmin, OutboxStore,
-    OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
-    StoredMessage, WaitingRequest,
+    Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay, OutboxAdmin,
+    OutboxStore, OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
+    StoreError, StoredMessage, WaitingRequest,
 };
 use time::OffsetDateTime;
 use tokio::sync::oneshot;
@@ -211,11 +211,21 @@ impl OutboxStore for SimStore {
         self.call("preflight", |_, _, _| Ok(Vec::new())).await
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
+    async fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        announcement: &Announcement,
+    ) -> Result<Relays, StoreError> {
+        let announcement = announcement.clone();
         self.call("announce", move |_, shared, _| {
-            shared.backend.announce(owner, ttl, fitness)
+            shared.backend.announce(owner, ttl, announcement)
         })
         .await
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        self.call("relays", |_, shared, _| shared.backend.relays()).await
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {

@@ -13,8 +13,8 @@ use futures_util::FutureExt as _;
 use outbox_core::message::PARTITIONS;
 use outbox_core::publisher::FailureClass;
 use outbox_core::store::{
-    FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest, Purged, Relays,
-    RowKey, Settlement, StoreError, Verdict, WaitingRequest,
+    Announcement, FetchRequest, Fetched, Fitness, Lease, LiveRelay, MessageStatus, OutboxStore, OwnerId,
+    PurgeRequest, Purged, Relays, RowKey, Settlement, StoreError, Verdict, WaitingRequest,
 };
 use outbox_core::testing::MemoryStore;
 use outbox_core::testing::wrong::{LogMistake, StoreMistake, WrongStore};
@@ -226,18 +226,21 @@ impl Backend {
         &self,
         owner: OwnerId,
         ttl: Duration,
-        fitness: Fitness,
+        mut announcement: Announcement,
     ) -> Result<Relays, StoreError> {
-        let fitness = match self.wrong {
-            Wrong::HidesAilments => Fitness::Unproven,
-            _ => fitness,
-        };
-        let relays = now(self.store.announce(owner, ttl, fitness))?;
+        if self.wrong == Wrong::HidesAilments {
+            announcement.fitness = Fitness::Unproven;
+        }
+        let relays = now(self.store.announce(owner, ttl, &announcement))?;
         let alone = Relays {
             fit: 1,
             ..Relays::default()
         };
         Ok(if self.wrong.keeps_leases() { relays } else { alone })
+    }
+
+    pub(super) fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        now(self.store.relays())
     }
 
     pub(super) fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {

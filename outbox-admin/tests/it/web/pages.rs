@@ -202,7 +202,7 @@ async fn a_relay_that_has_died_is_shown_with_the_partitions_that_it_left() {
     let store = MemoryStore::new();
     let owner = OwnerId::fresh();
     store
-        .announce(owner, LONG, Fitness::Fit)
+        .announce(owner, LONG, &Fitness::Fit.into())
         .await
         .expect("announced");
     store.acquire(owner, LONG, 3).await.expect("acquired");

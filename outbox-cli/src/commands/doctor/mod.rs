@@ -14,8 +14,8 @@ use outbox::core::log::LEFT_TO_LOG;
 use outbox::core::{OutboxReader as _, OutboxStore as _, Retention};
 use outbox::sea_orm::reach;
 use outbox_admin::doctor::{
-    Check, Diagnosis, Limits, PauseFacts, Wanted, database_facts, of_database, of_pauses, of_relays,
-    of_setup, tally,
+    Check, Diagnosis, Limits, PauseFacts, Wanted, database_facts, of_database, of_leases, of_pauses,
+    of_relays, of_setup, tally,
 };
 use outbox_admin::web::Examination;
 use outbox_admin::{Next, State};
@@ -207,8 +207,19 @@ async fn look_at_database(
     {
         return Ok(());
     }
-    match tokio::time::timeout(place.timeout, place.store.relays()).await {
-        Ok(Ok(relays)) => found.findings.extend(of_relays(&relays, closely.as_relay)),
+    let registry = async {
+        let relays = place.store.relays().await?;
+        let expired = place.store.expired_relays().await?;
+        let leases = place.store.partitions().await?;
+        Ok::<_, outbox::core::StoreError>((relays, expired, leases))
+    };
+    match tokio::time::timeout(place.timeout, registry).await {
+        Ok(Ok((relays, expired, leases))) => {
+            found.findings.extend(of_leases(&leases));
+            found
+                .findings
+                .extend(of_relays(&relays, &expired, closely.as_relay));
+        }
         Ok(Err(error)) => {
             let advice = place.advice(&error);
             found.findings.push(away(&advice));
@@ -233,6 +244,15 @@ async fn look_at_database(
         names.messages(backend),
         names.aggregates(backend),
         names.blocks(backend),
+        names.leases(backend),
+        names.relays(backend),
+        names.pauses(backend),
+        names.table(backend, "outbox_dedup_keys"),
+        names.table(backend, "inbox_messages"),
+        names.table(backend, "inbox_dead_letters"),
+        names.table(backend, "inbox_sequences"),
+        names.table(backend, "inbox_pauses"),
+        names.table(backend, "inbox_requests"),
     ];
     match tokio::time::timeout(place.timeout, database_facts(db, &tables)).await {
         Ok(Ok(facts)) => {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use outbox::Failure;
 use outbox::core::log::LogRelay;
 use outbox::core::shutdown::CancellationToken;
-use outbox::core::{FailureClass, Message, PublishError, Publisher, Receipt, Relay};
+use outbox::core::{Destination, FailureClass, Message, PublishError, Publisher, Receipt, Relay};
 use outbox::sea_orm::{ConnectError, SqlStore, open_lazily};
 use sea_orm::{ConnectOptions, DatabaseConnection};
 
@@ -90,6 +90,10 @@ pub(super) fn summary(config: &Config) -> String {
 struct Nowhere;
 
 impl Publisher for Nowhere {
+    fn destination(&self) -> Option<Destination> {
+        None
+    }
+
     async fn publish(&self, _: &Message) -> Result<Receipt, PublishError> {
         Err(PublishError::new(
             FailureClass::Unknown,

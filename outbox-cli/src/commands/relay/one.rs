@@ -108,10 +108,16 @@ async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<(Runn
     let store = SqlStore::new(db.clone())
         .with_names(&outbox.table_names()?)?
         .with_relay_name(name);
-    let (publisher, config) = (
-        stream.publisher(client.clone()),
-        outbox.section.relay.relay_config(),
-    );
+    if outbox.source.is_none() {
+        tracing::warn!(
+            "no `source` is set, so the messages have the source `outbox`; set it to the name of the service, as its own relays have it: \
+             consumers with `strategy = sequence` number messages by their source"
+        );
+    }
+    let publisher = stream
+        .publisher(client.clone())
+        .with_config(outbox.publisher_config());
+    let config = outbox.section.relay.relay_config();
     let section = &outbox.section.log;
     tracing::info!(
         stream = stream.name(),

@@ -267,7 +267,7 @@ mod tests {
         for number in 1..=2 {
             store.record([Probe::noted("1", number)]).unwrap();
         }
-        store.announce(owner, LONG, Fitness::Fit).await.unwrap();
+        store.announce(owner, LONG, &Fitness::Fit.into()).await.unwrap();
         let leases = store.acquire(owner, LONG, 64).await.unwrap();
         let verdict = Verdict::Dead {
             error: "maximum payload exceeded".to_owned(),
@@ -363,7 +363,7 @@ mod tests {
         let store = MemoryStore::new();
         let owner = OwnerId::fresh();
         let ttl = Duration::from_secs(600);
-        store.announce(owner, ttl, Fitness::Fit).await.unwrap();
+        store.announce(owner, ttl, &Fitness::Fit.into()).await.unwrap();
         store.acquire(owner, ttl, 64).await.unwrap();
         let request = PauseRequest {
             aggregate_type: Some("order".to_owned()),

@@ -21,10 +21,14 @@ async fn relays_and_partitions_say_who_has_died_and_who_is_left() {
     // As pods would call themselves. By default it is the host and the process id, which differ in each run.
     let named = |name: &str| store.clone().with_relay_name(name);
     let (lives, died) = (OwnerId::fresh(), OwnerId::fresh());
-    let announced = named("shop-relay-0").announce(lives, LONG, Fitness::Fit).await;
+    let announced = named("shop-relay-0")
+        .announce(lives, LONG, &Fitness::Fit.into())
+        .await;
     announced.unwrap();
     assert_eq!(store.acquire(lives, LONG, 61).await.unwrap().len(), 61);
-    let announced = named("shop-relay-1").announce(died, SHORT, Fitness::Fit).await;
+    let announced = named("shop-relay-1")
+        .announce(died, SHORT, &Fitness::Fit.into())
+        .await;
     announced.unwrap();
     assert_eq!(store.acquire(died, SHORT, 3).await.unwrap().len(), 3);
     let relays = || ask(place, &["relays", "-o", "json"]).expect(0).json();

@@ -98,7 +98,7 @@ impl Planted {
     /// Announces a relay that owns nothing.
     pub(crate) async fn announce(&self, fitness: Fitness) -> OwnerId {
         let owner = OwnerId::fresh();
-        self.store.announce(owner, LONG, fitness).await.unwrap();
+        self.store.announce(owner, LONG, &fitness.into()).await.unwrap();
         owner
     }
 

@@ -12,7 +12,7 @@ use super::{Engine, Mode};
 use crate::describe;
 use crate::health::{Activity, Trouble};
 use crate::publisher::{FailureClass, PublishError, Publisher};
-use crate::store::{OutboxStore, StoreError, within};
+use crate::store::{OutboxStore, StoreError, TroubleClass, within};
 
 /// Why a probe failed.
 pub(super) enum Unfit {
@@ -106,9 +106,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             }
             Ok(()) => {}
             Err(unfit) => {
-                let (what, error): (_, &(dyn Error + 'static)) = match &unfit {
-                    Unfit::Store(error) => ("database", error),
-                    Unfit::Publisher(error) => ("broker", error),
+                let (what, class, error): (_, _, &(dyn Error + 'static)) = match &unfit {
+                    Unfit::Store(error) => ("database", TroubleClass::Database, error),
+                    Unfit::Publisher(error) => ("broker", TroubleClass::Broker(error.class()), error),
                 };
                 let reason = describe(error);
                 tracing::debug!(what, %reason, "a probe failed");
@@ -117,7 +117,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                         Unfit::Store(_) => &mut vitals.store[Activity::Fetching as usize].failing,
                         Unfit::Publisher(_) => &mut vitals.broker_failing,
                     };
-                    Trouble::note(trouble, reason);
+                    Trouble::note(trouble, class, reason);
                 });
             }
         }

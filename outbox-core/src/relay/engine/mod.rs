@@ -9,6 +9,7 @@
 //! [`settling`], tells what the store has [`recorded`], and leaves partitions to others in [`handover`].
 
 mod activities;
+mod announcing;
 mod handover;
 mod paused;
 mod recorded;
@@ -16,6 +17,7 @@ mod results;
 mod settling;
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -41,7 +43,7 @@ use super::{Relay, RelayError, RelayReport};
 use crate::health::Activity;
 use crate::publisher::{PublishError, Publisher, Receipt};
 use crate::shutdown::hurry;
-use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, StoreError, within};
+use crate::store::{Backlog, Fetched, OutboxStore, OwnerId, Purged, Registration, StoreError, within};
 use crate::{telemetry, wake};
 
 const SETTLE_LINGER: Duration = Duration::from_millis(20);
@@ -75,6 +77,8 @@ pub(super) struct Engine<'a, S, P> {
     mode: Mode,
     rng: fastrand::Rng,
     ownership: Ownership,
+    /// What this relay registers.
+    registration: Arc<Registration>,
     in_flight: InFlight,
     poller: Poller,
     row_size: RowSize,
@@ -172,7 +176,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
                 config.store_timeout,
                 mode == Mode::Run,
                 relay.clocks.clone(),
-            ),
+            )
+            .allowing_other_destination(config.allow_other_destination),
+            registration: Arc::new(relay.registration()),
             in_flight: InFlight::default(),
             poller: Poller::new(config),
             row_size: RowSize::default(),
@@ -440,13 +446,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
         let store = &self.relay.store;
         self.check_up();
         if self.keeping.is_none() && self.ownership.upkeep_at() <= now {
-            let own = self.checkup.fitness();
-            let fitness = self
-                .relay
-                .beside_log
-                .as_ref()
-                .map_or(own, |log| log.together(own));
-            let upkeep = self.ownership.plan(fitness);
+            let upkeep = self.ownership.plan(self.announcement());
             self.untold.begin_upkeep();
             self.keeping = Some(Box::pin(upkeep.run(store)));
         }

@@ -16,7 +16,7 @@ use crate::relay::poller::Query;
 use crate::relay::retention;
 use crate::relay::{DeadMessage, RelayError};
 use crate::store::{
-    Backlog, FetchedRow, OutboxStore, Purged, Relays, Settlement, StoreError, Verdict, within,
+    Backlog, FetchedRow, OutboxStore, Purged, Relays, Settlement, StoreError, TroubleClass, Verdict, within,
 };
 use crate::{FailureClass, describe, telemetry};
 
@@ -135,9 +135,10 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.end_trial();
         }
         if error.class() != FailureClass::Permanent {
+            let class = TroubleClass::Broker(error.class());
             self.relay
                 .health
-                .update(|vitals| Trouble::note(&mut vitals.broker_failing, reason.as_str()));
+                .update(|vitals| Trouble::note(&mut vitals.broker_failing, class, reason.as_str()));
         }
         let mut step = Ok(());
         if self.mode == Mode::Drain && !matches!(outcome, Outcome::Settled(Verdict::Dead { .. })) {
@@ -210,6 +211,12 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
                 Duration::ZERO
             }
         };
+        if let Some(disagreement) = upkeep.disagreement.take() {
+            return Err(RelayError::OtherDestination(disagreement));
+        }
+        if let Some(log) = &self.relay.beside_log {
+            log.agreed();
+        }
         let has_renewed = upkeep.renews();
         let finished = std::mem::replace(&mut upkeep.finished, Ok(false));
         let has_read = upkeep.pauses.is_some();
@@ -426,9 +433,10 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let is_news = self.store_outage.failed(needs_somebody);
         tell_outage!(is_news, activity = activity.as_str(), %reason, ?pause, "outbox store failed, relay pauses");
         telemetry::store_failed(activity);
-        self.relay
-            .health
-            .update(|vitals| Trouble::note(&mut vitals.store[activity as usize].failing, reason));
+        self.relay.health.update(|vitals| {
+            let failing = &mut vitals.store[activity as usize].failing;
+            Trouble::note(failing, TroubleClass::Database, reason);
+        });
         Ok(pause)
     }
 

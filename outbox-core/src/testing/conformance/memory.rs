@@ -95,6 +95,10 @@ impl<S: OutboxAudit> StoreFixture for MemoryStoreFixture<S> {
         self.memory.set_back_row_ids();
     }
 
+    async fn set_clock_back(&self, by: Duration) {
+        self.memory.set_clock_back(by);
+    }
+
     async fn corrupt(&self, id: MessageId) {
         assert!(self.memory.corrupt(id), "message {id} is in the outbox");
     }

@@ -1,5 +1,7 @@
 //! The fixture of the log in memory, or of a wrapper of it.
 
+use std::time::Duration;
+
 use time::OffsetDateTime;
 
 use super::log::LogFixture;
@@ -79,6 +81,10 @@ impl<L: MessageLog> StoreFixture for MemoryMessageLogFixture<L> {
 
     async fn set_back_row_ids(&self) {
         self.store.set_back_row_ids().await;
+    }
+
+    async fn set_clock_back(&self, by: Duration) {
+        self.store.set_clock_back(by).await;
     }
 
     async fn corrupt(&self, id: MessageId) {

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::MemoryBroker;
 use crate::message::Message;
-use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
+use crate::publisher::{Destination, FailureClass, PublishError, Publisher, Receipt};
 
 /// Publishes to a [`MemoryBroker`]. A publish takes twice [`MemoryBroker::with_latency`], by default no time.
 ///
@@ -16,6 +16,7 @@ use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
 pub struct MemoryPublisher {
     broker: MemoryBroker,
     connection: Arc<AtomicU64>,
+    destination: Option<Destination>,
 }
 
 impl MemoryPublisher {
@@ -24,7 +25,15 @@ impl MemoryPublisher {
         Self {
             broker,
             connection: Arc::new(AtomicU64::new(connection)),
+            destination: None,
         }
+    }
+
+    /// Sets what [`Publisher::destination`] returns. Default: none.
+    #[must_use]
+    pub fn with_destination(mut self, destination: Destination) -> Self {
+        self.destination = Some(destination);
+        self
     }
 
     /// The broker that this publishes to.
@@ -39,6 +48,10 @@ impl MemoryPublisher {
 }
 
 impl Publisher for MemoryPublisher {
+    fn destination(&self) -> Option<Destination> {
+        self.destination.clone()
+    }
+
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         let (latency, connection) = (self.broker.lock().latency, self.connection());
         if !latency.is_zero() {

@@ -5,6 +5,7 @@
 //! that lock. Not here: durability, and writers of one aggregate that wait for each other; here they simply commit in some order.
 
 mod audit;
+mod reader;
 mod row;
 mod state;
 mod transaction;
@@ -24,10 +25,9 @@ use crate::log::{Logged, Look, LookRequest, Position};
 use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::payload::{Decode, EventCodec};
 use crate::store::{
-    AggregateHead, Backlog, BlockedAggregate, FetchRequest, Fetched, Fitness, Forgotten, FoundMessage, Lease,
-    LiveRelay, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PartitionOwner, Pause, PauseRequest,
-    PublishedFound, PublishedSearch, PurgeRequest, Purged, Relays, Selection, Settlement, StoreError,
-    StoredMessage, WaitingRequest,
+    Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay, OutboxAdmin,
+    OutboxStore, OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
+    StoreError, StoredMessage, WaitingRequest,
 };
 
 pub use row::StoredRow;
@@ -254,6 +254,11 @@ impl MemoryStore {
         self.lock().leases.age(by);
     }
 
+    /// As if the store's clock had been set back by this much: what was granted before lasts for as much longer.
+    pub fn set_clock_back(&self, by: Duration) {
+        self.lock().leases.set_back(by);
+    }
+
     /// Number of partitions that each relay owns.
     #[must_use]
     pub fn owners(&self) -> HashMap<OwnerId, usize> {
@@ -331,10 +336,19 @@ impl OutboxStore for MemoryStore {
         self.call("check the store", |_| Vec::new())
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
+    async fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        announcement: &Announcement,
+    ) -> Result<Relays, StoreError> {
         self.call("announce a relay", |state| {
-            state.leases.announce(owner, ttl, fitness)
+            state.leases.announce(owner, ttl, announcement)
         })
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        self.call("list relays", |state| state.leases.relays())
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
@@ -456,45 +470,5 @@ impl OutboxAdmin for MemoryStore {
         self.call("read published messages", |state| {
             state.published((recorded_from, recorded_until), after, limit)
         })
-    }
-}
-
-impl OutboxReader for MemoryStore {
-    async fn find(&self, id: MessageId) -> Result<Option<FoundMessage>, StoreError> {
-        self.call("find a message", |state| state.find(id))
-    }
-
-    async fn recorded_between(
-        &self,
-        recorded_from: OffsetDateTime,
-        recorded_until: OffsetDateTime,
-        after: Option<MessageId>,
-        limit: NonZeroU32,
-    ) -> Result<Vec<StoredMessage>, StoreError> {
-        self.call("read recorded messages", |state| {
-            state.recorded_between((recorded_from, recorded_until), after, limit)
-        })
-    }
-
-    async fn search_published(&self, search: &PublishedSearch) -> Result<PublishedFound, StoreError> {
-        self.call("search published messages", |state| {
-            state.search_published(search)
-        })
-    }
-
-    async fn head(&self, aggregate: &Aggregate) -> Result<Option<AggregateHead>, StoreError> {
-        self.call("read a head row", |state| state.head(aggregate))
-    }
-
-    async fn block(&self, aggregate: &Aggregate) -> Result<Option<BlockedAggregate>, StoreError> {
-        self.call("read a block", |state| state.block_of(aggregate))
-    }
-
-    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
-        self.call("list relays", |state| state.leases.relays())
-    }
-
-    async fn partitions(&self) -> Result<Vec<PartitionOwner>, StoreError> {
-        self.call("list partitions", |state| state.leases.partitions())
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::headers::Headers;
 use crate::message::Message;
-use crate::publisher::{FailureClass, PublishError, Publisher, Receipt};
+use crate::publisher::{Destination, FailureClass, PublishError, Publisher, Receipt};
 use crate::testing::MemoryPublisher;
 
 /// The mistake of a [`WrongPublisher`].
@@ -96,6 +96,10 @@ impl WrongPublisher {
 }
 
 impl Publisher for WrongPublisher {
+    fn destination(&self) -> Option<Destination> {
+        self.inner.destination()
+    }
+
     async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
         match self.mistake {
             PublisherMistake::ConfirmsWithoutStoring => {

@@ -2,6 +2,8 @@
 //!
 //! Each integration records in its own way, so the mistakes are in the fixture that stands for an integration.
 
+use std::time::Duration;
+
 use time::OffsetDateTime;
 
 use crate::message::{Events, IntoEvents, Limits, MessageId, NewMessage};
@@ -107,6 +109,10 @@ impl StoreFixture for WrongWriter {
 
     async fn set_back_row_ids(&self) {
         self.inner.set_back_row_ids().await;
+    }
+
+    async fn set_clock_back(&self, by: Duration) {
+        self.inner.set_clock_back(by).await;
     }
 
     async fn corrupt(&self, id: MessageId) {

@@ -1,5 +1,6 @@
 //! Tests of the relay over a store and a broker in memory, on a paused clock: one test per failure that the relay must survive.
 
+mod agreement;
 mod ailing;
 mod drain;
 mod fairness;

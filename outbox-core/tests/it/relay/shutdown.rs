@@ -2,8 +2,8 @@
 
 use outbox_core::testing::Ledger;
 use outbox_core::{
-    Backlog, FetchRequest, Fetched, Fitness, Lease, OutboxStore, OwnerId, Pause, PurgeRequest, Purged,
-    Relays, Settlement, StoreError, WaitingRequest,
+    Announcement, Backlog, FetchRequest, Fetched, Lease, LiveRelay, OutboxStore, OwnerId, Pause,
+    PurgeRequest, Purged, Relays, Settlement, StoreError, WaitingRequest,
 };
 use tokio::time::Instant;
 
@@ -49,7 +49,11 @@ impl OutboxStore for Hanging {
         Ok(Vec::new())
     }
 
-    async fn announce(&self, _: OwnerId, _: Duration, _: Fitness) -> Result<Relays, StoreError> {
+    async fn announce(&self, _: OwnerId, _: Duration, _: &Announcement) -> Result<Relays, StoreError> {
+        std::future::pending().await
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
         std::future::pending().await
     }
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use outbox_core::{
-    Backlog, EventPolicy, FailureClass, FetchRequest, Fetched, Fitness, Lease, Message, OutboxStore, OwnerId,
-    Pause, PublishError, Publisher, PurgeRequest, Purged, Receipt, RelayError, Relays, Retention, Settlement,
-    StoreError, WaitingRequest,
+    Announcement, Backlog, Destination, EventPolicy, FailureClass, FetchRequest, Fetched, Lease, LiveRelay,
+    Message, OutboxStore, OwnerId, Pause, PublishError, Publisher, PurgeRequest, Purged, Receipt, RelayError,
+    Relays, Retention, Settlement, StoreError, WaitingRequest,
 };
 
 use super::*;
@@ -58,6 +58,10 @@ async fn a_stream_that_is_not_set_up_is_reported_at_the_start() {
 struct NotSetUp(FailureClass);
 
 impl Publisher for NotSetUp {
+    fn destination(&self) -> Option<Destination> {
+        None
+    }
+
     async fn publish(&self, _: &Message) -> Result<Receipt, PublishError> {
         Err(PublishError::new(self.0, "no stream"))
     }
@@ -130,6 +134,10 @@ impl Write for Told {
 struct Late(Arc<AtomicU32>);
 
 impl Publisher for Late {
+    fn destination(&self) -> Option<Destination> {
+        None
+    }
+
     async fn publish(&self, _: &Message) -> Result<Receipt, PublishError> {
         Err(PublishError::new(FailureClass::Unknown, "away"))
     }
@@ -165,7 +173,11 @@ impl OutboxStore for ComesUp {
         }
     }
 
-    async fn announce(&self, _: OwnerId, _: Duration, _: Fitness) -> Result<Relays, StoreError> {
+    async fn announce(&self, _: OwnerId, _: Duration, _: &Announcement) -> Result<Relays, StoreError> {
+        self.away()
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
         self.away()
     }
 

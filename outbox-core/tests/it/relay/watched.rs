@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use outbox_core::store::{FetchRequest, Fetched, Fitness, PurgeRequest, Purged, Relays, WaitingRequest};
-use outbox_core::{Backlog, Lease, OutboxStore, OwnerId, Pause, Settlement, StoreError};
+use outbox_core::{
+    Announcement, Backlog, Lease, LiveRelay, OutboxStore, OwnerId, Pause, Settlement, StoreError,
+};
 
 use super::*;
 
@@ -125,10 +127,22 @@ impl OutboxStore for Watched {
         self.call("preflight").await.preflight(deletes).await
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
+    async fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        announcement: &Announcement,
+    ) -> Result<Relays, StoreError> {
         tokio::time::sleep(self.announcing).await;
-        *self.announced.lock().unwrap() = Some(fitness);
-        self.call("announce").await.announce(owner, ttl, fitness).await
+        *self.announced.lock().unwrap() = Some(announcement.fitness);
+        self.call("announce")
+            .await
+            .announce(owner, ttl, announcement)
+            .await
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        self.call("relays").await.relays().await
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {

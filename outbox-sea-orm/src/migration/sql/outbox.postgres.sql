@@ -106,11 +106,23 @@ CREATE TABLE {schema}{prefix}outbox_leases (
 INSERT INTO {schema}{prefix}outbox_leases (partition_no) SELECT * FROM generate_series(0, 63);
 
 -- The relays that are alive. Their number decides how many partitions each may own. `fitness`: 0 fit, 1 unproven, 2 trying again, 3 ailing.
+-- `mode`: 0 polls the table, 1 reads the log. `retention_seconds`: 0 deletes messages when they are published, -1 keeps them.
+-- `stream`, `subjects` and `source` say where the relay publishes; relays that differ in them do not start beside each other.
+-- `error` is the present failure, which has lasted since `failing_since`.
 CREATE TABLE {schema}{prefix}outbox_relays (
-    owner      uuid NOT NULL,
-    expires_at timestamptz NOT NULL,
-    fitness    smallint NOT NULL,
-    name       text,                             -- host and process id, unless the relay was given a name
+    owner             uuid NOT NULL,
+    expires_at        timestamptz NOT NULL,
+    fitness           smallint NOT NULL,
+    name              text,                      -- host and process id, unless the relay was given a name
+    mode              smallint,
+    stream            text,
+    subjects          text,
+    source            text,
+    retention_seconds bigint,
+    version           text,
+    error_class       text,
+    error             text,
+    failing_since     timestamptz,
     CONSTRAINT {prefix}outbox_relays_pk PRIMARY KEY (owner)
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
 

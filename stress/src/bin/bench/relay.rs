@@ -7,7 +7,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use outbox_core::log::LogRelay;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::{Message, PublishError, Publisher, Receipt, Relay, RelayConfig};
+use outbox_core::{Destination, Message, PublishError, Publisher, Receipt, Relay, RelayConfig};
 use outbox_log::PostgresLog;
 use outbox_nats::{EventStream, JetStreamPublisher};
 use outbox_sea_orm::SqlStore;
@@ -174,6 +174,10 @@ impl<P> Counting<P> {
 }
 
 impl<P: Publisher> Publisher for Counting<P> {
+    fn destination(&self) -> Option<Destination> {
+        self.publisher.destination()
+    }
+
     async fn publish(&self, message: &Message) -> std::result::Result<Receipt, PublishError> {
         let receipt = self.publisher.publish(message).await?;
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {

@@ -187,7 +187,7 @@ pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
 async fn announce<F: StoreFixture>(fixture: &F, owner: OwnerId, ttl: Duration) -> u32 {
     fixture
         .store()
-        .announce(owner, ttl, Fitness::Unproven)
+        .announce(owner, ttl, &Fitness::Unproven.into())
         .await
         .expect("announce answers")
         .alive()
@@ -229,9 +229,12 @@ pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     for own in Fitness::ALL {
         for other in Fitness::ALL {
-            store.announce(first, TTL, own).await.expect("announce answers");
+            store
+                .announce(first, TTL, &own.into())
+                .await
+                .expect("announce answers");
             let relays = store
-                .announce(second, TTL, other)
+                .announce(second, TTL, &other.into())
                 .await
                 .expect("announce answers");
             let mut expected = Relays::default();

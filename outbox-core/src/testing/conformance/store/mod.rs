@@ -15,6 +15,7 @@ mod lease;
 mod pause;
 mod reader;
 mod record;
+mod registry;
 mod retention;
 mod settle;
 pub(in crate::testing::conformance) mod support;
@@ -22,6 +23,7 @@ mod written_down;
 
 use std::error::Error;
 use std::future::Future;
+use std::time::Duration;
 
 use time::OffsetDateTime;
 
@@ -100,6 +102,10 @@ pub use record::{
     a_rollback_leaves_no_trace_and_no_hole, an_event_that_cannot_be_stored_is_refused,
     concurrent_writers_leave_no_hole, odd_aggregate_ids_stay_distinct, unsequenced_messages_take_no_number,
 };
+pub use registry::{
+    expired_relays_are_listed, leases_ahead_of_the_clock_are_shortened, registrations_are_listed,
+    relays_of_another_destination_are_counted,
+};
 pub use retention::{
     a_deduplication_key_outlives_its_message, a_message_published_a_moment_ago_is_not_purged,
     a_replayed_copy_is_a_message_like_any_other, published_messages_are_read_in_pages,
@@ -153,6 +159,9 @@ pub trait StoreFixture: Send + Sync + 'static {
     /// Sets the counter of row ids back, as far as the database allows. Later messages may then have
     /// lower row ids than earlier messages, or the same.
     fn set_back_row_ids(&self) -> impl Future<Output = ()> + Send;
+
+    /// Makes all leases and announcements end this much later, as if the store's clock had been set back.
+    fn set_clock_back(&self, by: Duration) -> impl Future<Output = ()> + Send;
 
     /// Makes the stored headers of a message unreadable, as another program's bug could.
     fn corrupt(&self, id: MessageId) -> impl Future<Output = ()> + Send;
@@ -223,6 +232,10 @@ macro_rules! store_conformance {
             announced_relays_are_counted_until_that_runs_out,
             relays_are_counted_by_what_they_say_of_themselves,
             leaving_gives_everything_back,
+            registrations_are_listed,
+            relays_of_another_destination_are_counted,
+            expired_relays_are_listed,
+            leases_ahead_of_the_clock_are_shortened,
             a_rollback_leaves_no_trace_and_no_hole,
             concurrent_writers_leave_no_hole,
             a_deduplication_key_is_refused_twice,

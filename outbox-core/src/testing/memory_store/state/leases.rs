@@ -6,13 +6,40 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::message::PARTITIONS;
-use crate::store::{Fitness, Lease, LiveRelay, OwnerId, PartitionOwner, Relays};
+use crate::store::{
+    Announcement, ExpiredRelay, LEASE_TTL_MAX, Lease, LiveRelay, OwnerId, PartitionOwner, RelayTrouble,
+    Relays,
+};
 
 #[derive(Debug)]
 pub(in super::super) struct Leases {
     rows: Vec<LeaseRow>,
-    /// Announced relays, each with the end and the fitness of its announcement.
-    announced: HashMap<OwnerId, (Instant, Fitness)>,
+    announced: HashMap<OwnerId, Announced>,
+}
+
+#[derive(Debug, Clone)]
+struct Announced {
+    at: Instant,
+    expires_at: Instant,
+    announcement: Announcement,
+}
+
+impl Announced {
+    fn is_live(&self) -> bool {
+        let now = Instant::now();
+        now < self.expires_at && !is_ahead(self.expires_at)
+    }
+
+    fn trouble(&self) -> Option<RelayTrouble> {
+        let mut trouble = self.announcement.trouble.clone()?;
+        trouble.failing_for += self.at.elapsed();
+        Some(trouble)
+    }
+}
+
+/// Whether this was granted before the clock was set back.
+fn is_ahead(expires_at: Instant) -> bool {
+    expires_at > Instant::now() + LEASE_TTL_MAX
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,19 +71,34 @@ impl Default for Leases {
 }
 
 impl Leases {
-    pub(in super::super) fn announce(&mut self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Relays {
+    pub(in super::super) fn announce(
+        &mut self,
+        owner: OwnerId,
+        ttl: Duration,
+        announcement: &Announcement,
+    ) -> Relays {
         let now = Instant::now();
-        self.announced.insert(owner, (now + ttl, fitness));
+        let announced = Announced {
+            at: now,
+            expires_at: now + ttl,
+            announcement: announcement.clone(),
+        };
+        self.announced.insert(owner, announced);
         self.announced
-            .retain(|other, (expires_at, _)| *other == owner || now < *expires_at);
+            .retain(|other, announced| *other == owner || announced.is_live());
+        let own = &announcement.registration.destination;
         let mut relays = Relays::default();
-        for (_, fitness) in self.announced.values() {
-            relays.count(*fitness, 1);
+        for other in self.announced.values() {
+            relays.count(other.announcement.fitness, 1);
+            let registered = &other.announcement.registration.destination;
+            let disagrees = registered.is_some() && own.is_some() && registered != own;
+            relays.disagreeing += u32::from(disagrees);
         }
         relays
     }
 
     pub(in super::super) fn acquire(&mut self, owner: OwnerId, ttl: Duration, max: u16) -> Vec<Lease> {
+        self.shorten();
         let expires_at = Instant::now() + ttl;
         (0_u16..)
             .zip(&mut self.rows)
@@ -71,6 +113,26 @@ impl Leases {
                 }
             })
             .collect()
+    }
+
+    /// Shortens leases that were granted before the clock was set back.
+    fn shorten(&mut self) {
+        for (_, expires_at) in self.rows.iter_mut().filter_map(|row| row.owned.as_mut()) {
+            if is_ahead(*expires_at) {
+                *expires_at = Instant::now() + LEASE_TTL_MAX;
+            }
+        }
+    }
+
+    /// As if the clock had been set back.
+    pub(in super::super) fn set_back(&mut self, by: Duration) {
+        let leases = self.rows.iter_mut().filter_map(|row| row.owned.as_mut());
+        let ends = leases.map(|(_, expires_at)| expires_at);
+        let announced = self
+            .announced
+            .values_mut()
+            .map(|announced| &mut announced.expires_at);
+        ends.chain(announced).for_each(|end| *end += by);
     }
 
     pub(in super::super) fn renew(&mut self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Vec<Lease> {
@@ -124,7 +186,11 @@ impl Leases {
     pub(in super::super) fn age(&mut self, by: Duration) {
         let leases = self.rows.iter_mut().filter_map(|row| row.owned.as_mut());
         let ends = leases.map(|(_, expires_at)| expires_at);
-        for end in ends.chain(self.announced.values_mut().map(|(expires_at, _)| expires_at)) {
+        for end in ends.chain(
+            self.announced
+                .values_mut()
+                .map(|announced| &mut announced.expires_at),
+        ) {
             *end = end.checked_sub(by).unwrap_or(*end);
         }
     }
@@ -146,16 +212,35 @@ impl Leases {
     /// The announced relays whose announcement has not run out.
     pub(in super::super) fn relays(&self) -> Vec<LiveRelay> {
         let now = Instant::now();
-        let mut relays: Vec<LiveRelay> = self
-            .announced
-            .iter()
-            .filter(|(_, (expires_at, _))| now < *expires_at)
-            .map(|(owner, (expires_at, fitness))| LiveRelay {
+        let live = self.announced.iter().filter(|(_, announced)| announced.is_live());
+        let mut relays: Vec<LiveRelay> = live
+            .map(|(owner, announced)| LiveRelay {
                 owner: *owner,
                 // All relays of this store are in one process.
                 name: None,
-                fitness: *fitness,
-                expires_in: *expires_at - now,
+                fitness: announced.announcement.fitness,
+                expires_in: announced.expires_at - now,
+                registration: (*announced.announcement.registration).clone(),
+                trouble: announced.trouble(),
+            })
+            .collect();
+        relays.sort_by_key(|relay| relay.owner);
+        relays
+    }
+
+    /// The announced relays whose announcement has expired.
+    pub(in super::super) fn expired_relays(&self) -> Vec<ExpiredRelay> {
+        let expired = self
+            .announced
+            .iter()
+            .filter(|(_, announced)| !announced.is_live());
+        let mut relays: Vec<ExpiredRelay> = expired
+            .map(|(owner, announced)| ExpiredRelay {
+                owner: *owner,
+                name: None,
+                expired_for: announced.expires_at.elapsed(),
+                registration: (*announced.announcement.registration).clone(),
+                trouble: announced.trouble(),
             })
             .collect();
         relays.sort_by_key(|relay| relay.owner);
@@ -165,14 +250,19 @@ impl Leases {
     /// All partitions with their live owners, or those whose lease has run out.
     pub(in super::super) fn partitions(&self) -> Vec<PartitionOwner> {
         let now = Instant::now();
-        let live = |row: &LeaseRow| row.owned.filter(|_| row.is_live());
+        let is_ahead = |row: &LeaseRow| row.owned.is_some_and(|(_, expires_at)| is_ahead(expires_at));
+        let live = |row: &LeaseRow| row.owned.filter(|_| row.is_live() && !is_ahead(row));
         (0_u16..)
             .zip(&self.rows)
             .map(|(partition, row)| PartitionOwner {
                 partition,
                 epoch: row.epoch,
                 owner: live(row).map(|(owner, _)| owner),
-                last_owner: row.owned.filter(|_| !row.is_live()).map(|(owner, _)| owner),
+                last_owner: row
+                    .owned
+                    .filter(|_| !row.is_live() || is_ahead(row))
+                    .map(|(owner, _)| owner),
+                is_ahead: is_ahead(row),
                 expires_in: live(row).map_or(Duration::ZERO, |(_, expires_at)| {
                     expires_at.saturating_duration_since(now)
                 }),

@@ -9,6 +9,16 @@ pub enum StoreMistake {
     AnnouncesForEver,
     /// Keeps reporting the first fitness that a relay announced.
     KeepsTheFirstFitness,
+    /// Does not store the destination of a relay.
+    ForgetsDestinations,
+    /// Does not store what keeps a relay from its work.
+    ForgetsTroubles,
+    /// Lists no relay whose announcement has expired.
+    ListsNoExpiredRelays,
+    /// Grants leases that were granted before the clock was set back, while their owner may still publish.
+    TakesLeasesAhead,
+    /// Waits until the clock has caught up with leases that were granted before it was set back.
+    KeepsLeasesAhead,
     /// Keeps the leases of a relay that has left.
     LeavesWithoutGivingBack,
     /// Grants partitions that another relay owns.

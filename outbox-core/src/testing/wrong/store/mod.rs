@@ -12,13 +12,13 @@ mod spoil;
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::message::{Aggregate, MessageId, PARTITIONS};
 use crate::store::{
-    Backlog, FetchRequest, Fetched, Fitness, Lease, OutboxStore, OwnerId, Pause, PurgeRequest, Purged,
-    Relays, Settlement, StoreError, WaitingRequest,
+    Announcement, Backlog, FetchRequest, Fetched, Fitness, LEASE_TTL_MAX, Lease, LiveRelay, OutboxReader,
+    OutboxStore, OwnerId, Pause, PurgeRequest, Purged, Relays, Settlement, StoreError, WaitingRequest,
 };
 use crate::testing::{MemoryStore, StoredRow};
 
@@ -61,6 +61,12 @@ impl WrongStore {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether the clock was set back since a lease was granted.
+    async fn is_ahead(&self) -> bool {
+        let partitions = self.inner.partitions().await.unwrap_or_default();
+        partitions.iter().any(|partition| partition.is_ahead)
+    }
+
     fn find(&self, wanted: impl Fn(&StoredRow) -> bool) -> Vec<StoredRow> {
         self.inner.rows().into_iter().filter(wanted).collect()
     }
@@ -75,19 +81,42 @@ impl OutboxStore for WrongStore {
         self.inner.preflight(deletes).await
     }
 
-    async fn announce(&self, owner: OwnerId, ttl: Duration, fitness: Fitness) -> Result<Relays, StoreError> {
-        let (ttl, fitness) = match self.mistake {
-            M::AnnouncesForEver => (ttl * 1_000_000, fitness),
-            M::KeepsTheFirstFitness => (ttl, *self.memory().fitness.entry(owner).or_insert(fitness)),
-            _ => (ttl, fitness),
-        };
-        self.inner.announce(owner, ttl, fitness).await
+    async fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        announcement: &Announcement,
+    ) -> Result<Relays, StoreError> {
+        let mut announcement = announcement.clone();
+        let mut ttl = ttl;
+        match self.mistake {
+            M::AnnouncesForEver => ttl = LEASE_TTL_MAX,
+            M::KeepsTheFirstFitness => {
+                let first = *self.memory().fitness.entry(owner).or_insert(announcement.fitness);
+                announcement.fitness = first;
+            }
+            M::ForgetsDestinations => announcement.registration = Arc::default(),
+            _ => {}
+        }
+        self.inner.announce(owner, ttl, &announcement).await
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        let mut relays = self.inner.relays().await?;
+        match self.mistake {
+            M::ListsNoAilingRelays => relays.retain(|relay| relay.fitness != Fitness::Ailing),
+            M::ForgetsTroubles => relays.iter_mut().for_each(|relay| relay.trouble = None),
+            _ => {}
+        }
+        Ok(relays)
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         match self.mistake {
             M::GrantsOwnedLeases => self.inner.expire_leases(),
             M::IgnoresMax => return self.inner.acquire(owner, ttl, PARTITIONS).await,
+            M::TakesLeasesAhead if self.is_ahead().await => self.inner.expire_leases(),
+            M::KeepsLeasesAhead if self.is_ahead().await => return Ok(Vec::new()),
             M::LeasesForEver if self.memory().leased => return Ok(Vec::new()),
             _ => {}
         }

@@ -7,8 +7,8 @@ use time::OffsetDateTime;
 use super::{M, WrongStore};
 use crate::message::{Aggregate, MessageId};
 use crate::store::{
-    AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, MessageStatus, OutboxAdmin,
-    OutboxReader, OwnerId, PartitionOwner, PublishedFound, PublishedSearch, StoreError, StoredMessage,
+    AggregateHead, BlockedAggregate, ExpiredRelay, FoundMessage, MessageStatus, OutboxAdmin, OutboxReader,
+    OwnerId, PartitionOwner, PublishedFound, PublishedSearch, StoreError, StoredMessage,
 };
 
 impl OutboxReader for WrongStore {
@@ -69,12 +69,11 @@ impl OutboxReader for WrongStore {
         self.inner.block(aggregate).await
     }
 
-    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
-        let mut relays = self.inner.relays().await?;
-        if self.mistake == M::ListsNoAilingRelays {
-            relays.retain(|relay| relay.fitness != Fitness::Ailing);
+    async fn expired_relays(&self) -> Result<Vec<ExpiredRelay>, StoreError> {
+        if self.mistake == M::ListsNoExpiredRelays {
+            return Ok(Vec::new());
         }
-        Ok(relays)
+        self.inner.expired_relays().await
     }
 
     async fn partitions(&self) -> Result<Vec<PartitionOwner>, StoreError> {

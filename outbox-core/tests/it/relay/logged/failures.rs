@@ -1,5 +1,9 @@
 //! Readings that break, relays that die, logs that are replaced, and a disk that fills.
 
+use std::sync::Arc;
+
+use outbox_core::{Announcement, Destination, OutboxStore, OwnerId, Registration, RelayError, RelayMode};
+
 use super::*;
 
 /// A relay waits five seconds for its leases, and a new slot waits for every transaction that is open.
@@ -383,4 +387,38 @@ async fn a_log_that_the_database_is_about_to_drop_is_freed() {
         .await;
     assert!(logged.store.rows().iter().any(|row| row.status == Published));
     logged.assert_balanced();
+}
+
+/// The log is not read before the relay of the table has looked for relays that publish elsewhere.
+#[tokio::test(start_paused = true)]
+async fn a_log_relay_with_another_destination_reads_nothing() {
+    let logged = Logged::new();
+    let destination = |stream: &str| Destination {
+        stream: stream.to_owned(),
+        subjects: "events.>".to_owned(),
+        source: "shop".to_owned(),
+    };
+    let elsewhere = Announcement {
+        registration: Arc::new(Registration::new(
+            RelayMode::Polling,
+            Some(destination("ORDERS")),
+            None,
+        )),
+        ..Announcement::default()
+    };
+    let ttl = Duration::from_secs(600);
+    logged
+        .store
+        .announce(OwnerId::fresh(), ttl, &elsewhere)
+        .await
+        .unwrap();
+    credit(&logged.store, 20, 1);
+    let publisher = logged.broker.publisher().with_destination(destination("STAGING"));
+    let relay = LogRelay::new(logged.store.clone(), logged.log.clone(), publisher).with_config(quick());
+    let refused = relay.run(CancellationToken::new()).await;
+    assert!(
+        matches!(refused, Err(RelayError::OtherDestination(_))),
+        "{refused:?}"
+    );
+    assert_eq!(logged.broker.publishes(), 0);
 }

@@ -1,7 +1,7 @@
 //! A reader that reaches the database and not the broker, and relays that stand by.
 
 use outbox_core::log::LogHealthCheck;
-use outbox_core::{Fitness, OutboxReader as _};
+use outbox_core::{Fitness, OutboxStore as _};
 use tokio::task::JoinHandle;
 
 use super::super::ailing::{Reached, Way};

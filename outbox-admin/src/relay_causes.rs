@@ -1,0 +1,189 @@
+//! What the registry of relays says about a cause: why no relay is alive, what keeps relays from their work, and whether relays publish apart.
+//!
+//! Pure functions of what the relays registered. Invariant: nothing is stated about a relay that it did not register itself, or that its silence does not show.
+
+use outbox_core::{ExpiredRelay, Fitness, LiveRelay, OwnerId, RelayTrouble, TroubleClass};
+
+use crate::words::in_words;
+
+/// A relay as sentences name it.
+fn named(name: Option<&str>, owner: OwnerId) -> String {
+    match name {
+        Some(name) => format!("relay `{name}`"),
+        None => format!("relay {owner}"),
+    }
+}
+
+/// Why no relay is alive, as far as the registry shows.
+pub(crate) fn none_alive(expired: &[ExpiredRelay]) -> String {
+    let Some(last) = expired.iter().min_by_key(|relay| relay.expired_for) else {
+        return "no relay is alive".to_owned();
+    };
+    let mut what = format!(
+        "no relay is alive; {} stopped announcing itself {} ago without an orderly stop: its process died, or it cannot write to the database (network, \
+         login, or a server that only reads)",
+        named(last.name.as_deref(), last.owner),
+        in_words(last.expired_for)
+    );
+    if let Some(trouble) = &last.trouble {
+        what = format!("{what}; its last error: {}", trouble.error);
+    }
+    what
+}
+
+/// Live relays that cannot do their work.
+pub(crate) struct Failing {
+    /// No live relay can do its work, and none tries with success.
+    pub(crate) is_stuck: bool,
+    /// What keeps them from it.
+    pub(crate) what: String,
+}
+
+/// What keeps live relays from their work; `None` if nothing does.
+pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
+    let fails = |relay: &&LiveRelay| relay.trouble.is_some() || relay.fitness == Fitness::Ailing;
+    let failing: Vec<&LiveRelay> = relays.iter().filter(fails).collect();
+    let count = match (failing.len(), relays.len()) {
+        (0, _) => return None,
+        (1, 1) => "the only live relay cannot do its work".to_owned(),
+        (failing, all) if failing == all => format!("none of the {all} live relays can do its work"),
+        (failing, all) => format!("{failing} of {all} relays cannot do their work"),
+    };
+    let is_down = |relay: &LiveRelay| matches!(relay.fitness, Fitness::Ailing | Fitness::Trying);
+    let trouble = failing
+        .iter()
+        .filter_map(|relay| Some((relay, relay.trouble.as_ref()?)))
+        .max_by_key(|(_, trouble)| trouble.failing_for);
+    let what = match trouble {
+        Some((relay, trouble)) => format!("{count}: {}", fails_at(relay, trouble)),
+        None => format!(
+            "{count}: the broker does not confirm, or the database fails; the log of the relay names the error"
+        ),
+    };
+    Some(Failing {
+        is_stuck: failing.len() == relays.len() && failing.iter().all(|relay| is_down(relay)),
+        what,
+    })
+}
+
+/// What keeps one relay from its work; `None` if nothing does.
+pub(crate) fn of_relay(relay: &LiveRelay) -> Option<String> {
+    relay.trouble.as_ref().map(|trouble| fails_at(relay, trouble))
+}
+
+fn fails_at(relay: &LiveRelay, trouble: &RelayTrouble) -> String {
+    let at = match trouble.class {
+        TroubleClass::Database => "the database".to_owned(),
+        class => format!("the broker ({})", class.as_str()),
+    };
+    format!(
+        "{} has failed at {at} for {}: {}",
+        named(relay.name.as_deref(), relay.owner),
+        in_words(trouble.failing_for),
+        trouble.error
+    )
+}
+
+/// Two live relays that publish to different destinations, or under different sources; `None` if all agree.
+pub(crate) fn disagreeing(relays: &[LiveRelay]) -> Option<String> {
+    let mut registered = relays
+        .iter()
+        .filter_map(|relay| Some((relay, relay.registration.destination.as_ref()?)));
+    let (first, destination) = registered.next()?;
+    let (other, elsewhere) = registered.find(|(_, other)| *other != destination)?;
+    Some(format!(
+        "the relays publish apart: {} to {destination}, {} to {elsewhere}",
+        named(first.name.as_deref(), first.owner),
+        named(other.name.as_deref(), other.owner)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use outbox_core::{Destination, FailureClass, Registration, RelayMode};
+
+    use super::*;
+
+    fn relay(name: &str, fitness: Fitness, error: Option<&str>, source: &str) -> LiveRelay {
+        let destination = Destination {
+            stream: "ORDERS".to_owned(),
+            subjects: "events.{aggregate}.{id}.{event}".to_owned(),
+            source: source.to_owned(),
+        };
+        LiveRelay {
+            owner: OwnerId::fresh(),
+            name: Some(name.to_owned()),
+            fitness,
+            expires_in: Duration::from_secs(15),
+            registration: Registration::new(RelayMode::Polling, Some(destination), None),
+            trouble: error.map(|error| RelayTrouble {
+                class: TroubleClass::Broker(FailureClass::Transient),
+                error: error.to_owned(),
+                failing_for: Duration::from_secs(90),
+            }),
+        }
+    }
+
+    #[test]
+    fn the_registered_error_of_failing_relays_is_named() {
+        use Fitness::{Ailing, Fit, Trying};
+        let (first, second) = (
+            relay("a", Ailing, Some("no responders"), "shop"),
+            relay("b", Trying, Some("no responders"), "shop"),
+        );
+        let all = failing(&[first.clone(), second]).expect("both fail");
+        assert!(all.is_stuck);
+        let expected = "none of the 2 live relays can do its work: relay `b` has failed at the broker (transient) for 90 s: no responders";
+        assert_eq!(all.what, expected);
+        let some = failing(&[first, relay("c", Fit, None, "shop")]).expect("one fails");
+        assert!(
+            !some.is_stuck && some.what.starts_with("1 of 2 relays"),
+            "{}",
+            some.what
+        );
+        assert!(failing(&[relay("c", Fit, None, "shop")]).is_none());
+    }
+
+    #[test]
+    fn relays_that_publish_apart_are_named_with_both_destinations() {
+        let (first, second) = (
+            relay("a", Fitness::Fit, None, "shop"),
+            relay("b", Fitness::Fit, None, "outbox"),
+        );
+        assert_eq!(disagreeing(&[first.clone(), first.clone()]), None);
+        let what = disagreeing(&[first, second]).expect("the sources differ");
+        for part in ["`a`", "`b`", "source `shop`", "source `outbox`"] {
+            assert!(what.contains(part), "{what}");
+        }
+    }
+
+    #[test]
+    fn the_last_relay_is_named_unless_it_stopped_in_order() {
+        assert_eq!(
+            none_alive(&[]),
+            ("no relay is alive".to_owned(), "outbox relay run")
+        );
+        let LiveRelay {
+            owner,
+            name,
+            registration,
+            trouble,
+            ..
+        } = relay("a", Fitness::Fit, Some("refused"), "shop");
+        let expired = ExpiredRelay {
+            owner,
+            name,
+            expired_for: Duration::from_secs(240),
+            registration,
+            trouble,
+        };
+        let what = none_alive(&[expired]);
+        assert!(
+            what.contains("relay `a` stopped announcing itself 4 min ago"),
+            "{what}"
+        );
+        assert!(what.ends_with("its last error: refused"), "{what}");
+    }
+}

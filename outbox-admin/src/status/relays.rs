@@ -1,0 +1,193 @@
+//! What status says of relays, leases and partitions.
+
+use std::time::Duration;
+
+use outbox_core::message::PARTITIONS;
+use outbox_core::store::LEASE_TTL_MAX;
+use outbox_core::{ExpiredRelay, LiveRelay, OutboxReader, PartitionOwner, StoreError};
+
+use super::{BacklogCounts, PartitionCounts, Reason, State};
+use crate::next::Next;
+use crate::relay_causes;
+use crate::words::counted;
+
+/// Age of the oldest pending message above which a relay counts as behind: that of the alert in `docs/monitoring`.
+const BEHIND_AFTER: Duration = Duration::from_secs(60);
+
+/// The relays and the partitions, as status judges them.
+pub(super) struct RelayFacts {
+    pub(super) live: Vec<LiveRelay>,
+    /// Read only if no relay is alive.
+    expired: Vec<ExpiredRelay>,
+    pub(super) partitions: PartitionCounts,
+    /// Leases that were granted before the clock was set back.
+    ahead: u16,
+}
+
+impl RelayFacts {
+    pub(super) async fn read(store: &impl OutboxReader) -> Result<Self, StoreError> {
+        let live = store.relays().await?;
+        let expired = match live.is_empty() {
+            true => store.expired_relays().await?,
+            false => Vec::new(),
+        };
+        let leases = store.partitions().await?;
+        let count = |which: &dyn Fn(&&PartitionOwner) -> bool| {
+            u16::try_from(leases.iter().filter(which).count()).unwrap_or(u16::MAX)
+        };
+        let partitions = PartitionCounts {
+            owned: count(&|lease| lease.owner.is_some()),
+            all: count(&|_| true),
+        };
+        let ahead = count(&|lease| lease.is_ahead);
+        Ok(Self {
+            live,
+            expired,
+            partitions,
+            ahead,
+        })
+    }
+}
+
+pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reason> {
+    let (relays, partitions) = (&facts.live, facts.partitions);
+    let mut reasons: Vec<Reason> = of_leases(partitions, facts.ahead).into_iter().collect();
+    if relays.is_empty() {
+        let mut what = relay_causes::none_alive(&facts.expired);
+        let state = match backlog.pending {
+            0 => State::Degraded,
+            pending => {
+                let messages = counted(pending, "message is", "messages are");
+                what = what.replacen("alive", &format!("alive, and {messages} not published"), 1);
+                State::Stuck
+            }
+        };
+        reasons.push(Reason::new(state, what, Next::start_relay()));
+    } else if let Some(failing) = relay_causes::failing(relays) {
+        let state = match failing.is_stuck {
+            true => State::Stuck,
+            false => State::Degraded,
+        };
+        reasons.push(Reason::new(state, failing.what, "outbox relays"));
+    }
+    if let Some(what) = relay_causes::disagreeing(relays) {
+        reasons.push(Reason::new(State::Degraded, what, "outbox relays"));
+    }
+    let unowned = partitions.all.saturating_sub(partitions.owned);
+    if !relays.is_empty() && unowned > 0 {
+        let what = format!(
+            "{unowned} of {} partitions have no owner; after a start or a crash that lasts for seconds",
+            partitions.all
+        );
+        reasons.push(Reason::new(State::Degraded, what, "outbox partitions"));
+    }
+    if !relays.is_empty() && backlog.oldest_pending.is_some_and(|age| age > BEHIND_AFTER) {
+        let age = backlog.oldest_pending.unwrap_or_default().as_secs();
+        let what = format!("the relays are behind: the oldest pending message is {age} s old");
+        reasons.push(Reason::new(State::Degraded, what, "outbox relays"));
+    }
+    reasons
+}
+
+/// Leases that keep every relay from a partition.
+fn of_leases(partitions: PartitionCounts, ahead: u16) -> Option<Reason> {
+    if partitions.all < PARTITIONS {
+        let missing = PARTITIONS - partitions.all;
+        let what = format!(
+            "{missing} of {PARTITIONS} partitions have no row in the table of leases, so no relay publishes their messages"
+        );
+        return Some(Reason::new(State::Stuck, what, "outbox migrate --yes"));
+    }
+    if ahead == 0 {
+        return None;
+    }
+    let what = format!(
+        "{ahead} leases were granted before the database's clock was set back; relays take these partitions within {} s",
+        LEASE_TTL_MAX.as_secs()
+    );
+    Some(Reason::new(State::Degraded, what, "outbox partitions"))
+}
+
+#[cfg(test)]
+mod tests {
+    use outbox_core::{Fitness, OwnerId, Registration};
+
+    use super::super::tests::{TTL, backlog, check};
+    use super::*;
+
+    fn facts(fitness: &[Fitness], partitions: PartitionCounts) -> RelayFacts {
+        let relay = |fitness: &Fitness| LiveRelay {
+            owner: OwnerId::fresh(),
+            name: None,
+            fitness: *fitness,
+            expires_in: TTL,
+            registration: Registration::default(),
+            trouble: None,
+        };
+        RelayFacts {
+            live: fitness.iter().map(relay).collect(),
+            expired: Vec::new(),
+            partitions,
+            ahead: 0,
+        }
+    }
+
+    const ALL: PartitionCounts = PartitionCounts { owned: 64, all: 64 };
+
+    #[test]
+    fn without_a_relay_an_outbox_is_stuck_once_something_is_to_be_published() {
+        let none = PartitionCounts { owned: 0, all: 64 };
+        check(
+            &of_relays(&backlog(0), &facts(&[], none)),
+            &[(State::Degraded, "no relay is alive")],
+        );
+        let expected = (State::Stuck, "no relay is alive, and 3 messages");
+        check(&of_relays(&backlog(3), &facts(&[], none)), &[expected]);
+    }
+
+    #[test]
+    fn relays_that_all_ail_are_stuck_and_some_are_degraded() {
+        use Fitness::{Ailing, Fit, Unproven};
+        check(&of_relays(&backlog(1), &facts(&[Fit, Unproven], ALL)), &[]);
+        let some = facts(&[Fit, Ailing], ALL);
+        check(
+            &of_relays(&backlog(1), &some),
+            &[(State::Degraded, "1 of 2 relays")],
+        );
+        let all = facts(&[Ailing, Ailing], ALL);
+        check(
+            &of_relays(&backlog(1), &all),
+            &[(State::Stuck, "none of the 2 live relays")],
+        );
+    }
+
+    #[test]
+    fn partitions_without_an_owner_and_old_messages_are_degraded() {
+        let fit = |partitions| facts(&[Fitness::Fit], partitions);
+        let some = PartitionCounts { owned: 60, all: 64 };
+        check(
+            &of_relays(&backlog(0), &fit(some)),
+            &[(State::Degraded, "4 of 64 partitions")],
+        );
+        let old = BacklogCounts {
+            oldest_pending: Some(Duration::from_secs(61)),
+            ..backlog(1)
+        };
+        check(&of_relays(&old, &fit(ALL)), &[(State::Degraded, "61 s old")]);
+    }
+
+    #[test]
+    fn partitions_without_a_lease_row_are_stuck() {
+        let fit = facts(&[Fitness::Fit], PartitionCounts { owned: 60, all: 60 });
+        check(
+            &of_relays(&backlog(0), &fit),
+            &[(State::Stuck, "4 of 64 partitions have no row")],
+        );
+        let mut back = facts(&[Fitness::Fit], ALL);
+        back.ahead = 3;
+        check(
+            &of_relays(&backlog(0), &back),
+            &[(State::Degraded, "clock was set back")],
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! Whether a relay may begin beside the live relays of the same outbox: all of them must publish to one destination under one source.
+//!
+//! Invariant: a relay that owns no partition takes none while a live relay disagrees with it. So of relays that disagree, those that publish go on, and the
+//! others end with an error. Not here: when others are asked, see `ownership`.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::publisher::Destination;
+use crate::store::{Announcement, LiveRelay, OwnerId};
+
+/// Two relays of one outbox that publish to different destinations, or under different sources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Disagreement {
+    /// The relay that may not begin.
+    pub owner: OwnerId,
+    /// Its name, as [`LiveRelay::name`].
+    pub name: Option<String>,
+    /// Where it would publish.
+    pub destination: Destination,
+    /// The live relay.
+    pub other_owner: OwnerId,
+    /// Its name.
+    pub other_name: Option<String>,
+    /// Where it publishes.
+    pub other_destination: Destination,
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |name: &Option<String>, owner| match name {
+            Some(name) => format!("`{name}` ({owner})"),
+            None => format!("{owner}"),
+        };
+        write!(
+            f,
+            "relay {} would publish to {}, but the live relay {} of the same outbox publishes to {}; give both relays the same settings and the right \
+             database, or stop the other relay, or set `allow_other_destination` for a deliberate move",
+            named(&self.name, self.owner),
+            self.destination,
+            named(&self.other_name, self.other_owner),
+            self.other_destination
+        )
+    }
+}
+
+impl Error for Disagreement {}
+
+/// The first live relay that disagrees with this one; `None` if the relay that was counted has gone.
+pub(super) fn disagreement(
+    owner: OwnerId,
+    announcement: &Announcement,
+    relays: Vec<LiveRelay>,
+) -> Option<Disagreement> {
+    let destination = announcement.registration.destination.clone()?;
+    let own = relays.iter().find(|relay| relay.owner == owner);
+    let name = own.and_then(|relay| relay.name.clone());
+    let other = relays.into_iter().find(|relay| {
+        let registered = &relay.registration.destination;
+        relay.owner != owner && registered.as_ref().is_some_and(|other| *other != destination)
+    })?;
+    Some(Disagreement {
+        owner,
+        name,
+        destination,
+        other_owner: other.owner,
+        other_name: other.name,
+        other_destination: other.registration.destination?,
+    })
+}

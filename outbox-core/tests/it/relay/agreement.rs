@@ -1,0 +1,131 @@
+//! Relays of one outbox publish to one destination under one source.
+
+use outbox_core::{Destination, FailureClass, OutboxStore, RelayError, TroubleClass};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+fn destination(stream: &str, source: &str) -> Destination {
+    Destination {
+        stream: stream.to_owned(),
+        subjects: "events.{aggregate}.{id}.{event}".to_owned(),
+        source: source.to_owned(),
+    }
+}
+
+fn spawn(
+    store: &MemoryStore,
+    broker: &MemoryBroker,
+    destination: Destination,
+    config: RelayConfig,
+) -> JoinHandle<Result<RelayReport, RelayError>> {
+    let publisher = broker.publisher().with_destination(destination);
+    let relay = Relay::new(store.clone(), publisher).with_config(config);
+    tokio::spawn(async move { relay.run(CancellationToken::new()).await })
+}
+
+async fn sleep_leases(times: u32) {
+    tokio::time::sleep(quick().lease_ttl * times).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_destination_is_refused_while_its_relay_lives() {
+    let store = MemoryStore::new();
+    let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
+    let first = spawn(&store, &here, destination("ORDERS", "shop"), quick());
+    sleep_leases(1).await;
+    for other in [destination("STAGING", "shop"), destination("ORDERS", "outbox")] {
+        let refused = spawn(&store, &there, other.clone(), quick()).await.unwrap();
+        let Err(RelayError::OtherDestination(disagreement)) = refused else {
+            panic!("the second relay was not refused: {refused:?}");
+        };
+        assert_eq!(disagreement.destination, other);
+        assert_eq!(disagreement.other_destination, destination("ORDERS", "shop"));
+        assert_ne!(disagreement.owner, disagreement.other_owner);
+        credit(&store, 20, 1);
+        store.until_drained().await;
+    }
+    assert_eq!((here.log().len(), there.log().len()), (40, 0));
+    // It crashes, and its announcement expires.
+    first.abort();
+    sleep_leases(2).await;
+    let second = spawn(&store, &there, destination("STAGING", "shop"), quick());
+    credit(&store, 20, 1);
+    store.until_drained().await;
+    assert_eq!((here.log().len(), there.log().len()), (40, 20));
+    second.abort();
+}
+
+/// Neither sees the other when it looks for relays before it announces itself.
+#[tokio::test(start_paused = true)]
+async fn relays_that_start_together_do_not_publish_apart() {
+    let store = MemoryStore::new();
+    let brokers = [MemoryBroker::new(), MemoryBroker::new()];
+    credit(&store, 200, 1);
+    let relays = ["ORDERS", "STAGING"]
+        .into_iter()
+        .zip(&brokers)
+        .map(|(stream, broker)| spawn(&store, broker, destination(stream, "shop"), quick()));
+    let relays: Vec<_> = relays.collect();
+    sleep_leases(2).await;
+    let published = brokers.each_ref().map(|broker| broker.log().len());
+    assert!(published.contains(&0), "both have published: {published:?}");
+    relays.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_move_to_another_destination_can_be_allowed() {
+    let store = MemoryStore::new();
+    let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
+    let old = spawn(&store, &here, destination("ORDERS", "shop"), quick());
+    sleep_leases(1).await;
+    let moves = quick().allow_other_destination(true);
+    let new = spawn(&store, &there, destination("NEW", "shop"), moves);
+    sleep_leases(3).await;
+    credit(&store, 200, 1);
+    store.until_drained().await;
+    assert!(!here.log().is_empty() && !there.log().is_empty());
+    assert_eq!(here.log().len() + there.log().len(), 200);
+    old.abort();
+    sleep_leases(3).await;
+    credit(&store, 200, 1);
+    store.until_drained().await;
+    assert_eq!(here.log().len() + there.log().len(), 400);
+    new.abort();
+}
+
+/// Its announcement has expired meanwhile, and a relay with another destination has begun.
+#[tokio::test(start_paused = true)]
+async fn a_relay_that_was_cut_off_does_not_begin_again() {
+    let store = MemoryStore::new();
+    let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
+    let first = spawn(&store, &here, destination("ORDERS", "shop"), quick());
+    sleep_leases(1).await;
+    store.age_leases(quick().lease_ttl);
+    let second = spawn(&store, &there, destination("NEW", "shop"), quick());
+    let ended = first.await.unwrap();
+    assert!(matches!(ended, Err(RelayError::OtherDestination(_))), "{ended:?}");
+    credit(&store, 20, 1);
+    store.until_drained().await;
+    assert_eq!((here.log().len(), there.log().len()), (0, 20));
+    second.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_registered_until_the_broker_confirms() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let relay = spawn(&store, &broker, destination("ORDERS", "shop"), quick());
+    sleep_leases(1).await;
+    broker.fail_matching(|_| true, FailureClass::Configuration);
+    credit(&store, 1, 1);
+    sleep_leases(2).await;
+    let relays = store.relays().await.unwrap();
+    let trouble = relays[0].trouble.as_ref().expect("a trouble is registered");
+    assert_eq!(trouble.class, TroubleClass::Broker(FailureClass::Configuration));
+    assert!(trouble.failing_for >= quick().lease_ttl, "{trouble:?}");
+    broker.clear_faults();
+    store.until_drained().await;
+    sleep_leases(1).await;
+    assert_eq!(store.relays().await.unwrap()[0].trouble, None);
+    relay.abort();
+}

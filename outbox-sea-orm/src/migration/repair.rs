@@ -1,0 +1,25 @@
+//! Inserts lease rows that a restore or a `TRUNCATE` has removed. Without them no relay can own their partitions.
+
+use outbox_core::message::PARTITIONS;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
+
+use crate::cause::has_code;
+use crate::dialect::Dialect;
+use crate::names::TableNames;
+
+/// Inserts the missing rows. A user who may not read the table has no part in this: services that only record call `migrate` at their start as well.
+pub(super) async fn leases(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
+    let dialect = Dialect::new(db.get_database_backend(), names);
+    let row = match db.query_one_raw(dialect.lease_rows()).await {
+        Err(error) if has_code(&error, &["42501", "42000"]) => return Ok(()),
+        row => row?,
+    };
+    let present: i64 = row.map_or(Ok(0), |row| row.try_get("", "leases"))?;
+    if present >= i64::from(PARTITIONS) {
+        return Ok(());
+    }
+    let missing = i64::from(PARTITIONS) - present;
+    db.execute_raw(dialect.repair_leases()).await?;
+    tracing::warn!(table = %dialect.leases, missing, "rows of partitions were missing and are inserted again");
+    Ok(())
+}

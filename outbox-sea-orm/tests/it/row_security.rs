@@ -1,0 +1,39 @@
+//! Row-level security hides rows from a relay that is not the owner of the tables.
+
+use outbox_core::{OutboxStore, StoreError};
+use sea_orm::DbBackend;
+
+use crate::roles::{Role, grant_what_is_asked_for};
+use crate::support::Backend;
+
+/// A policy-free `ENABLE` hides all rows: the relay would find nothing to do for ever.
+#[tokio::test]
+async fn row_level_security_is_refused_at_the_start_by_table() {
+    for backend in [Backend::Postgres, Backend::PostgresByDay] {
+        let Some(role) = Role::open(backend, "row_security").await else {
+            continue;
+        };
+        let store = role.store();
+        grant_what_is_asked_for(&role, &store, true).await;
+        for table in ["outbox_messages", "outbox_leases", "outbox_pauses"] {
+            let table = role.test.names.table(DbBackend::Postgres, table);
+            role.test
+                .execute(&format!("ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"))
+                .await;
+            let refused = store.preflight(true).await;
+            let Err(StoreError::Setup { context }) = refused else {
+                panic!("{table} passes: {refused:?}");
+            };
+            assert!(
+                context.contains(&table) && context.contains(&role.name),
+                "{context}"
+            );
+            // Policies do not bind the owner of the tables.
+            role.test.store().preflight(true).await.unwrap();
+            role.test
+                .execute(&format!("ALTER TABLE {table} DISABLE ROW LEVEL SECURITY"))
+                .await;
+        }
+        store.preflight(true).await.unwrap();
+    }
+}
