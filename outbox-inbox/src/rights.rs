@@ -40,6 +40,7 @@ pub(crate) async fn problems(
     }
     for (table, rights) in of_inbox {
         problems.extend(missing(db, table, rights).await?);
+        problems.extend(hidden(db, table).await?);
     }
     if let Some(handler) = handlers.iter().find(|handler| handler.records()) {
         let table = |name| outbox.names.table(sql.backend(), name);
@@ -54,7 +55,10 @@ pub(crate) async fn problems(
                 _ => rights,
             };
             match missing(db, &table, rights).await {
-                Ok(found) => problems.extend(found),
+                Ok(found) => {
+                    problems.extend(found);
+                    problems.extend(hidden(db, &table).await?);
+                }
                 Err(error) if trouble(&error) == Trouble::Statement => {
                     problems.push(Problem::OutboxTable {
                         table,
@@ -67,6 +71,20 @@ pub(crate) async fn problems(
         }
     }
     Ok(problems)
+}
+
+/// Row-level security that filters the rows of a table for this role. An inbox that does not see a row takes a repeated message for a new one.
+pub(crate) async fn hidden(db: &DatabaseConnection, table: &str) -> Result<Option<Problem>, DbErr> {
+    if db.get_database_backend() != DbBackend::Postgres {
+        return Ok(None);
+    }
+    let active = "SELECT pg_catalog.row_security_active($1) AS active";
+    let asked = Statement::from_sql_and_values(DbBackend::Postgres, active, [table.into()]);
+    let row = db.query_one_raw(asked).await?;
+    let is_active = row.map_or(Ok(false), |row| row.try_get("", "active"))?;
+    Ok(is_active.then(|| Problem::RowSecurity {
+        table: table.to_owned(),
+    }))
 }
 
 /// The rights on a table that the role lacks.

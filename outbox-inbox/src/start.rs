@@ -60,6 +60,15 @@ impl std::error::Error for StartError {}
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
+    /// Row-level security filters the rows of a table for this login, so repeated messages would be handled again.
+    #[error(
+        "row-level security hides rows of {table} from this login; let a superuser run `ALTER ROLE … BYPASSRLS` for it, or the owner \
+         `ALTER TABLE {table} DISABLE ROW LEVEL SECURITY`"
+    )]
+    RowSecurity {
+        /// The table.
+        table: String,
+    },
     /// There is nothing to run.
     #[error(
         "no handlers are linked into this program; name the crates that hold them with `outbox::inbox::link_handlers!(my_handlers)` (or `outbox_inbox::link_handlers!`), \

@@ -18,6 +18,7 @@ use super::running::Running;
 use super::sql::RequestSql;
 use crate::config::{RETENTION, SECOND_TO_DAY};
 use crate::database::{Database, missing_feature};
+use crate::rights::hidden;
 use crate::runtime::InboxError;
 use crate::start::{Problem, StartError};
 
@@ -95,7 +96,11 @@ impl Settings {
                     .await
                     .map_err(InboxError::Tables)?;
                 StartError::unless_empty(database.problem().into_iter().collect())?;
-                self.inspect(database).await.map_err(InboxError::Tables)
+                let checked = self.inspect(database).await.map_err(InboxError::Tables)?;
+                let table = self.names.table(self.db.get_database_backend(), "inbox_requests");
+                let hidden = hidden(&self.db, &table).await.map_err(InboxError::Tables)?;
+                StartError::unless_empty(hidden.into_iter().collect())?;
+                Ok(checked)
             })
             .await
     }

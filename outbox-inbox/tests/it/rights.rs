@@ -263,3 +263,41 @@ async fn a_wrong_password_ends_the_inbox_at_its_start() {
     }
     test.execute(&format!("DROP ROLE {user}")).await;
 }
+
+/// A hidden row would make a repeated message look new.
+#[tokio::test]
+async fn row_level_security_is_refused_at_the_inbox_start() {
+    let Some(test) = TestDb::open(Backend::Postgres, "row_security").await else {
+        return;
+    };
+    let (db, role) = connect_as_stranger(&test).await;
+    for (table, rights) in [
+        ("inbox_messages", "SELECT, INSERT, UPDATE, DELETE"),
+        ("inbox_dead_letters", "SELECT, INSERT, UPDATE, DELETE"),
+        ("inbox_pauses", "SELECT"),
+        ("inbox_sequences", "SELECT, INSERT, UPDATE"),
+    ] {
+        test.execute(&format!("GRANT {rights} ON {table} TO {role}"))
+            .await;
+    }
+    test.execute("ALTER TABLE inbox_messages ENABLE ROW LEVEL SECURITY")
+        .await;
+    let broker = MemoryBroker::new();
+    publish(&broker, &placed(1)).await;
+    let inbox = Inbox::new(db, broker.subscriber())
+        .with_router(Router::new().handler::<count>())
+        .with_config(quick());
+    let error = inbox.drain().await.unwrap_err();
+    let InboxError::Start(error) = error else {
+        panic!("{error}: {error:?}")
+    };
+    let problems = error.problems();
+    assert!(
+        matches!(problems, [Problem::RowSecurity { table }] if table == "inbox_messages"),
+        "{problems:?}"
+    );
+    test.execute("ALTER TABLE inbox_messages DISABLE ROW LEVEL SECURITY")
+        .await;
+    assert_eq!(inbox.drain().await.unwrap().handled, 1);
+    forget(&test, &role).await;
+}
