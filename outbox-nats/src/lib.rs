@@ -60,6 +60,7 @@ mod provision;
 mod stream;
 mod subject;
 
+mod duplicate;
 mod fenced;
 mod log;
 mod outcome;

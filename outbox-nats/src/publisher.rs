@@ -339,6 +339,9 @@ impl Publisher for JetStreamPublisher {
         } else {
             self.send(attempt, subject.clone(), encode()?, deadline).await?
         };
+        if receipt.duplicate {
+            return Box::pin(self.check_duplicate(message, attempt, receipt, deadline)).await;
+        }
         Ok(receipt)
     }
 

@@ -100,7 +100,12 @@ impl NatsRole {
     /// Subjects to publish on, with placeholders for names.
     fn publish(self) -> &'static [&'static str] {
         match self {
-            Self::Relay => &["{prefix}.>", "$JS.API.STREAM.INFO.{stream}", "{subjects}"],
+            Self::Relay => &[
+                "{prefix}.>",
+                "$JS.API.STREAM.INFO.{stream}",
+                "$JS.API.STREAM.MSG.GET.{stream}",
+                "{subjects}",
+            ],
             Self::Strong | Self::Sequence => &["$JS.API.STREAM.MSG.GET.{stream}"],
             // Without a name in the subject, the server creates no durable consumer and changes none.
             Self::Reader => &[

@@ -5,12 +5,13 @@ use std::time::Instant;
 use outbox_core::{FailureClass, Headers, Publisher as _, codec};
 use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::async_nats::jetstream::stream::DiscardPolicy;
-use outbox_nats::{EventStream, decode_token};
+use outbox_nats::{EventStream, PublisherConfig, decode_token};
 
 use crate::environment::{Nats, PLACED, SOON, answered, event_on, message, on_both_servers, publish, sent};
 
 on_both_servers! {
     a_message_arrives_as_it_was_and_once,
+    an_id_of_another_event_is_not_confirmed,
     odd_aggregate_ids_reach_the_stream_and_come_back,
     a_window_of_messages_is_published_at_once,
     a_fixed_subject_is_used,
@@ -50,6 +51,21 @@ async fn a_message_arrives_as_it_was_and_once(nats: &Nats) {
         })
         .collect();
     assert_eq!(codec::decode(&headers, stored.payload).unwrap(), sent);
+    assert_eq!(nats.stored().await.len(), 1);
+}
+
+/// Two outboxes on one stream use the same id. JetStream answers that it has the message.
+async fn an_id_of_another_event_is_not_confirmed(nats: &Nats) {
+    nats.provision().await;
+    let publisher = nats.publisher();
+    let stored = message(&PLACED, "a", 1);
+    publish(&publisher, &stored).await;
+    let mut other = message(&PLACED, "b", 1);
+    (other.id, other.event_id) = (stored.id, stored.event_id);
+    assert_eq!(class(publisher.publish(&other).await), FailureClass::Permanent);
+    // The same event under another source, as after the source was changed.
+    let renamed = publisher.with_config(PublisherConfig::default().source("renamed"));
+    assert!(publish(&renamed, &stored).await.duplicate);
     assert_eq!(nats.stored().await.len(), 1);
 }
 
