@@ -18,7 +18,7 @@ use crate::error::SaveError;
 use crate::joined::Turn;
 use crate::transaction::{OutboxConnection, OutboxTransaction};
 use crate::transactional::{DEFAULT_CONFIG, Transactional};
-use crate::undone::{close, is_undone};
+use crate::undone::close;
 
 /// Work inside a transaction, boxed because it borrows it. Its last statement has shown that the transaction has not failed.
 pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
@@ -119,8 +119,10 @@ where
     };
     let config = Arc::new(outer.config().clone());
     let savepoint = OutboxTransaction::savepoint(savepoint, config, integrity.clone());
-    let (error, rolled_back) = match work(&savepoint).await {
-        Ok(value) => match savepoint.into_inner().commit().await {
+    let outcome = verified(&savepoint, work(&savepoint).await).await;
+    let savepoint = savepoint.into_inner();
+    let (error, rolled_back) = match outcome {
+        Ok(value) => match savepoint.commit().await {
             Ok(()) => return Ok(value),
             // The work's last statement has succeeded, so the savepoint is gone: with the connection, or with the whole transaction.
             Err(error) => (SaveError::Database(error), false),
@@ -128,8 +130,8 @@ where
         // To end a deadlock, MySQL undoes a whole transaction, savepoints included. The caller's earlier writes are gone then; later ones would
         // be committed alone.
         Err(error) => {
-            let savepoint = savepoint.into_inner();
-            let is_undone = integrity.is_lost() || is_undone(&savepoint).await.unwrap_or(true);
+            integrity.doubt();
+            let is_undone = integrity.usable(&savepoint).await.is_err();
             let rolled_back = savepoint.rollback().await;
             if let Err(rollback) = &rolled_back {
                 tracing::error!(error = %rollback, "savepoint cannot be rolled back, the transaction is lost");
@@ -142,6 +144,13 @@ where
     }
     close(outer.transaction()).await;
     Err(lost(error))
+}
+
+/// Refuses the success of work that has ignored an error: of a record, or one that has undone the transaction.
+async fn verified<T>(tx: &OutboxTransaction, outcome: Result<T, SaveError>) -> Result<T, SaveError> {
+    let value = outcome?;
+    tx.verify().await.map_err(SaveError::Database)?;
+    Ok(value)
 }
 
 async fn own_transaction<T, F>(
@@ -162,11 +171,7 @@ where
             "the caller has gone".to_owned(),
         )))
     };
-    // A hook may have swallowed an error that has undone the transaction.
-    let outcome = match outcome {
-        Ok(value) => tx.verify().await.map(|()| value).map_err(SaveError::Database),
-        Err(error) => Err(error),
-    };
+    let outcome = verified(&tx, outcome).await;
     let tx = tx.into_inner();
     match outcome {
         Ok(value) => {

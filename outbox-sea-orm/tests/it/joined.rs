@@ -5,8 +5,8 @@ use std::task::Poll;
 
 use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{NewMessage, wake};
-use outbox_sea_orm::{RecordError, SaveError, SaveWithEvents, record};
-use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Set, TransactionTrait};
+use outbox_sea_orm::{AggregateRoot, RecordError, SaveError, SaveWithEvents, record};
+use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, DbErr, Set, TransactionTrait};
 
 use crate::on_every_backend;
 use crate::shop::{Gate, OrderPlaced, Shop};
@@ -19,6 +19,7 @@ on_every_backend!(
     a_record_dropped_in_a_transaction_makes_it_uncommittable,
     a_record_that_failed_makes_its_level_uncommittable,
     ignored_invalid_event_makes_its_level_uncommittable,
+    failed_record_of_a_joined_save_undoes_only_that_save,
     a_transaction_of_seaorm_that_the_database_undid_is_not_committed_in_part,
     a_hook_that_swallows_an_error_is_not_reported_as_a_save,
     a_save_goes_on_when_its_caller_leaves,
@@ -177,6 +178,36 @@ async fn a_record_that_failed_makes_its_level_uncommittable(test: TestDb) {
         .map(|row| row.message.unwrap().sequence)
         .collect();
     assert_eq!(numbers, [1, 2].map(Some));
+}
+
+/// Whether the closure returns the error of the record or ignores it.
+async fn failed_record_of_a_joined_save_undoes_only_that_save(db: TestDb) {
+    let shop = Shop::open(db).await;
+    let tx = shop.test.outbox().begin().await.unwrap();
+    for ignores in [true, false] {
+        let saved = AggregateRoot::new(shop.order(1)).save_by(&tx, move |order, tx| {
+            Box::pin(async move {
+                let saved = order.insert(tx).await?;
+                let recorded = record(tx, [Probe::noted("", 1)]).await;
+                recorded
+                    .map(drop)
+                    .or_else(|error| match ignores {
+                        true => Ok(()),
+                        false => Err(DbErr::Custom(error.to_string())),
+                    })
+                    .map(|()| saved)
+            })
+        });
+        let refused = saved.await;
+        assert!(
+            matches!(refused, Err(SaveError::Database(_))),
+            "{ignores}: {refused:?}"
+        );
+    }
+    let saved = shop.order(2).insert_with_events(&tx, |order| [placed(order.id)]);
+    saved.await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
 /// The change must not be committed without its event.
