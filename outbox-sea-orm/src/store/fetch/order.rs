@@ -26,9 +26,6 @@ use crate::store::fitting::Bounds;
 use crate::store::session::Session;
 use crate::store::waiting::read_key;
 
-/// Maximum number of messages of one aggregate that replace scanned ones.
-const PER_AGGREGATE: usize = 256;
-
 pub(super) async fn by_sequence(
     db: &Session,
     dialect: &Dialect,
@@ -59,9 +56,11 @@ pub(super) async fn by_sequence(
     );
     let is_behind =
         |scanned: &ScannedRow| scanned.row.sequenced && behind.contains(&Key::from(&scanned.row.aggregate));
+    let scanned = scan.rows.len();
     scan.rows.retain(|scanned| !is_behind(scanned));
-    let each = (bounds.rows / behind.len()).clamp(1, PER_AGGREGATE);
-    let each = i64::try_from(each).unwrap_or(i64::MAX);
+    // No more than they replace, so that the fetch keeps its bound.
+    let each = (scanned - scan.rows.len()) / behind.len();
+    let each = i64::try_from(each.max(1)).unwrap_or(i64::MAX);
     let behind: Vec<Key> = behind.into_iter().collect();
     let first = dialect.pending_of(&behind, in_flight, each);
     let rows = super::read_all(db, first, false, bounds.bytes).await?;
