@@ -8,12 +8,17 @@
 //! that breaks the client is handed over after each reconnection until it is acknowledged.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
-use async_nats::jetstream::consumer::Info;
+use async_nats::jetstream::consumer::{Info, PullConsumer};
 use async_nats::jetstream::{self, Context};
+use tokio::time::Instant;
 
 use crate::log::{RAW_BYTES, RAW_MESSAGES};
 use crate::raw::{self, RawError, RawMessage};
+
+/// Longest check after one reconnection. The next reconnection goes on.
+const CHECK_MAX: Duration = Duration::from_secs(5);
 
 /// Checked messages among the delivered and unacknowledged messages of a consumer.
 #[derive(Debug, Default)]
@@ -40,23 +45,52 @@ impl Rescue {
         self.found.pop_front()
     }
 
-    /// Checks unacknowledged messages of a consumer. Cancel-safe: the next call goes on where this
-    /// one ended.
-    pub(crate) async fn run(&mut self, context: &Context, info: &Info) -> Result<(), RawError> {
+    /// Checks the unacknowledged messages of a consumer after a reconnection, for at most about 5 s.
+    pub(crate) async fn after_reconnection(
+        mut self,
+        context: Context,
+        consumer: PullConsumer,
+        connects: u64,
+    ) -> Self {
+        let checked = match consumer.get_info().await {
+            Ok(info) => self.run(&context, &info).await,
+            // Whether the consumer still exists is the next pull's business.
+            Err(_) => Ok(()),
+        };
+        if let Err(error) = checked {
+            tracing::warn!(
+                consumer = consumer.cached_info().name,
+                error = outbox_core::describe(&error),
+                "unacknowledged messages cannot be checked after a reconnection; this user needs the permission to publish on `$JS.API.STREAM.MSG.GET.<stream>`"
+            );
+        }
+        self.connects = connects;
+        self
+    }
+
+    async fn run(&mut self, context: &Context, info: &Info) -> Result<(), RawError> {
         let (floor, delivered) = (info.ack_floor.stream_sequence, info.delivered.stream_sequence);
         self.breaking = self.breaking.split_off(&(floor + 1));
         self.found.clear();
         if info.num_ack_pending == 0 {
             return Ok(());
         }
+        let until = Instant::now() + CHECK_MAX;
         for stream_sequence in &self.breaking {
+            if Instant::now() >= until {
+                return Ok(());
+            }
             if let Some(message) = raw::at(context, &info.stream_name, *stream_sequence).await? {
                 self.found.push_back(hand_over(message, context, info));
             }
         }
         let (mut messages, mut bytes) = (0, 0);
         self.checked = self.checked.max(floor);
-        while self.checked < delivered && messages < RAW_MESSAGES && bytes < RAW_BYTES {
+        while self.checked < delivered
+            && messages < RAW_MESSAGES
+            && bytes < RAW_BYTES
+            && Instant::now() < until
+        {
             let next = raw::next(context, &info.stream_name, self.checked + 1, ">").await?;
             let Some(message) = next.filter(|message| message.stream_sequence <= delivered) else {
                 self.checked = delivered;

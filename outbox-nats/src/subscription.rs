@@ -13,6 +13,8 @@ use async_nats::header::HeaderName;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::context::{ConsumerInfoError, ConsumerInfoErrorKind, Context};
 use async_nats::jetstream::{self, AckKind};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use outbox_core::{Delivery, Incoming, SubscriberError, Subscription, Unbroken};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -51,6 +53,8 @@ pub struct JetStreamSubscription {
     /// `None` until the first call, after trouble, and at the end.
     pull: Option<Pull>,
     rescue: Rescue,
+    /// The check after a reconnection. It is kept, because callers of `next` drop its future often.
+    rescuing: Option<BoxFuture<'static, Rescue>>,
     trouble: Trouble,
 }
 
@@ -105,6 +109,7 @@ impl JetStreamSubscription {
             context,
             oracle: Arc::new(oracle),
             rescue: Rescue::new(received.connects),
+            rescuing: None,
             received,
             consumer,
             prefetch: 1,
@@ -180,22 +185,18 @@ impl JetStreamSubscription {
     }
 
     /// Looks for deliveries that closed the last connection. If the server does not answer, the messages come again after `ack_wait`, and with them the next
-    /// reconnection.
+    /// reconnection. Cancel-safe: the next call goes on where this one ended.
     async fn rescue(&mut self) {
         let connects = connects(&self.client);
-        let checked = match self.consumer.get_info().await {
-            Ok(info) => self.rescue.run(&self.context, &info).await,
-            // Whether the consumer still exists is the next pull's business.
-            Err(_) => Ok(()),
-        };
-        if let Err(error) = checked {
-            tracing::warn!(
-                consumer = self.name(),
-                error = outbox_core::describe(&error),
-                "unacknowledged messages cannot be checked after a reconnection; this user needs the permission to publish on `$JS.API.STREAM.MSG.GET.<stream>`"
-            );
+        if self.rescuing.is_none() && connects != self.rescue.connects {
+            let rescue = std::mem::take(&mut self.rescue);
+            let (context, consumer) = (self.context.clone(), self.consumer.clone());
+            self.rescuing = Some(rescue.after_reconnection(context, consumer, connects).boxed());
         }
-        self.rescue.connects = connects;
+        if let Some(rescuing) = &mut self.rescuing {
+            self.rescue = rescuing.await;
+            self.rescuing = None;
+        }
     }
 
     /// Separates a missing consumer from a missing server.
@@ -225,9 +226,7 @@ impl Subscription for JetStreamSubscription {
             self.pull = Some(self.open().await?);
         }
         let next = loop {
-            if connects(&self.client) != self.rescue.connects {
-                self.rescue().await;
-            }
+            self.rescue().await;
             if let Some(message) = self.rescue.take() {
                 return self.delivery(message);
             }

@@ -3,17 +3,19 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use outbox_core::{ConsumerSpec, Delivery as _, StreamLog as _, StreamReader as _, Subscription as _};
 use outbox_nats::JetStreamSubscription;
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::environment::{LONG, Nats, PLACED, answered, consumer, message, on_both_servers};
 
 on_both_servers! {
     unparsable_messages_are_delivered_raw_and_good_ones_flow,
+    unparsable_messages_are_found_by_calls_that_are_dropped,
     unparsable_messages_do_not_end_the_reading_of_a_stream,
 }
 
@@ -49,12 +51,18 @@ async fn publish_raw(nats: &Nats, blocks: impl Iterator<Item = &[u8]>) {
 }
 
 /// Acknowledges what comes, until so many different messages have come. Returns their stream
-/// sequences and whether they have a type.
-async fn take(subscription: &mut JetStreamSubscription, count: usize) -> BTreeSet<(u64, bool)> {
-    let mut taken = BTreeSet::new();
+/// sequences and whether they have a type. `drops`: each call is polled once, except after trouble.
+async fn take(subscription: &mut JetStreamSubscription, count: usize, drops: bool) -> BTreeSet<(u64, bool)> {
+    let (mut taken, mut had_trouble) = (BTreeSet::new(), false);
     let taking = async {
         while taken.len() < count {
-            let Ok(delivery) = subscription.next().await else {
+            let next = match drops && !had_trouble {
+                true => subscription.next().now_or_never(),
+                false => Some(subscription.next().await),
+            };
+            had_trouble = matches!(next, Some(Err(_)));
+            let Some(Ok(delivery)) = next else {
+                sleep(Duration::from_millis(1)).await;
                 continue;
             };
             delivery.ack().await.unwrap();
@@ -81,7 +89,7 @@ async fn unparsable_messages_are_delivered_raw_and_good_ones_flow(nats: &Nats) {
     for n in 1..=5 {
         nats.publish(&message(&PLACED, "9", n)).await;
     }
-    let taken = take(&mut subscription, 105).await;
+    let taken = take(&mut subscription, 105, false).await;
     let expected: BTreeSet<_> = (1..=105).map(|sequence| (sequence, sequence > 100)).collect();
     assert_eq!(taken, expected);
     let settled = async || {
@@ -89,6 +97,25 @@ async fn unparsable_messages_are_delivered_raw_and_good_ones_flow(nats: &Nats) {
         (info.num_pending, info.num_ack_pending) == (0, 0)
     };
     outbox_core::testing::eventually("all is acknowledged", settled).await;
+}
+
+/// The loop of a consumer drops its calls whenever something else happens.
+async fn unparsable_messages_are_found_by_calls_that_are_dropped(nats: &Nats) {
+    nats.provision().await;
+    let spec = ConsumerSpec {
+        ack_wait: Duration::from_secs(2),
+        ..consumer(&[&PLACED])
+    };
+    let mut subscription = nats.subscribe(&spec).await;
+    nats.publish(&message(&PLACED, "9", 1)).await;
+    take(&mut subscription, 1, false).await;
+    publish_raw(nats, BLOCKS.iter().copied()).await;
+    let taken = take(&mut subscription, BLOCKS.len(), true).await;
+    let expected: BTreeSet<_> = (2..)
+        .take(BLOCKS.len())
+        .map(|sequence| (sequence, false))
+        .collect();
+    assert_eq!(taken, expected);
 }
 
 async fn unparsable_messages_do_not_end_the_reading_of_a_stream(nats: &Nats) {
