@@ -331,11 +331,11 @@ mod tests {
         let status = status(&store, &warned).await.expect("status");
         assert_eq!(status.state, State::Stuck);
         let expected = [
-            (State::Stuck, "none of the 2 live relays"),
+            (State::Stuck, "the only live relay"),
             (State::Degraded, "duplicate window"),
         ];
         check(&status.reasons, &expected);
-        assert_eq!(status.partitions, ALL);
+        assert_eq!((status.partitions.owned, status.partitions.all), (64, 64));
     }
 
     #[tokio::test(start_paused = true)]

@@ -224,11 +224,6 @@ impl Program {
         self.log.lock().unwrap().clone()
     }
 
-    /// Its number among the processes.
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Where probes are answered, if they are.
     pub(crate) fn address(&self) -> Option<String> {
         let log = self.log();

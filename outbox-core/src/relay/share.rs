@@ -56,6 +56,7 @@ mod tests {
                 unproven,
                 trying,
                 ailing,
+                disagreeing: 0,
             };
             let counts = [fit, unproven, trying, ailing];
             let shares = Fitness::ALL.map(|own| share(true, own, relays));
