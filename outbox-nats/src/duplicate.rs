@@ -36,9 +36,10 @@ impl JetStreamPublisher {
                 Err(error) => Err(failed(error.into())),
             }
         });
-        let stored = timeout_at(deadline, reading)
-            .await
-            .map_err(|_| attempt.unconfirmed(self.config().ack_timeout))??;
+        let stored = match timeout_at(deadline, reading).await {
+            Ok(stored) => stored?,
+            Err(elapsed) => return Err(self.not_checked(attempt, elapsed.into())),
+        };
         let Some(stored) = stored else {
             return Ok(receipt);
         };
@@ -67,12 +68,15 @@ impl JetStreamPublisher {
         error: Box<dyn std::error::Error + Send + Sync>,
     ) -> PublishError {
         let api = format!("$JS.API.STREAM.MSG.GET.{}", attempt.stream);
-        let class = match self.is_denied(&api) {
-            true => FailureClass::Configuration,
-            false => FailureClass::Unknown,
+        let (class, why) = match self.is_denied(&api) {
+            true => (
+                FailureClass::Configuration,
+                format!("cannot be read: this user needs the permission to publish on `{api}`"),
+            ),
+            false => (FailureClass::Unknown, "has not been read".to_owned()),
         };
         let context = format!(
-            "the server knows the id of message {} already, and the stored message cannot be read; this user needs the permission to publish on `{api}`",
+            "the server knows the id of message {} already, and the stored message {why}",
             attempt.id
         );
         PublishError::new(class, context).with_source(error)

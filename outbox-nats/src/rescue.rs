@@ -76,15 +76,16 @@ impl Rescue {
             return Ok(());
         }
         let until = Instant::now() + CHECK_MAX;
+        let (mut messages, mut bytes) = (0, 0);
         for stream_sequence in &self.breaking {
-            if Instant::now() >= until {
+            if bytes >= RAW_BYTES || Instant::now() >= until {
                 return Ok(());
             }
             if let Some(message) = raw::at(context, &info.stream_name, *stream_sequence).await? {
+                bytes += message.payload.len();
                 self.found.push_back(hand_over(message, context, info));
             }
         }
-        let (mut messages, mut bytes) = (0, 0);
         self.checked = self.checked.max(floor);
         while self.checked < delivered
             && messages < RAW_MESSAGES

@@ -168,17 +168,16 @@ fn relay() -> ConnectOptions {
     connect_options().user_and_password("relay".into(), "secret".into())
 }
 
+/// The settings deny `*.order.denied.>`.
 fn denied_message() -> Message {
-    let mut denied = message(&PLACED, "1", 1);
-    denied.subject = Some("denied.subject".to_owned());
-    denied
+    message(&PLACED, "denied", 1)
 }
 
 /// The server never answers a denied publish; it reports the denial on the side. Without the report the publish would outlast this test.
 #[tokio::test]
 async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
     let folder = tempfile::tempdir().unwrap();
-    let config = denying(folder.path(), r#"publish: { deny: ["denied.>"] }"#);
+    let config = denying(folder.path(), r#"publish: { deny: ["*.order.denied.>"] }"#);
     let Some(server) = PrivateServer::start(&["-c", &config]).await else {
         return;
     };
@@ -204,14 +203,14 @@ async fn a_denied_permission_fails_fast_and_says_what_to_grant() {
             .expect("no waiting")
             .unwrap_err();
         assert_eq!(error.class(), FailureClass::Configuration);
-        assert!(error.to_string().contains("denied.subject"), "{error}");
+        assert!(error.to_string().contains(".order.denied."), "{error}");
     }
     publish(&publisher, &message(&PLACED, "1", 2)).await;
     assert!(
         seen.lock()
             .unwrap()
             .iter()
-            .any(|text| text.contains("denied.subject"))
+            .any(|text| text.contains(".order.denied."))
     );
 }
 
@@ -230,6 +229,29 @@ async fn a_denied_answer_says_what_to_grant() {
     let error = sent(&publisher, &message(&PLACED, "1", 1)).await.unwrap_err();
     assert_eq!(error.class(), FailureClass::Configuration);
     assert!(error.to_string().contains("_INBOX."), "{error}");
+}
+
+/// The message is stored, and a repetition of it cannot be compared with it.
+#[tokio::test]
+async fn denied_check_of_a_duplicate_says_what_to_grant() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = denying(
+        folder.path(),
+        r#"publish: { deny: ["$JS.API.STREAM.MSG.GET.>"] }"#,
+    );
+    let Some(server) = PrivateServer::start(&["-c", &config]).await else {
+        return;
+    };
+    let nats = Nats::with(connected(server.url(), relay()).await);
+    nats.provision().await;
+    // The denial must have arrived by then.
+    let config = nats.publisher_config().ack_timeout(Duration::from_secs(3));
+    let publisher = nats.publisher().with_config(config);
+    let message = message(&PLACED, "1", 1);
+    publish(&publisher, &message).await;
+    let error = sent(&publisher, &message).await.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Configuration);
+    assert!(error.to_string().contains("$JS.API.STREAM.MSG.GET."), "{error}");
 }
 
 /// In strong mode a publisher searches the stream after a refusal, which may be long after its start.
@@ -257,7 +279,7 @@ async fn a_denied_search_is_found_at_the_start() {
 #[tokio::test]
 async fn a_denied_permission_of_a_plain_client_is_unknown() {
     let folder = tempfile::tempdir().unwrap();
-    let config = denying(folder.path(), r#"publish: { deny: ["denied.>"] }"#);
+    let config = denying(folder.path(), r#"publish: { deny: ["*.order.denied.>"] }"#);
     let Some(server) = PrivateServer::start(&["-c", &config]).await else {
         return;
     };

@@ -268,7 +268,7 @@ async fn a_request_of_another_role_is_refused_and_noticed(variable: &'static str
     };
     let publishes = [
         ("relay", "$JS.API.STREAM.DELETE.EVENTS"),
-        ("relay", "$JS.API.STREAM.MSG.GET.EVENTS"),
+        ("relay", "$JS.API.CONSUMER.CREATE.EVENTS"),
         ("relay", "other.subject"),
         ("reader", "events.order.1.placed"),
         ("reader", "$JS.API.STREAM.PURGE.EVENTS"),
