@@ -3,6 +3,4 @@
 
 #[cfg(all(unix, feature = "servers"))]
 pub mod patient;
-#[cfg(all(unix, feature = "servers"))]
-pub mod private;
 pub mod simulation;

@@ -12,7 +12,7 @@ use outbox_log::{LogError, PostgresLog};
 use outbox_nats::{EventStream, ProvisionError};
 use tokio::time::{sleep, timeout};
 
-use crate::private::{Failure, SOON};
+use outbox_test_servers::{Failure, SOON};
 
 /// How soon something is tried again.
 const AGAIN: Duration = Duration::from_millis(100);

@@ -43,8 +43,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "outbox-log",
             "outbox-nats",
             "outbox-sea-orm",
+            "outbox-test-servers",
         ],
     ),
+    // For tests only, and for programs that torment servers.
+    ("outbox-test-servers", &["outbox-core"]),
     ("xtask", &[]),
 ];
 

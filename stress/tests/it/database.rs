@@ -16,7 +16,7 @@ use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, Tx, idempote
 use outbox_nats::EventStream;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
 use outbox_stress::patient;
-use outbox_stress::private::{SOON, Server};
+use outbox_test_servers::{SOON, Server};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use serde::{Deserialize, Serialize};
 

@@ -11,7 +11,7 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_core::testing::{MemoryBroker, backend_url};
 use outbox_core::{DomainEvent, Relay, RelayConfig};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
-use outbox_stress::private::{SOON, Server};
+use outbox_test_servers::{SOON, Server};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement};
 use serde::Serialize;
 

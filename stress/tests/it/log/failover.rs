@@ -5,7 +5,7 @@ use std::path::Path;
 
 use futures_util::future::join_all;
 use outbox_core::testing::backend_url;
-use outbox_stress::private::Server;
+use outbox_test_servers::Server;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 
 use super::proxy::Proxy;

@@ -30,7 +30,7 @@ use outbox_nats::async_nats::jetstream::{Message, stream};
 use outbox_nats::{EventStream, JetStreamPublisher};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
 use outbox_stress::patient;
-use outbox_stress::private::{Failure, SOON, Server};
+use outbox_test_servers::{Failure, SOON, Server};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;

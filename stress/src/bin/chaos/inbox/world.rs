@@ -16,7 +16,7 @@ use outbox_core::{EventId, NewMessage, codec};
 use outbox_nats::EventStream;
 use outbox_sea_orm::TableNames;
 use outbox_stress::patient;
-use outbox_stress::private::SOON;
+use outbox_test_servers::SOON;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use sea_orm_migration::SchemaManager;
 use tempfile::TempDir;

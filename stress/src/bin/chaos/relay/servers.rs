@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use outbox_stress::private::Server;
+use outbox_test_servers::Server;
 use serde::Serialize;
 
 use super::Options;

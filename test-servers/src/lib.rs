@@ -1,7 +1,14 @@
-//! Database servers and a nats-server of a program's own, which it may kill.
+//! Database servers and a nats-server for one test: with settings of its own, and free to be killed.
 //!
 //! Each has a data folder of its own, which survives the server and is removed with the value. Nothing is synced to the disk: what a server has written is
 //! safe with the kernel, which is not killed.
+
+#![cfg(unix)]
+
+pub mod planted;
+mod rerun;
+
+pub use rerun::Rerun;
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -196,6 +203,12 @@ impl Server {
         &self.url
     }
 
+    /// The address of another database of the server.
+    pub fn url_of(&self, database: &str) -> String {
+        let (server, _) = self.url.rsplit_once('/').unwrap_or_default();
+        format!("{server}/{database}")
+    }
+
     /// The port that it listens on, on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
@@ -271,9 +284,22 @@ impl Server {
     ///
     /// If it does not in [`SOON`].
     pub async fn connect(&self, connections: u32) -> Result<DatabaseConnection, Failure> {
+        self.connect_by(&self.url, connections).await
+    }
+
+    /// As [`Self::connect`], to another database of the server.
+    ///
+    /// # Errors
+    ///
+    /// If it does not answer in [`SOON`].
+    pub async fn connect_to(&self, database: &str, connections: u32) -> Result<DatabaseConnection, Failure> {
+        self.connect_by(&self.url_of(database), connections).await
+    }
+
+    async fn connect_by(&self, url: &str, connections: u32) -> Result<DatabaseConnection, Failure> {
         let connected = async {
             loop {
-                let mut options = ConnectOptions::new(&self.url);
+                let mut options = ConnectOptions::new(url);
                 options.max_connections(connections).sqlx_logging(false);
                 if let Ok(db) = Database::connect(options).await {
                     return db;

@@ -1,0 +1,258 @@
+//! Overloads of PostgreSQL's own functions and operators, planted into schemas of the search path.
+//!
+//! PostgreSQL looks into `pg_catalog` first, but prefers an overload elsewhere whose argument types match better. So whoever may create
+//! objects in a schema of the search path can replace a function of a statement that leaves an argument type open. Whatever calls a planted
+//! object fails with [`MARK`], or has the wrong type.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// What the server's log shows after a planted object was called.
+pub const MARK: &str = "a planted object was called";
+
+/// What the server's log shows after a planted object was chosen for a place where its result type does not fit.
+const WRONG_TYPE: &str = " type point";
+
+/// Argument types, those that our statements use most first.
+const TYPES: [&str; 25] = [
+    "text",
+    "int4",
+    "int8",
+    "bytea",
+    "uuid",
+    "timestamptz",
+    "anyelement",
+    "json",
+    "int2",
+    "name",
+    "bool",
+    "interval",
+    "regclass",
+    "oid",
+    "varchar",
+    "numeric",
+    "date",
+    "timestamp",
+    "xid",
+    "xid8",
+    "anyarray",
+    "text[]",
+    "int8[]",
+    "uuid[]",
+    "\"char\"",
+];
+
+/// Operators that PostgreSQL looks up for `IN`, `ANY`, `BETWEEN`, `CASE … WHEN`, `NULLIF` and `LIKE`.
+const IMPLIED: [&str; 8] = ["=", "<>", "<", "<=", ">", ">=", "~~", "!~~"];
+
+/// The functions, by name and number of arguments, and the operators of statements.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Called {
+    /// Words in front of an opening bracket. Not all of them are functions.
+    pub functions: BTreeSet<(String, usize)>,
+    /// The operators.
+    pub operators: BTreeSet<String>,
+}
+
+impl Called {
+    /// Reads the statements in the log of a server with `log_statement=all` and `log_line_prefix=@`.
+    #[must_use]
+    pub fn in_log(log: &str) -> Self {
+        let mut called = Self::default();
+        called.operators.extend(IMPLIED.map(str::to_owned));
+        for entry in log.split("\n@") {
+            let statement = entry.split_once("LOG:  statement: ").or_else(|| {
+                let (_, rest) = entry.split_once("LOG:  execute ")?;
+                rest.split_once(": ")
+            });
+            if let Some((_, statement)) = statement {
+                called.read(statement);
+            }
+        }
+        called
+    }
+
+    /// Adds the functions and operators of an SQL text, also those in bodies of functions.
+    pub fn read(&mut self, sql: &str) {
+        let bytes = sql.as_bytes();
+        let (mut at, mut word) = (0, None);
+        // The calls around this place: name and number of arguments so far.
+        let mut calls: Vec<(Option<String>, usize)> = Vec::new();
+        let until = |from: usize, end: &str| sql[from..].find(end).map_or(sql.len(), |n| from + n);
+        while at < bytes.len() {
+            let begins = at;
+            let rest = &sql[at..];
+            let this = bytes[at];
+            if !this.is_ascii_whitespace()
+                && !matches!(this, b'(' | b')')
+                && let Some((_, arguments)) = calls.last_mut()
+            {
+                *arguments = (*arguments).max(1);
+            }
+            match this {
+                b'-' if rest.starts_with("--") => at = until(at, "\n"),
+                b'/' if rest.starts_with("/*") => at = until(at, "*/") + 2,
+                b'\'' => at = until(at + 1, "'") + 1,
+                b'"' => at = until(at + 1, "\"") + 1,
+                b'$' if !rest[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+                    let tag = &sql[at..=until(at + 1, "$").min(sql.len() - 1)];
+                    let (begin, end) = (at + tag.len(), until(at + tag.len(), tag));
+                    self.read(&sql[begin..end]);
+                    at = end + tag.len();
+                }
+                b'(' => {
+                    calls.push((word.take(), 0));
+                    at += 1;
+                }
+                b')' => {
+                    if let Some((Some(name), arguments)) = calls.pop() {
+                        self.functions.insert((name, arguments));
+                    }
+                    if let Some((_, arguments)) = calls.last_mut() {
+                        *arguments = (*arguments).max(1);
+                    }
+                    at += 1;
+                }
+                b',' => {
+                    if let Some((_, arguments)) = calls.last_mut() {
+                        *arguments += 1;
+                    }
+                    at += 1;
+                }
+                _ if is_word(this) => {
+                    while at < bytes.len() && is_word(bytes[at]) {
+                        at += 1;
+                    }
+                    word = Some(sql[begins..at].to_lowercase());
+                    continue;
+                }
+                _ if is_operator(this) => {
+                    while at < bytes.len() && is_operator(bytes[at]) && !sql[at..].starts_with("--") {
+                        at += 1;
+                    }
+                    // As PostgreSQL reads it: `<>-1` is `<>` and a negative number.
+                    if !sql[begins..at].contains(|c| "~!@#%^&|`?".contains(c)) {
+                        while at > begins + 1 && matches!(bytes[at - 1], b'+' | b'-') {
+                            at -= 1;
+                        }
+                    }
+                    let operator = &sql[begins..at];
+                    if operator != "=>" {
+                        self.operators.insert(operator.to_owned());
+                    }
+                }
+                _ if this.is_ascii_whitespace() => {
+                    at += 1;
+                    continue;
+                }
+                _ => at += rest.chars().next().map_or(1, char::len_utf8),
+            }
+            word = None;
+        }
+    }
+
+    /// Plants overloads in a schema that exists, for all types of [`TYPES`]; with three and more arguments for the first of them.
+    #[must_use]
+    pub fn plant(&self, schema: &str) -> String {
+        let (mut functions, mut operators) = (String::new(), String::new());
+        for (name, arguments) in &self.functions {
+            let _ = write!(functions, "('{name}', {arguments}), ");
+        }
+        for operator in &self.operators {
+            let _ = write!(operators, "'{operator}', ");
+        }
+        let types = TYPES.map(|name| format!("'{name}'")).join(", ");
+        format!(
+            r"DO $plant$
+DECLARE
+    body text := $body$ LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''{MARK}''; END'$body$;
+    types text[] := ARRAY[{types}];
+    f record;
+    o text;
+    arguments text;
+BEGIN
+    SET LOCAL check_function_bodies = off;
+    SET LOCAL search_path = pg_catalog;
+    SET LOCAL log_statement = 'none';
+    FOR f IN SELECT DISTINCT v.name, v.arguments FROM (VALUES {functions} ('none', 0)) AS v (name, arguments)
+             JOIN pg_proc p ON p.proname = v.name AND p.pronamespace = 'pg_catalog'::regnamespace WHERE v.arguments > 0
+    LOOP
+        FOR arguments IN
+            WITH RECURSIVE list (joined, length) AS (
+                SELECT ''::text, 0 UNION ALL
+                SELECT l.joined || CASE WHEN l.length = 0 THEN '' ELSE ', ' END || t.name, l.length + 1
+                FROM list l JOIN unnest(types) WITH ORDINALITY AS t (name, place)
+                ON t.place <= CASE WHEN f.arguments < 3 THEN 25 WHEN f.arguments = 3 THEN 8 ELSE 4 END
+                WHERE l.length < least(f.arguments, 5))
+            SELECT l.joined FROM list l WHERE l.length = f.arguments
+        LOOP
+            EXECUTE format('CREATE FUNCTION {schema}.%I(%s) RETURNS point', f.name, arguments) || body;
+        END LOOP;
+    END LOOP;
+    FOR arguments IN
+        SELECT 'LEFTARG = ' || l || ', RIGHTARG = ' || r FROM unnest(types) AS l, unnest(types) AS r
+        UNION ALL SELECT 'RIGHTARG = ' || r FROM unnest(types) AS r
+    LOOP
+        EXECUTE 'CREATE FUNCTION {schema}.planted(' || regexp_replace(arguments, '(LEFT|RIGHT)ARG = ', '', 'g') || ') RETURNS point' || body;
+        FOREACH o IN ARRAY ARRAY[{operators} '=']::text[] LOOP
+            IF to_regoperator('{schema}.' || o || '(' || CASE WHEN arguments LIKE 'L%' THEN '' ELSE 'none, ' END
+                || regexp_replace(arguments, '(LEFT|RIGHT)ARG = ', '', 'g') || ')') IS NULL
+               AND EXISTS (SELECT FROM pg_operator WHERE oprname = o)
+               AND (arguments LIKE 'L%' OR o IN ('+', '-', '~', '@')) THEN
+                EXECUTE format('CREATE OPERATOR {schema}.%s (%s, FUNCTION = {schema}.planted)', o, arguments);
+            END IF;
+        END LOOP;
+    END LOOP;
+END
+$plant$"
+        )
+    }
+}
+
+/// The errors in a server's log that show that a planted object was chosen, each with its statement.
+#[must_use]
+pub fn marks(log: &str) -> Vec<String> {
+    let entries: Vec<&str> = log.split("\n@").collect();
+    let of_planted =
+        |entry: &str| entry.starts_with("ERROR:") && (entry.contains(MARK) || entry.contains(WRONG_TYPE));
+    let found = (0..entries.len()).filter(|at| of_planted(entries[*at]));
+    // Context and hint may stand between them.
+    let statement = |at: usize| {
+        entries[at..]
+            .iter()
+            .take(4)
+            .find(|entry| entry.starts_with("STATEMENT:"))
+    };
+    found
+        .map(|at| format!("{}\n{}", entries[at], statement(at).unwrap_or(&"")))
+        .collect()
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn is_operator(byte: u8) -> bool {
+    b"+-*/<>=~!@#%^&|?`".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_and_operators_are_found() {
+        let mut called = Called::default();
+        called.read(
+            "SELECT f(a, 'it''s, (x)'), g ( h() ) -- k(1)\n /* l(1) */ WHERE $1 @> b AND c<>-1 DO $x$ BEGIN m(1, (2, 3), 4); END $x$ n=>2",
+        );
+        let functions: Vec<_> = called
+            .functions
+            .iter()
+            .map(|(name, n)| (name.as_str(), *n))
+            .collect();
+        assert_eq!(functions, [("f", 2), ("g", 1), ("h", 0), ("m", 3)]);
+        let operators: Vec<_> = called.operators.iter().map(String::as_str).collect();
+        assert_eq!(operators, ["-", "<>", "@>"]);
+    }
+}
