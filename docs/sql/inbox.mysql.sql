@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS inbox_messages (
     PRIMARY KEY (consumer, id),
     -- Rows that may be deleted.
     KEY inbox_messages_expires_at (expires_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock. Services number their
 -- aggregates independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another
@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS inbox_sequences (
     missing        TEXT COLLATE utf8mb4_bin NULL COMMENT 'numbers that were not waited for any longer: JSON array of [first, last]',
     updated_at     DATETIME(6) NOT NULL,
     PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     KEY inbox_dead_letters_retry (consumer, status, stream_sequence),
     -- Those of an aggregate, by their numbers.
     KEY inbox_dead_letters_of_aggregate (consumer, status, aggregate_type, aggregate_id, source, sequence, stream_sequence)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- For people: dead letters, with payloads as text. A payload that is not UTF-8 is shown in hexadecimal.
 CREATE OR REPLACE VIEW inbox_dead_letters_readable AS
@@ -97,7 +97,7 @@ CREATE TABLE IF NOT EXISTS inbox_requests (
     PRIMARY KEY (id),
     -- Rows that may be deleted.
     KEY inbox_requests_expires_at (expires_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Consumers that somebody has paused. Their processes look here once a second.
 CREATE TABLE IF NOT EXISTS inbox_pauses (
@@ -105,7 +105,7 @@ CREATE TABLE IF NOT EXISTS inbox_pauses (
     reason    TEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'for people',
     paused_at DATETIME(6) NOT NULL,
     PRIMARY KEY (consumer)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
 CREATE TABLE IF NOT EXISTS inbox_operations (
@@ -121,10 +121,10 @@ CREATE TABLE IF NOT EXISTS inbox_operations (
     started_at   DATETIME(6) NOT NULL,
     finished_at  DATETIME(6) NULL COMMENT 'null: it runs, or broke off',
     PRIMARY KEY (id)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- What was applied, as `migrate` remembers it.
-CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
+CREATE TABLE IF NOT EXISTS inbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 INSERT INTO inbox_migrations (version, applied_at) VALUES ('inbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;
 

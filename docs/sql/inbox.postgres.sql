@@ -70,7 +70,7 @@ CREATE INDEX inbox_dead_letters_of_aggregate ON inbox_dead_letters (consumer, ag
 
 -- For people: dead letters, with payloads as text. Bytes that are not UTF-8 are shown escaped.
 CREATE FUNCTION inbox_readable(bytes bytea) RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN convert_from(bytes, 'UTF8');
 EXCEPTION WHEN OTHERS THEN

@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS outbox_messages (
     KEY outbox_messages_status_own (status, partition_no, row_id),
     -- Waiting rows: by aggregate, to fetch them in order when a block has ended, and unsequenced rows by their own time.
     KEY outbox_messages_waiting (waiting_key, waiting_until, row_id)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The head row of each aggregate, with its last sequence. A transaction that records a message locks it until the commit. This lock makes the order
 -- of the messages.
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS outbox_aggregates (
     last_sequence  BIGINT NOT NULL,
     recorded_at    DATETIME(6) NOT NULL,
     PRIMARY KEY (aggregate_type, aggregate_id)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The deduplication keys of messages. A key outlives its message, so that a save that is repeated later still finds out that it was stored.
 CREATE TABLE IF NOT EXISTS outbox_dedup_keys (
@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS outbox_dedup_keys (
     PRIMARY KEY (dedup_key),
     -- The purge reads the oldest keys through this index.
     KEY outbox_dedup_keys_age (recorded_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The blocked aggregates: until when, or by which dead letter if they are halted. While an aggregate has a row here, its messages wait (status 3),
 -- and the scan of the pending rows passes over them. The row goes with the last waiting message. These are no columns of the head row, because business
@@ -76,7 +76,7 @@ CREATE TABLE IF NOT EXISTS outbox_blocks (
     KEY outbox_blocks_own (partition_no, blocked_until),
     KEY outbox_blocks_halted (halted_by),
     CHECK ((blocked_until IS NULL) = (halted_by IS NOT NULL))
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The relay that owns each partition. `epoch` rises with each acquisition, so writes of an owner that was paused are refused.
 CREATE TABLE IF NOT EXISTS outbox_leases (
@@ -85,7 +85,7 @@ CREATE TABLE IF NOT EXISTS outbox_leases (
     epoch        BIGINT NOT NULL DEFAULT 0,
     expires_at   DATETIME(6) NOT NULL DEFAULT '1970-01-01 00:00:00',
     PRIMARY KEY (partition_no)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 INSERT INTO outbox_leases (partition_no) VALUES
     (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15),
@@ -113,7 +113,7 @@ CREATE TABLE IF NOT EXISTS outbox_relays (
     error             TEXT COLLATE utf8mb4_bin NULL,
     failing_since     DATETIME(6) NULL,
     PRIMARY KEY (owner)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- For people. It never fails: a payload that is not UTF-8 is shown in hexadecimal.
 CREATE OR REPLACE VIEW outbox_messages_readable AS
@@ -158,7 +158,7 @@ CREATE TABLE IF NOT EXISTS outbox_pauses (
     paused_at      DATETIME(6) NOT NULL,
     ends_at        DATETIME(6) NULL COMMENT 'null: until an operator ends it',
     PRIMARY KEY (aggregate_type)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Changes that operators have made: who, what, why, and how far each is. Rows are written in the transactions of the changes, and kept until somebody deletes them.
 CREATE TABLE IF NOT EXISTS outbox_operations (
@@ -174,10 +174,10 @@ CREATE TABLE IF NOT EXISTS outbox_operations (
     started_at   DATETIME(6) NOT NULL,
     finished_at  DATETIME(6) NULL COMMENT 'null: it runs, or broke off',
     PRIMARY KEY (id)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- What was applied, as `migrate` remembers it.
-CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL);
+CREATE TABLE IF NOT EXISTS outbox_migrations (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 INSERT INTO outbox_migrations (version, applied_at) VALUES ('outbox_0001_create_tables', UNIX_TIMESTAMP()) ON DUPLICATE KEY UPDATE version = version;
 

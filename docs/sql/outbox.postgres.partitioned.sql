@@ -7,7 +7,7 @@
 CREATE SEQUENCE outbox_messages_row_ids;
 
 CREATE TABLE outbox_messages (
-    row_id         bigint NOT NULL DEFAULT nextval('outbox_messages_row_ids'),
+    row_id         bigint NOT NULL DEFAULT nextval('outbox_messages_row_ids'::regclass),
     id             uuid NOT NULL,
     partition_no   smallint NOT NULL CHECK (partition_no BETWEEN 0 AND 63),
     aggregate_type text COLLATE "C" NOT NULL CHECK (octet_length(aggregate_type) <= 64),
@@ -49,39 +49,51 @@ CREATE INDEX outbox_messages_default_day
 -- A day that already has rows in the default partition stays there; this happens when no relay has called for days. It locks the parent
 -- against other DDL, but not against reads and writes, and then the default partition against everything. Statements take these locks in the
 -- same order.
-CREATE FUNCTION outbox_make_day(day date) RETURNS boolean
-LANGUAGE plpgsql AS $$
+-- The function is bound to the schema of the tables and to pg_catalog. Objects of other schemas in a search_path have no effect.
+DO $do$
+BEGIN
+    EXECUTE pg_catalog.replace($sql$
+CREATE FUNCTION @outbox_make_day(day date) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO' SET TimeZone = 'UTC' AS $$
 DECLARE
     begins timestamptz := day::timestamp AT TIME ZONE 'UTC';
     ends   timestamptz := (day + 1)::timestamp AT TIME ZONE 'UTC';
-    name   text := 'outbox_messages_' || to_char(day, 'YYYYMMDD');
+    name   text := '@outbox_messages_' || to_char(day, 'YYYYMMDD');
 BEGIN
     FOR attempt IN 1 .. 2 LOOP
         IF to_regclass(name) IS NOT NULL OR EXISTS (
-            SELECT FROM outbox_messages_default WHERE created_at >= begins AND created_at < ends)
+            SELECT FROM @outbox_messages_default WHERE created_at >= begins AND created_at < ends)
         THEN
             RETURN false;
         END IF;
         -- The check is repeated under the locks: before them, others may make the same table, and rows may arrive.
-        LOCK TABLE ONLY outbox_messages IN SHARE UPDATE EXCLUSIVE MODE;
-        LOCK TABLE outbox_messages_default IN ACCESS EXCLUSIVE MODE;
+        LOCK TABLE ONLY @outbox_messages IN SHARE UPDATE EXCLUSIVE MODE;
+        LOCK TABLE @outbox_messages_default IN ACCESS EXCLUSIVE MODE;
     END LOOP;
-    EXECUTE 'CREATE TABLE ' || name || ' (LIKE outbox_messages INCLUDING DEFAULTS INCLUDING CONSTRAINTS) WITH ('
+    EXECUTE 'CREATE TABLE ' || name || ' (LIKE @outbox_messages INCLUDING DEFAULTS INCLUDING CONSTRAINTS) WITH ('
         -- Every row is updated once, soon after its insert. The default (a fifth of the table) would start vacuum too late for a large table.
         'autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000, autovacuum_analyze_scale_factor = 0.02, '
         -- Keeps the empty pages that are made below.
         'vacuum_truncate = false)';
     -- Leaves a megabyte of empty pages. Without them the planner reads and sorts the whole table, and such a plan stays cached for a minute after
-    -- midnight.
-    EXECUTE 'INSERT INTO ' || name || ' (row_id, id, partition_no, aggregate_type, aggregate_id, event_type, event_version, content_type, '
-        'payload, headers, created_at) SELECT 0, $1, 0, $2, $2, $2, 0, $2, $3, $4, $5 FROM generate_series(1, 1000)'
-        USING uuid '00000000-0000-0000-0000-000000000000', '', convert_to(repeat('x', 900), 'UTF8'), json '{}', begins;
-    EXECUTE 'DELETE FROM ' || name;
-    EXECUTE format('ALTER TABLE outbox_messages ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
+    -- midnight. The rows are rolled back, because a publication FOR ALL TABLES would send them, and would refuse to delete rows without a key.
+    BEGIN
+        EXECUTE 'INSERT INTO ' || name || ' (row_id, id, partition_no, aggregate_type, aggregate_id, event_type, event_version, content_type, '
+            'payload, headers, created_at) SELECT 0, $1, 0, $2, $2, $2, 0, $2, $3, $4, $5 FROM generate_series(1, 1000)'
+            USING uuid '00000000-0000-0000-0000-000000000000', ''::text, convert_to(repeat('x', 900), 'UTF8'), json '{}', begins;
+        RAISE EXCEPTION USING ERRCODE = 'OB100';
+    EXCEPTION WHEN SQLSTATE 'OB100' THEN
+        NULL;
+    END;
+    EXECUTE format('ALTER TABLE @outbox_messages ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
                    name, begins, ends);
     RETURN true;
 END
-$$;
+$$
+    $sql$, '@', (SELECT pg_catalog.quote_ident(n.nspname) || '.' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                 WHERE c.oid = 'outbox_messages'::regclass::oid));
+END
+$do$;
 
 SELECT outbox_make_day((clock_timestamp() AT TIME ZONE 'UTC')::date + n) FROM generate_series(0, 3) AS n;
 
@@ -163,7 +175,7 @@ CREATE TABLE outbox_blocks (
 -- Leaves some empty pages. Without them the planner reads the whole table for each look-up, and such a plan stays cached for a minute after a burst
 -- of 10,000 blocks: a fetch then takes half a second (measured) instead of 2 ms.
 INSERT INTO outbox_blocks (aggregate_type, aggregate_id, partition_no, blocked_until)
-SELECT '', repeat('x', 900) || n, 0, clock_timestamp() FROM generate_series(1, 100) AS n;
+SELECT '', repeat('x'::text, 900) || n::text, 0, clock_timestamp() FROM generate_series(1, 100) AS n;
 DELETE FROM outbox_blocks;
 
 -- Blocks in the order in which they end: for a relay that owns all partitions, and for one that shares them. A query chooses the first by saying that the
@@ -215,7 +227,7 @@ CREATE TABLE outbox_relays (
 
 -- Bytes as text for people. It never fails: bytes that are not UTF-8, or hold NUL, are shown escaped.
 CREATE FUNCTION outbox_readable(bytes bytea) RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN convert_from(bytes, 'UTF8');
 EXCEPTION WHEN OTHERS THEN

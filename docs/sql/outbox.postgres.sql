@@ -112,7 +112,7 @@ CREATE TABLE outbox_blocks (
 -- Leaves some empty pages. Without them the planner reads the whole table for each look-up, and such a plan stays cached for a minute after a burst
 -- of 10,000 blocks: a fetch then takes half a second (measured) instead of 2 ms.
 INSERT INTO outbox_blocks (aggregate_type, aggregate_id, partition_no, blocked_until)
-SELECT '', repeat('x', 900) || n, 0, clock_timestamp() FROM generate_series(1, 100) AS n;
+SELECT '', repeat('x'::text, 900) || n::text, 0, clock_timestamp() FROM generate_series(1, 100) AS n;
 DELETE FROM outbox_blocks;
 
 -- Blocks in the order in which they end: for a relay that owns all partitions, and for one that shares them. A query chooses the first by saying that the
@@ -164,7 +164,7 @@ CREATE TABLE outbox_relays (
 
 -- Bytes as text for people. It never fails: bytes that are not UTF-8, or hold NUL, are shown escaped.
 CREATE FUNCTION outbox_readable(bytes bytea) RETURNS text
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN convert_from(bytes, 'UTF8');
 EXCEPTION WHEN OTHERS THEN

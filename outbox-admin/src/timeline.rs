@@ -347,7 +347,7 @@ fn read_effects(backend: DbBackend, table: &str, consumers: &[String], events: &
     let columns = match backend {
         DbBackend::Postgres => {
             "CAST(consumer AS text) AS consumer, CAST(id AS text) AS id, CAST(status AS bigint) AS status, \
-             CAST(attempts AS bigint) AS attempts, last_error, CAST(extract(epoch FROM processed_at) * 1000000 AS bigint) AS at"
+             CAST(attempts AS bigint) AS attempts, last_error, CAST(extract(epoch FROM processed_at) OPERATOR(pg_catalog.*) 1000000 AS bigint) AS at"
         }
         DbBackend::MySql => {
             "CONVERT(consumer USING utf8mb4) AS consumer, LOWER(HEX(id)) AS id, CAST(status AS SIGNED) AS status, \

@@ -62,7 +62,7 @@ pub(crate) const SECOND_TO_DAY: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 
 /// Settings of an inbox. `InboxConfig::default()` is right for most services. Consumers can differ in them, but for `dead_letter_retention`,
-/// `purge_every`, `shutdown_timeout`, `stuck_after` and `watch_every`: [`Inbox::with_consumer_config`](crate::Inbox::with_consumer_config).
+/// `purge_every`, `shutdown_timeout`, `stuck_after`, `watch_every` and `allow_untested_engine`: [`Inbox::with_consumer_config`](crate::Inbox::with_consumer_config).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InboxConfig {
@@ -122,6 +122,8 @@ pub struct InboxConfig {
     /// A subscription that is away for this long is reported as stuck by [`Inbox::health`](crate::Inbox::health), and so is a database that cannot be reached at the start or
     /// does not answer for this long. 1 s to 1 day, default 5 min.
     pub stuck_after: Duration,
+    /// Whether the inbox starts on a database engine that was not tested, such as CockroachDB, YugabyteDB or TiDB. Default: false.
+    pub allow_untested_engine: bool,
 }
 
 impl Default for InboxConfig {
@@ -148,6 +150,7 @@ impl Default for InboxConfig {
             watch_every: Some(Duration::from_secs(15)),
             shutdown_timeout: Duration::from_secs(10),
             stuck_after: Duration::from_secs(300),
+            allow_untested_engine: false,
         }
     }
 }
@@ -172,6 +175,7 @@ impl InboxConfig {
         watch_every: Option<Duration>,
         shutdown_timeout: Duration,
         stuck_after: Duration,
+        allow_untested_engine: bool,
     }
 
     /// What is wrong, one text for each setting.

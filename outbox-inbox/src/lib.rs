@@ -134,6 +134,7 @@ mod redis;
 mod retention;
 mod rights;
 mod runtime;
+mod server;
 
 pub mod telemetry;
 

@@ -150,8 +150,11 @@ fn letters(
 ) -> Statement {
     let (micros, time) = match inbox.backend() {
         DbBackend::Postgres => (
-            "(extract(epoch FROM created_at) * 1000000)::int8",
-            ("to_timestamp(0) + ", " * interval '1 microsecond'"),
+            "(extract(epoch FROM created_at) OPERATOR(pg_catalog.*) 1000000)::int8",
+            (
+                "timestamptz 'epoch' + (",
+                " OPERATOR(pg_catalog.*) interval '1 microsecond')",
+            ),
         ),
         DbBackend::MySql => (
             "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', created_at)",

@@ -163,7 +163,7 @@ impl PausedConsumers {
     pub async fn list(&self) -> Result<Vec<PausedConsumer>, DbErr> {
         let inbox = self.sql();
         let micros = match inbox.backend() {
-            DbBackend::Postgres => "(extract(epoch FROM paused_at) * 1000000)::int8",
+            DbBackend::Postgres => "(extract(epoch FROM paused_at) OPERATOR(pg_catalog.*) 1000000)::int8",
             DbBackend::MySql => "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', paused_at)",
             _ => "paused_at",
         };

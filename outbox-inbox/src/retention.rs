@@ -172,7 +172,7 @@ async fn with_letters(
 fn later(sql: &InboxSql) -> String {
     let now = sql.now();
     match sql.backend() {
-        DbBackend::Postgres => format!("{now} + {PUT_OFF} * interval '1 second'"),
+        DbBackend::Postgres => format!("{now} + ({PUT_OFF} OPERATOR(pg_catalog.*) interval '1 second')"),
         DbBackend::MySql => format!("TIMESTAMPADD(SECOND, {PUT_OFF}, {now})"),
         _ => format!("{now} + {PUT_OFF} * 1000000"),
     }

@@ -96,6 +96,10 @@ impl Settings {
             ),
             ("stuck_after", config.stuck_after != inbox.stuck_after),
             (
+                "allow_untested_engine",
+                config.allow_untested_engine != inbox.allow_untested_engine,
+            ),
+            (
                 "dead_letter_retention",
                 config.dead_letter_retention != inbox.dead_letter_retention,
             ),

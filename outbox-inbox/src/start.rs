@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use outbox_sea_orm::NameError;
+use outbox_sea_orm::{NameError, UnfitSetting};
 
 use crate::handler::Registration;
 
@@ -265,6 +265,20 @@ pub enum Problem {
         /// What the database says.
         reason: String,
     },
+    /// The server only speaks the protocol of PostgreSQL or MySQL.
+    #[error(
+        "the server is {engine} ({version}), which was not tested and may lack locks or isolation that the inbox relies on; use PostgreSQL, MySQL, MariaDB \
+         or SQLite, or allow it with `InboxConfig::allow_untested_engine`"
+    )]
+    UntestedEngine {
+        /// The engine.
+        engine: &'static str,
+        /// What the server says of its version.
+        version: String,
+    },
+    /// A setting of the database's sessions gives statements another meaning.
+    #[error("{0}")]
+    UnfitSetting(UnfitSetting),
     /// The database cannot hold tables of these names.
     #[error(transparent)]
     Names(#[from] NameError),

@@ -101,7 +101,7 @@ pub(crate) async fn behind(db: &DatabaseConnection, names: &Names) -> Result<Beh
 
 async fn read(db: &DatabaseConnection, names: &Names) -> Result<Behind, DbErr> {
     let sql = format!(
-        "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'::pg_lsn + position)::bigint AS bytes, stored_at, \
+        "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0'::pg_lsn + position::numeric)::bigint AS bytes, stored_at, \
          extract(epoch FROM clock_timestamp() - stored_at)::float8 AS stored FROM {} WHERE name = $1 AND is_on",
         names.log
     );

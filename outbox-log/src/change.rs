@@ -72,9 +72,9 @@ pub(crate) async fn change_table(
 /// The transactions that use a table or a partition of it, for people.
 async fn holders(db: &DatabaseConnection, table: &str) -> Option<String> {
     let sql = "SELECT string_agg(DISTINCT CASE WHEN a.pid IS NULL THEN 'a prepared transaction of pg_prepared_xacts' \
-               ELSE format('pid %s of %s since %s', a.pid, a.usename, a.xact_start) END, ', ') AS them \
+               ELSE pg_catalog.format('pid %s of %s since %s', a.pid, a.usename, a.xact_start) END, ', ') AS them \
                FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
-               WHERE (l.relation = to_regclass($1) OR l.relation IN (SELECT relid FROM pg_partition_tree(to_regclass($1)))) \
+               WHERE (l.relation = to_regclass($1)::oid OR l.relation IN (SELECT relid::oid FROM pg_partition_tree(to_regclass($1)))) \
                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()";
     let row = db.query_one_raw(statement(sql, [table.into()])).await;
     row.ok()?.and_then(|row| row.try_get("", "them").ok()?)

@@ -179,7 +179,7 @@ pub(crate) enum Publication {
 
 pub(crate) async fn publication(db: &DatabaseConnection, names: &Names) -> Result<Publication, LogError> {
     let sql = format!(
-        "SELECT EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = to_regclass('{}') AND {}) AS is_right \
+        "SELECT EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = to_regclass('{}')::oid AND {}) AS is_right \
          FROM pg_publication p WHERE p.pubname = $1",
         names.messages.replace('\'', "''"),
         is_right()
@@ -212,8 +212,8 @@ fn is_right() -> String {
 /// A reading passes what was not published when it was written, and does not hear of it. If the text is the same before and after, it was the same in between.
 pub(crate) fn version_of_publication(names: &Names) -> String {
     format!(
-        "(SELECT format('%s.%s.%s', p.oid, p.xmin, r.oid) FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid \
-         WHERE p.pubname = '{}' AND r.prrelid = to_regclass('{}') AND {})",
+        "(SELECT pg_catalog.format('%s.%s.%s', p.oid, p.xmin, r.oid) FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid \
+         WHERE p.pubname = '{}' AND r.prrelid = to_regclass('{}')::oid AND {})",
         names.slot,
         names.messages.replace('\'', "''"),
         is_right()

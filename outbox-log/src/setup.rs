@@ -239,7 +239,7 @@ async fn create_table(db: &DatabaseConnection, names: &Names) -> Result<(), LogE
     db.execute_unprepared(&sql).await.map_err(failed(context))?;
     // A table of an earlier version lacks two columns. Its log has no version of the publication then, so the next opening makes it anew and fills both. Looked up
     // first, because the change locks out who reads the log.
-    let sql = "SELECT count(*) < 2 AS is_old FROM pg_attribute WHERE attrelid = to_regclass($1) AND NOT attisdropped \
+    let sql = "SELECT count(*) < 2 AS is_old FROM pg_attribute WHERE attrelid = to_regclass($1)::oid AND NOT attisdropped \
                AND attname IN ('publication', 'adopted_to')";
     let row = db.query_one_raw(statement(sql, [names.log.clone().into()])).await;
     let is_old = row.and_then(|row| table::found(row)?.try_get("", "is_old"));
@@ -432,7 +432,7 @@ async fn settle_passed(db: &DatabaseConnection, names: &Names) -> Result<(), Log
 async fn takes_new(db: &DatabaseConnection, names: &Names) -> Result<bool, LogError> {
     let sql = format!(
         "SELECT EXISTS (SELECT FROM pg_attrdef d JOIN pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum \
-         WHERE d.adrelid = to_regclass($1) AND a.attname = 'status' AND pg_get_expr(d.adbin, d.adrelid) = '{LOGGED}') AS takes_new"
+         WHERE d.adrelid = to_regclass($1)::oid AND a.attname = 'status' AND pg_get_expr(d.adbin, d.adrelid) = '{LOGGED}') AS takes_new"
     );
     let row = db
         .query_one_raw(statement(sql, [names.messages.clone().into()]))

@@ -122,9 +122,9 @@ async fn why_no_slot(db: &DatabaseConnection, error: DbErr) -> LogError {
         // Cancelled by its time limit.
         Some("57014") => {
             let sql = "SELECT string_agg(text, ', ' ORDER BY since) AS them FROM ( \
-                       SELECT format('pid %s of %s in database %s since %s', pid, usename, datname, xact_start) AS text, xact_start AS since \
+                       SELECT pg_catalog.format('pid %s of %s in database %s since %s', pid, usename, datname, xact_start) AS text, xact_start AS since \
                        FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() \
-                       UNION ALL SELECT format('prepared transaction %L of %s in database %s since %s', gid, owner, database, prepared), prepared \
+                       UNION ALL SELECT pg_catalog.format('prepared transaction %L of %s in database %s since %s', gid, owner, database, prepared), prepared \
                        FROM pg_prepared_xacts) open";
             let row = db.query_one_raw(statement(sql, [])).await;
             let them = row

@@ -46,10 +46,10 @@ pub(crate) async fn look(
          FROM asked a WHERE EXISTS (SELECT FROM {blocks} b WHERE b.aggregate_type = a.t AND b.aggregate_id = a.i) \
          OR (a.t, a.i) IN (SELECT aggregate_type, aggregate_id FROM pending) \
          UNION ALL \
-         SELECT NULL, NULL, m.id, m.status::bigint, 0, NULL FROM {messages} m WHERE m.id IN (SELECT unnest($2::text::uuid[])) \
+         SELECT NULL, NULL, m.id, m.status::bigint, 0, NULL FROM {messages} m WHERE m.id IN (SELECT pg_catalog.unnest($2::text::uuid[])) \
          UNION ALL \
          SELECT NULL, NULL, NULL, (SELECT count(*) FROM pending) + (EXISTS (SELECT FROM {blocks}))::int, \
-         (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_snapshot_xmin(pg_current_snapshot())::text"
+         (extract(epoch FROM clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint, pg_snapshot_xmin(pg_current_snapshot())::text"
     );
     let aggregates: Vec<_> = request
         .aggregates
@@ -150,7 +150,7 @@ pub(crate) async fn adopt(
         "WITH adopted AS (UPDATE {messages_table} SET status = 0 WHERE status = {LOGGED} AND id = ANY(ARRAY( \
          SELECT asked.id FROM unnest($1::text::uuid[], $2::text::bigint[]) asked (id, passed_from) \
          WHERE asked.passed_from > COALESCE((SELECT position FROM {log} WHERE name = '{slot}' AND {IS_HERE}), -1)))) \
-         SELECT id, NULL::text AS ended FROM {messages_table} WHERE id IN (SELECT unnest($1::text::uuid[])) \
+         SELECT id, NULL::text AS ended FROM {messages_table} WHERE id IN (SELECT pg_catalog.unnest($1::text::uuid[])) \
          UNION ALL SELECT NULL, pg_snapshot_xmin(pg_current_snapshot())::text"
     );
     let passed_from = messages
@@ -211,7 +211,7 @@ pub(crate) async fn purge(
          WHEN EXISTS (SELECT FROM {messages} WHERE id > $5 OR id < '018cc251-f400-0000-0000-000000000000') \
          THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid ELSE $2 END ORDER BY id LIMIT $3), \
          gone AS (DELETE FROM {messages} m USING page p WHERE m.id = p.id AND m.status = {LOGGED} \
-         AND m.created_at < clock_timestamp() - $4 * interval '1 microsecond' AND {is_passed} RETURNING m.id) \
+         AND m.created_at < clock_timestamp() - ($4 OPERATOR(pg_catalog.*) interval '1 microsecond') AND {is_passed} RETURNING m.id) \
          SELECT (SELECT count(*) FROM gone) AS deleted, (SELECT count(*) FROM page) AS met, \
          (SELECT id FROM page ORDER BY id DESC LIMIT 1) AS last"
     );

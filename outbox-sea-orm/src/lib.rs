@@ -113,6 +113,7 @@ mod watched;
 
 #[cfg(feature = "migration")]
 pub mod migration;
+mod server;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -131,6 +132,7 @@ pub use names::{NameError, TableNames};
 pub use record::record;
 pub use repeat::{OpenTransaction, TransactionConfig};
 pub use save::{MakesEvents, SaveWithEvents};
+pub use server::UnfitSetting;
 pub use store::{Held, SqlStore};
 pub use transaction::{OutboxConnection, OutboxTransaction};
 pub use transactional::Transactional;
@@ -148,6 +150,8 @@ pub use integrity::Integrity;
 pub use kind::kind_of_driver;
 #[doc(hidden)]
 pub use memory::{CAN_BE_LOST, InMemory, keep_in_memory};
+#[doc(hidden)]
+pub use server::{unfit_settings, untested_engine, version_query};
 #[doc(hidden)]
 pub use session::{begin_nested, run_once};
 #[doc(hidden)]

@@ -160,7 +160,7 @@ async fn of_postgres(
                 .to_owned(),
         );
     }
-    let open = "SELECT CAST(pid AS text) AS id, CAST(usename AS text) AS owner, 'SELECT pg_terminate_backend(' || pid || ')' AS remedy, \
+    let open = "SELECT CAST(pid AS text) AS id, CAST(usename AS text) AS owner, 'SELECT pg_terminate_backend(' || pid::text || ')' AS remedy, \
                 CAST(extract(epoch FROM now() - xact_start) AS double precision) AS age FROM pg_stat_activity \
                 WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() \
                 AND xact_start IS NOT NULL ORDER BY xact_start LIMIT 1";
@@ -191,7 +191,7 @@ async fn of_postgres(
         facts.without_autovacuum.push(SERVER.to_owned());
     }
     for table in tables {
-        let sql = "SELECT EXISTS (SELECT FROM pg_class c, unnest(c.reloptions) AS option WHERE c.oid = to_regclass($1) \
+        let sql = "SELECT EXISTS (SELECT FROM pg_class c, pg_catalog.unnest(c.reloptions) AS option WHERE c.oid = to_regclass($1)::oid \
                    AND option ~ '^autovacuum_enabled=(off|false|no|0|f|n)') AS is_off";
         let asked = Statement::from_sql_and_values(DbBackend::Postgres, sql, [table.as_str().into()]);
         if let Some(row) = db.query_one_raw(asked).await?

@@ -140,7 +140,8 @@ impl Place {
         let names = outbox.table_names().map_err(CommandError::configuration)?;
         let store = SqlStore::new(db)
             .with_names(&names)
-            .map_err(CommandError::configuration)?;
+            .map_err(CommandError::configuration)?
+            .allow_untested_engine(outbox.section.allow_untested_engine);
         Ok(Self {
             outbox,
             store,

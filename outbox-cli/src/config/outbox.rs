@@ -59,6 +59,8 @@ pub struct OutboxSection {
     pub source: Option<String>,
     /// Whether missing tables are made at the start. Default: no.
     pub migrate: bool,
+    /// Allows a database engine that was not tested, such as CockroachDB, YugabyteDB or TiDB. Default: false.
+    pub allow_untested_engine: bool,
     /// Whether `outbox_record` for services in other languages is made too. Needs `migrate`. Default: no.
     pub writers: bool,
     /// The servers of NATS, separated by commas.
@@ -103,6 +105,7 @@ impl Default for OutboxSection {
             prefix: String::new(),
             source: None,
             migrate: false,
+            allow_untested_engine: false,
             writers: false,
             nats_url: None,
             nats_credentials: None,

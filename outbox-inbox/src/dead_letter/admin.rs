@@ -328,7 +328,7 @@ async fn change_rows(
 
 fn micros_of_created(backend: DbBackend) -> &'static str {
     match backend {
-        DbBackend::Postgres => "(extract(epoch FROM created_at) * 1000000)::int8",
+        DbBackend::Postgres => "(extract(epoch FROM created_at) OPERATOR(pg_catalog.*) 1000000)::int8",
         DbBackend::MySql => "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', created_at)",
         _ => "created_at",
     }

@@ -213,7 +213,9 @@ fn push_time(sql: &mut Sql, time: OffsetDateTime) {
         .clamp(0, 253_402_300_799_000_000);
     let micros = sql.placeholder(micros);
     sql.push(&match sql.backend() {
-        DbBackend::Postgres => format!("(timestamptz 'epoch' + {micros}::int8 * interval '1 microsecond')"),
+        DbBackend::Postgres => format!(
+            "(timestamptz 'epoch' + ({micros}::int8 OPERATOR(pg_catalog.*) interval '1 microsecond'))"
+        ),
         DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, {micros}, TIMESTAMP'1970-01-01 00:00:00')"),
         _ => micros,
     });

@@ -44,7 +44,7 @@ impl LockLimit {
 
     fn set(&self) -> Option<String> {
         let wait = LOCK_WAIT.as_millis();
-        let set = || format!("set_config('lock_timeout', '{wait}', true) IS NOT NULL");
+        let set = || format!("pg_catalog.set_config('lock_timeout', '{wait}', true) IS NOT NULL");
         self.0.is_some().then(set)
     }
 
@@ -52,7 +52,7 @@ impl LockLimit {
     pub(super) fn push_restored(&self, sql: &mut Sql, before: &str) {
         if let Some(session) = &self.0 {
             sql.push(before)
-                .push("set_config('lock_timeout', ")
+                .push("pg_catalog.set_config('lock_timeout', ")
                 .bind(session.as_str())
                 .push(", true)");
         }

@@ -38,7 +38,7 @@ impl InboxSql {
             let now = self.lock_limit.set_in(self.now());
             sql.push(&format!(", id::uuid, {HANDLED}, 0, {now}, "));
             self.push_expiry(&mut sql);
-            sql.push(" FROM unnest(string_to_array(")
+            sql.push(" FROM pg_catalog.unnest(pg_catalog.string_to_array(")
                 .bind(texts.join(","))
                 .push(", ',')) AS id");
         } else {

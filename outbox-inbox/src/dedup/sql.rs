@@ -288,7 +288,9 @@ impl InboxSql {
         let micros = sql.placeholder(i64::try_from(age.as_micros()).unwrap_or(i64::MAX));
         let now = self.now();
         sql.push(" AND processed_at < ").push(&match self.backend {
-            DbBackend::Postgres => format!("{now} - {micros}::int8 * interval '1 microsecond'"),
+            DbBackend::Postgres => {
+                format!("{now} - ({micros}::int8 OPERATOR(pg_catalog.*) interval '1 microsecond')")
+            }
             DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, -{micros}, {now})"),
             _ => format!("{now} - {micros}"),
         });
@@ -380,7 +382,9 @@ impl InboxSql {
     fn expiry(&self, keep_secs: &str) -> String {
         let now = self.now();
         match self.backend {
-            DbBackend::Postgres => format!("{now} + {keep_secs}::int8 * interval '1 second'"),
+            DbBackend::Postgres => {
+                format!("{now} + ({keep_secs}::int8 OPERATOR(pg_catalog.*) interval '1 second')")
+            }
             DbBackend::MySql => format!("TIMESTAMPADD(SECOND, {keep_secs}, {now})"),
             _ => format!("{now} + {keep_secs} * 1000000"),
         }

@@ -38,7 +38,9 @@ pub(super) async fn pause(
 ) -> Result<Option<Pause>, DbErr> {
     let now = inbox.now();
     let noticed = match inbox.backend() {
-        DbBackend::Postgres => format!("paused_at <= {now} - {NOTICED} * interval '1 second'"),
+        DbBackend::Postgres => {
+            format!("paused_at <= {now} - ({NOTICED} OPERATOR(pg_catalog.*) interval '1 second')")
+        }
         DbBackend::MySql => format!("paused_at <= TIMESTAMPADD(SECOND, -{NOTICED}, {now})"),
         _ => format!("paused_at <= {now} - {NOTICED} * 1000000"),
     };
@@ -130,7 +132,7 @@ pub(super) async fn memory(
     consumer: &str,
 ) -> Result<MemoryRows, DbErr> {
     let micros = match inbox.backend() {
-        DbBackend::Postgres => "(extract(epoch FROM min(processed_at)) * 1000000)::int8",
+        DbBackend::Postgres => "(extract(epoch FROM min(processed_at)) OPERATOR(pg_catalog.*) 1000000)::int8",
         DbBackend::MySql => "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', min(processed_at))",
         _ => "min(processed_at)",
     };

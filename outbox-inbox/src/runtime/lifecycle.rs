@@ -32,10 +32,10 @@ use crate::operate::watch::Watch;
 use crate::panics::guard_async;
 use crate::preflight;
 use crate::retention;
-use crate::rights;
 use crate::router::Router;
 use crate::start::{Problem, StartError};
 use crate::telemetry;
+use crate::{rights, server};
 
 /// How long a shutdown waits for rollbacks after it has cancelled the handlers.
 const ROLLBACK_GRACE: Duration = Duration::from_secs(2);
@@ -387,7 +387,12 @@ impl<S: Subscriber> Inbox<S> {
         if let Some(problem) = database.problem() {
             return Ok((database, vec![problem]));
         }
-        let problems = rights::problems(database.pool(), sql, &self.outbox, router.handlers()).await?;
+        let allows_untested = self.settings.of_inbox.allow_untested_engine;
+        let mut problems = server::problems(database.pool(), allows_untested).await?;
+        // With an unfit setting, a question about rights may fail.
+        if problems.is_empty() {
+            problems = rights::problems(database.pool(), sql, &self.outbox, router.handlers()).await?;
+        }
         if problems.is_empty() {
             for probe in sql.probe() {
                 database.pool().query_one_raw(probe).await?;

@@ -35,6 +35,8 @@ mod moving;
 mod names;
 mod not_yet;
 mod numbering;
+#[cfg(unix)]
+mod odd;
 mod operators;
 mod order;
 mod outage_log;

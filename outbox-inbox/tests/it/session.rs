@@ -12,6 +12,8 @@ use crate::support::Backend;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Session {
     pub(crate) isolation: Option<&'static str>,
+    /// Statements with which each session begins.
+    pub(crate) statements: &'static [&'static str],
     /// Of processes. [`TestDb::db`](crate::support::TestDb) may do everything.
     pub(crate) login: Option<&'static Login>,
 }
@@ -35,7 +37,9 @@ pub(crate) async fn connect(
         .acquire_timeout(Duration::from_secs(60));
     match backend {
         Backend::Postgres => {
-            options.set_schema_search_path(name);
+            // Names of schemas with planted objects, if a test runs again among them.
+            let more = std::env::var("OUTBOX_TEST_SEARCH_PATH").unwrap_or_default();
+            options.set_schema_search_path(format!("{name}{more}"));
         }
         Backend::MariaDb => {
             let name = name.to_owned();
@@ -57,6 +61,9 @@ pub(crate) async fn connect(
         (Backend::MariaDb, Some(level)) => at_isolation_of_mariadb(&mut options, level),
         _ => {}
     }
+    if !session.statements.is_empty() {
+        begin_with(&mut options, session.statements, name);
+    }
     if let Some(login) = session.login {
         log_in(&mut options, backend, login.name, name);
     }
@@ -64,6 +71,36 @@ pub(crate) async fn connect(
     Database::connect(options)
         .await
         .expect("the database can be reached")
+}
+
+fn begin_with(options: &mut ConnectOptions, statements: &'static [&'static str], schema: &str) {
+    use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
+
+    options.map_sqlx_mysql_pool_opts(move |pool| {
+        pool.after_connect(move |session, _| {
+            Box::pin(async move {
+                for statement in statements {
+                    (&mut *session).execute(AssertSqlSafe(*statement)).await?;
+                }
+                Ok(())
+            })
+        })
+    });
+    // SeaORM sets the schema in the same place.
+    let search_path = format!("SET search_path = {schema}");
+    options.map_sqlx_postgres_pool_opts(move |pool| {
+        let search_path = search_path.clone();
+        pool.after_connect(move |session, _| {
+            let search_path = search_path.clone();
+            Box::pin(async move {
+                (&mut *session).execute(AssertSqlSafe(search_path)).await?;
+                for statement in statements {
+                    (&mut *session).execute(AssertSqlSafe(*statement)).await?;
+                }
+                Ok(())
+            })
+        })
+    });
 }
 
 /// The level is no parameter of the connection, so each one begins with a statement.

@@ -105,6 +105,18 @@ impl TestDb {
         Some(test)
     }
 
+    /// As [`Self::open`], with sessions that begin with these statements.
+    pub(crate) async fn open_with(
+        backend: Backend,
+        test: &str,
+        statements: &'static [&'static str],
+    ) -> Option<Self> {
+        let mut test = Self::open(backend, test).await?;
+        test.session.statements = statements;
+        test.db = test.connect_again().await;
+        Some(test)
+    }
+
     /// As [`Self::open`], with processes that have a login with these rights.
     pub(crate) async fn open_for(backend: Backend, test: &str, login: &'static Login) -> Option<Self> {
         let mut test = Self::open(backend, test).await?;

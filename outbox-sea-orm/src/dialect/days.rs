@@ -24,7 +24,7 @@ impl Dialect {
     pub(crate) fn table_kind(&self) -> Statement {
         debug_assert_eq!(self.backend, DbBackend::Postgres);
         let mut sql = self.sql("SELECT c.relkind::text AS kind FROM pg_class c WHERE c.oid = to_regclass(");
-        sql.bind(self.messages.as_str()).push(")");
+        sql.bind(self.messages.as_str()).push(")::oid");
         sql.statement()
     }
 
@@ -34,7 +34,7 @@ impl Dialect {
             "SELECT c.relkind <> 'p' OR (pg_has_role(c.relowner, 'USAGE') \
              AND has_schema_privilege(c.relnamespace, 'CREATE')) AS may FROM pg_class c WHERE c.oid = to_regclass(",
         );
-        sql.bind(self.messages.as_str()).push(")");
+        sql.bind(self.messages.as_str()).push(")::oid");
         sql.statement()
     }
 
@@ -64,7 +64,7 @@ impl Dialect {
         self.push_days(&mut sql);
         let age = sql.placeholder(-micros(older_than));
         sql.push(&format!(
-            " AND right(c.relname, 8) < to_char(({}) AT TIME ZONE 'UTC', 'YYYYMMDD') ORDER BY 1",
+            " AND right(c.relname::text, 8) < to_char(({}) AT TIME ZONE 'UTC', 'YYYYMMDD') ORDER BY 1",
             self.now_plus(&age)
         ));
         sql.statement()
@@ -72,12 +72,12 @@ impl Dialect {
 
     fn push_days(&self, sql: &mut Sql) {
         sql.push(
-            "SELECT right(c.relname, 8) AS day FROM pg_class p JOIN pg_inherits i ON i.inhparent = p.oid \
+            "SELECT right(c.relname::text, 8) AS day FROM pg_class p JOIN pg_inherits i ON i.inhparent = p.oid \
              JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relnamespace = p.relnamespace \
-             AND c.relname ~ ('^' || p.relname || '_[0-9]{8}$') AND p.oid = to_regclass(",
+             AND c.relname ~ ('^' || p.relname::text || '_[0-9]{8}$') AND p.oid = to_regclass(",
         )
         .bind(self.messages.as_str())
-        .push(")");
+        .push(")::oid");
     }
 
     /// Ids of the rows of a day that must stay, up to a limit. Reads the whole day, and blocks nobody.
@@ -153,7 +153,7 @@ impl Dialect {
     /// were inserted and published since then. The last kind are copies, which have new ids.
     fn push_staying(&self, sql: &mut Sql, day: &str, known: &[Uuid], newer: Uuid, older_than: Duration) {
         let day = self.day(day);
-        sql.push("SELECT unnest(")
+        sql.push("SELECT pg_catalog.unnest(")
             .bind(array(ArrayType::Uuid, known.iter().copied()))
             .push("::uuid[])");
         for status in [0, 2, 3] {

@@ -70,7 +70,7 @@ impl Dialect {
 #[cfg(feature = "postgres")]
 pub(crate) fn push_insert_keys(sql: &mut crate::sql::Sql, dialect: &Dialect, keys: &[&str]) {
     sql.push(&format!(
-        "INSERT INTO {} (dedup_key) SELECT key FROM unnest(",
+        "INSERT INTO {} (dedup_key) SELECT key FROM pg_catalog.unnest(",
         dialect.dedup_keys
     ))
     .bind(crate::sql::array(

@@ -121,7 +121,7 @@ impl Dialect {
         }
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
-            sql.push(" AND CASE WHEN m.id IN (SELECT unnest(")
+            sql.push(" AND CASE WHEN m.id IN (SELECT pg_catalog.unnest(")
                 .bind(ids(in_flight.iter().copied()))
                 .push("::uuid[])) THEN 0 ELSE 1 END <> 0");
             return;
@@ -203,7 +203,7 @@ fn push_partitions(sql: &mut Sql, column: &str, partitions: &[i64]) {
         .fold(0_i64, |mask, partition| mask | 1 << (partition & 63));
     sql.push("((")
         .bind(mask)
-        .push(&format!("::int8 >> {column}) & 1) <> 0"));
+        .push(&format!("::int8 >> {column}::int4) & 1::int8) <> 0"));
 }
 
 #[cfg(all(test, feature = "postgres"))]

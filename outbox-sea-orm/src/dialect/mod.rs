@@ -124,7 +124,9 @@ impl Dialect {
 
     fn plus(&self, now: &str, micros: &str) -> String {
         match self.backend {
-            DbBackend::Postgres => format!("{now} + {micros}::int8 * interval '1 microsecond'"),
+            DbBackend::Postgres => {
+                format!("{now} + ({micros}::int8 OPERATOR(pg_catalog.*) interval '1 microsecond')")
+            }
             DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, {micros}, {now})"),
             _ => format!("{now} + {micros}"),
         }
@@ -135,7 +137,7 @@ impl Dialect {
         match self.backend {
             DbBackend::Postgres => {
                 format!(
-                    "timestamptz '1970-01-01 00:00:00+00' + NULLIF({micros}, 0) * interval '1 microsecond'"
+                    "timestamptz '1970-01-01 00:00:00+00' + (NULLIF({micros}, 0) OPERATOR(pg_catalog.*) interval '1 microsecond')"
                 )
             }
             DbBackend::MySql => {
@@ -148,7 +150,9 @@ impl Dialect {
     /// Microseconds since 1970 from a time.
     pub(crate) fn micros(&self, column: &str) -> String {
         match self.backend {
-            DbBackend::Postgres => format!("(extract(epoch FROM {column}) * 1000000)::int8"),
+            DbBackend::Postgres => {
+                format!("(extract(epoch FROM {column}) OPERATOR(pg_catalog.*) 1000000)::int8")
+            }
             DbBackend::MySql => {
                 format!("TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', {column})")
             }
@@ -183,7 +187,7 @@ impl Dialect {
     /// A text column as bytes, so that it can be read even if it is not UTF-8.
     pub(crate) fn bytes(&self, column: &str) -> String {
         match self.backend {
-            DbBackend::Postgres => format!("convert_to({column}, 'UTF8')"),
+            DbBackend::Postgres => format!("pg_catalog.convert_to({column}, 'UTF8')"),
             DbBackend::MySql => column.to_owned(),
             _ => format!("CAST({column} AS BLOB)"),
         }

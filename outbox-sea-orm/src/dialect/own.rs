@@ -191,10 +191,12 @@ fn of_partition(keys: &HashMap<i64, Vec<Key>>, partition: i64) -> &[Key] {
 #[cfg(feature = "postgres")]
 fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
     let partitions = crate::sql::array(sea_orm::sea_query::ArrayType::BigInt, partitions.iter().copied());
-    sql.push(" FROM unnest(").bind(partitions).push(&format!(
-        "::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {table} {alias} \
+    sql.push(" FROM pg_catalog.unnest(")
+        .bind(partitions)
+        .push(&format!(
+            "::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {table} {alias} \
          WHERE {alias}.partition_no = own.partition_no"
-    ));
+        ));
 }
 
 /// Appends the limit of each partition, which the planner must not know (see [`Dialect::scan`]), and the total limit, which it must know.

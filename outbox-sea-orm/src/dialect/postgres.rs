@@ -92,7 +92,7 @@ pub(crate) fn settle_published(
     sql.push(" WHERE status = 0 AND ");
     dialect.push_rows_of(&mut sql, rows);
     sql.push(
-        " AND (((SELECT bit_or(1::int8 << owned.partition_no) FROM owned) >> partition_no) & 1) <> 0) \
+        " AND (((SELECT bit_or(1::int8 << owned.partition_no::int4) FROM owned) >> partition_no::int4) & 1::int8) <> 0) \
          SELECT partition_no::int8 AS partition_no FROM owned",
     );
     sql.statement()
@@ -251,7 +251,7 @@ pub(crate) fn insert_many(
                 push_insert_keys(&mut sql, dialect, &keys);
                 sql.push(") ");
             }
-            let sequence = "CASE WHEN m.number >= 0 THEN (SELECT array_agg(last_sequence \
+            let sequence = "CASE WHEN m.number >= 0 THEN (SELECT pg_catalog.array_agg(last_sequence \
                  ORDER BY aggregate_type COLLATE \"C\", aggregate_id COLLATE \"C\") FROM head)[m.head] - m.number END";
             (sequence, grouped.places.as_slice())
         }

@@ -111,9 +111,14 @@ fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statem
     }
 }
 
-pub(super) fn create_table(table: &str) -> String {
+pub(super) fn create_table(backend: DbBackend, table: &str) -> String {
+    // With the default format COMPACT, the key of a MySQL table would be too long.
+    let options = match backend {
+        DbBackend::MySql => " ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
+        _ => "",
+    };
     format!(
-        "CREATE TABLE IF NOT EXISTS {table} (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL)"
+        "CREATE TABLE IF NOT EXISTS {table} (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL){options}"
     )
 }
 
@@ -138,7 +143,7 @@ async fn apply(
 ) -> Result<u64, DbErr> {
     let backend = tx.get_database_backend();
     if tx.query_one_raw(exists).await?.is_none() {
-        tx.execute_unprepared(&create_table(table)).await?;
+        tx.execute_unprepared(&create_table(backend, table)).await?;
     }
     let rows = tx
         .query_all_raw(Statement::from_string(

@@ -41,7 +41,7 @@ impl Migrations {
         }
         sql.push(format!(
             "-- What was applied, as `migrate` remembers it.\n{};\n",
-            create_table(&table)
+            create_table(backend, &table)
         ));
         let inserts = migrations.iter().map(|migration| {
             let version = format!("'{}'", migration.name());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, ExecResult, QueryResult, Statement};
 
 use super::no_driver;
+use crate::server::UnfitSetting;
 
 /// Nothing is known about sessions that cannot exist.
 #[derive(Debug, Clone, Default)]
@@ -49,6 +50,10 @@ impl Session {
         _: impl FnMut(QueryResult) -> Result<bool, E>,
     ) -> Result<(), E> {
         Err(into(no_driver(self.0)))
+    }
+
+    pub(super) async fn unfit_settings(&self) -> Result<Vec<UnfitSetting>, DbErr> {
+        Err(no_driver(self.0))
     }
 
     pub(super) fn close(&self) {}

@@ -100,6 +100,7 @@ pub struct SqlStore {
     relay_name: Arc<str>,
     /// Keeps an in-memory database, from the first check on.
     in_memory: Arc<OnceCell<InMemory>>,
+    allows_untested: bool,
     /// Whether the messages are in daily tables, once it is known.
     #[cfg(feature = "postgres")]
     by_day: Arc<OnceCell<bool>>,
@@ -122,7 +123,11 @@ impl SqlStore {
     pub fn with_names(self, names: &TableNames) -> Result<Self, NameError> {
         names.check(self.dialect.backend)?;
         in_use::note(names);
-        Ok(Self::over(self.db, names.clone(), self.relay_name))
+        let allows_untested = self.allows_untested;
+        Ok(Self {
+            allows_untested,
+            ..Self::over(self.db, names.clone(), self.relay_name)
+        })
     }
 
     fn over(db: DatabaseConnection, names: TableNames, relay_name: Arc<str>) -> Self {
@@ -136,9 +141,18 @@ impl SqlStore {
             durability: Durability::default(),
             relay_name,
             in_memory: Arc::default(),
+            allows_untested: false,
             #[cfg(feature = "postgres")]
             by_day: Arc::default(),
         }
+    }
+
+    /// Allows an engine that was not tested, such as CockroachDB, YugabyteDB or TiDB. Without this setting the preflight refuses such an engine by
+    /// its name. Some of them lack locks or isolation on which the order and the completeness of the messages depend.
+    #[must_use]
+    pub fn allow_untested_engine(mut self, is_allowed: bool) -> Self {
+        self.allows_untested = is_allowed;
+        self
     }
 
     /// The pool.
@@ -190,14 +204,16 @@ impl SqlStore {
 
 impl OutboxStore for SqlStore {
     async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
-        let pool = self.db.clone();
+        let (pool, untested) = (self.db.clone(), self.allows_untested);
         // The checks below report a connection error.
         let in_memory = self.in_memory.get_or_try_init(|| keep_in_memory(&pool)).await;
         if let Ok(InMemory::CanBeLost) = in_memory {
             return Err(setup(CAN_BE_LOST.to_owned()));
         }
-        self.call(move |db, dialect| async move { preflight::preflight(&pool, &db, &dialect, deletes).await })
-            .await
+        self.call(move |db, dialect| async move {
+            preflight::preflight(&pool, &db, &dialect, deletes, untested).await
+        })
+        .await
     }
 
     async fn announce(

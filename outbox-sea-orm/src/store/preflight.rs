@@ -9,6 +9,7 @@ use super::tables::{self, CONTEXT, setup, text};
 use super::{complete, failed};
 use crate::connect::{check_sessions, connect_error};
 use crate::dialect::Dialect;
+use crate::server::{untested_engine, version_query};
 
 /// A server and its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,18 +37,16 @@ pub(super) async fn preflight(
     db: &Session,
     dialect: &Dialect,
     deletes: bool,
+    untested: bool,
 ) -> Result<Vec<String>, StoreError> {
-    let version = match dialect.backend {
-        DbBackend::Postgres => "SELECT current_setting('server_version')",
-        DbBackend::MySql => "SELECT CONCAT(@@version, ' ', @@version_comment)",
-        _ => "SELECT sqlite_version()",
-    };
-    let version = text(db, version).await;
+    let version = text(db, version_query(dialect.backend)).await;
     // First: behind a pooler that shares sessions, other statements may fail or affect other clients.
     let kept = check_sessions(pool, version.as_ref().err()).await;
     kept.map_err(|error| setup(describe(&error)))?;
     let version = version.map_err(|error| unavailable(pool, error))?;
+    check_engine(&version, untested)?;
     check_version(dialect.backend, &version)?;
+    check_settings(db).await?;
     tables::check(db, dialect, deletes).await?;
     complete::check(db, dialect).await?;
     match dialect.backend {
@@ -105,7 +104,7 @@ async fn postgres(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreE
     // What `outbox_log::PostgresLog::init` changes.
     let default = format!(
         "SELECT COALESCE((SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d JOIN pg_attribute a \
-         ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = to_regclass('{}') AND a.attname = 'status'), '')",
+         ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = to_regclass('{}')::oid AND a.attname = 'status'), '')",
         dialect.messages.replace('\'', "''")
     );
     if text(db, &default).await.map_err(failed(CONTEXT))? == "4" {
@@ -146,6 +145,25 @@ async fn sqlite(db: &Session, dialect: &Dialect) -> Result<Vec<String>, StoreErr
     })
 }
 
+/// Refuses an engine that only speaks the protocol, unless it is allowed.
+fn check_engine(version: &str, is_allowed: bool) -> Result<(), StoreError> {
+    match untested_engine(version) {
+        Some(engine) if !is_allowed => Err(setup(format!(
+            "the server is {engine} ({version}), which was not tested and may lack locks or isolation that the outbox relies on; use PostgreSQL, MySQL, \
+             MariaDB or SQLite, or allow it with `SqlStore::allow_untested_engine` (program: `allow_untested_engine = true`)"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses settings of sessions that the store cannot change. On MySQL and MariaDB it sets what it needs.
+async fn check_settings(db: &Session) -> Result<(), StoreError> {
+    match db.unfit_settings().await.map_err(failed(CONTEXT))?.first() {
+        None => Ok(()),
+        Some(setting) => Err(setup(setting.to_string())),
+    }
+}
+
 /// Refuses a server that is too old. A version that cannot be parsed is accepted, because a fork may number differently.
 fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
     let server = match backend {
@@ -155,6 +173,7 @@ fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
         _ => Server::Sqlite,
     };
     let (name, oldest) = server.oldest();
+    let text = text.strip_prefix("PostgreSQL ").unwrap_or(text);
     match parse_version(server, text) {
         Some(version) if version < oldest => Err(setup(format!(
             "the server is {name} {text}; use {name} {}.{}.{} or later",
@@ -192,7 +211,11 @@ mod tests {
     fn servers_that_are_too_old_are_refused() {
         let (postgres, mysql, sqlite) = (DbBackend::Postgres, DbBackend::MySql, DbBackend::Sqlite);
         for (backend, old, new) in [
-            (postgres, "11.22 (Debian 11.22-1)", "12.0"),
+            (
+                postgres,
+                "PostgreSQL 11.22 (Debian 11.22-1) on x86_64-pc-linux-gnu",
+                "PostgreSQL 12.0 on x86_64-pc-linux-gnu",
+            ),
             (postgres, "9.6.24", "15.18 (Debian 15.18-0+deb12u1)"),
             (postgres, "11beta1", "18beta1"),
             (

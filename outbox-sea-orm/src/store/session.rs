@@ -34,6 +34,9 @@ use tokio::time::{sleep, timeout};
 use super::{no_driver, refuses_to_write};
 use crate::connect::why_no_connection;
 use crate::detached::detached;
+#[cfg(feature = "mysql")]
+use crate::server::FIT_MYSQL;
+use crate::server::{UnfitSetting, question, unfit};
 use crate::sql::query;
 
 /// How long a call continues after its caller has gone, so that a relay that stops does not tear a call that is nearly done.
@@ -42,10 +45,10 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long the pool may check whether a connection still answers, before the connection is closed.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The defaults of a pool's sessions on PostgreSQL. The database is asked once, by the first
-/// statement.
+/// The defaults of a pool's sessions on PostgreSQL, and whether they are as the statements need
+/// them on MySQL and MariaDB. The database is asked once, by the first statement.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Isolation(Arc<OnceCell<Defaults>>);
+pub(super) struct Isolation(Arc<OnceCell<Defaults>>, Arc<OnceCell<bool>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Defaults {
@@ -327,18 +330,54 @@ impl Session {
     async fn open<'a>(&self, slot: &'a mut Option<Connection>) -> Result<&'a mut Connection, DbErr> {
         let connection = match slot {
             Some(connection) => connection,
-            None => slot.insert(tokio::select! {
-                biased;
-                acquired = acquire(&self.pool) => acquired?,
-                // The pool itself tries for 30 s, and then does not say why.
-                why = why_no_connection(&self.pool) => return Err(why),
-            }),
+            None => {
+                let acquired = tokio::select! {
+                    biased;
+                    acquired = acquire(&self.pool) => acquired?,
+                    // The pool itself tries for 30 s, and then does not say why.
+                    why = why_no_connection(&self.pool) => return Err(why),
+                };
+                let connection = slot.insert(acquired);
+                #[cfg(feature = "mysql")]
+                if let Connection::MySql(live) = connection {
+                    self.fit_mysql(live).await.map_err(|error| self.failed(error))?;
+                }
+                connection
+            }
         };
         if self.owes_rollback.swap(false, Ordering::Relaxed) {
             // An error means that there is nothing to roll back, or that the connection is broken, which the next statement reports.
             let _ = with!(connection, live: Driver => execute::<Driver>(live, "ROLLBACK").await);
         }
         Ok(connection)
+    }
+
+    /// Sets what the statements need, unless the server's defaults are so.
+    #[cfg(feature = "mysql")]
+    async fn fit_mysql(&self, live: &mut PoolConnection<sqlx::MySql>) -> Result<(), sqlx::Error> {
+        let ask = async || {
+            let question = question(DbBackend::MySql).unwrap_or_default();
+            let row = sqlx::query(AssertSqlSafe(question))
+                .fetch_one(&mut **live)
+                .await?;
+            let unfit = unfit(DbBackend::MySql, &QueryResult::from(row));
+            Ok::<_, sqlx::Error>(unfit.is_ok_and(|unfit| unfit.is_empty()))
+        };
+        match *self.isolation.1.get_or_try_init(ask).await? {
+            true => Ok(()),
+            false => execute::<sqlx::MySql>(live, FIT_MYSQL).await,
+        }
+    }
+
+    /// The settings of this session that make statements mean something else.
+    pub(super) async fn unfit_settings(&self) -> Result<Vec<UnfitSetting>, DbErr> {
+        let backend = self.get_database_backend();
+        let Some(question) = question(backend) else {
+            return Ok(Vec::new());
+        };
+        let row = self.first_row(Statement::from_string(backend, question)).await?;
+        let row = row.ok_or_else(|| DbErr::RecordNotFound("the settings of the session".to_owned()))?;
+        unfit(backend, &row)
     }
 
     /// Waits until the caller has gone, and then for [`GRACE`]. Never ends on SQLite: a file has no other side that could fall silent, and a

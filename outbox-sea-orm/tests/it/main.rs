@@ -16,6 +16,8 @@ mod bytes;
 mod commit;
 mod connecting;
 mod damaged;
+#[cfg(unix)]
+mod day_settings;
 mod days;
 mod durable;
 mod failover;
@@ -25,8 +27,12 @@ mod joined;
 mod many;
 mod many_checks;
 mod migration;
+#[cfg(unix)]
+mod odd;
 mod operators;
 mod pauses;
+#[cfg(unix)]
+mod planted;
 mod pooler;
 mod printed_rights;
 mod refused;

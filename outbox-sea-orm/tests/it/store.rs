@@ -113,7 +113,9 @@ impl StoreFixture for Fixture {
         let micros = self
             .db
             .int(match self.db.sql_backend() {
-                DbBackend::Postgres => "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8",
+                DbBackend::Postgres => {
+                    "SELECT (extract(epoch FROM clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::int8"
+                }
                 DbBackend::MySql => "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
                 _ => "SELECT CAST(strftime('%s', 'now') AS INTEGER) * 1000000",
             })

@@ -13,7 +13,7 @@ use outbox_core::store::FetchRequest;
 use outbox_core::testing::backend_url;
 use outbox_core::{Fitness, OutboxStore as _, OwnerId};
 use outbox_sea_orm::SqlStore;
-use outbox_stress::private::{SOON, Server};
+use outbox_test_servers::{SOON, Server};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::read_only::{Admin, int, until};

@@ -9,7 +9,7 @@ use outbox_core::{DomainEvent, NewMessage};
 use outbox_inbox::testing::{Harness, Outcome};
 use outbox_inbox::{Event, HandlerError, HandlerState, Metadata, Outbox, Tx, idempotent_handler};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, record};
-use outbox_stress::private::Server;
+use outbox_test_servers::Server;
 use sea_orm::{ConnectionTrait, DatabaseConnection, Statement, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
 

@@ -25,7 +25,9 @@ pub(super) fn named<T>(outbox: &Outbox, outcome: Result<T, Failure>) -> Result<T
 async fn try_check(outbox: &Outbox) -> Result<(), Failure> {
     servers::of(outbox)?;
     let db = lazy(outbox).await?;
-    let store = SqlStore::new(db.clone()).with_names(&outbox.table_names()?)?;
+    let store = SqlStore::new(db.clone())
+        .with_names(&outbox.table_names()?)?
+        .allow_untested_engine(outbox.section.allow_untested_engine);
     let config = outbox.section.relay.relay_config();
     // A relay that is stopped before it starts checks its settings and asks nobody.
     let stopped = CancellationToken::new();

@@ -107,7 +107,8 @@ async fn prepare(index: usize, outbox: &Outbox, probes: &Probes) -> Result<(Runn
     let name = outbox.section.relay.name.clone().unwrap_or_default();
     let store = SqlStore::new(db.clone())
         .with_names(&outbox.table_names()?)?
-        .with_relay_name(name);
+        .with_relay_name(name)
+        .allow_untested_engine(outbox.section.allow_untested_engine);
     if outbox.source.is_none() {
         tracing::warn!(
             "no `source` is set, so the messages have the source `outbox`; set it to the name of the service, as its own relays have it: \

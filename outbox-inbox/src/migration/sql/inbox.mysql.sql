@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_messages (
     PRIMARY KEY (consumer, id),
     -- Rows that may be deleted.
     KEY inbox_messages_expires_at (expires_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- How far a consumer is with an aggregate (strategy `sequence`). Written in the transaction of the effect, after its lock. Services number their
 -- aggregates independently, so the source is part of the key. `last_event_id` and `last_recorded_at` tell an event that is delivered again from another
@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_sequences (
     missing        TEXT COLLATE utf8mb4_bin NULL COMMENT 'numbers that were not waited for any longer: JSON array of [first, last]',
     updated_at     DATETIME(6) NOT NULL,
     PRIMARY KEY (consumer, aggregate_type, aggregate_id, source)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Messages that consumers could not handle, as they were received. `id` is derived from what was delivered, so that a delivery after a crash adds no
 -- second row.
@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_dead_letters (
     KEY inbox_dead_letters_retry (consumer, status, stream_sequence),
     -- Those of an aggregate, by their numbers.
     KEY inbox_dead_letters_of_aggregate (consumer, status, aggregate_type, aggregate_id, source, sequence, stream_sequence)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- For people: dead letters, with payloads as text. A payload that is not UTF-8 is shown in hexadecimal.
 CREATE OR REPLACE VIEW {schema}{prefix}inbox_dead_letters_readable AS
@@ -97,4 +97,4 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_requests (
     PRIMARY KEY (id),
     -- Rows that may be deleted.
     KEY inbox_requests_expires_at (expires_at)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -12,4 +12,4 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_operations (
     started_at   DATETIME(6) NOT NULL,
     finished_at  DATETIME(6) NULL COMMENT 'null: it runs, or broke off',
     PRIMARY KEY (id)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -4,4 +4,4 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}inbox_pauses (
     reason    TEXT COLLATE utf8mb4_bin NOT NULL COMMENT 'for people',
     paused_at DATETIME(6) NOT NULL,
     PRIMARY KEY (consumer)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

@@ -109,6 +109,53 @@ async fn mariadb_at_serializable() {
     at_isolation(Backend::MariaDb, "SERIALIZABLE").await;
 }
 
+/// Settings with which statements mean the same, and their plans are the worst ones.
+const ODD_POSTGRES: &[&str] = &[
+    "SET standard_conforming_strings = off; SET backslash_quote = off; SET DateStyle = 'SQL, DMY'; SET IntervalStyle = sql_standard; \
+     SET TimeZone = 'Asia/Kolkata'; SET bytea_output = escape; SET extra_float_digits = -15; SET transform_null_equals = on; \
+     SET quote_all_identifiers = on; SET array_nulls = off; SET default_transaction_deferrable = on; SET session_replication_role = replica; \
+     SET lock_timeout = '30s'; SET statement_timeout = '60s'; SET plan_cache_mode = force_generic_plan; SET enable_indexscan = off; \
+     SET enable_nestloop = off; SET force_parallel_mode = on",
+];
+
+/// As [`ODD_POSTGRES`].
+const ODD_MARIADB: &[&str] = &[
+    "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH,HIGH_NOT_PRECEDENCE,\
+     NO_UNSIGNED_SUBTRACTION,ONLY_FULL_GROUP_BY,STRICT_ALL_TABLES,IGNORE_SPACE,NO_AUTO_VALUE_ON_ZERO,TIME_ROUND_FRACTIONAL,REAL_AS_FLOAT', \
+     time_zone = '+05:30', div_precision_increment = 0, group_concat_max_len = 4, sql_auto_is_null = 1, big_tables = 1, \
+     auto_increment_increment = 7, auto_increment_offset = 3, collation_connection = utf8mb4_general_ci, foreign_key_checks = 0",
+];
+
+/// Runs the suite with sessions whose settings have odd values.
+async fn with_odd_sessions(backend: Backend, statements: &'static [&'static str]) {
+    let suites: [(&str, Suite); 6] = [
+        ("message_id", |test| message_id(test).boxed()),
+        ("sequence", |test| sequence(test).boxed()),
+        ("natural", |test| natural(test).boxed()),
+        ("key", |test| key(test).boxed()),
+        ("constraint", |test| constraint(test).boxed()),
+        ("store", |test| store(test).boxed()),
+    ];
+    for (name, suite) in suites {
+        let Some(test) = TestDb::open_with(backend, name, statements).await else {
+            return;
+        };
+        tokio::time::timeout(SOON * 2, suite(test))
+            .await
+            .expect("the suite ends in time");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_with_odd_sessions() {
+    with_odd_sessions(Backend::Postgres, ODD_POSTGRES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mariadb_with_odd_sessions() {
+    with_odd_sessions(Backend::MariaDb, ODD_MARIADB).await;
+}
+
 /// With exactly the documented rights of a consumer, and those on its own tables.
 static CONSUMER: Login = Login {
     name: "outbox_test_consumer",

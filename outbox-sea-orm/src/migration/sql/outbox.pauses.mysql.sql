@@ -7,4 +7,4 @@ CREATE TABLE IF NOT EXISTS {schema}{prefix}outbox_pauses (
     paused_at      DATETIME(6) NOT NULL,
     ends_at        DATETIME(6) NULL COMMENT 'null: until an operator ends it',
     PRIMARY KEY (aggregate_type)
-) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;

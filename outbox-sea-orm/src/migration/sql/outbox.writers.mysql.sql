@@ -34,7 +34,7 @@ BEGIN
     -- A backslash, whatever sql_mode says about backslashes in literals.
     DECLARE v_backslash CHAR(1) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT CHAR(92 USING utf8mb4);
     DECLARE v_escape VARCHAR(3) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT CONCAT(v_backslash, v_backslash, 'u');
-    DECLARE v_random CHAR(64);
+    DECLARE v_random CHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
     DECLARE v_id BINARY(16);
     DECLARE v_sequence BIGINT DEFAULT NULL;
     DECLARE v_last_insert_id BIGINT UNSIGNED DEFAULT LAST_INSERT_ID();

@@ -4,7 +4,13 @@
 --
 -- Contract, error codes and rights: docs/guide/11-other-languages.md. The function runs with the rights of its owner (SECURITY DEFINER): a
 -- writer needs EXECUTE and no right on the tables, so whatever it records has passed the checks.
-CREATE FUNCTION {schema}{prefix}outbox_record(
+--
+-- Names in the function mean objects of pg_catalog and those beside the tables. Otherwise a caller could put objects of its own in front of
+-- them, which would run with the rights of the owner.
+DO $do$
+BEGIN
+    EXECUTE pg_catalog.replace($sql$
+CREATE FUNCTION @outbox_record(
     aggregate_type text,
     aggregate_id   text,
     event_name     text,
@@ -17,7 +23,7 @@ CREATE FUNCTION {schema}{prefix}outbox_record(
     sequenced      boolean DEFAULT true,
     id             uuid DEFAULT NULL
 ) RETURNS uuid
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $$
 #variable_conflict use_variable
 DECLARE
     bytes  bytea := convert_to(payload::text, 'UTF8');
@@ -104,7 +110,7 @@ BEGIN
 
     -- Locks the head row (primary key) until the transaction ends. `row_id` is drawn after that, by the insert of the message.
     IF COALESCE(sequenced, true) THEN
-        INSERT INTO {schema}{prefix}outbox_aggregates AS head (aggregate_type, aggregate_id, last_sequence)
+        INSERT INTO @outbox_aggregates AS head (aggregate_type, aggregate_id, last_sequence)
         VALUES (aggregate_type, aggregate_id, 1)
         ON CONFLICT ON CONSTRAINT {prefix}outbox_aggregates_pk
         DO UPDATE SET last_sequence = head.last_sequence + 1, recorded_at = EXCLUDED.recorded_at
@@ -112,9 +118,9 @@ BEGIN
     END IF;
     -- A key that exists is a unique violation (23505) of this table's primary key.
     IF dedup_key IS NOT NULL THEN
-        INSERT INTO {schema}{prefix}outbox_dedup_keys (dedup_key) VALUES (dedup_key);
+        INSERT INTO @outbox_dedup_keys (dedup_key) VALUES (dedup_key);
     END IF;
-    INSERT INTO {schema}{prefix}outbox_messages (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
+    INSERT INTO @outbox_messages (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, subject,
                                  content_type, payload, headers, dedup_key, available_at)
     VALUES (id, (hash # (hash >> 32)) & 63, aggregate_type, aggregate_id, number, aggregate_type || '.' || event_name,
             COALESCE(event_version, 1), subject, 'application/json', bytes, stored, dedup_key,
@@ -124,16 +130,9 @@ BEGIN
 END
 $$;
 
--- Names in the function mean the system's objects and those beside the tables. Otherwise a caller could put its own in front of them, which would
--- then run with the rights of the owner.
-DO $$
-BEGIN
-    EXECUTE format('ALTER FUNCTION %s SET search_path = pg_catalog, %I, pg_temp',
-        '{schema}{prefix}outbox_record'::regproc::oid::regprocedure,
-        (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-         WHERE c.oid = '{schema}{prefix}outbox_messages'::regclass));
+-- By default everybody may execute a new function. Grant it to the writers: GRANT EXECUTE ON FUNCTION outbox_record TO writer.
+REVOKE ALL ON FUNCTION @outbox_record FROM PUBLIC;
+    $sql$, '@', (SELECT pg_catalog.quote_ident(n.nspname) || '.{prefix}' FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                 WHERE c.oid = '{schema}{prefix}outbox_messages'::regclass::oid));
 END
-$$;
-
--- Everybody may execute a new function. Grant it to the writers: GRANT EXECUTE ON FUNCTION {schema}{prefix}outbox_record TO writer.
-REVOKE ALL ON FUNCTION {schema}{prefix}outbox_record FROM PUBLIC;
+$do$;

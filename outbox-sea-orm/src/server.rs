@@ -1,0 +1,234 @@
+//! What a server and its sessions must be, for relay and inbox: the engine, and the settings that change the meaning or the end of a statement.
+//!
+//! Settings that only change plans, or how values are written as text, have no effect here: values are bound, and results are binary.
+
+use std::fmt;
+
+use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, Statement};
+
+/// A setting of a session with which statements would do something else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfitSetting {
+    /// Its name, as the server has it.
+    pub name: &'static str,
+    /// Its value in the sessions of the pool.
+    pub value: String,
+    /// What the value must be.
+    pub needed: &'static str,
+    /// What would happen otherwise.
+    pub effect: &'static str,
+}
+
+impl fmt::Display for UnfitSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            value,
+            needed,
+            effect,
+        } = self;
+        write!(
+            f,
+            "the setting {name} of the database's sessions is `{value}`, so {effect}; set it to {needed}"
+        )
+    }
+}
+
+/// A variable of MySQL and MariaDB: name, value that is needed, effect of another value.
+const MYSQL: [(&str, &str, &str); 5] = [
+    (
+        "autocommit",
+        "1",
+        "statements outside of transactions would not be committed",
+    ),
+    (
+        "completion_type",
+        "NO_CHAIN",
+        "each commit would begin another transaction, or end the session",
+    ),
+    (
+        "sql_select_limit",
+        "18446744073709551615",
+        "queries would return a part of their rows",
+    ),
+    ("sql_safe_updates", "0", "updates would be refused"),
+    ("unique_checks", "1", "inserts would lock whole tables"),
+];
+
+/// Modes of MySQL and MariaDB with which statements have another meaning.
+const MODES: [&str; 3] = ["ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"];
+
+/// Sets what [`unfit_settings`] complains about on MySQL and MariaDB. `sql_mode` is the one that the drivers have on a server with default settings.
+#[cfg(feature = "mysql")]
+pub(crate) const FIT_MYSQL: &str = "SET SESSION autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, \
+     sql_safe_updates = 0, unique_checks = 1, sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,PIPES_AS_CONCAT'";
+
+/// Finds the settings of a pool's sessions with which statements would do something else. Asks one session; no statement is sent to SQLite.
+///
+/// # Errors
+///
+/// The database's error.
+#[doc(hidden)]
+pub async fn unfit_settings(db: &impl ConnectionTrait) -> Result<Vec<UnfitSetting>, DbErr> {
+    let backend = db.get_database_backend();
+    let Some(question) = question(backend) else {
+        return Ok(Vec::new());
+    };
+    let row = db
+        .query_one_raw(Statement::from_string(backend, question))
+        .await?;
+    let row = row.ok_or_else(|| DbErr::RecordNotFound("the settings of the session".to_owned()))?;
+    unfit(backend, &row)
+}
+
+/// Selects what [`unfit`] reads.
+pub(crate) fn question(backend: DbBackend) -> Option<String> {
+    match backend {
+        DbBackend::Postgres => Some(
+            "SELECT pg_catalog.array_to_string(pg_catalog.current_schemas(true)::text[], ', ') AS search_path".to_owned(),
+        ),
+        DbBackend::MySql => {
+            let columns = MYSQL.map(|(name, needed, _)| match needed {
+                // MariaDB shows switches as `ON`.
+                "0" | "1" => format!("IF(@@session.{name}, '1', '0') AS {name}"),
+                _ => format!("CAST(@@session.{name} AS CHAR) AS {name}"),
+            });
+            Some(format!("SELECT {}, @@session.sql_mode AS sql_mode", columns.join(", ")))
+        }
+        _ => None,
+    }
+}
+
+pub(crate) fn unfit(backend: DbBackend, row: &QueryResult) -> Result<Vec<UnfitSetting>, DbErr> {
+    let mut found = Vec::new();
+    if backend == DbBackend::Postgres {
+        let value: String = row.try_get("", "search_path")?;
+        // Without a place in it, `pg_catalog` comes first. Temporary objects come before it, but have no functions or operators.
+        let first = value.split(", ").find(|schema| !schema.starts_with("pg_temp"));
+        if first != Some("pg_catalog") {
+            found.push(UnfitSetting {
+                name: "search_path",
+                value,
+                needed: "a list without pg_catalog, or with pg_catalog as its first schema",
+                effect: "functions and operators of other schemas would replace those of PostgreSQL",
+            });
+        }
+        return Ok(found);
+    }
+    for (name, needed, effect) in MYSQL {
+        let value: String = row.try_get("", name)?;
+        if value != needed {
+            found.push(UnfitSetting {
+                name,
+                value,
+                needed,
+                effect,
+            });
+        }
+    }
+    let value: String = row.try_get("", "sql_mode")?;
+    if value.split(',').any(|mode| MODES.contains(&mode)) {
+        found.push(UnfitSetting {
+            name: "sql_mode",
+            value,
+            needed: "a list without ORACLE, EMPTY_STRING_IS_NULL and SIMULTANEOUS_ASSIGNMENT",
+            effect: "statements would have another meaning",
+        });
+    }
+    Ok(found)
+}
+
+/// Engines that speak the protocol of PostgreSQL or MySQL, and what their version texts contain. None of them was tested.
+const UNTESTED: [(&str, &str); 22] = [
+    ("CockroachDB", "cockroach"),
+    ("YugabyteDB", "-yb-"),
+    ("Amazon Redshift", "redshift"),
+    ("Greenplum", "greenplum"),
+    ("Materialize", "materialize"),
+    ("RisingWave", "risingwave"),
+    ("openGauss", "opengauss"),
+    ("GaussDB", "gaussdb"),
+    ("CrateDB", "cratedb"),
+    ("QuestDB", "questdb"),
+    ("H2", "h2 "),
+    ("TiDB", "tidb"),
+    ("OceanBase", "oceanbase"),
+    ("SingleStore", "singlestore"),
+    ("MemSQL", "memsql"),
+    ("Vitess", "vitess"),
+    ("PolarDB-X", "polardb-x"),
+    ("PolarDB-X", "tddl"),
+    ("Dolt", "dolt"),
+    ("MatrixOne", "matrixone"),
+    ("StarRocks", "starrocks"),
+    ("Apache Doris", "doris"),
+];
+
+/// The name of the engine, if it only speaks the protocol of PostgreSQL or MySQL. `version` is what [`version_query`] selects.
+#[doc(hidden)]
+pub fn untested_engine(version: &str) -> Option<&'static str> {
+    let version = version.to_ascii_lowercase();
+    let (name, _) = UNTESTED.iter().find(|(_, mark)| version.contains(mark))?;
+    Some(name)
+}
+
+/// Selects the version text of a server.
+#[doc(hidden)]
+pub fn version_query(backend: DbBackend) -> &'static str {
+    match backend {
+        DbBackend::Postgres => "SELECT pg_catalog.version()",
+        DbBackend::MySql => "SELECT CONCAT(@@version, ' ', @@version_comment)",
+        _ => "SELECT sqlite_version()",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_that_only_speak_the_protocol_are_named() {
+        for (version, engine) in [
+            (
+                "8.0.11-TiDB-v8.5.0 TiDB Server (Apache License 2.0) Community Edition, MySQL 8.0 compatible",
+                "TiDB",
+            ),
+            (
+                "CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu, built 2024/05/15)",
+                "CockroachDB",
+            ),
+            (
+                "PostgreSQL 11.2-YB-2.20.1.3-b0 on x86_64-pc-linux-gnu, compiled by clang",
+                "YugabyteDB",
+            ),
+            (
+                "PostgreSQL 15.2-YB-2.25.0.0-b0 on x86_64-pc-linux-gnu",
+                "YugabyteDB",
+            ),
+            (
+                "PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC, Redshift 1.0.12103",
+                "Amazon Redshift",
+            ),
+            ("5.7.25-OceanBase-v4.2.1.0 OceanBase 4.2.1.0", "OceanBase"),
+            ("8.0.30-Vitess ", "Vitess"),
+            (
+                "5.7.32 SingleStoreDB source distribution (compatible; MySQL Enterprise)",
+                "SingleStore",
+            ),
+        ] {
+            assert_eq!(untested_engine(version), Some(engine), "{version}");
+        }
+        for version in [
+            "PostgreSQL 15.18 (Debian 15.18-0+deb12u1) on x86_64-pc-linux-gnu, compiled by gcc (Debian 12.2.0-14+deb12u1) 12.2.0, 64-bit",
+            "PostgreSQL 17.2 on aarch64-unknown-linux-gnu, compiled by clang version 18.1.3, 64-bit",
+            "10.11.19-MariaDB-0+deb12u1 Debian 12",
+            "11.4.2-MariaDB-ubu2404-log mariadb.org binary distribution",
+            "8.4.0 MySQL Community Server - GPL",
+            "8.0.36-28 Percona Server (GPL), Release 28, Revision 47601f19",
+            "8.0.mysql_aurora.3.07.1 Source distribution",
+            "3.45.1",
+        ] {
+            assert_eq!(untested_engine(version), None, "{version}");
+        }
+    }
+}
