@@ -36,7 +36,8 @@ const DELETE: &str = "DELETE";
 pub(super) async fn check(db: &Session, dialect: &Dialect, deletes: bool) -> Result<(), StoreError> {
     let of_messages: &[_] = if deletes { &[UPDATE, DELETE] } else { &[UPDATE] };
     let place_of_blocks = match dialect.backend {
-        DbBackend::Postgres => ", ctid",
+        // As text, because the driver looks up an unknown type by a query whose operators are not bound to pg_catalog.
+        DbBackend::Postgres => ", ctid::text",
         _ => "",
     };
     let tables = [
