@@ -152,7 +152,7 @@ impl Dialect {
         }
         #[cfg(feature = "postgres")]
         if self.backend == DbBackend::Postgres {
-            sql.push(" AND CASE WHEN id IN (SELECT unnest(")
+            sql.push(" AND CASE WHEN id IN (SELECT pg_catalog.unnest(")
                 .bind(ids(rows.iter().copied()))
                 .push("::uuid[])) THEN 1 ELSE 0 END <> 0");
             return;
