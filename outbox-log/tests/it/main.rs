@@ -8,6 +8,8 @@
 mod conformance;
 mod hand_over;
 mod lost;
+#[cfg(unix)]
+mod planted;
 mod published;
 mod reading;
 mod set_up;

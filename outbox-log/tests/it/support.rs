@@ -68,7 +68,7 @@ impl Place {
         options
             .max_connections(12)
             .sqlx_logging(false)
-            .set_schema_search_path(&name);
+            .set_schema_search_path(search_path(&name));
         options.map_sqlx_postgres_opts(move |options| {
             options.options([("default_transaction_isolation", isolation)])
         });
@@ -119,7 +119,7 @@ impl Place {
         options
             .max_connections(8)
             .sqlx_logging(false)
-            .set_schema_search_path(&self.name);
+            .set_schema_search_path(search_path(&self.name));
         (Database::connect(options).await.unwrap(), url)
     }
 
@@ -305,6 +305,12 @@ impl Place {
         self.log().drop().await.unwrap();
         self.execute(&format!("DROP SCHEMA {} CASCADE", self.name)).await;
     }
+}
+
+/// The schema, and those with planted objects if a test runs again among them.
+fn search_path(schema: &str) -> String {
+    let more = std::env::var("OUTBOX_TEST_SEARCH_PATH").unwrap_or_default();
+    format!("{schema}{more}")
 }
 
 /// What the table of the documentation, which is the one that `outbox print grants` prints, gives these roles on the tables of an outbox: rights, and on what.
