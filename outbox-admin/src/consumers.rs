@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use outbox_core::{ConsumerStanding, Subscriber};
-use outbox_inbox::{ConsumerLag, Consumers, ConsumersError};
+use outbox_inbox::{ConsumerLag, Consumers, ConsumersError, DEAD_LETTERS_COUNT_MAX};
 use serde::Serialize;
 
 use crate::next::Next;
 use crate::serial;
 use crate::status::{Reason, State};
-use crate::words::{counted, quoted};
+use crate::words::{at_least, counted, in_words, quoted};
+
+/// How long the oldest message of a consumer may be unacknowledged: that of the alert in `docs/monitoring`.
+pub const CONSUMER_BEHIND_AFTER: Duration = Duration::from_secs(60);
 
 /// How a consumer stands.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -32,85 +35,211 @@ pub struct ConsumerRow {
     pub floor: Option<u64>,
     /// Whether a process asks for messages at this moment.
     pub is_receiving: Option<bool>,
-    /// Dead letters about which nobody has decided; counted to 10,000.
-    pub dead_letters_open: u64,
-    /// Dead letters that are to be tried again; counted to 10,000 together with the open ones.
-    pub dead_letters_marked: u64,
-    /// Why it is paused; `None` if it is not.
+    /// Dead letters about which nobody has decided; counted to 10,000. `None` if the tables of its inbox cannot be read.
+    pub dead_letters_open: Option<u64>,
+    /// Dead letters that are to be tried again; counted to 10,000 together with the open ones. `None` if the tables of its inbox cannot be read.
+    pub dead_letters_marked: Option<u64>,
+    /// Why it is paused; `None` if it is not, or if the tables of its inbox cannot be read.
     pub paused: Option<String>,
+    #[serde(skip)]
+    max_unacknowledged: Option<u64>,
+    #[serde(skip)]
+    watched: Option<Watched>,
+}
+
+/// What several looks at a consumer have shown together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Watched {
+    over: Duration,
+    /// A process asked for messages.
+    asked: bool,
+    /// A message was acknowledged.
+    acknowledged: bool,
+    /// Messages were unacknowledged, so a process may be busy with them.
+    busy: bool,
+}
+
+/// What is wrong with a consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConsumerTrouble {
+    /// The broker has no consumer of this name.
+    Absent,
+    /// It is paused.
+    Paused,
+    /// It has as many messages unacknowledged as it may have.
+    Full,
+    /// Its oldest message is old, and nothing was acknowledged while it was watched.
+    Hanging,
+    /// Messages are undelivered, and no process was seen that asks for them.
+    Idle,
+    /// Its oldest message is old.
+    Behind,
+    /// Dead letters are open.
+    DeadLetters,
 }
 
 impl ConsumerRow {
-    fn new(consumer: &str, lag: ConsumerLag) -> Self {
-        let mut reasons = reasons(consumer, &lag);
-        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
-        let standing = lag.on_stream;
+    fn new(consumer: &str, standing: Option<ConsumerStanding>) -> Self {
+        let standing = standing.as_ref();
         Self {
             consumer: consumer.to_owned(),
-            state: reasons.first().map_or(State::Well, |reason| reason.state),
-            reasons,
-            undelivered: standing.as_ref().map(|standing| standing.undelivered),
-            unacknowledged: standing.as_ref().map(|standing| standing.unacknowledged),
-            oldest: standing.as_ref().and_then(|standing| standing.oldest_age),
-            floor: standing.as_ref().map(|standing| standing.floor),
-            is_receiving: standing.as_ref().map(|standing| standing.is_receiving),
-            dead_letters_open: lag.dead_letters_open,
-            dead_letters_marked: lag.dead_letters_marked,
-            paused: lag.paused,
+            state: State::Well,
+            reasons: Vec::new(),
+            undelivered: standing.map(|standing| standing.undelivered),
+            unacknowledged: standing.map(|standing| standing.unacknowledged),
+            oldest: standing.and_then(|standing| standing.oldest_age),
+            floor: standing.map(|standing| standing.floor),
+            is_receiving: standing.map(|standing| standing.is_receiving),
+            dead_letters_open: None,
+            dead_letters_marked: None,
+            paused: None,
+            max_unacknowledged: standing.and_then(|standing| standing.max_unacknowledged),
+            watched: None,
         }
     }
-}
 
-fn reasons(consumer: &str, lag: &ConsumerLag) -> Vec<Reason> {
-    let of_stream = keeps_waiting(consumer, lag.on_stream.as_ref(), lag.paused.as_deref());
-    let mut reasons: Vec<Reason> = of_stream.into_iter().collect();
-    if lag.dead_letters_open > 0 {
-        let what = counted(
-            lag.dead_letters_open,
-            "dead letter waits for a decision",
-            "dead letters wait for a decision",
-        );
-        let next = format!("outbox dead-letters list --consumer {}", quoted(consumer));
-        reasons.push(Reason::new(State::Degraded, what, next));
+    fn of_lag(consumer: &str, lag: ConsumerLag) -> Self {
+        let mut row = Self {
+            dead_letters_open: Some(lag.dead_letters_open),
+            dead_letters_marked: Some(lag.dead_letters_marked),
+            paused: lag.paused,
+            ..Self::new(consumer, lag.on_stream)
+        };
+        row.judge();
+        row
     }
-    reasons
-}
 
-/// What keeps the messages on the stream from the consumer.
-fn keeps_waiting(
-    consumer: &str,
-    standing: Option<&ConsumerStanding>,
-    paused: Option<&str>,
-) -> Option<Reason> {
-    let Some(standing) = standing else {
-        return Some(Reason::new(
-            State::Degraded,
-            "the broker has no consumer of this name: its inbox has never run, or the consumer was removed",
-            "outbox consumers list",
-        ));
-    };
-    let (what, next) = if let Some(reason) = paused {
-        let next = format!("outbox consumers resume {}", quoted(consumer));
-        (format!("it is paused: {reason}"), next.into())
-    } else if let Some(what) = handed_no_more(
-        standing.undelivered,
-        standing.unacknowledged,
-        standing.max_unacknowledged,
-    ) {
-        // Its processes need not ask, so nobody knows from one look whether they run.
-        let advice =
-            "if it handles none, see that its service runs, and look in its log for what fails or hangs";
-        (what, Next::and_advice("outbox consumers list --forecast", advice))
-    } else if standing.undelivered > 0 && !standing.is_receiving {
-        let messages = counted(standing.undelivered, "message is", "messages are");
-        let what = format!("{messages} not delivered, and no process asks for messages at this moment");
-        // One that is busy asks again within moments: a second look tells.
-        let advice = "if it handles none, start its service";
-        (what, Next::and_advice("outbox consumers list --forecast", advice))
-    } else {
-        return None;
-    };
-    Some(Reason::new(State::Degraded, what, next))
+    /// Whether another look would tell more: whether a process asks for messages, or whether any message is acknowledged.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        let watched = self.watched.unwrap_or(Watched {
+            over: Duration::ZERO,
+            asked: self.is_receiving.unwrap_or_default(),
+            acknowledged: false,
+            busy: self.unacknowledged.unwrap_or_default() > 0,
+        });
+        let is_old = self.oldest.is_none_or(|oldest| oldest >= CONSUMER_BEHIND_AFTER);
+        let is_idle = self.undelivered.unwrap_or_default() > 0 && !watched.asked && !watched.busy;
+        let hangs = watched.busy && is_old && !watched.acknowledged;
+        self.paused.is_none() && self.floor.is_some() && (is_idle || hangs)
+    }
+
+    /// Adds another look, this long after the first.
+    pub fn look_again(&mut self, standing: &ConsumerStanding, over: Duration) {
+        let (asked, acknowledged, busy) = self.watched.map_or(
+            (
+                self.is_receiving == Some(true),
+                false,
+                self.unacknowledged > Some(0),
+            ),
+            |watched| (watched.asked, watched.acknowledged, watched.busy),
+        );
+        self.watched = Some(Watched {
+            over,
+            asked: asked || standing.is_receiving,
+            acknowledged: acknowledged
+                || Some(standing.floor) > self.floor
+                || Some(standing.unacknowledged) < self.unacknowledged,
+            busy: busy || standing.unacknowledged > 0,
+        });
+        self.judge();
+    }
+
+    /// Adds an earlier look at the same consumer, this long ago.
+    pub fn look_back(&mut self, earlier: &Self, over: Duration) {
+        self.watched = Some(Watched {
+            over,
+            asked: earlier.is_receiving == Some(true) || self.is_receiving == Some(true),
+            acknowledged: self.floor > earlier.floor || self.unacknowledged < earlier.unacknowledged,
+            busy: earlier.unacknowledged > Some(0) || self.unacknowledged > Some(0),
+        });
+        self.judge();
+    }
+
+    fn judge(&mut self) {
+        self.reasons = self.troubles().into_iter().map(|(_, reason)| reason).collect();
+        self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
+        self.state = self.reasons.first().map_or(State::Well, |reason| reason.state);
+    }
+
+    /// What is wrong, each with a sentence.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<(ConsumerTrouble, Reason)> {
+        let mut troubles: Vec<_> = self.of_stream().into_iter().collect();
+        let open = self.dead_letters_open.unwrap_or_default();
+        if open > 0 {
+            let what = match open {
+                DEAD_LETTERS_COUNT_MAX.. => format!("{} dead letters wait for a decision", at_least(open)),
+                _ => counted(
+                    open,
+                    "dead letter waits for a decision",
+                    "dead letters wait for a decision",
+                ),
+            };
+            let next = format!("outbox dead-letters groups --consumer {}", quoted(&self.consumer));
+            let reason = Reason::new(State::Degraded, what, next);
+            troubles.push((ConsumerTrouble::DeadLetters, reason));
+        }
+        troubles
+    }
+
+    /// What keeps the messages on the stream from the consumer.
+    fn of_stream(&self) -> Option<(ConsumerTrouble, Reason)> {
+        let degraded =
+            |trouble, what: String, next: Next| Some((trouble, Reason::new(State::Degraded, what, next)));
+        let (Some(undelivered), Some(unacknowledged)) = (self.undelivered, self.unacknowledged) else {
+            let what = "the broker has no consumer of this name: its inbox has never run, or the consumer was removed";
+            return degraded(
+                ConsumerTrouble::Absent,
+                what.to_owned(),
+                "outbox consumers list".into(),
+            );
+        };
+        if let Some(reason) = &self.paused {
+            let next = format!("outbox consumers resume {}", quoted(&self.consumer)).into();
+            return degraded(ConsumerTrouble::Paused, format!("it is paused: {reason}"), next);
+        }
+        let forecast = |advice: &str| Next::and_advice("outbox consumers list --forecast", advice);
+        let next = forecast(
+            "if it handles none, see that its service runs, and look in its log for what fails or hangs",
+        );
+        if let Some(what) = handed_no_more(undelivered, unacknowledged, self.max_unacknowledged) {
+            return degraded(ConsumerTrouble::Full, what, next);
+        }
+        let age = self.oldest.filter(|oldest| *oldest >= CONSUMER_BEHIND_AFTER);
+        match (self.watched, age) {
+            (Some(watched), Some(age)) if unacknowledged > 0 && !watched.acknowledged => {
+                let what = format!(
+                    "{} unacknowledged, and none was acknowledged within {}; the oldest has been on the stream for {}",
+                    counted(unacknowledged, "message is", "messages are"),
+                    in_words(watched.over),
+                    in_words(age)
+                );
+                degraded(ConsumerTrouble::Hanging, what, next)
+            }
+            (Some(watched), _) if undelivered > 0 && !watched.asked && !watched.busy => {
+                let what = format!(
+                    "{} not delivered, and no process was seen asking for messages within {}",
+                    counted(undelivered, "message is", "messages are"),
+                    in_words(watched.over)
+                );
+                degraded(
+                    ConsumerTrouble::Idle,
+                    what,
+                    forecast("if it handles none, start its service"),
+                )
+            }
+            (_, Some(age)) if undelivered + unacknowledged > 0 => {
+                let what = format!(
+                    "it is behind: its oldest message has been on the stream for {} ({undelivered} undelivered, {unacknowledged} unacknowledged)",
+                    in_words(age)
+                );
+                degraded(ConsumerTrouble::Behind, what, next)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The sentence about a consumer for which messages wait, and that has as many unacknowledged as it may have; `None` of any other.
@@ -133,7 +262,7 @@ pub async fn consumer<S: Subscriber>(
     name: &str,
 ) -> Result<ConsumerRow, ConsumersError> {
     let lag = consumers.lag(name).await?;
-    Ok(ConsumerRow::new(name, lag))
+    Ok(ConsumerRow::of_lag(name, lag))
 }
 
 /// Says how each of these consumers stands, and each one that is paused, by their names. The database is asked twice.
@@ -148,13 +277,53 @@ pub async fn consumers<S: Subscriber>(
     let lags = consumers.lags(names).await?;
     Ok(lags
         .into_iter()
-        .map(|(name, lag)| ConsumerRow::new(&name, lag))
+        .map(|(name, lag)| ConsumerRow::of_lag(&name, lag))
         .collect())
+}
+
+/// Says how each of these consumers stands on the stream, in their order. The database of their inboxes is not asked, so dead letters and pauses are not known.
+///
+/// # Errors
+///
+/// [`ConsumersError`].
+pub async fn consumers_on_stream<S: Subscriber>(
+    consumers: &Consumers<S>,
+    names: impl IntoIterator<Item = String>,
+) -> Result<Vec<ConsumerRow>, ConsumersError> {
+    let mut rows = Vec::new();
+    for name in names {
+        let mut row = ConsumerRow::new(&name, consumers.standing(&name).await?);
+        row.judge();
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+/// A consumer that has handled everything but its dead letters, for tests.
+#[cfg(test)]
+pub(crate) fn dead(consumer: &str, open: u64) -> ConsumerRow {
+    let standing = ConsumerStanding {
+        undelivered: 0,
+        unacknowledged: 0,
+        max_unacknowledged: None,
+        oldest_age: None,
+        floor: 1,
+        is_receiving: true,
+    };
+    let mut row = ConsumerRow {
+        dead_letters_open: Some(open),
+        dead_letters_marked: Some(0),
+        ..ConsumerRow::new(consumer, Some(standing))
+    };
+    row.judge();
+    row
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     /// A consumer of which a process asks for messages, and that has none.
     fn standing() -> ConsumerStanding {
@@ -168,54 +337,147 @@ mod tests {
         }
     }
 
-    fn said(change: impl FnOnce(&mut ConsumerStanding), paused: Option<&str>) -> Option<String> {
-        let mut standing = standing();
-        change(&mut standing);
-        let reason = keeps_waiting("billing", Some(&standing), paused)?;
-        assert_eq!(reason.state, State::Degraded, "{reason:?}");
-        assert!(reason.next.line().starts_with("outbox consumers "), "{reason:?}");
-        Some(reason.what)
+    fn row(undelivered: u64, unacknowledged: u64) -> ConsumerRow {
+        let standing = ConsumerStanding {
+            undelivered,
+            unacknowledged,
+            ..standing()
+        };
+        ConsumerRow::new("billing", Some(standing))
+    }
+
+    fn troubles(row: &ConsumerRow) -> Vec<ConsumerTrouble> {
+        row.troubles().into_iter().map(|(trouble, _)| trouble).collect()
     }
 
     #[test]
-    fn a_consumer_that_is_handed_no_more_is_degraded() {
-        let full = |standing: &mut ConsumerStanding| {
-            (standing.undelivered, standing.unacknowledged) = (2, 3);
-        };
+    fn a_consumer_that_is_handed_no_more_is_full() {
+        let mut full = row(2, 3);
         let what = "2 messages are not delivered: it has 3 messages unacknowledged and may have 3 (`max_ack_pending`), and is handed no more until some are acknowledged";
-        assert_eq!(said(full, None).as_deref(), Some(what));
+        assert_eq!(full.troubles()[0].1.what, what);
         // Its processes have no room, and need not ask.
-        let silent = |standing: &mut ConsumerStanding| {
-            full(standing);
-            standing.is_receiving = false;
+        full.is_receiving = Some(false);
+        assert_eq!(troubles(&full), [ConsumerTrouble::Full]);
+        full.paused = Some("stocktaking".to_owned());
+        assert_eq!(troubles(&full), [ConsumerTrouble::Paused]);
+        assert_eq!(troubles(&row(2, 2)), []);
+        assert_eq!(troubles(&row(0, 3)), []);
+        let unbounded = ConsumerRow {
+            max_unacknowledged: None,
+            ..row(2, 3)
         };
-        assert_eq!(said(silent, None).as_deref(), Some(what));
-        let paused = said(silent, Some("stocktaking"));
-        assert_eq!(paused.as_deref(), Some("it is paused: stocktaking"));
+        assert_eq!(troubles(&unbounded), []);
     }
 
     #[test]
-    fn a_consumer_that_has_room_or_nothing_to_come_is_not_full() {
-        let waits = |undelivered, unacknowledged, max| {
-            move |standing: &mut ConsumerStanding| {
-                (standing.undelivered, standing.unacknowledged) = (undelivered, unacknowledged);
-                standing.max_unacknowledged = max;
-            }
+    fn one_look_does_not_show_that_no_process_asks() {
+        let silent = ConsumerRow {
+            is_receiving: Some(false),
+            ..row(1, 0)
         };
-        assert_eq!(said(waits(2, 2, Some(3)), None), None);
-        assert_eq!(said(waits(0, 3, Some(3)), None), None);
-        assert_eq!(said(waits(2, 3, None), None), None);
-        let idle = |standing: &mut ConsumerStanding| {
-            waits(1, 2, Some(3))(standing);
-            standing.is_receiving = false;
+        assert!(silent.is_doubtful());
+        assert_eq!(troubles(&silent), []);
+
+        let mut watched = silent.clone();
+        let still = ConsumerStanding {
+            undelivered: 1,
+            is_receiving: false,
+            ..standing()
         };
-        let what = "1 message is not delivered, and no process asks for messages at this moment";
-        assert_eq!(said(idle, None).as_deref(), Some(what));
+        watched.look_again(&still, Duration::from_secs(3));
+        assert_eq!(troubles(&watched), [ConsumerTrouble::Idle]);
+        let what = "1 message is not delivered, and no process was seen asking for messages within 3 s";
+        assert_eq!(watched.reasons[0].what, what);
+
+        let mut asked = silent.clone();
+        asked.look_again(
+            &ConsumerStanding {
+                is_receiving: true,
+                ..still.clone()
+            },
+            MINUTE,
+        );
+        asked.look_again(&still, MINUTE);
+        assert_eq!(troubles(&asked), []);
+        assert!(!asked.is_doubtful());
+
+        // A process that is busy with handlers does not ask.
+        let mut busy = ConsumerRow {
+            is_receiving: Some(false),
+            ..row(1, 1)
+        };
+        busy.look_again(
+            &ConsumerStanding {
+                unacknowledged: 1,
+                ..still
+            },
+            MINUTE,
+        );
+        assert_eq!(troubles(&busy), []);
     }
 
     #[test]
-    fn a_consumer_that_the_broker_does_not_have_is_degraded() {
-        let absent = keeps_waiting("billing", None, Some("stocktaking")).unwrap();
-        assert!(absent.what.contains("no consumer of this name"), "{absent:?}");
+    fn old_messages_without_acknowledgements_are_a_hang() {
+        let hanging = ConsumerRow {
+            oldest: Some(MINUTE * 5),
+            ..row(0, 2)
+        };
+        assert_eq!(troubles(&hanging), [ConsumerTrouble::Behind]);
+        assert!(hanging.is_doubtful());
+        let still = ConsumerStanding {
+            unacknowledged: 2,
+            ..standing()
+        };
+        let mut watched = hanging.clone();
+        watched.look_again(&still, Duration::from_secs(3));
+        assert_eq!(troubles(&watched), [ConsumerTrouble::Hanging]);
+        assert_eq!(watched.state, State::Degraded);
+
+        for moved in [
+            ConsumerStanding {
+                floor: 7,
+                ..still.clone()
+            },
+            ConsumerStanding {
+                unacknowledged: 1,
+                ..still.clone()
+            },
+        ] {
+            let mut moving = hanging.clone();
+            moving.look_again(&moved, Duration::from_secs(3));
+            assert_eq!(troubles(&moving), [ConsumerTrouble::Behind]);
+        }
+        let mut later = ConsumerRow {
+            floor: Some(7),
+            ..hanging.clone()
+        };
+        later.look_back(&hanging, MINUTE);
+        assert_eq!(troubles(&later), [ConsumerTrouble::Behind]);
+        later.floor = Some(6);
+        later.look_back(&hanging, MINUTE);
+        assert_eq!(troubles(&later), [ConsumerTrouble::Hanging]);
+        assert_eq!(
+            troubles(&ConsumerRow {
+                oldest: Some(MINUTE / 2),
+                ..row(0, 2)
+            }),
+            []
+        );
+    }
+
+    #[test]
+    fn open_dead_letters_and_an_absent_consumer_are_degraded() {
+        let mut dead = ConsumerRow {
+            dead_letters_open: Some(DEAD_LETTERS_COUNT_MAX),
+            ..row(0, 0)
+        };
+        dead.judge();
+        assert_eq!(dead.state, State::Degraded);
+        assert_eq!(dead.reasons[0].what, "10,000+ dead letters wait for a decision");
+        let absent = ConsumerRow {
+            paused: Some("stocktaking".to_owned()),
+            ..ConsumerRow::new("billing", None)
+        };
+        assert_eq!(troubles(&absent), [ConsumerTrouble::Absent]);
     }
 }

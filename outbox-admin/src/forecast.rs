@@ -73,7 +73,7 @@ impl ConsumerSeen {
 /// A look at an outbox, its stream and its consumers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Messages to be published, and whether that is all of them: counts end at a bound.
+    /// Messages to be published, and whether that is exact rather than an estimate.
     pub pending: Option<(u64, bool)>,
     /// How the stream is filled; `None` if it is not known.
     pub stream: Option<StreamUse>,
@@ -217,26 +217,32 @@ fn time_for(amount: u64, per_second: f64) -> Option<Duration> {
 }
 
 fn of_backlog(earlier: &Seen, now: &Seen, between: Duration) -> Option<Prospect> {
-    let ((before, is_before_all), (left, is_all)) = (earlier.pending?, now.pending?);
+    let ((before, was_exact), (left, is_exact)) = (earlier.pending?, now.pending?);
+    // A count and an estimate are not two points of one line.
+    if was_exact != is_exact {
+        return None;
+    }
     let per_second = rate(before, left, between);
+    let about = if is_exact { "" } else { "about " };
     let (outlook, within, what) = if left == 0 {
         (Outlook::Done, None, "nothing is to be published".to_owned())
-    } else if !is_all || !is_before_all {
-        let what = format!("at least {left} messages are to be published; beyond that, nobody counts");
-        (Outlook::Never, None, what)
     } else {
         let messages = counted(left, "message is", "messages are");
         match time_for(left, -per_second) {
             Some(within) => {
-                let what = format!("{messages} to be published, all of them in {}", in_words(within));
+                let what = format!(
+                    "{about}{messages} to be published, {:.1} fewer each second; all of them in {}",
+                    -per_second,
+                    in_words(within)
+                );
                 (Outlook::Ends, Some(within), what)
             }
             None if per_second > 0.0 => {
-                let what = format!("{messages} to be published, {per_second:.1} more each second");
+                let what = format!("{about}{messages} to be published, {per_second:.1} more each second");
                 (Outlook::Never, None, what)
             }
             None => {
-                let what = format!("{messages} to be published, as many as before");
+                let what = format!("{about}{messages} to be published, as many as before");
                 (Outlook::Never, None, what)
             }
         }

@@ -1,19 +1,57 @@
 //! Dead letters of consumers by what failed: those of one consumer and event type whose errors differ only in numbers, ids and quoted parts.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
 
-use serde::Serialize;
+use outbox_inbox::{DeadLetterSelection, DeadLetters};
+use sea_orm::DbErr;
+use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 
 use crate::LetterRow;
 use crate::serial;
 
+/// Dead letters per statement.
+const PAGE: u32 = 10_000;
+
+/// Names a group of dead letters: 16 hexadecimal digits. It is the same wherever the same version of this library has made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupFingerprint(u64);
+
+impl fmt::Display for GroupFingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}", self.0)
+    }
+}
+
+impl Serialize for GroupFingerprint {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// A text is no fingerprint of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no fingerprint of a group; it has 16 hexadecimal digits, as `outbox dead-letters groups` prints it")]
+pub struct GroupFingerprintError;
+
+impl FromStr for GroupFingerprint {
+    type Err = GroupFingerprintError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u64::from_str_radix(text, 16).ok().filter(|_| is_hex);
+        number.map(Self).ok_or(GroupFingerprintError)
+    }
+}
+
 /// Dead letters that failed in the same way.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LetterGroup {
-    /// Names the group. It is the same wherever the same version of this library has made it.
-    pub fingerprint: String,
+    /// Names the group.
+    pub fingerprint: GroupFingerprint,
     /// The consumer that could not handle them.
     pub consumer: String,
     /// Their event type; `None` if they are no messages.
@@ -33,7 +71,7 @@ pub struct LetterGroup {
 impl LetterGroup {
     /// The fingerprint of the group that a dead letter belongs to.
     #[must_use]
-    pub fn fingerprint_of(letter: &LetterRow) -> String {
+    pub fn fingerprint_of(letter: &LetterRow) -> GroupFingerprint {
         fingerprint(letter, &without_particulars(&letter.error))
     }
 }
@@ -41,12 +79,12 @@ impl LetterGroup {
 /// Groups dead letters, the largest group first.
 #[must_use]
 pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
-    let mut groups: HashMap<String, LetterGroup> = HashMap::new();
+    let mut groups: HashMap<GroupFingerprint, LetterGroup> = HashMap::new();
     for letter in letters {
         let error = without_particulars(&letter.error);
         let at = letter.dead_lettered_at;
         let fingerprint = fingerprint(letter, &error);
-        let group = groups.entry(fingerprint.clone()).or_insert_with(|| LetterGroup {
+        let group = groups.entry(fingerprint).or_insert_with(|| LetterGroup {
             fingerprint,
             consumer: letter.consumer.clone(),
             event_type: letter.event_type.clone(),
@@ -67,8 +105,58 @@ pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
     groups
 }
 
+/// At most `most` selected dead letters, oldest first, without payloads, and whether these are all.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn read_letters(
+    letters: &DeadLetters,
+    selection: &DeadLetterSelection,
+    most: usize,
+) -> Result<(Vec<LetterRow>, bool), DbErr> {
+    read(letters, selection, most, |_| true).await
+}
+
+/// At most `most` selected dead letters of a group, oldest first, without payloads, and whether these are all. Reads the selected dead letters up to the last of
+/// them.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn letters_of_group(
+    letters: &DeadLetters,
+    selection: &DeadLetterSelection,
+    group: GroupFingerprint,
+    most: usize,
+) -> Result<(Vec<LetterRow>, bool), DbErr> {
+    let is_of_group = |row: &LetterRow| LetterGroup::fingerprint_of(row) == group;
+    read(letters, selection, most, is_of_group).await
+}
+
+async fn read(
+    letters: &DeadLetters,
+    selection: &DeadLetterSelection,
+    most: usize,
+    is_wanted: impl Fn(&LetterRow) -> bool,
+) -> Result<(Vec<LetterRow>, bool), DbErr> {
+    let (mut rows, mut selection) = (Vec::new(), selection.clone());
+    loop {
+        let page = letters.list_without_payloads(&selection, PAGE).await?;
+        rows.extend(page.iter().map(LetterRow::from).filter(&is_wanted));
+        if rows.len() > most {
+            rows.truncate(most);
+            return Ok((rows, false));
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE as usize => selection = selection.after(last),
+            _ => return Ok((rows, true)),
+        }
+    }
+}
+
 /// FNV-1a with 64 bits: short, and the same in each program. Two groups of a list that fall together would be shown as one.
-fn fingerprint(letter: &LetterRow, error: &str) -> String {
+fn fingerprint(letter: &LetterRow, error: &str) -> GroupFingerprint {
     let event_type = letter.event_type.as_deref().unwrap_or_default();
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for part in [&letter.consumer, event_type, error] {
@@ -77,7 +165,7 @@ fn fingerprint(letter: &LetterRow, error: &str) -> String {
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
-    format!("{hash:016x}")
+    GroupFingerprint(hash)
 }
 
 /// An error without its numbers, its ids and what it quotes.
@@ -157,6 +245,25 @@ mod tests {
         check("unknown \"unclosed", "unknown \"<n>");
         check("well-known - and plain", "well-known - and plain");
         check("", "");
+    }
+
+    #[test]
+    fn a_fingerprint_is_read_as_it_is_printed() {
+        let fingerprint = LetterGroup::fingerprint_of(&letter("billing", "no card 17", 5));
+        assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
+        for text in [
+            "",
+            "1",
+            "+123456789abcdef",
+            "0123456789abcdeg",
+            "00123456789abcdef",
+        ] {
+            assert_eq!(
+                text.parse::<GroupFingerprint>(),
+                Err(GroupFingerprintError),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -41,7 +41,13 @@ pub async fn preview_letters(
     selection: &DeadLetterSelection,
 ) -> Result<LetterPreview, DbErr> {
     let dead_letters = letters.count(&change.narrow(selection)).await?;
-    Ok(LetterPreview {
+    Ok(preview_of_count(change, dead_letters))
+}
+
+/// Says what a change would do to so many dead letters.
+#[must_use]
+pub fn preview_of_count(change: LetterChange, dead_letters: u64) -> LetterPreview {
+    LetterPreview {
         change,
         dead_letters,
         effects: if dead_letters == 0 {
@@ -50,5 +56,5 @@ pub async fn preview_letters(
             change.effects()
         },
         causes: Vec::new(),
-    })
+    }
 }

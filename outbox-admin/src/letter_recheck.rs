@@ -111,7 +111,7 @@ fn judge(
         })) => (
             Holds::Still,
             Obstacle::ConsumerIdle,
-            format!("they would wait: no process of consumer {name} asks for messages at this moment"),
+            format!("they would wait: no process of consumer {name} was seen asking for messages"),
             Some(format!("outbox consumers lag {}", quoted(&name)).into()),
         ),
         Ok(Some(_)) => (
@@ -155,11 +155,10 @@ fn handler(group: &LetterGroup, failed_since: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::State;
 
     fn group() -> LetterGroup {
         LetterGroup {
-            fingerprint: "0".to_owned(),
+            fingerprint: "0000000000000000".parse().unwrap(),
             consumer: "billing".to_owned(),
             event_type: Some("order.placed".to_owned()),
             error: "no price for order <n>".to_owned(),
@@ -170,19 +169,7 @@ mod tests {
     }
 
     fn row() -> ConsumerRow {
-        ConsumerRow {
-            consumer: "billing".to_owned(),
-            state: State::Well,
-            reasons: Vec::new(),
-            undelivered: Some(0),
-            unacknowledged: Some(0),
-            oldest: None,
-            floor: Some(1),
-            is_receiving: Some(true),
-            dead_letters_open: 2,
-            dead_letters_marked: 0,
-            paused: None,
-        }
+        crate::consumers::dead("billing", 2)
     }
 
     #[test]

@@ -12,10 +12,14 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::GroupFingerprint;
 use crate::serial;
 
 /// Most keys of dead letters that an operation names as what it was to take.
 const KEYS_MAX: usize = 1_000;
+
+/// Most keys of a selection.
+const SELECTED_MAX: usize = 10_000;
 
 /// A dead letter of a consumer in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -165,6 +169,19 @@ impl LetterChange {
         Operation::new(self.kind(), scope(selection), intent)
     }
 
+    /// As [`Self::operation`], on the dead letters of a group.
+    #[must_use]
+    pub fn operation_on_group(
+        self,
+        selection: &DeadLetterSelection,
+        group: GroupFingerprint,
+        intent: Intent,
+    ) -> Operation {
+        let mut names = scope_names(selection);
+        names.push(format!("group={group}"));
+        Operation::new(self.kind(), OperationScope::names(names), intent)
+    }
+
     fn kind(self) -> OperationKind {
         match self {
             Self::Retry => OperationKind::RetryLetters,
@@ -174,7 +191,8 @@ impl LetterChange {
     }
 
     /// The dead letters that the change takes.
-    pub(crate) fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
+    #[must_use]
+    pub fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
         let mut selection = selection.clone();
         selection.status = match self {
             Self::Retry => Some(DeadLetterStatus::Open),
@@ -257,8 +275,37 @@ pub async fn carry_out_letters(
     })
 }
 
-/// The selection as an operation keeps it: what narrows it, each with its name. Of many keys, the first ones.
+/// As [`carry_out_letters`], of the dead letters with these keys, however many.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn carry_out_by_key(
+    letters: &DeadLetters,
+    change: LetterChange,
+    keys: &[Uuid],
+    operation: &Operation,
+) -> Result<LettersChanged, DbErr> {
+    let mut changed = LettersChanged {
+        change,
+        dead_letters: 0,
+        operation: None,
+    };
+    for keys in keys.chunks(SELECTED_MAX) {
+        let selection = DeadLetterSelection::ids(keys.iter().copied());
+        let done = carry_out_letters(letters, change, &selection, operation).await?;
+        changed.dead_letters += done.dead_letters;
+        changed.operation = changed.operation.or(done.operation);
+    }
+    Ok(changed)
+}
+
 fn scope(selection: &DeadLetterSelection) -> OperationScope {
+    OperationScope::names(scope_names(selection))
+}
+
+/// The selection as an operation keeps it: what narrows it, each with its name. Of many keys, the first ones.
+fn scope_names(selection: &DeadLetterSelection) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut note =
         |name: &str, value: Option<String>| names.extend(value.map(|value| format!("{name}={value}")));
@@ -270,7 +317,7 @@ fn scope(selection: &DeadLetterSelection) -> OperationScope {
     for id in selection.ids.iter().flatten().take(KEYS_MAX) {
         note("dead_letter", Some(id.to_string()));
     }
-    OperationScope::names(names)
+    names
 }
 
 #[cfg(test)]

@@ -78,22 +78,26 @@ pub use audit::{
     show_operation,
 };
 pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, preview, preview_rest};
-pub use consumers::{ConsumerRow, consumer, consumers};
+pub use consumers::{
+    CONSUMER_BEHIND_AFTER, ConsumerRow, ConsumerTrouble, consumer, consumers, consumers_on_stream,
+};
 pub use failing::{Failing, failing};
 pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, doubled, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use handed::{ForeseenConsumer, Foresight, Handed, foresee, handed, unforeseen};
 pub use holes::Hole;
-pub use letter_groups::{LetterGroup, group_letters};
-pub use letter_preview::{LetterPreview, preview_letters};
+pub use letter_groups::{
+    GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, letters_of_group, read_letters,
+};
+pub use letter_preview::{LetterPreview, preview_letters, preview_of_count};
 pub use letter_recheck::{LetterCause, letter_causes};
 pub use letters::{
-    LetterChange, LetterDetail, LetterRow, LettersChanged, apply_letters, carry_out_letters, list_letters,
-    show_letter,
+    LetterChange, LetterDetail, LetterRow, LettersChanged, apply_letters, carry_out_by_key,
+    carry_out_letters, list_letters, show_letter,
 };
 pub use log_view::LogView;
-pub use messages::{MessageDetail, MessageRow, PayloadView, list, show};
+pub use messages::{MessageDetail, MessageRow, PayloadView, list, page, show};
 pub use next::{Command, Next};
 pub use pause::{
     PauseChanged, PausePreview, PauseRow, apply_pause, apply_unpause, pause_operation, pauses, preview_pause,
@@ -110,7 +114,9 @@ pub use purge::{
 pub use recheck::{CauseNow, Holds, Obstacle, RECHECKED_MAX, Refused, causes, causes_of_aggregate};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
 pub use resume::{ResumePreview, preview_resume};
-pub use status::{BacklogCounts, BrokerCheck, PartitionCounts, Reason, RelayCounts, State, Status, status};
+pub use status::{
+    BacklogCounts, BrokerCheck, ConsumerCounts, PartitionCounts, Reason, RelayCounts, State, Status, status,
+};
 pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects, timeline};
 pub use why::{
     Cause, Explanation, Finding, Numbers, Question, Reader, Readers, earlier_events, why_aggregate,

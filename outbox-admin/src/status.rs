@@ -6,14 +6,16 @@ mod relays;
 
 use std::time::Duration;
 
+use outbox_core::store::BACKLOG_COUNT_MAX;
 use outbox_core::{Backlog, Fitness, LiveRelay, OutboxReader, StoreError};
 use serde::Serialize;
 
+use crate::consumers::ConsumerRow;
 use crate::failing::{self, Failing};
 use crate::next::Next;
 use crate::pause::PauseRow;
 use crate::serial;
-use crate::words::counted;
+use crate::words::{at_least, counted, with_commas};
 
 use relays::{RelayFacts, of_relays};
 
@@ -83,6 +85,8 @@ pub struct Status {
     pub partitions: PartitionCounts,
     /// What is paused.
     pub pauses: Vec<PauseRow>,
+    /// The consumers of the stream; `None` if they were not checked.
+    pub consumers: Option<ConsumerCounts>,
 }
 
 impl Status {
@@ -99,6 +103,26 @@ impl Status {
         self.reasons.sort_by_key(|reason| std::cmp::Reverse(reason.state));
         self.state = self.state.max(state);
     }
+
+    /// Adds the consumers of the stream, and what is wrong with them.
+    pub fn see_consumers(&mut self, rows: &[ConsumerRow]) {
+        let mut counts = ConsumerCounts {
+            dead_letters_open: Some(0),
+            ..ConsumerCounts::default()
+        };
+        for row in rows {
+            counts.all += 1;
+            counts.well += u32::from(row.state == State::Well);
+            counts.paused += u32::from(row.paused.is_some());
+            let open = counts.dead_letters_open.zip(row.dead_letters_open);
+            counts.dead_letters_open = open.map(|(sum, open)| sum + open);
+            for reason in &row.reasons {
+                let what = format!("consumer {}: {}", row.consumer, reason.what);
+                self.add(reason.state, what, reason.next.clone());
+            }
+        }
+        self.consumers = Some(counts);
+    }
 }
 
 /// Counts of what is not published; each stops at 100,000.
@@ -107,6 +131,10 @@ impl Status {
 pub struct BacklogCounts {
     /// Messages that are not yet published, waiting ones included, without dead letters.
     pub pending: u64,
+    /// Whether `pending` is exact. Otherwise counting has stopped, and there are that many or more.
+    pub pending_is_exact: bool,
+    /// As `pending`; if that is not exact, an estimate by row ids, which may include messages that are published.
+    pub pending_estimate: u64,
     /// Of those, messages that wait for their aggregate or their own time.
     pub waiting: u64,
     /// Dead letters.
@@ -115,20 +143,49 @@ pub struct BacklogCounts {
     pub halted_aggregates: u64,
     /// Aggregates whose block has not ended, halted ones included.
     pub blocked_aggregates: u64,
-    /// Age of the oldest message that is pending and does not wait.
-    #[serde(rename = "oldest_pending_seconds", serialize_with = "serial::seconds_if_any")]
-    pub oldest_pending: Option<Duration>,
+    /// How long the oldest unpublished message has been due, failed messages included; delayed, paused and halted messages do not count.
+    #[serde(
+        rename = "oldest_unpublished_seconds",
+        serialize_with = "serial::seconds_if_any"
+    )]
+    pub oldest_unpublished: Option<Duration>,
 }
 
 impl From<Backlog> for BacklogCounts {
     fn from(backlog: Backlog) -> Self {
         Self {
             pending: backlog.pending,
+            pending_is_exact: backlog.is_exact(),
+            pending_estimate: backlog.pending_estimate,
             waiting: backlog.waiting,
             dead_letters: backlog.dead_letters,
             halted_aggregates: backlog.halted_aggregates,
             blocked_aggregates: backlog.blocked_aggregates,
-            oldest_pending: backlog.oldest_pending,
+            oldest_unpublished: backlog.oldest_unpublished,
+        }
+    }
+}
+
+impl BacklogCounts {
+    /// The pending messages for people: `12`, or `100,000+ (about 2,000,000)`.
+    #[must_use]
+    pub fn pending_text(&self) -> String {
+        match self.pending_is_exact {
+            true => self.pending.to_string(),
+            false => format!(
+                "{} (about {})",
+                at_least(self.pending),
+                with_commas(self.pending_estimate)
+            ),
+        }
+    }
+
+    /// Another of these counts for people: `12` or `100,000+`.
+    #[must_use]
+    pub fn text(count: u64) -> String {
+        match count {
+            BACKLOG_COUNT_MAX.. => at_least(count),
+            count => count.to_string(),
         }
     }
 }
@@ -164,6 +221,20 @@ impl RelayCounts {
         }
         counts
     }
+}
+
+/// The consumers of a stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ConsumerCounts {
+    /// All of them, and paused ones that the stream does not have.
+    pub all: u32,
+    /// Those with which nothing is wrong.
+    pub well: u32,
+    /// Those that are paused.
+    pub paused: u32,
+    /// Their open dead letters, of each counted to 10,000; `None` if the tables of an inbox cannot be read.
+    pub dead_letters_open: Option<u64>,
 }
 
 /// How many partitions have an owner.
@@ -213,6 +284,7 @@ pub async fn status(store: &impl OutboxReader, broker: &BrokerCheck) -> Result<S
         relays,
         partitions,
         pauses,
+        consumers: None,
     })
 }
 
@@ -272,113 +344,4 @@ impl Failing {
 }
 
 #[cfg(test)]
-mod tests {
-    use outbox_core::testing::MemoryStore;
-    use outbox_core::{OutboxStore, OwnerId};
-
-    use super::*;
-
-    pub(super) const TTL: Duration = Duration::from_secs(60);
-
-    pub(super) fn backlog(pending: u64) -> BacklogCounts {
-        BacklogCounts {
-            pending,
-            waiting: 0,
-            dead_letters: 0,
-            halted_aggregates: 0,
-            blocked_aggregates: 0,
-            oldest_pending: None,
-        }
-    }
-
-    #[track_caller]
-    pub(super) fn check(reasons: &[Reason], expected: &[(State, &str)]) {
-        assert_eq!(reasons.len(), expected.len(), "{reasons:?}");
-        for (reason, (state, text)) in reasons.iter().zip(expected) {
-            assert!(reason.state == *state && reason.what.contains(text), "{reason:?}");
-            assert!(reason.next.command.is_some());
-        }
-    }
-
-    #[test]
-    fn dead_letters_are_named_once_whether_they_halt_or_not() {
-        let mut dead = backlog(0);
-        dead.dead_letters = 1;
-        check(
-            &of_messages(&dead),
-            &[(State::Degraded, "1 dead letter halts nothing")],
-        );
-        dead.halted_aggregates = 1;
-        check(&of_messages(&dead), &[(State::Degraded, "1 aggregate is halted")]);
-        dead.dead_letters = 3;
-        let expected = [
-            (State::Degraded, "1 aggregate is halted"),
-            (State::Degraded, "2 dead letters"),
-        ];
-        check(&of_messages(&dead), &expected);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_worst_reason_comes_first_and_is_the_state() {
-        let store = MemoryStore::new();
-        let owner = OwnerId::fresh();
-        store
-            .announce(owner, TTL, &Fitness::Ailing.into())
-            .await
-            .expect("announced");
-        store.acquire(owner, TTL, 64).await.expect("acquired");
-        let warned = BrokerCheck::Checked(vec!["the duplicate window is short".to_owned()]);
-        let status = status(&store, &warned).await.expect("status");
-        assert_eq!(status.state, State::Stuck);
-        let expected = [
-            (State::Stuck, "the only live relay"),
-            (State::Degraded, "duplicate window"),
-        ];
-        check(&status.reasons, &expected);
-        assert_eq!((status.partitions.owned, status.partitions.all), (64, 64));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pause_is_degraded_and_the_next_command_ends_it() {
-        use outbox_core::{OutboxAdmin, PauseRequest};
-
-        let store = MemoryStore::new();
-        let owner = OwnerId::fresh();
-        store
-            .announce(owner, TTL, &Fitness::Fit.into())
-            .await
-            .expect("announced");
-        store.acquire(owner, TTL, 64).await.expect("acquired");
-        let request = PauseRequest {
-            aggregate_type: Some("order".to_owned()),
-            reason: "overrun".to_owned(),
-            by: "alice".to_owned(),
-            lasts: Some(TTL),
-        };
-        store.pause(&request).await.expect("paused");
-        let status = status(&store, &BrokerCheck::NotAsked).await.expect("status");
-        let what =
-            "publishing of aggregates of type order is paused by alice (it ends by itself in 60 s): overrun";
-        check(&status.reasons, &[(State::Degraded, what)]);
-        assert_eq!(
-            status.reasons[0].next.line(),
-            "outbox unpause --aggregate-type order"
-        );
-        assert_eq!(status.pauses.len(), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_healthy_outbox_is_well() {
-        let store = MemoryStore::new();
-        let owner = OwnerId::fresh();
-        store
-            .announce(owner, TTL, &Fitness::Fit.into())
-            .await
-            .expect("announced");
-        store.acquire(owner, TTL, 64).await.expect("acquired");
-        let status = status(&store, &BrokerCheck::Checked(Vec::new()))
-            .await
-            .expect("status");
-        assert_eq!((status.state, status.reasons), (State::Well, Vec::new()));
-    }
-}
+mod tests;

@@ -12,6 +12,19 @@ pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
     }
 }
 
+/// A count that may have stopped here: `100,000+`.
+pub(crate) fn at_least(count: u64) -> String {
+    format!("{}+", with_commas(count))
+}
+
+/// `100,000`.
+pub(crate) fn with_commas(count: u64) -> String {
+    match count {
+        0..1_000 => count.to_string(),
+        _ => format!("{},{:03}", with_commas(count / 1_000), count % 1_000),
+    }
+}
+
 /// A length as answers hold it.
 pub(crate) fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
@@ -66,6 +79,12 @@ fn is_hidden(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_counts_have_commas() {
+        assert_eq!([0, 999, 1_000].map(with_commas), ["0", "999", "1,000"]);
+        assert_eq!(at_least(1_002_003), "1,002,003+");
+    }
 
     #[test]
     fn a_control_character_in_a_command_can_be_copied() {

@@ -43,7 +43,7 @@ pub struct Metric {
 crate::__metrics! {
     PENDING = "outbox_pending", "gauge", [], "messages not yet published, waiting ones included; counted to 100,000";
     WAITING = "outbox_waiting", "gauge", [], "of those, messages that wait for their aggregate or their time";
-    OLDEST = "outbox_oldest_pending_age_seconds", "gauge", [], "age of the oldest pending message that does not wait; 0 if there is none";
+    OLDEST = "outbox_oldest_unpublished_age_seconds", "gauge", [], "how long the oldest unpublished message has been due, failed messages included; messages that are delayed, paused or halted do not count; 0 if there is none";
     DEAD_LETTERS = "outbox_dead_letters", "gauge", [], "dead letters";
     HALTED = "outbox_halted_aggregates", "gauge", [], "aggregates that wait until an operator acts";
     BLOCKED = "outbox_blocked_aggregates", "gauge", [], "aggregates that are blocked: halted, delayed or backing off";
@@ -55,6 +55,7 @@ crate::__metrics! {
     DUPLICATES = "outbox_duplicates_total", "counter", [], "of those, messages that the broker had from an earlier attempt";
     FAILURES = "outbox_publish_failures_total", "counter", ["class"], "publishes that failed; class `unknown`, `transient`, `backpressure`, `configuration`, `permanent` or `unclassified`";
     DEAD_LETTERS_TOTAL = "outbox_dead_letters_total", "counter", [], "dead letters since the start";
+    RENEWALS = "outbox_lease_renewals_total", "counter", [], "renewals of this relay's leases and of its announcement that succeeded; stands still while the relay hangs or its database is unavailable";
     LEASES_LOST = "outbox_leases_lost_total", "counter", [], "leases that were lost although they were relied on";
     WAKEUPS = "outbox_found_total", "counter", ["by"], "fetches that found messages; by `wake`, or `poll`, which grows instead when wake-ups fail";
     STORE_FAILURES = "outbox_store_failures_total", "counter", ["activity"], "calls of the database that failed or were not answered in time; activity `fetching`, `fetching waiting messages`, `settling` or `keeping leases`";
@@ -116,7 +117,7 @@ mod facade {
         AILING, Activity, BLOCKED, Backlog, DEAD_LETTERS, DEAD_LETTERS_TOTAL, DUPLICATES, Duration, FAILURES,
         FETCH, FailureClass, HALTED, LATENCY, LEASES, LEASES_LOST, LOG_ADOPTS, LOG_READS, LOG_RETAINED,
         LOG_SAFE, LOG_UNDECIDED, LogStatus, OLDEST, PAUSES, PENDING, PUBLISH, PUBLISHED, PURGED, RELAYS,
-        Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
+        RENEWALS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
     };
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
@@ -130,7 +131,7 @@ mod facade {
         gauge(DEAD_LETTERS, backlog.dead_letters);
         gauge(HALTED, backlog.halted_aggregates);
         gauge(BLOCKED, backlog.blocked_aggregates);
-        metrics::gauge!(OLDEST).set(backlog.oldest_pending.unwrap_or_default().as_secs_f64());
+        metrics::gauge!(OLDEST).set(backlog.oldest_unpublished.unwrap_or_default().as_secs_f64());
     }
 
     /// This relay does not count the backlog any more, or cannot: what it counted last is not so any more, and nothing is not so either.
@@ -191,6 +192,10 @@ mod facade {
         metrics::counter!(DEAD_LETTERS_TOTAL).increment(1);
     }
 
+    pub(crate) fn renewed() {
+        metrics::counter!(RENEWALS).increment(1);
+    }
+
     pub(crate) fn leases_lost(leases: usize) {
         metrics::counter!(LEASES_LOST).increment(leases as u64);
     }
@@ -226,6 +231,7 @@ mod facade {
     pub(crate) fn failed(_: FailureClass) {}
     pub(crate) fn store_failed(_: Activity) {}
     pub(crate) fn dead_letter() {}
+    pub(crate) fn renewed() {}
     pub(crate) fn leases_lost(_: usize) {}
     pub(crate) fn found(_: bool) {}
     pub(crate) fn fetch(_: Duration) {}

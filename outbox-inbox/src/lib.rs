@@ -166,8 +166,8 @@ pub use layer::{Middleware, Next};
 #[cfg(feature = "migration")]
 pub use migration::migrate;
 pub use operate::{
-    AggregatePosition, ConsumerLag, Consumers, ConsumersError, Memory, MemoryRows, Obstacle, RenamePlan,
-    Renamed, ReplayPlan, Replayed, Unremembered, check_consumer_name,
+    AggregatePosition, ConsumerLag, Consumers, ConsumersError, DEAD_LETTERS_COUNT_MAX, Memory, MemoryRows,
+    Obstacle, RenamePlan, Renamed, ReplayPlan, Replayed, Unremembered, check_consumer_name,
 };
 pub use operations::InboxOperations;
 pub use outbox_core::StartAt;

@@ -6,10 +6,10 @@ use super::full::{full, reached};
 use super::rules::span;
 use super::stream::{StreamFacts, Wanted};
 use super::{Check, Diagnosis};
-use crate::consumers::handed_no_more;
+use crate::consumers::{ConsumerRow, ConsumerTrouble};
 use crate::next::Next;
-use crate::status::State;
-use crate::words::{counted, quoted};
+use crate::status::{Reason, State};
+use crate::words::quoted;
 
 /// Duplicate window that outlasts an ordinary outage together with the crash of a relay.
 const WINDOW_NEEDED: Duration = Duration::from_mins(10);
@@ -19,22 +19,14 @@ const MEMORY_MARGIN: Duration = Duration::from_hours(1);
 const MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// What the server says of a durable consumer, and the database of its inbox.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConsumerFacts {
     /// Its name.
     pub name: String,
     /// The settings that an inbox would change or refuse, each with the value seen and the value needed.
     pub unfit: Vec<(String, String)>,
-    /// Messages that were not delivered yet.
-    pub undelivered: u64,
-    /// Messages that were delivered and not acknowledged.
-    pub unacknowledged: u64,
-    /// The most messages that it may have unacknowledged; `None` if there is no such bound.
-    pub max_unacknowledged: Option<u64>,
-    /// How long the oldest message that is not acknowledged has been on the stream.
-    pub oldest: Option<Duration>,
-    /// Whether a process asks for messages at this moment.
-    pub is_receiving: bool,
+    /// How it stands; `None` if it was not examined.
+    pub row: Option<ConsumerRow>,
     /// Why it is paused.
     pub paused: Option<String>,
     /// How long its inbox remembers what it has handled.
@@ -209,7 +201,11 @@ pub fn of_consumer(consumer: &ConsumerFacts, stream: &StreamFacts) -> Vec<Diagno
             format!("outbox consumers resume {}", quoted(name)).into(),
         );
     }
-    found.extend(behind(consumer, stream));
+    let expires = behind(consumer, stream);
+    let is_told = expires.is_some();
+    found.extend(expires);
+    let troubles = troubles(consumer).into_iter();
+    found.extend(troubles.filter(|finding| !is_told || finding.check != Check::ConsumerBehind));
     found.extend(forgetful(consumer, stream));
     found
 }
@@ -227,7 +223,8 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
         ))
     };
     // What is older than half of the time that messages are kept is in danger; the rest of the time is for mending it.
-    if let (Some(oldest), Some(max_age)) = (consumer.oldest, stream.max_age)
+    let oldest = consumer.row.as_ref().and_then(|row| row.oldest);
+    if let (Some(oldest), Some(max_age)) = (oldest, stream.max_age)
         && oldest > max_age / 2
     {
         return report(
@@ -250,26 +247,30 @@ fn behind(consumer: &ConsumerFacts, stream: &StreamFacts) -> Option<Diagnosis> {
             ),
         );
     }
-    if consumer.paused.is_some() {
-        return None;
-    }
-    let full = handed_no_more(
-        consumer.undelivered,
-        consumer.unacknowledged,
-        consumer.max_unacknowledged,
-    );
-    // The processes of a full one need not ask.
-    let (seen, needed) = if let Some(seen) = full {
-        (seen, "handlers that end, and keep up with what comes")
-    } else if consumer.undelivered > 0 && !consumer.is_receiving {
-        let messages = counted(consumer.undelivered, "message is", "messages are");
-        let seen = format!("{messages} not delivered, and no process asks for messages at this moment");
-        (seen, "a process that runs this consumer")
-    } else {
-        return None;
+    None
+}
+
+/// What is wrong with how far it has come.
+fn troubles(consumer: &ConsumerFacts) -> Vec<Diagnosis> {
+    let troubles = consumer.row.iter().flat_map(ConsumerRow::troubles);
+    let diagnosis = |(trouble, reason): (ConsumerTrouble, Reason)| {
+        let (check, needed) = match trouble {
+            ConsumerTrouble::DeadLetters => (
+                Check::ConsumerDeadLetters,
+                "a decision about each: remove the cause, then retry or discard them",
+            ),
+            ConsumerTrouble::Idle => (Check::ConsumerBehind, "a process that runs this consumer"),
+            ConsumerTrouble::Full | ConsumerTrouble::Hanging | ConsumerTrouble::Behind => (
+                Check::ConsumerBehind,
+                "handlers that end, and keep up with what comes",
+            ),
+            // Each has a finding of its own.
+            ConsumerTrouble::Paused | ConsumerTrouble::Absent => return None,
+        };
+        let about = (consumer.name.as_str(), reason.what);
+        Some(Diagnosis::new(check, reason.state, about, needed, reason.next))
     };
-    let next = format!("outbox consumers lag {}", quoted(name));
-    report(State::Degraded, seen, needed.to_owned(), next.into())
+    troubles.filter_map(diagnosis).collect()
 }
 
 /// Whether its inbox forgets what the stream can still deliver.
@@ -427,52 +428,41 @@ mod tests {
 
     #[test]
     fn a_consumer_is_in_danger_before_the_stream_deletes_what_it_has_not_read() {
-        let consumer = |oldest| ConsumerFacts {
-            name: "billing".to_owned(),
-            undelivered: 1,
-            is_receiving: true,
-            oldest: Some(oldest),
-            ..ConsumerFacts::default()
+        let consumer = |oldest| {
+            let mut row = crate::consumers::dead("billing", 0);
+            (row.undelivered, row.oldest) = (Some(1), Some(oldest));
+            ConsumerFacts {
+                name: "billing".to_owned(),
+                row: Some(row),
+                ..ConsumerFacts::default()
+            }
         };
-        assert_eq!(of_consumer(&consumer(7 * DAY), &sound()), []);
-        let found = of_consumer(&consumer(8 * DAY), &sound());
-        assert!(
-            found.len() == 1 && found[0].check == Check::ConsumerBehind && found[0].state == State::Stuck
-        );
+        let check = |oldest, state| {
+            let found = of_consumer(&consumer(oldest), &sound());
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!((found[0].check, found[0].state), (Check::ConsumerBehind, state));
+        };
+        assert_eq!(of_consumer(&consumer(Duration::from_secs(1)), &sound()), []);
+        check(7 * DAY, State::Degraded);
+        check(8 * DAY, State::Stuck);
     }
 
     #[test]
-    fn a_consumer_that_is_handed_no_more_is_full_before_it_is_idle() {
-        let full = ConsumerFacts {
+    fn open_dead_letters_of_a_consumer_are_a_finding() {
+        let consumer = |open| ConsumerFacts {
             name: "billing".to_owned(),
-            undelivered: 1,
-            unacknowledged: 3,
-            max_unacknowledged: Some(3),
+            row: Some(crate::consumers::dead("billing", open)),
             ..ConsumerFacts::default()
         };
-        let seen = |consumer: &ConsumerFacts| {
-            let found = of_consumer(consumer, &sound());
-            assert_eq!(found.len(), 1, "{found:?}");
-            (found[0].check, found[0].seen.clone())
-        };
-        let (check, what) = seen(&full);
-        assert_eq!(check, Check::ConsumerBehind);
-        assert!(what.contains("and may have 3 (`max_ack_pending`)"), "{what}");
-        let idle = ConsumerFacts {
-            unacknowledged: 2,
-            ..full.clone()
-        };
-        assert!(seen(&idle).1.contains("1 message is not delivered, and no"));
-        let busy = ConsumerFacts {
-            is_receiving: true,
-            ..idle
-        };
-        assert_eq!(of_consumer(&busy, &sound()), []);
+        assert_eq!(of_consumer(&consumer(0), &sound()), []);
+        let found = of_consumer(&consumer(10_000), &sound());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].check, Check::ConsumerDeadLetters);
         let paused = ConsumerFacts {
             paused: Some("stocktaking".to_owned()),
-            ..full
+            ..ConsumerFacts::default()
         };
-        assert_eq!(seen(&paused).0, Check::ConsumerPaused);
+        assert_eq!(of_consumer(&paused, &sound())[0].check, Check::ConsumerPaused);
     }
 
     #[test]

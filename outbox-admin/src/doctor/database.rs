@@ -7,6 +7,8 @@ use std::time::Duration;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult, Statement};
 use time::OffsetDateTime;
 
+use super::Check;
+
 /// Where autovacuum may be off, beside tables.
 pub(super) const SERVER: &str = "the server";
 
@@ -30,6 +32,8 @@ pub struct DatabaseFacts {
     pub row_security: Vec<String>,
     /// What this login may not see.
     pub unseen: Vec<String>,
+    /// The checks that could not be made without it.
+    pub not_checked: Vec<Check>,
 }
 
 /// A transaction that is open.
@@ -155,6 +159,7 @@ async fn of_postgres(
     if let Some(row) = one(db, hidden).await?
         && row.try_get("", "hidden")?
     {
+        facts.not_checked.push(Check::LongTransaction);
         facts.unseen.push(
             "transactions of other users: GRANT pg_read_all_stats to this login to have them looked at"
                 .to_owned(),
@@ -233,6 +238,9 @@ async fn of_mysql(db: &DatabaseConnection, facts: &mut DatabaseFacts) -> Result<
             facts.oldest_prepared = prepared.as_ref().map(transaction).transpose()?;
         }
         Err(error) if error.to_string().contains("PROCESS") => {
+            facts
+                .not_checked
+                .extend([Check::LongTransaction, Check::PreparedTransaction]);
             facts.unseen.push(
                 "open transactions: GRANT PROCESS ON *.* to this login to have them looked at".to_owned(),
             );

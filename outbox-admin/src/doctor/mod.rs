@@ -10,6 +10,7 @@ mod handlers;
 mod rules;
 mod stream;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -27,7 +28,7 @@ use crate::status::State;
 use crate::words::{count, counted};
 
 /// What is checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Check {
@@ -91,13 +92,15 @@ pub enum Check {
     ConsumerPaused,
     /// A consumer reads its messages before the stream deletes them.
     ConsumerBehind,
+    /// A consumer has no open dead letters.
+    ConsumerDeadLetters,
     /// An inbox remembers a message longer than the stream keeps it.
     InboxMemory,
 }
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::Database,
         Self::DatabaseVersion,
         Self::Tables,
@@ -128,6 +131,7 @@ impl Check {
         Self::ConsumerSettings,
         Self::ConsumerPaused,
         Self::ConsumerBehind,
+        Self::ConsumerDeadLetters,
         Self::InboxMemory,
     ];
 
@@ -165,6 +169,7 @@ impl Check {
             Self::ConsumerSettings => "consumer-settings",
             Self::ConsumerPaused => "consumer-paused",
             Self::ConsumerBehind => "consumer-behind",
+            Self::ConsumerDeadLetters => "consumer-dead-letters",
             Self::InboxMemory => "inbox-memory",
         }
     }
@@ -216,15 +221,78 @@ impl Diagnosis {
     }
 }
 
-/// How many checks there are, and how many findings: `31 checks, 1 finding`. If something could not be looked at, not all checks could be made; then it says so, and where
-/// that is `listed`: `above` or `below`.
-#[must_use]
-pub fn tally(findings: usize, unseen: &[String], listed: &str) -> String {
-    let found = counted(count(findings), "finding", "findings");
-    let tally = format!("{} checks, {found}", Check::ALL.len());
-    match unseen.is_empty() {
-        true => tally,
-        false => format!("{tally}; not all could be made: see {listed}"),
+/// What came of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckVerdict {
+    /// It was made, and found nothing.
+    NoFinding,
+    /// It found something this bad.
+    Finding(State),
+    /// It was not made.
+    NotChecked,
+}
+
+impl CheckVerdict {
+    /// The verdict as words: `no finding`, `degraded`, `stuck` or `not checked`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoFinding => "no finding",
+            Self::Finding(state) => state.as_str(),
+            Self::NotChecked => "not checked",
+        }
+    }
+}
+
+/// What the checks have found, and which of them were made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Examination {
+    /// What does not fit.
+    pub findings: Vec<Diagnosis>,
+    /// What could not be looked at, for people.
+    pub unseen: Vec<String>,
+    made: BTreeSet<Check>,
+}
+
+impl Examination {
+    /// Notes that these checks were made.
+    pub fn made(&mut self, checks: impl IntoIterator<Item = Check>) {
+        self.made.extend(checks);
+    }
+
+    /// What came of a check. One that was not noted as made is not checked, unless it has a finding.
+    #[must_use]
+    pub fn verdict(&self, check: Check) -> CheckVerdict {
+        let findings = self.findings.iter().filter(|finding| finding.check == check);
+        match findings.map(|finding| finding.state).max() {
+            Some(state) => CheckVerdict::Finding(state),
+            None if self.made.contains(&check) => CheckVerdict::NoFinding,
+            None => CheckVerdict::NotChecked,
+        }
+    }
+
+    /// The checks that were not made.
+    #[must_use]
+    pub fn not_checked(&self) -> Vec<Check> {
+        let is_not = |check: &Check| self.verdict(*check) == CheckVerdict::NotChecked;
+        Check::ALL.into_iter().filter(is_not).collect()
+    }
+
+    /// How many checks were made, and how many findings there are: `31 checks, 1 finding`, or `16 of 31 checks, 1 finding; 15 were not made`.
+    #[must_use]
+    pub fn tally(&self) -> String {
+        let (all, unmade) = (Check::ALL.len(), self.not_checked().len());
+        let found = counted(count(self.findings.len()), "finding", "findings");
+        match unmade {
+            0 => format!("{all} checks, {found}"),
+            _ => format!(
+                "{} of {all} checks, {found}; {}",
+                all - unmade,
+                counted(count(unmade), "check was not made", "checks were not made")
+            ),
+        }
     }
 }
 
@@ -281,12 +349,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_that_could_not_be_made_are_not_counted_as_made() {
-        assert_eq!(tally(0, &[], "below"), "31 checks, 0 findings");
-        let unseen = ["the log".to_owned()];
-        assert_eq!(
-            tally(1, &unseen, "below"),
-            "31 checks, 1 finding; not all could be made: see below"
-        );
+    fn a_check_that_was_not_made_is_not_checked() {
+        let mut found = Examination::default();
+        assert_eq!(found.not_checked(), Check::ALL);
+        found.made(Check::ALL.into_iter().filter(|check| *check != Check::Stream));
+        assert_eq!(found.tally(), "30 of 31 checks, 0 findings; 1 check was not made");
+        assert_eq!(found.verdict(Check::Stream), CheckVerdict::NotChecked);
+        assert_eq!(found.verdict(Check::Nats), CheckVerdict::NoFinding);
+        found
+            .findings
+            .push(Diagnosis::failed(Check::Stream, "none", "one", "outbox doctor"));
+        assert_eq!(found.verdict(Check::Stream), CheckVerdict::Finding(State::Stuck));
+        assert_eq!(found.tally(), "31 checks, 1 finding");
     }
 }

@@ -56,7 +56,7 @@ fn check(earlier: &Seen, now: &Seen, expected: &[(Outlook, Option<u64>, &str)]) 
 
 #[test]
 fn a_backlog_that_shrinks_ends_and_one_that_does_not_never_does() {
-    let ends = "500 messages are to be published, all of them in 50 s";
+    let ends = "500 messages are to be published, 10.0 fewer each second; all of them in 50 s";
     check(&backlog(600), &backlog(500), &[(Outlook::Ends, Some(50), ends)]);
     let grows = "1 message is to be published, 0.1 more each second";
     check(&backlog(0), &backlog(1), &[(Outlook::Never, None, grows)]);
@@ -67,11 +67,25 @@ fn a_backlog_that_shrinks_ends_and_one_that_does_not_never_does() {
 }
 
 #[test]
-fn of_a_backlog_that_nobody_has_counted_no_time_is_told() {
-    let mut bounded = backlog(100_000);
-    bounded.pending = Some((100_000, false));
-    let what = "at least 100000 messages are to be published; beyond that, nobody counts";
-    check(&bounded, &bounded, &[(Outlook::Never, None, what)]);
+fn a_backlog_beyond_the_count_has_a_rate_and_an_end() {
+    let about = |estimate| Seen {
+        pending: Some((estimate, false)),
+        ..Seen::default()
+    };
+    let ends = "about 2000000 messages are to be published, 8000.0 fewer each second; all of them in 4 min";
+    check(
+        &about(2_080_000),
+        &about(2_000_000),
+        &[(Outlook::Ends, Some(250), ends)],
+    );
+    let grows = "about 2000000 messages are to be published, 100.0 more each second";
+    check(
+        &about(1_999_000),
+        &about(2_000_000),
+        &[(Outlook::Never, None, grows)],
+    );
+    // A count and an estimate cannot be compared.
+    check(&about(200_000), &backlog(99_000), &[]);
 }
 
 #[test]

@@ -9,9 +9,9 @@ use outbox_core::{ExpiredRelay, LiveRelay, OutboxReader, PartitionOwner, StoreEr
 use super::{BacklogCounts, PartitionCounts, Reason, State};
 use crate::next::Next;
 use crate::relay_causes;
-use crate::words::counted;
+use crate::words::in_words;
 
-/// Age of the oldest pending message above which a relay counts as behind: that of the alert in `docs/monitoring`.
+/// Age of the oldest unpublished message above which relays count as behind: that of the alert in `docs/monitoring`.
 const BEHIND_AFTER: Duration = Duration::from_secs(60);
 
 /// The relays and the partitions, as status judges them.
@@ -57,7 +57,10 @@ pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reas
         let state = match backlog.pending {
             0 => State::Degraded,
             pending => {
-                let messages = counted(pending, "message is", "messages are");
+                let messages = match pending {
+                    1 => "1 message is".to_owned(),
+                    _ => format!("{} messages are", backlog.pending_text()),
+                };
                 what = what.replacen("alive", &format!("alive, and {messages} not published"), 1);
                 State::Stuck
             }
@@ -81,9 +84,9 @@ pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reas
         );
         reasons.push(Reason::new(State::Degraded, what, "outbox partitions"));
     }
-    if !relays.is_empty() && backlog.oldest_pending.is_some_and(|age| age > BEHIND_AFTER) {
-        let age = backlog.oldest_pending.unwrap_or_default().as_secs();
-        let what = format!("the relays are behind: the oldest pending message is {age} s old");
+    if !relays.is_empty() && backlog.oldest_unpublished.is_some_and(|age| age > BEHIND_AFTER) {
+        let age = in_words(backlog.oldest_unpublished.unwrap_or_default());
+        let what = format!("the oldest unpublished message has been due for {age}");
         reasons.push(Reason::new(State::Degraded, what, "outbox relays"));
     }
     reasons
@@ -141,6 +144,16 @@ mod tests {
             &of_relays(&backlog(0), &facts(&[], none)),
             &[(State::Degraded, "no relay is alive")],
         );
+        let many = BacklogCounts {
+            pending_is_exact: false,
+            pending_estimate: 2_000_000,
+            ..backlog(100_000)
+        };
+        let expected = (
+            State::Stuck,
+            "and 100,000+ (about 2,000,000) messages are not published",
+        );
+        check(&of_relays(&many, &facts(&[], none)), &[expected]);
         let expected = (State::Stuck, "no relay is alive, and 3 messages");
         check(&of_relays(&backlog(3), &facts(&[], none)), &[expected]);
     }
@@ -170,10 +183,10 @@ mod tests {
             &[(State::Degraded, "4 of 64 partitions")],
         );
         let old = BacklogCounts {
-            oldest_pending: Some(Duration::from_secs(61)),
+            oldest_unpublished: Some(Duration::from_secs(61)),
             ..backlog(1)
         };
-        check(&of_relays(&old, &fit(ALL)), &[(State::Degraded, "61 s old")]);
+        check(&of_relays(&old, &fit(ALL)), &[(State::Degraded, "due for 61 s")]);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::App;
-use super::source::Examination;
 use super::visit::Problem;
+use crate::doctor::Examination;
 
 /// How long an examination is shown.
 pub(super) const EXAMINE_EVERY: Duration = Duration::from_secs(30);

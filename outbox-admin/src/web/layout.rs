@@ -131,7 +131,7 @@ pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
         ["outbox", "relays" | "partitions"] => Some(visit.link("/relays", &[])),
         ["outbox", "list", "--status", status] => Some(visit.link("/messages", &[("status", status)])),
         ["outbox", "consumers", "list", ..] => Some(visit.link("/consumers", &[])),
-        ["outbox", "dead-letters", "list", "--consumer", name] => {
+        ["outbox", "dead-letters", "list" | "groups", "--consumer", name] => {
             Some(visit.link("/dead-letters", &[("consumer", name)]))
         }
         ["outbox", change @ ("retry" | "skip"), id] => {

@@ -52,8 +52,9 @@ use axum::routing::{get, post};
 use outbox_core::{OutboxAudit, SensitiveFields};
 use outbox_inbox::{DeadLetters, InboxOperations};
 
+pub use crate::doctor::Examination;
 pub use access::{Access, Role};
-pub use source::{Examination, InboxView, ProofSpan, Refuses, StreamView, Takers, TakersOf};
+pub use source::{InboxView, ProofSpan, Refuses, StreamView, Takers, TakersOf};
 
 use examiner::Examiner;
 pub use layout::Colour;
@@ -81,6 +82,7 @@ pub(crate) struct App {
     changes: Option<Arc<dyn Outbox>>,
     stream: Arc<dyn StreamView>,
     letters: Option<DeadLetters>,
+    letter_changes: Option<DeadLetters>,
     inbox_operations: Option<InboxOperations>,
     shown: SensitiveFields,
     traces: Option<TraceLink>,
@@ -110,6 +112,7 @@ impl Dashboard {
             changes: None,
             stream: Arc::new(NoStream),
             letters: None,
+            letter_changes: None,
             inbox_operations: None,
             shown: SensitiveFields::linked(),
             traces: None,
@@ -137,6 +140,12 @@ impl Dashboard {
     /// Shows the dead letters of consumers.
     pub fn with_dead_letters(mut self, letters: DeadLetters) -> Self {
         self.0.letters = Some(letters);
+        self
+    }
+
+    /// Lets those with the role operator retry and discard dead letters of consumers, through this value.
+    pub fn with_dead_letter_changes(mut self, letters: DeadLetters) -> Self {
+        self.0.letter_changes = Some(letters);
         self
     }
 
@@ -213,6 +222,14 @@ impl Dashboard {
             .route("/dead-letters", get(pages::letters::list))
             .route("/dead-letters.json", get(pages::letters::list))
             .route("/dead-letters/{id}", get(pages::letters::one))
+            .route(
+                "/letter-change",
+                get(pages::letter_change::preview).merge(post(pages::letter_change::apply)),
+            )
+            .route(
+                "/letter-change.json",
+                get(pages::letter_change::preview).merge(post(pages::letter_change::apply)),
+            )
             .route("/consumers", get(pages::consumers::get))
             .route("/consumers.json", get(pages::consumers::get))
             .route("/relays", get(pages::relays::get))

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::store::BACKLOG_COUNT_MAX;
 use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
@@ -137,7 +136,10 @@ async fn sample(app: &App) -> Result<Arc<Sample>, Problem> {
                 history.add(sampled_at, seen(&status, &look));
             }
             let (consumers, consumers_error) = match look.consumers {
-                Ok(consumers) => (consumers, None),
+                Ok(consumers) => {
+                    status.see_consumers(&consumers);
+                    (consumers, None)
+                }
                 Err(error) => (Vec::new(), Some(error)),
             };
             let (log, log_error) = match look.log {
@@ -164,10 +166,10 @@ async fn sample(app: &App) -> Result<Arc<Sample>, Problem> {
 }
 
 fn seen(status: &Status, look: &Look) -> Seen {
-    let pending = status.backlog.pending;
+    let backlog = &status.backlog;
     let consumers = look.consumers.iter().flatten();
     Seen {
-        pending: Some((pending, pending < BACKLOG_COUNT_MAX)),
+        pending: Some((backlog.pending_estimate, backlog.pending_is_exact)),
         stream: look.stream.clone(),
         consumers: consumers.filter_map(ConsumerSeen::of).collect(),
     }
@@ -184,6 +186,7 @@ async fn look(app: &App) -> Look {
             ..look.clone()
         };
     }
+    let earlier = kept.take();
     let silent = || format!("no answer within {:?}", app.timeout);
     let (broker, consumers, filled, log) = tokio::join!(
         tokio::time::timeout(app.timeout, app.stream.broker()),
@@ -191,9 +194,29 @@ async fn look(app: &App) -> Look {
         tokio::time::timeout(app.timeout, app.stream.filled()),
         tokio::time::timeout(app.timeout, app.stream.log()),
     );
+    let mut consumers = consumers.unwrap_or_else(|_| Err(silent()));
+    // Two looks show what one does not.
+    if let (
+        Ok(rows),
+        Some((
+            at,
+            Look {
+                consumers: Ok(before),
+                ..
+            },
+        )),
+    ) = (&mut consumers, &earlier)
+    {
+        for row in rows {
+            let earlier = before.iter().find(|before| before.consumer == row.consumer);
+            if let Some(earlier) = earlier {
+                row.look_back(earlier, at.elapsed());
+            }
+        }
+    }
     let look = Look {
         broker: broker.unwrap_or_else(|_| BrokerCheck::Failed(silent())),
-        consumers: consumers.unwrap_or_else(|_| Err(silent())),
+        consumers,
         // What is wrong with the stream, the check of the broker says.
         stream: filled.ok().and_then(Result::ok).flatten(),
         log: log.unwrap_or_else(|_| Err(silent())),

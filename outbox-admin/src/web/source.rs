@@ -14,7 +14,7 @@ use outbox_core::{
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use crate::doctor::Diagnosis;
+use crate::doctor::Examination;
 use crate::of_aggregate::of_aggregate;
 use crate::serial;
 use crate::timeline;
@@ -32,15 +32,6 @@ pub struct InboxView {
     pub rows: Vec<EffectRow>,
     /// The consumers of the stream, each with the stream sequence up to which it has acknowledged everything.
     pub floors: Vec<(String, u64)>,
-    /// What could not be looked at, for people.
-    pub unseen: Vec<String>,
-}
-
-/// What the checks of [`doctor`](crate::doctor) have found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Examination {
-    /// What does not fit.
-    pub findings: Vec<Diagnosis>,
     /// What could not be looked at, for people.
     pub unseen: Vec<String>,
 }

@@ -124,13 +124,16 @@ impl ListConsumersCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
         let client = place.client().await.map_err(CommandError::Failed)?;
-        let rows = stream::rows(&place, client).await?;
+        let (rows, unseen) = stream::watched(&place, client).await?;
         let forecast = foresee::foresee(&place, self.forecast).await?;
         let rows: Vec<Listed> = rows
             .into_iter()
             .map(|row| Listed::new(row, forecast.as_ref()))
             .collect();
         output::many(self.place.output, &rows)?;
+        if let Some(unseen) = unseen {
+            say(&format!("not checked: dead letters and pauses: {unseen}"));
+        }
         if rows.is_empty() {
             say("the stream has no durable consumer");
             return Ok(Outcome::NothingMatched);
@@ -146,9 +149,11 @@ impl LagCommand {
         check_consumer_name(&self.consumer).map_err(CommandError::configuration)?;
         let client = place.client().await.map_err(CommandError::Failed)?;
         let consumers = stream::consumers_of(&place, client)?;
-        let row = place
+        let mut row = [place
             .ask(outbox_admin::consumer(&consumers, &self.consumer))
-            .await?;
+            .await?];
+        stream::watch(&place, &consumers, &mut row).await?;
+        let [row] = row;
         let state = row.state;
         output::one(self.place.output, &Lag(row))?;
         Ok(state.into())
@@ -344,7 +349,7 @@ impl Print for ConsumerRow {
         Column::new("receiving", |row| {
             row.is_receiving.map(text::yes).unwrap_or_default()
         }),
-        Column::new("dead_letters", |row| row.dead_letters_open.to_string()),
+        Column::new("dead_letters", |row| text::any(row.dead_letters_open)),
         Column::new("paused", |row| text::any(row.paused.clone())),
     ];
 
@@ -365,8 +370,8 @@ impl Print for Listed {
         Column::new("receiving", |listed| {
             listed.row.is_receiving.map(text::yes).unwrap_or_default()
         }),
-        Column::new("dead_letters", |listed| listed.row.dead_letters_open.to_string()),
-        Column::wide("to_retry", |listed| listed.row.dead_letters_marked.to_string()),
+        Column::new("dead_letters", |listed| text::any(listed.row.dead_letters_open)),
+        Column::wide("to_retry", |listed| text::any(listed.row.dead_letters_marked)),
         Column::wide("floor", |listed| text::any(listed.row.floor)),
         Column::new("paused", |listed| text::any(listed.row.paused.clone())),
         Column::new("forecast", |listed| {
@@ -396,8 +401,8 @@ impl Print for Lag {
         Column::new("receiving", |lag| {
             lag.0.is_receiving.map(text::yes).unwrap_or_default()
         }),
-        Column::new("dead_letters", |lag| lag.0.dead_letters_open.to_string()),
-        Column::new("to_retry", |lag| lag.0.dead_letters_marked.to_string()),
+        Column::new("dead_letters", |lag| text::any(lag.0.dead_letters_open)),
+        Column::new("to_retry", |lag| text::any(lag.0.dead_letters_marked)),
         Column::new("floor", |lag| text::any(lag.0.floor)),
         Column::new("paused", |lag| text::any(lag.0.paused.clone())),
     ];

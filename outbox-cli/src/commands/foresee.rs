@@ -5,7 +5,6 @@
 use std::fmt::Write as _;
 
 use outbox::core::OutboxStore as _;
-use outbox::core::store::BACKLOG_COUNT_MAX;
 use outbox_admin::{ConsumerSeen, Forecast, Prospect, Seen, forecast};
 use tokio::time::Instant;
 
@@ -32,15 +31,15 @@ pub(super) async fn foresee(
 }
 
 async fn look(place: &Place) -> Result<Seen, CommandError> {
-    let pending = place.ask(place.store.backlog()).await?.pending;
+    let backlog = place.ask(place.store.backlog()).await?;
     let mut seen = Seen {
-        pending: Some((pending, pending < BACKLOG_COUNT_MAX)),
+        pending: Some((backlog.pending_estimate, backlog.is_exact())),
         ..Seen::default()
     };
     // Without a broker or the tables of inboxes there is still the backlog to foresee.
     if let Ok(client) = place.client().await {
         seen.stream = stream::filled(place, client.clone()).await.ok();
-        let rows = stream::rows(place, client).await.unwrap_or_default();
+        let (rows, _) = stream::rows(place, client).await.unwrap_or_default();
         seen.consumers = rows.iter().filter_map(ConsumerSeen::of).collect();
     }
     Ok(seen)

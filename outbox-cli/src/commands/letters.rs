@@ -2,24 +2,23 @@
 //!
 //! Invariant: nothing is changed without `--yes`.
 
+mod change;
 mod groups;
 
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use outbox::core::Aggregate;
-use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters, InboxOperations};
-use outbox_admin::{LetterCause, LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged};
+use outbox::inbox::{DeadLetterSelection, DeadLetters};
+use outbox_admin::{GroupFingerprint, LetterChange, LetterDetail, LetterPreview, LetterRow, LettersChanged};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
-use super::change::say_operation;
 use super::confirm::ConfirmArguments;
 use super::intent::IntentArguments;
 use super::place::Place;
-use super::progress::Progress;
-use super::{recheck, text};
+use super::text;
 use crate::failure::{CommandError, Outcome};
 use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
@@ -27,7 +26,7 @@ use crate::output::{self, Column, Print, plain, say};
 pub use groups::{Deployment, GroupLettersCommand};
 
 /// Most dead letters that are read for their groups.
-const GROUPED_MAX: u32 = 10_000;
+const GROUPED_MAX: usize = 100_000;
 
 /// The commands about dead letters of consumers.
 #[derive(Debug, Clone, Subcommand)]
@@ -69,6 +68,9 @@ pub struct LetterSelectionArguments {
     /// Only those that were dead-lettered before this time.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub until: Option<OffsetDateTime>,
+    /// Only those of this group, by its fingerprint, as `outbox dead-letters groups` prints it.
+    #[arg(long, value_name = "FINGERPRINT")]
+    pub group: Option<GroupFingerprint>,
 }
 
 impl LetterSelectionArguments {
@@ -81,6 +83,27 @@ impl LetterSelectionArguments {
         selection.from = self.since;
         selection.until = self.until;
         selection
+    }
+
+    /// At most `most` of them, oldest first, and whether these are all.
+    async fn read(
+        &self,
+        place: &Place,
+        letters: &DeadLetters,
+        selection: &DeadLetterSelection,
+        most: usize,
+    ) -> Result<(Vec<LetterRow>, bool), CommandError> {
+        match self.group {
+            Some(group) => {
+                let of_group = outbox_admin::letters_of_group(letters, selection, group, most);
+                place.ask(of_group).await
+            }
+            None => {
+                place
+                    .ask(outbox_admin::read_letters(letters, selection, most))
+                    .await
+            }
+        }
     }
 }
 
@@ -162,13 +185,17 @@ fn letters_of(place: &Place) -> Result<DeadLetters, CommandError> {
 impl ListLettersCommand {
     async fn run(self) -> Result<Outcome, CommandError> {
         let place = Place::open(&self.place).await?;
-        let (letters, limit) = (letters_of(&place)?, self.limit.limit.get());
+        let (letters, limit) = (letters_of(&place)?, self.limit.limit.get() as usize);
         let selection = self.selection.selection();
-        let rows = place
-            .ask(outbox_admin::list_letters(&letters, &selection, limit))
-            .await?;
+        let rows = match self.selection.group {
+            Some(_) => self.selection.read(&place, &letters, &selection, limit).await?.0,
+            None => {
+                let listed = outbox_admin::list_letters(&letters, &selection, self.limit.limit.get());
+                place.ask(listed).await?
+            }
+        };
         output::many(self.place.output, &rows)?;
-        if rows.len() == limit as usize {
+        if rows.len() == limit {
             say("there may be more: `--limit`");
         }
         if rows.is_empty() {
@@ -194,111 +221,6 @@ impl ShowLetterCommand {
         output::one(self.place.output, &detail)?;
         Ok(Outcome::Well)
     }
-}
-
-impl ChangeLettersCommand {
-    async fn run(self, change: LetterChange) -> Result<Outcome, CommandError> {
-        let mut selection = self.selection.selection();
-        if selection == DeadLetterSelection::all() && !self.all {
-            return Err(CommandError::configuration(
-                "nothing is selected; name dead letters or a filter, or write `--all`",
-            ));
-        }
-        let place = Place::open_to_change(&self.place).await?;
-        let letters = letters_of(&place)?;
-        if let Some(first) = self.first {
-            selection.status = match change {
-                LetterChange::Retry => Some(DeadLetterStatus::Open),
-                LetterChange::CancelRetry => Some(DeadLetterStatus::Retry),
-                _ => None,
-            };
-            let listed = outbox_admin::list_letters(&letters, &selection, first);
-            selection = DeadLetterSelection::ids(place.ask(listed).await?.iter().map(|letter| letter.id));
-        }
-        let changed = if self.yes {
-            let count = async {
-                let preview = outbox_admin::preview_letters(&letters, change, &selection);
-                Ok(place.ask(preview).await?.dead_letters)
-            };
-            self.confirm.check(&place, count).await?;
-            self.apply(&place, &letters, change, &selection).await?
-        } else {
-            let mut preview = place
-                .ask(outbox_admin::preview_letters(&letters, change, &selection))
-                .await?;
-            if change == LetterChange::Retry && preview.dead_letters > 0 {
-                preview.recheck(causes(&place, &letters, &selection).await?);
-            }
-            output::one(self.place.output, &preview)?;
-            preview.dead_letters
-        };
-        if changed == 0 {
-            say("no dead letter matches");
-            return Ok(Outcome::NothingMatched);
-        }
-        if !self.yes {
-            say("nothing was changed; repeat it with `--yes`");
-        }
-        Ok(Outcome::Well)
-    }
-}
-
-impl ChangeLettersCommand {
-    /// Makes the change, and shows how far it is. Returns how many dead letters it has changed.
-    async fn apply(
-        &self,
-        place: &Place,
-        letters: &DeadLetters,
-        change: LetterChange,
-        selection: &DeadLetterSelection,
-    ) -> Result<u64, CommandError> {
-        let operation = change.operation(selection, self.intent.intent());
-        let progress = Progress::of(&self.place);
-        let total = match progress.is_shown() {
-            true => {
-                let preview = outbox_admin::preview_letters(letters, change, selection);
-                place.ask(preview).await.ok().map(|preview| preview.dead_letters)
-            }
-            false => None,
-        };
-        let names = place.outbox.table_names().map_err(CommandError::configuration)?;
-        let look = async |place: &Place| {
-            let db = place.store.connection().clone();
-            let operations = InboxOperations::new(db).with_names(names.clone());
-            let found = place.ask(operations.get(operation.id)).await.ok()??;
-            Some(found.changed)
-        };
-        // A crash or an error here leaves the transactions that were completed; the same command goes on.
-        let changed = outbox_admin::carry_out_letters(letters, change, selection, &operation);
-        let changed = place.carry_out(changed);
-        let changed = progress
-            .watch(place, (change.as_str(), total), look, changed)
-            .await;
-        drop(progress);
-        let changed = changed?;
-        output::one(self.place.output, &changed)?;
-        say_operation(changed.operation);
-        Ok(changed.dead_letters)
-    }
-}
-
-/// Whether the causes still hold of which the open ones of these have failed.
-async fn causes(
-    place: &Place,
-    letters: &DeadLetters,
-    selection: &DeadLetterSelection,
-) -> Result<Vec<LetterCause>, CommandError> {
-    let open = selection.clone().status(DeadLetterStatus::Open);
-    let rows = outbox_admin::list_letters(letters, &open, GROUPED_MAX);
-    let rows = place.ask(rows).await?;
-    let consumers = recheck::consumers(place, &rows).await;
-    let consumers = match &consumers {
-        Ok(consumers) => Ok(consumers.as_slice()),
-        Err(error) => Err(error.as_str()),
-    };
-    place
-        .ask(outbox_admin::letter_causes(letters, &rows, consumers))
-        .await
 }
 
 fn parse_key(text: &str) -> Result<Uuid, String> {

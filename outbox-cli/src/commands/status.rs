@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use outbox_admin::{BrokerCheck, Forecast, State, Status, StreamUse};
+use outbox_admin::{BacklogCounts, BrokerCheck, ConsumerRow, Forecast, State, Status, StreamUse};
 use serde::Serialize;
 
 use super::arguments::{ForecastArguments, PlaceArguments};
@@ -15,6 +15,12 @@ use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
 use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
+
+/// How long the answer about consumers is waited for.
+const CONSUMERS_MAX: Duration = Duration::from_secs(5);
+
+/// How long a large backlog is watched for its rate.
+const RATE_OVER: Duration = Duration::from_secs(2);
 
 /// Arguments of `outbox status`.
 #[derive(Debug, Clone, Args)]
@@ -32,7 +38,11 @@ impl StatusCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let (mut rows, mut failure) = (Vec::new(), None);
         for place in Place::open_all(&self.place).await? {
-            let (broker, stream) = look(&place).await;
+            let Look {
+                broker,
+                stream,
+                consumers,
+            } = look(&place).await;
             let mut status = match place.ask(outbox_admin::status(&place.store, &broker)).await {
                 Ok(status) => status,
                 // The others may have something to say, too.
@@ -52,11 +62,23 @@ impl StatusCommand {
                 let what = "the database only reads: it is a standby, or `default_transaction_read_only` or `read_only` is on, so no relay renews its leases";
                 status.add_cause(State::Stuck, what, "outbox doctor");
             }
+            let consumers_unseen = match consumers {
+                Ok((rows, unseen)) => {
+                    status.see_consumers(&rows);
+                    unseen
+                }
+                Err(error) => Some(error),
+            };
             let log = log::of_status(&place).await;
             if let Some(next) = log.as_ref().and_then(|log| log.next.as_ref()) {
                 status.add(next.state, next.what.as_str(), next.next.clone());
             }
-            let forecast = foresee::foresee(&place, self.forecast).await?;
+            let mut forecast = self.forecast;
+            // How fast a backlog that is not counted any more changes is the question then.
+            if !status.backlog.pending_is_exact {
+                forecast.forecast.get_or_insert(RATE_OVER);
+            }
+            let forecast = foresee::foresee(&place, forecast).await?;
             rows.push(StatusRow {
                 alerts: alerts(&status),
                 outbox: place.outbox.name().to_owned(),
@@ -64,6 +86,7 @@ impl StatusCommand {
                 status,
                 log,
                 forecast,
+                consumers_unseen,
             });
         }
         if rows.len() > 1 || failure.is_some() {
@@ -84,17 +107,47 @@ async fn place_only_reads(place: &Place) -> bool {
     matches!(tokio::time::timeout(place.timeout, asked).await, Ok(Ok(true)))
 }
 
-/// Whether the stream takes messages, and how it is filled. A stream that cannot be asked is not asked twice.
-async fn look(place: &Place) -> (BrokerCheck, Option<StreamUse>) {
+/// What NATS has answered.
+struct Look {
+    broker: BrokerCheck,
+    stream: Option<StreamUse>,
+    /// The consumers, and why their dead letters and pauses are not known; or why nothing of them is known.
+    consumers: Result<(Vec<ConsumerRow>, Option<String>), String>,
+}
+
+/// Whether the stream takes messages, how it is filled, and how its consumers stand. A stream that cannot be asked is not asked twice.
+async fn look(place: &Place) -> Look {
     let broker = place.broker().await;
-    if !matches!(broker, BrokerCheck::Checked(_)) {
-        return (broker, None);
-    }
-    let Ok(client) = place.client().await else {
-        return (broker, None);
+    let unknown = |broker, error: &str| Look {
+        broker,
+        stream: None,
+        consumers: Err(error.to_owned()),
     };
-    let filled = tokio::time::timeout(place.timeout, stream::bounds(place, client)).await;
-    (broker, filled.ok().and_then(Result::ok))
+    if !matches!(broker, BrokerCheck::Checked(_)) {
+        return unknown(broker, "the stream was not found, or nats does not answer");
+    }
+    let client = match place.client().await {
+        Ok(client) => client,
+        Err(error) => return unknown(broker, &error.to_string()),
+    };
+    let filled = tokio::time::timeout(place.timeout, stream::bounds(place, client.clone())).await;
+    // A login that may not ask has no answer.
+    let bound = place.timeout.min(CONSUMERS_MAX) + stream::WATCHED_MAX;
+    let consumers = match tokio::time::timeout(bound, stream::watched(place, client)).await {
+        Ok(consumers) => consumers.map_err(text_of),
+        Err(_) => Err(format!("no answer within {bound:?}")),
+    };
+    Look {
+        broker,
+        stream: filled.ok().and_then(Result::ok),
+        consumers,
+    }
+}
+
+fn text_of(error: CommandError) -> String {
+    match error {
+        CommandError::Configuration(failure) | CommandError::Failed(failure) => failure.to_string(),
+    }
 }
 
 /// The first line: which outbox, and how it stands.
@@ -112,6 +165,8 @@ struct StatusRow {
     log: Option<LogRow>,
     /// `null` unless it was asked for.
     forecast: Option<Forecast>,
+    /// What of the consumers was not checked, and why; `null` if everything was.
+    consumers_unseen: Option<String>,
     /// The alerts of `outbox print alerts` that fire if it stays like this, as far as one look can tell.
     alerts: Vec<&'static str>,
 }
@@ -132,17 +187,31 @@ impl StatusRow {
     }
 }
 
-/// The alerts whose conditions are met now, of those that look at a value of this moment and not at a rate.
+/// The alerts whose conditions are met now, of those that look at a value of this moment and not at a rate. A relay that hangs, and one that Prometheus does not
+/// reach, look alike from here.
 fn alerts(status: &Status) -> Vec<&'static str> {
     let (backlog, relays, partitions) = (&status.backlog, &status.relays, &status.partitions);
+    let has_relay = relays.alive > 0;
     let is_late = backlog
-        .oldest_pending
+        .oldest_unpublished
         .is_some_and(|age| age > Duration::from_secs(60));
     let met = [
-        ("OutboxMessagesAreLate", is_late),
-        ("OutboxDeadLetters", backlog.dead_letters > 0),
-        ("OutboxAggregatesHalted", backlog.halted_aggregates > 0),
-        ("OutboxPartitionsWithoutRelay", partitions.owned < partitions.all),
+        ("OutboxNoRelay", !has_relay),
+        (
+            "OutboxAllRelaysAreAiling",
+            has_relay && relays.ailing >= relays.alive,
+        ),
+        // Without a relay, no relay writes the gauges of these.
+        ("OutboxMessagesAreLate", has_relay && is_late),
+        ("OutboxDeadLetters", has_relay && backlog.dead_letters > 0),
+        (
+            "OutboxAggregatesHalted",
+            has_relay && backlog.halted_aggregates > 0,
+        ),
+        (
+            "OutboxPartitionsWithoutRelay",
+            has_relay && partitions.owned < partitions.all,
+        ),
         ("OutboxRelayIsAiling", relays.ailing > 0),
     ];
     met.into_iter()
@@ -157,11 +226,18 @@ impl Print for StatusRow {
         Column::new("pending", |row| row.status.backlog.pending.to_string()),
         Column::new("waiting", |row| row.status.backlog.waiting.to_string()),
         Column::new("oldest", |row| {
-            text::any(row.status.backlog.oldest_pending.map(text::duration))
+            text::any(row.status.backlog.oldest_unpublished.map(text::duration))
         }),
         Column::new("dead", |row| row.status.backlog.dead_letters.to_string()),
         Column::new("halted", |row| row.status.backlog.halted_aggregates.to_string()),
         Column::new("relays", |row| row.status.relays.alive.to_string()),
+        Column::new("consumers", |row| {
+            text::any(
+                row.status
+                    .consumers
+                    .map(|consumers| format!("{}/{}", consumers.well, consumers.all)),
+            )
+        }),
         Column::new("partitions", |row| row.status.partitions.owned.to_string()),
         Column::wide("blocked", |row| row.status.backlog.blocked_aggregates.to_string()),
         Column::wide("stream", |row| row.stream.clone()),
@@ -182,6 +258,7 @@ impl Print for StatusRow {
             backlog,
             relays,
             partitions,
+            consumers,
             ..
         } = &self.status;
         let mut text = sentence(&self.outbox, &self.stream, *state);
@@ -191,19 +268,20 @@ impl Print for StatusRow {
             let _ = writeln!(text, "  {:<8}  {}", reason.state.as_str(), plain(&reason.what));
             text.push_str(&hint::lines(&reason.next, "            "));
         }
-        let oldest = backlog.oldest_pending.map(text::duration);
+        let oldest = backlog.oldest_unpublished.map(text::duration);
         let _ = writeln!(
             text,
             "messages    pending {}, of these waiting {}, oldest {}, dead letters {}",
-            backlog.pending,
-            backlog.waiting,
+            backlog.pending_text(),
+            BacklogCounts::text(backlog.waiting),
             oldest.unwrap_or_else(|| "-".to_owned()),
-            backlog.dead_letters
+            BacklogCounts::text(backlog.dead_letters)
         );
         let _ = writeln!(
             text,
             "aggregates  blocked {}, of these halted {}",
-            backlog.blocked_aggregates, backlog.halted_aggregates
+            BacklogCounts::text(backlog.blocked_aggregates),
+            BacklogCounts::text(backlog.halted_aggregates)
         );
         let _ = writeln!(
             text,
@@ -216,6 +294,20 @@ impl Print for StatusRow {
             partitions.owned,
             partitions.all
         );
+        if let Some(consumers) = consumers {
+            let letters = consumers.dead_letters_open.map(|open| open.to_string());
+            let _ = writeln!(
+                text,
+                "consumers   {}: well {}, paused {}, open dead letters {}",
+                consumers.all,
+                consumers.well,
+                consumers.paused,
+                letters.unwrap_or_else(|| "not checked".to_owned())
+            );
+        }
+        if let Some(unseen) = &self.consumers_unseen {
+            let _ = writeln!(text, "not checked consumers: {}", plain(unseen));
+        }
         if let Some(log) = &self.log {
             let _ = writeln!(text, "{}", log.line());
         }
@@ -223,11 +315,7 @@ impl Print for StatusRow {
             text.push_str(&foresee::lines(forecast));
         }
         if !self.alerts.is_empty() {
-            let _ = writeln!(
-                text,
-                "alerts      if it stays like this: {}",
-                self.alerts.join(", ")
-            );
+            let _ = writeln!(text, "alerts      expected to fire: {}", self.alerts.join(", "));
         }
         Some(text)
     }
@@ -245,10 +333,7 @@ mod tests {
     fn condition(alert: &str) -> &'static str {
         let (_, rule) = RULES.split_once(&format!("- alert: {alert}\n")).unwrap();
         rule.lines()
-            .next()
-            .unwrap()
-            .trim()
-            .strip_prefix("expr: ")
+            .find_map(|line| line.trim().strip_prefix("expr: "))
             .unwrap()
     }
 
@@ -257,10 +342,11 @@ mod tests {
         let mut status = outbox_admin::status(&MemoryStore::new(), &BrokerCheck::NotAsked)
             .await
             .unwrap();
-        assert_eq!(alerts(&status), ["OutboxPartitionsWithoutRelay"]);
+        assert_eq!(alerts(&status), ["OutboxNoRelay"]);
         status.partitions.owned = status.partitions.all;
+        status.relays.alive = 1;
         assert!(alerts(&status).is_empty());
-        status.backlog.oldest_pending = Some(Duration::from_secs(61));
+        status.backlog.oldest_unpublished = Some(Duration::from_secs(61));
         status.backlog.dead_letters = 1;
         status.backlog.halted_aggregates = 1;
         status.partitions.owned -= 1;
@@ -269,11 +355,12 @@ mod tests {
         assert_eq!(
             conditions.collect::<Vec<_>>(),
             [
-                "max by (job) (outbox_oldest_pending_age_seconds) > 60",
-                "max by (job) (outbox_dead_letters) > 0",
-                "max by (job) (outbox_halted_aggregates) > 0",
-                "sum by (job) (outbox_leases_owned) < 64",
-                "max by (job) (outbox_relays_ailing) > 0",
+                "max by (job, outbox) (outbox_relays_ailing) >= max by (job, outbox) (outbox_relays_alive) > 0",
+                "max by (job, outbox) (outbox_oldest_unpublished_age_seconds) > 60",
+                "max by (job, outbox) (outbox_dead_letters) > 0",
+                "max by (job, outbox) (outbox_halted_aggregates) > 0",
+                "sum by (job, outbox) (outbox_leases_owned) < 64",
+                "max by (job, outbox) (outbox_relays_ailing) > 0",
             ]
         );
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use outbox::core::describe;
-use outbox::inbox::Consumers;
+use outbox::inbox::{Consumers, ConsumersError};
 use outbox::nats::JetStreamSubscriber;
 use outbox::nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
 use outbox::nats::async_nats::jetstream::stream::{DiscardPolicy, Info, Stream as Handle};
@@ -15,6 +15,7 @@ use outbox::nats::async_nats::{Client, jetstream};
 use outbox_admin::{ConsumerRow, StreamUse};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use tokio::time::Instant;
 
 use super::place::Place;
 use crate::failure::CommandError;
@@ -60,11 +61,72 @@ pub(super) async fn has_consumer(place: &Place, client: Client, consumer: &str) 
     }
 }
 
-/// The consumers of the stream, and paused ones.
-pub(super) async fn rows(place: &Place, client: Client) -> Result<Vec<ConsumerRow>, CommandError> {
+/// How often a doubtful consumer is examined again, and how often at most.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+const WATCHES: u32 = 6;
+/// The longest time for which consumers are watched.
+pub(super) const WATCHED_MAX: Duration = WATCH_EVERY.saturating_mul(WATCHES);
+
+/// The consumers of the stream, and paused ones. Without the tables of their inboxes, dead letters and pauses are not known, and the reason is returned.
+pub(super) async fn rows(
+    place: &Place,
+    client: Client,
+) -> Result<(Vec<ConsumerRow>, Option<String>), CommandError> {
     let consumers = consumers_of(place, client.clone())?;
     let names = names_on_stream(place, client).await?;
-    place.ask(outbox_admin::consumers(&consumers, names)).await
+    look(place, &consumers, names).await
+}
+
+async fn look(
+    place: &Place,
+    consumers: &Consumers<JetStreamSubscriber>,
+    names: BTreeSet<String>,
+) -> Result<(Vec<ConsumerRow>, Option<String>), CommandError> {
+    match tokio::time::timeout(place.timeout, outbox_admin::consumers(consumers, names.clone())).await {
+        Ok(Err(ConsumersError::Database(error))) => {
+            let looked = place.ask(outbox_admin::consumers_on_stream(consumers, names));
+            Ok((looked.await?, Some(place.explain(&error))))
+        }
+        Ok(rows) => Ok((place.ask(std::future::ready(rows)).await?, None)),
+        Err(_) => Err(CommandError::failed(format!(
+            "no answer within {:?}",
+            place.timeout
+        ))),
+    }
+}
+
+/// As [`rows`]. Consumers for which one look does not show whether a process asks for messages, or whether any is acknowledged, are watched for up to
+/// [`WATCHED_MAX`].
+pub(super) async fn watched(
+    place: &Place,
+    client: Client,
+) -> Result<(Vec<ConsumerRow>, Option<String>), CommandError> {
+    let consumers = consumers_of(place, client.clone())?;
+    let names = names_on_stream(place, client).await?;
+    let (mut rows, unseen) = look(place, &consumers, names).await?;
+    watch(place, &consumers, &mut rows).await?;
+    Ok((rows, unseen))
+}
+
+/// Examines doubtful consumers again.
+pub(super) async fn watch(
+    place: &Place,
+    consumers: &Consumers<JetStreamSubscriber>,
+    rows: &mut [ConsumerRow],
+) -> Result<(), CommandError> {
+    let begun = Instant::now();
+    for _ in 0..WATCHES {
+        if !rows.iter().any(ConsumerRow::is_doubtful) {
+            break;
+        }
+        tokio::time::sleep(WATCH_EVERY).await;
+        for row in rows.iter_mut().filter(|row| row.is_doubtful()) {
+            if let Some(standing) = place.ask(consumers.standing(&row.consumer)).await? {
+                row.look_again(&standing, begun.elapsed());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// How the stream of a place is filled, without its latency, in one request.

@@ -434,8 +434,10 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
+        let pending = self.shared.window().len() as u64;
         Ok(Backlog {
-            pending: self.shared.window().len() as u64,
+            pending,
+            pending_estimate: pending,
             ..Backlog::default()
         })
     }

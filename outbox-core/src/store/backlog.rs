@@ -7,6 +7,9 @@ use std::time::Duration;
 pub struct Backlog {
     /// Messages not yet published, including waiting ones, excluding dead letters.
     pub pending: u64,
+    /// As `pending`, and beyond the bound of counts an estimate: the row ids from the oldest pending message to the newest, which may include messages that
+    /// are published, and the waiting messages.
+    pub pending_estimate: u64,
     /// Of those, messages that wait for their aggregate or their own time.
     pub waiting: u64,
     /// Dead letters.
@@ -15,8 +18,18 @@ pub struct Backlog {
     pub halted_aggregates: u64,
     /// Aggregates whose block has not ended, including halted ones.
     pub blocked_aggregates: u64,
-    /// Age of the oldest message that is pending and not waiting; `None` if there is none.
-    pub oldest_pending: Option<Duration>,
+    /// How long the oldest message has been due: since it was recorded, or since its own time if it was delayed. Waiting messages count, failed ones among
+    /// them. Messages that are meant to wait do not count: delayed messages and messages behind them, and messages of paused or halted aggregates. `None`
+    /// if no message is due. A store examines the first [`BACKLOG_COUNT_MAX`] rows of each status.
+    pub oldest_unpublished: Option<Duration>,
+}
+
+impl Backlog {
+    /// Whether `pending` is all of them: counting has not stopped.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.pending < BACKLOG_COUNT_MAX
+    }
 }
 
 /// Largest count in a backlog. Counting so many entries of an index takes a database about 10 ms; a count ten times as large would be no better news.

@@ -28,6 +28,7 @@ use crate::router::Router;
 
 pub use plan::{Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan, Replayed, Unremembered};
 pub use positions::AggregatePosition;
+pub use rows::DEAD_LETTERS_COUNT_MAX;
 
 /// Longest name of a consumer, in characters.
 const NAME_MAX: usize = 64;
@@ -136,6 +137,16 @@ impl<S: Subscriber> Consumers<S> {
             dead_letters_marked,
             paused: pause.map(|pause| pause.reason),
         })
+    }
+
+    /// Where a consumer stands on the stream; `None` if the broker has no consumer of this name. The database is not asked.
+    ///
+    /// # Errors
+    ///
+    /// The broker's error; [`ConsumersError::Name`].
+    pub async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, ConsumersError> {
+        check_consumer_name(consumer)?;
+        Ok(self.subscriber.standing(consumer).await?)
     }
 
     /// As [`Self::lag`], for these consumers and for those that are paused, by their names. However many there are, the database is asked twice: for the pauses,

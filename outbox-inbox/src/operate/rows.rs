@@ -13,8 +13,8 @@ use crate::database::{Database, roll_back};
 use crate::dead_letter::{id_of_foreign, id_of_message};
 use crate::dedup::sql::{DEAD, InboxSql};
 
-/// Dead letters that are counted.
-const LETTERS_MAX: u32 = 10_000;
+/// Dead letters of a consumer are counted up to this number, so that counting stays cheap.
+pub const DEAD_LETTERS_COUNT_MAX: u64 = 10_000;
 
 /// Dead letters in memory while they are renamed. Only those that are no messages are read with their payload.
 const LETTERS_AT_A_TIME: u32 = 100;
@@ -69,8 +69,9 @@ pub(super) async fn letters(
         "SELECT status, count(*) AS letters FROM (SELECT status FROM {} WHERE consumer = ",
         inbox.dead_letters()
     ));
-    sql.bind(inbox.key(consumer))
-        .push(&format!(" LIMIT {LETTERS_MAX}) AS first_ones GROUP BY status"));
+    sql.bind(inbox.key(consumer)).push(&format!(
+        " LIMIT {DEAD_LETTERS_COUNT_MAX}) AS first_ones GROUP BY status"
+    ));
     let (mut open, mut marked) = (0, 0);
     for row in db.query_all_raw(sql.statement()).await? {
         let letters = count(&row, "letters")?;
@@ -104,7 +105,7 @@ pub(super) async fn letters_of(
                 inbox.dead_letters()
             ));
             sql.bind(inbox.key(consumer)).push(&format!(
-                " LIMIT {LETTERS_MAX}) AS first_ones_{place} GROUP BY status"
+                " LIMIT {DEAD_LETTERS_COUNT_MAX}) AS first_ones_{place} GROUP BY status"
             ));
         }
         for row in db.query_all_raw(sql.statement()).await? {

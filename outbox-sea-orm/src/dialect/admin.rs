@@ -446,44 +446,6 @@ impl Dialect {
         sql.bind_rows([ids.iter().copied().map(Value::from)]);
         sql.statement()
     }
-
-    /// Counts up to `count_max` through the index of each status, and the time of the first pending row.
-    pub(crate) fn backlog(&self, count_max: u64) -> Statement {
-        let (messages, blocks, now) = (&self.messages, &self.blocks, self.statement_now());
-        // In the order of the index, and with a limit that the planner does not know: with statistics from before the backlog PostgreSQL would expect
-        // fewer rows than the limit and read the whole index first (a quarter of a second for 5,000,000 rows, measured).
-        let limit = match self.backend {
-            DbBackend::Postgres => format!("LIMIT (SELECT {count_max}::int8)"),
-            _ => format!("LIMIT {count_max}"),
-        };
-        let count = |from: &str, condition: &str, order: &str| {
-            format!(
-                "(SELECT count(*) FROM (SELECT 1 AS one FROM {from} WHERE {condition} ORDER BY {order} {limit}) c)"
-            )
-        };
-        let first = match self.backend {
-            // The hint follows the alias.
-            DbBackend::MySql => format!("{messages} m FORCE INDEX ({})", self.pending),
-            DbBackend::Sqlite => format!("{messages} m INDEXED BY {}", self.pending),
-            _ => format!("{messages} m"),
-        };
-        self.sql(format!(
-            "SELECT {} AS pending, {} AS waiting, {} AS dead, {} AS halted, {} AS backing_off, \
-             (SELECT {} FROM {first} WHERE m.status = 0 ORDER BY m.row_id LIMIT 1) AS oldest_micros, {} AS now_micros",
-            count(messages, "status = 0", "row_id"),
-            count(messages, "status = 3", "row_id"),
-            count(messages, "status = 2", "row_id"),
-            count(blocks, "halted_by IS NOT NULL", "halted_by"),
-            count(
-                &format!("{blocks} h"),
-                &format!("h.blocked_until > {now}{}", self.of_any_partition("h")),
-                "h.blocked_until"
-            ),
-            self.micros_of_any("m.created_at"),
-            self.micros(now),
-        ))
-        .statement()
-    }
 }
 
 /// The smallest message id of a time.

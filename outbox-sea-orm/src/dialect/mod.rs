@@ -10,6 +10,7 @@ pub(crate) mod days;
 pub(crate) mod postgres;
 
 pub(crate) mod admin;
+mod backlog;
 pub(crate) mod columns;
 pub(crate) mod dedup;
 pub(crate) mod fetch;

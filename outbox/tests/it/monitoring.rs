@@ -6,9 +6,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use outbox::core::message::PARTITIONS;
+use outbox::core::store::BACKLOG_COUNT_MAX;
 use outbox::core::telemetry::METRICS as RELAY;
 use outbox::core::testing::backend_url;
 use outbox::inbox::telemetry::METRICS as INBOX;
+use outbox::inbox::{DEAD_LETTERS_COUNT_MAX, InboxConfig};
 
 /// What Prometheus adds to the name of a histogram.
 const SUFFIXES: [&str; 3] = ["_sum", "_count", "_bucket"];
@@ -130,6 +133,67 @@ fn alerts_lead_to_paragraphs_that_exist() {
         alerts += 1;
     }
     assert_eq!(alerts, values_of("alert:", &file).count());
+}
+
+/// A program may have several outboxes. A rule that adds them up is silent while one of them works.
+#[test]
+fn alerts_of_the_outbox_group_by_outbox() {
+    let file = alerts();
+    for expression in values_of("expr:", &file) {
+        let expression = expression.replace(
+            "by (job, instance) (present_over_time(outbox_leases_owned[1d]))",
+            "",
+        );
+        let groups = expression.split(" by (").skip(1);
+        for group in groups.filter(|_| expression.contains("outbox_")) {
+            assert!(group.starts_with("job, outbox"), "{expression}");
+        }
+    }
+    let board = expressions_of_the_board();
+    let of_outbox = board.iter().filter(|expression| expression.contains("(outbox_"));
+    let ungrouped: Vec<_> = of_outbox
+        .filter(|expression| !expression.contains("by (job, outbox"))
+        .collect();
+    assert!(ungrouped.is_empty(), "{ungrouped:?}");
+}
+
+/// A number with a comma between its thousands.
+fn with_commas(number: u64) -> String {
+    match number {
+        0..1_000 => number.to_string(),
+        _ => format!("{},{:03}", with_commas(number / 1_000), number % 1_000),
+    }
+}
+
+#[test]
+fn numbers_of_alerts_and_board_are_those_of_the_code() {
+    let config = InboxConfig::default();
+    let blocked = config.blocked_max as u64;
+    let timeout = config.handler_timeout.as_secs();
+    let (counted, letters) = (
+        with_commas(BACKLOG_COUNT_MAX),
+        with_commas(DEAD_LETTERS_COUNT_MAX),
+    );
+    let expected = [
+        ("alerts.yml", format!("Counts end at {counted}:")),
+        ("alerts.yml", format!("(outbox_pending) >= {BACKLOG_COUNT_MAX})")),
+        ("alerts.yml", format!("(outbox_leases_owned) < {PARTITIONS}\n")),
+        ("alerts.yml", format!("of {PARTITIONS} partitions")),
+        ("alerts.yml", format!("(inbox_blocked) > {}\n", blocked * 4 / 5)),
+        (
+            "alerts.yml",
+            format!("blocked_max ({} by default)", with_commas(blocked)),
+        ),
+        ("alerts.yml", format!("open, counted to {letters}")),
+        ("alerts.yml", format!("handler_timeout ({timeout} s by default)")),
+        ("grafana.json", format!("Counted to {counted}.")),
+        ("grafana.json", format!("{PARTITIONS} together.")),
+        ("grafana.json", format!("handler_timeout, {timeout} s by default")),
+    ];
+    for (file, phrase) in expected {
+        let text = fs::read_to_string(repository().join("docs/monitoring").join(file)).unwrap();
+        assert!(text.contains(&phrase), "{file} lacks {phrase:?}");
+    }
 }
 
 #[test]

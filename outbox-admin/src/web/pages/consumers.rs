@@ -90,7 +90,10 @@ fn line(visit: &Visit, sample: &Sample, row: &ConsumerRow) -> Markup {
         td.number { (layout::any(row.oldest.map(layout::duration))) }
         td {
             a href=(visit.link("/dead-letters", &[("consumer", &row.consumer)])) {
-                (row.dead_letters_open) " open"
+                @match row.dead_letters_open {
+                    Some(open) => { (open) " open" }
+                    None => { "not checked" }
+                }
             }
         }
         td { (forecast(sample, &row.consumer)) }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use crate::State;
-use crate::doctor::{Check, Diagnosis, tally};
+use crate::doctor::{Check, CheckVerdict, Diagnosis};
 use crate::web::examiner::{self, EXAMINE_EVERY, Examined};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
@@ -36,6 +36,7 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
         "unseen": examined.examination.unseen,
         "examined_at": layout::time_text(examined.at),
         "checks": Check::ALL,
+        "not_checked": examined.examination.not_checked(),
     });
     Ok(Page::new(
         "Doctor",
@@ -50,20 +51,19 @@ fn body(visit: &Visit, state: State, findings: &[&Diagnosis], examined: &Examine
     let unseen = &examined.examination.unseen;
     html! {
         p.sentence role="status" {
-            (layout::state(state)) " " (tally(findings.len(), unseen, "below")) "."
+            (layout::state(state)) " " (examined.examination.tally()) "."
         }
         @if !findings.is_empty() { (layout::table("What does not fit, the worst first", &columns, &rows)) }
         @for unseen in unseen { (layout::not_seen(visit, unseen)) }
         h2 { "All checks" }
         ul.checks {
             @for check in Check::ALL {
-                @let worst = findings.iter().filter(|finding| finding.check == check).map(|finding| finding.state).max();
+                @let verdict = examined.examination.verdict(check);
                 li {
                     span { (check.as_str()) }
-                    // Where a server was away, not all of them could look.
-                    @match worst {
-                        Some(worst) => (layout::state(worst)),
-                        None => span.state.idle { "no finding" },
+                    @match verdict {
+                        CheckVerdict::Finding(worst) => (layout::state(worst)),
+                        _ => span.state.idle { (verdict.as_str()) },
                     }
                 }
             }

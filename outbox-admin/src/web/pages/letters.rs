@@ -5,16 +5,22 @@ use axum::response::Response;
 use maud::{Markup, html};
 use outbox_inbox::{DeadLetterSelection, DeadLetters};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::web::filter::{given, storable};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
-use crate::{LetterDetail, LetterGroup, LetterRow, group_letters, list_letters, show_letter};
+use crate::words::{at_least, with_commas};
+use crate::{
+    GroupFingerprint, LetterDetail, LetterGroup, LetterRow, group_letters, letters_of_group, read_letters,
+    show_letter,
+};
 
 /// Most dead letters that are read for the groups.
-const LETTERS_MAX: u32 = 1_000;
+const LETTERS_MAX: usize = 100_000;
+/// Dead letters on a page.
+const PAGE: usize = 50;
 
 /// Which dead letters.
 #[derive(Debug, Default, Deserialize)]
@@ -22,9 +28,19 @@ const LETTERS_MAX: u32 = 1_000;
 pub(in crate::web) struct Of {
     consumer: String,
     fingerprint: String,
+    /// Which page of a group, from 1.
+    page: String,
 }
 
-fn letters(visit: &Visit) -> Result<&DeadLetters, Problem> {
+/// The fingerprint of a group, if one is given.
+pub(super) fn fingerprint(text: &str) -> Result<Option<GroupFingerprint>, Problem> {
+    let parsed = given(text).map(str::parse).transpose();
+    parsed.map_err(|_| {
+        Problem::Malformed("this is no fingerprint of a group; it has 16 hexadecimal digits".to_owned())
+    })
+}
+
+pub(super) fn letters(visit: &Visit) -> Result<&DeadLetters, Problem> {
     let letters = visit.app.letters.as_ref();
     letters.ok_or_else(|| {
         Problem::NotFound("this dashboard does not know the inboxes of its consumers".to_owned())
@@ -43,38 +59,105 @@ async fn make_list(visit: &Visit, of: &Of) -> Result<Page, Problem> {
         Some(consumer) => DeadLetterSelection::consumer(consumer),
         None => DeadLetterSelection::all(),
     };
-    let mut rows = visit
-        .app
-        .ask(list_letters(letters, &selection, LETTERS_MAX))
-        .await?;
-    let is_cut = rows.len() == LETTERS_MAX as usize;
-    let groups = group_letters(&rows);
-    let chosen = given(&of.fingerprint);
-    if let Some(chosen) = chosen {
-        rows.retain(|row| LetterGroup::fingerprint_of(row) == chosen);
-    }
+    let (body, data) = match fingerprint(&of.fingerprint)? {
+        Some(group) => of_group(visit, letters, of, &selection, group).await?,
+        None => all_groups(visit, letters, &selection).await?,
+    };
     let body = html! {
-        @if groups.is_empty() { p { "No consumer has a dead letter here." } }
-        @if chosen.is_none() && !groups.is_empty() { (group_table(visit, &groups)) }
-        @if chosen.is_some() { (letter_table(visit, &rows)) }
-        @if is_cut { p { "There are more: only the oldest " (LETTERS_MAX) " were read." } }
+        (body)
         p {
             "Dead letters of the outbox itself, which never reached the stream, are "
             a href=(visit.link("/messages", &[("status", "dead")])) { "messages with the status dead" } "."
         }
     };
-    let data = match chosen {
-        Some(_) => json!({ "dead_letters": rows, "is_complete": !is_cut }),
-        None => json!({ "groups": groups, "is_complete": !is_cut }),
-    };
     Ok(Page::new("Dead letters of consumers", &data, body))
+}
+
+async fn all_groups(
+    visit: &Visit,
+    letters: &DeadLetters,
+    selection: &DeadLetterSelection,
+) -> Result<(Markup, Value), Problem> {
+    let read = read_letters(letters, selection, LETTERS_MAX);
+    let (rows, is_complete) = visit.app.ask(read).await?;
+    let groups = group_letters(&rows);
+    let body = html! {
+        @if groups.is_empty() { p { "No consumer has a dead letter here." } } @else { (group_table(visit, &groups)) }
+        @if !is_complete { p { "There are more: only the oldest " (with_commas(LETTERS_MAX as u64)) " were read." } }
+    };
+    Ok((body, json!({ "groups": groups, "is_complete": is_complete })))
+}
+
+/// A page of a group, with what can be done with all of it.
+async fn of_group(
+    visit: &Visit,
+    letters: &DeadLetters,
+    of: &Of,
+    selection: &DeadLetterSelection,
+    group: GroupFingerprint,
+) -> Result<(Markup, Value), Problem> {
+    let malformed = |_| Problem::Malformed("`page` is no number".to_owned());
+    let page: usize = match given(&of.page) {
+        Some(page) => page.parse().map_err(malformed)?,
+        None => 1,
+    };
+    let read = letters_of_group(letters, selection, group, LETTERS_MAX);
+    let (rows, is_complete) = visit.app.ask(read).await?;
+    let count = rows.len() as u64;
+    let total = if is_complete {
+        with_commas(count)
+    } else {
+        at_least(count)
+    };
+    let pages = rows.len().div_ceil(PAGE).max(1);
+    let page = page.clamp(1, pages);
+    let shown: Vec<&LetterRow> = rows.iter().skip((page - 1) * PAGE).take(PAGE).collect();
+    let fingerprint = group.to_string();
+    let link = |page: usize| {
+        let page = page.to_string();
+        let query = [
+            ("consumer", of.consumer.as_str()),
+            ("fingerprint", &fingerprint),
+            ("page", &page),
+        ];
+        visit.link("/dead-letters", &query)
+    };
+    let change = |change: &str, first: &str| {
+        let query = [
+            ("change", change),
+            ("consumer", of.consumer.as_str()),
+            ("fingerprint", &fingerprint),
+            ("first", first),
+        ];
+        visit.link("/letter-change", &query)
+    };
+    let next = (page < pages).then(|| link(page + 1));
+    let body = html! {
+        p.sentence { (total) " dead letters of the group " code { (fingerprint) } "." }
+        @if !rows.is_empty() {
+            p {
+                a.button href=(change("retry", "1")) { "Preview retry of the oldest" } " "
+                a.button href=(change("retry", "")) { "Preview retry of all" } " "
+                a.button href=(change("discard", "")) { "Preview discard of all" }
+            }
+            (letter_table(visit, &shown))
+            p {
+                "Page " (page) " of " (pages) ". "
+                @if page > 1 { a href=(link(page - 1)) rel="prev" { "Previous page" } " " }
+                @if let Some(next) = &next { a href=(next) rel="next" { "Next page" } }
+            }
+        }
+    };
+    let data = json!({ "dead_letters": shown, "count": count, "is_complete": is_complete, "next": next });
+    Ok((body, data))
 }
 
 fn group_table(visit: &Visit, groups: &[LetterGroup]) -> Markup {
     let row = |group: &LetterGroup| {
+        let fingerprint = group.fingerprint.to_string();
         let query = [
             ("consumer", group.consumer.as_str()),
-            ("fingerprint", group.fingerprint.as_str()),
+            ("fingerprint", &fingerprint),
         ];
         html! {
             td { (group.dead_letters) }
@@ -97,8 +180,8 @@ fn group_table(visit: &Visit, groups: &[LetterGroup]) -> Markup {
     layout::table("Dead letters by what failed", &columns, &rows)
 }
 
-fn letter_table(visit: &Visit, rows: &[LetterRow]) -> Markup {
-    let row = |row: &LetterRow| {
+fn letter_table(visit: &Visit, rows: &[&LetterRow]) -> Markup {
+    let row = |row: &&LetterRow| {
         html! {
             td { (layout::time(row.dead_lettered_at)) }
             td { (row.consumer) }
@@ -157,6 +240,7 @@ async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
 
 fn detail(visit: &Visit, letter: &LetterDetail) -> Markup {
     let row = &letter.row;
+    let id = row.id.to_string();
     html! {
         p.error { (row.error) }
         dl.facts {
@@ -176,6 +260,9 @@ fn detail(visit: &Visit, letter: &LetterDetail) -> Markup {
             Some(payload) => pre { (payload) },
             None => p { "Your role (" (visit.access.role().as_str()) ") does not see payloads." },
         }
-        p { "Next: " code { (visit.called(format!("outbox dead-letters retry {}", row.id))) } }
+        p {
+            a.button href=(visit.link("/letter-change", &[("change", "retry"), ("id", &id)])) { "Preview retry" } " "
+            a.button href=(visit.link("/letter-change", &[("change", "discard"), ("id", &id)])) { "Preview discard" }
+        }
     }
 }

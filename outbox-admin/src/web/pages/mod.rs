@@ -7,6 +7,7 @@ pub(super) mod change;
 pub(super) mod consumers;
 mod did;
 pub(super) mod doctor;
+pub(super) mod letter_change;
 pub(super) mod letters;
 pub(super) mod live;
 pub(super) mod messages;

@@ -2,7 +2,6 @@
 
 use axum::response::Response;
 use maud::{Markup, html};
-use outbox_core::store::BACKLOG_COUNT_MAX;
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -47,17 +46,14 @@ impl Values {
     pub(super) fn new(sample: &Sample) -> Self {
         let status = &sample.status;
         let backlog = &status.backlog;
-        let count = |count: u64| match count {
-            BACKLOG_COUNT_MAX.. => format!("{BACKLOG_COUNT_MAX} or more"),
-            count => count.to_string(),
-        };
+        let count = crate::BacklogCounts::text;
         let key = |reason: &crate::Reason| format!("{} {}", reason.state.as_str(), reason.next.line());
         Self {
             state: status.state.as_str(),
             sentence: sentence(sample),
-            pending: count(backlog.pending),
+            pending: backlog.pending_text(),
             waiting: count(backlog.waiting),
-            oldest: layout::any(backlog.oldest_pending.map(layout::duration)),
+            oldest: layout::any(backlog.oldest_unpublished.map(layout::duration)),
             dead: count(backlog.dead_letters),
             halted: count(backlog.halted_aggregates),
             blocked: count(backlog.blocked_aggregates),
@@ -73,7 +69,10 @@ fn sentence(sample: &Sample) -> String {
     let status = &sample.status;
     match status.reasons.as_slice() {
         [] => {
-            let pending = counted(status.backlog.pending, "message is", "messages are");
+            let pending = match status.backlog.pending {
+                1 => "1 message is".to_owned(),
+                _ => format!("{} messages are", status.backlog.pending_text()),
+            };
             format!("Nothing is wrong; {pending} to be published.")
         }
         [first] => format!("{}.", capital(&first.what)),

@@ -53,10 +53,11 @@ impl StreamView for Described {
     async fn examine(&self) -> Result<Examination, String> {
         self.examined.fetch_add(1, Ordering::Relaxed);
         let finding = Diagnosis::failed(Check::Nats, "no answer", "a server that answers", "outbox doctor");
-        Ok(Examination {
-            findings: vec![finding],
-            unseen: vec!["the rights of a relay".to_owned()],
-        })
+        let mut found = Examination::default();
+        found.findings.push(finding);
+        found.unseen.push("the rights of a relay".to_owned());
+        found.made([Check::Database]);
+        Ok(found)
     }
 }
 
@@ -142,7 +143,9 @@ async fn an_examination_is_made_once_however_many_people_ask() {
             "no answer",
             "a server that answers",
             "outbox doctor",
-            "31 checks, 1 finding; not all could be made: see below.",
+            "2 of 31 checks, 1 finding; 29 checks were not made.",
+            "<span>database</span><span class=\"state idle\">no finding</span>",
+            "<span>stream</span><span class=\"state idle\">not checked</span>",
         ] {
             assert!(page.contains(expected), "{expected}: {page}");
         }
@@ -155,7 +158,8 @@ async fn an_examination_is_made_once_however_many_people_ask() {
         (&json["state"], &json["findings"][0]["check"]),
         (&"stuck".into(), &"nats".into())
     );
-    assert_eq!(json["checks"].as_array().map(Vec::len), Some(29));
+    assert_eq!(json["checks"].as_array().map(Vec::len), Some(30));
+    assert_eq!(json["not_checked"].as_array().map(Vec::len), Some(28));
 }
 
 #[tokio::test(start_paused = true)]

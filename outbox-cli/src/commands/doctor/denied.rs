@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outbox::nats::async_nats::{Event, ServerError};
-use outbox_admin::doctor::{Check, Diagnosis};
+use outbox_admin::doctor::{Check, Diagnosis, Examination};
 use outbox_admin::quoted;
-use outbox_admin::web::Examination;
 
 use crate::config::Outbox;
 

@@ -49,6 +49,11 @@ pub(super) async fn findings(
     Ok(found)
 }
 
+/// Whether this program has handlers to compare.
+pub(super) fn are_linked(place: &Place) -> bool {
+    !place.context.several_places && !Router::registered().consumers().is_empty()
+}
+
 /// Whether the stream holds a message that one of the filters selects.
 async fn holds_any(handle: &Stream, filters: &[String]) -> Result<bool, String> {
     for filter in filters {

@@ -14,10 +14,9 @@ use outbox::core::log::LEFT_TO_LOG;
 use outbox::core::{OutboxReader as _, OutboxStore as _, Retention};
 use outbox::sea_orm::reach;
 use outbox_admin::doctor::{
-    Check, Diagnosis, Limits, PauseFacts, Wanted, database_facts, of_database, of_leases, of_pauses,
-    of_relays, of_setup, tally,
+    Check, Diagnosis, Examination, Limits, PauseFacts, Wanted, database_facts, of_database, of_leases,
+    of_pauses, of_relays, of_setup,
 };
-use outbox_admin::web::Examination;
 use outbox_admin::{Next, State};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -69,33 +68,11 @@ pub(super) async fn examine(place: &Place, closely: Closely) -> Result<Examinati
         _ => Some(Duration::ZERO),
     };
     nats::look(place, &Wanted { retention }, closely.as_relay, &mut found).await?;
-    name_unmade(&mut found);
     // The worst first; among equals, in the order of the checks.
     found
         .findings
         .sort_by_key(|finding| std::cmp::Reverse(finding.state));
     Ok(found)
-}
-
-/// Names the checks that could not be made for want of an answer.
-fn name_unmade(found: &mut Examination) {
-    let mut name = |checks: &[Check], what: &str| {
-        if found
-            .findings
-            .iter()
-            .any(|finding| checks.contains(&finding.check))
-        {
-            found.unseen.push(what.to_owned());
-        }
-    };
-    name(
-        &[Check::Database, Check::Tables],
-        "checks of the database: it has not answered all of them, or has no tables for them",
-    );
-    name(
-        &[Check::Nats],
-        "checks of the stream and of its consumers: nats has not answered all of them",
-    );
 }
 
 impl DoctorCommand {
@@ -115,6 +92,8 @@ impl DoctorCommand {
                     .findings
                     .first()
                     .map_or(State::Well, |finding| finding.state),
+                tally: found.tally(),
+                not_checked: found.not_checked(),
                 findings: found.findings,
                 unseen: found.unseen,
             });
@@ -192,6 +171,15 @@ async fn look_at_database(
             }
             Ok(checked) => {
                 let reads_log = place.outbox.section.log.read;
+                if checked.is_ok() {
+                    let checks = [
+                        Check::Database,
+                        Check::DatabaseVersion,
+                        Check::Tables,
+                        Check::Rights,
+                    ];
+                    found.made(checks);
+                }
                 let is_news = |warning: &String| !reads_log || *warning != LEFT_TO_LOG;
                 let checked = checked.map(|warnings| warnings.into_iter().filter(is_news).collect());
                 found.findings.extend(of_setup(checked));
@@ -215,6 +203,7 @@ async fn look_at_database(
     };
     match tokio::time::timeout(place.timeout, registry).await {
         Ok(Ok((relays, expired, leases))) => {
+            found.made([Check::Database, Check::Relays, Check::Leases]);
             found.findings.extend(of_leases(&leases));
             found
                 .findings
@@ -232,7 +221,10 @@ async fn look_at_database(
     }
     look_at_messages(place, &closely, found).await;
     match log::findings(place, closely.as_relay).await {
-        Ok(findings) => found.findings.extend(findings),
+        Ok(findings) => {
+            found.made([Check::Log]);
+            found.findings.extend(findings);
+        }
         Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => found.unseen.push(
             format!("the log: {failure}; `outbox print grants --log` has the right to look at it"),
         ),
@@ -256,6 +248,20 @@ async fn look_at_database(
     ];
     match tokio::time::timeout(place.timeout, database_facts(db, &tables)).await {
         Ok(Ok(facts)) => {
+            let checks = [
+                Check::Clock,
+                Check::LongTransaction,
+                Check::PreparedTransaction,
+                Check::ReplicationSlot,
+                Check::Autovacuum,
+            ];
+            found.made(
+                checks
+                    .into_iter()
+                    .filter(|check| !facts.not_checked.contains(check)),
+            );
+            // The settings are examined with the rights of a relay.
+            found.made(closely.as_relay.then_some(Check::DatabaseSetting));
             found.findings.extend(of_database(&facts, &closely.limits));
             found.unseen.extend(facts.unseen);
         }
@@ -274,6 +280,7 @@ async fn look_at_messages(place: &Place, closely: &Closely, found: &mut Examinat
                 unknown_types: held.unknown_types,
                 without_pause: held.without_pause,
             };
+            found.made([Check::Pauses]);
             let now = OffsetDateTime::now_utc();
             found.findings.extend(of_pauses(&facts, &closely.limits, now));
         }
@@ -304,6 +311,9 @@ struct DoctorRow {
     state: State,
     findings: Vec<Diagnosis>,
     unseen: Vec<String>,
+    not_checked: Vec<Check>,
+    #[serde(skip)]
+    tally: String,
 }
 
 impl Print for DoctorRow {
@@ -348,7 +358,12 @@ impl Print for DoctorRow {
         for unseen in &self.unseen {
             let _ = writeln!(text, "  not seen: {}", plain(unseen));
         }
-        let _ = writeln!(text, "{}", tally(self.findings.len(), &self.unseen, "above"));
+        if !self.not_checked.is_empty() {
+            let checks = self.not_checked.iter().map(|check| check.as_str());
+            let checks: Vec<_> = checks.collect();
+            let _ = writeln!(text, "  not checked: {}", checks.join(", "));
+        }
+        let _ = writeln!(text, "{}", self.tally);
         Some(text)
     }
 }

@@ -1,25 +1,33 @@
 //! What `outbox doctor` asks of NATS: the settings of the stream and of its consumers. Nothing is received.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
-use outbox::core::{FailureClass, Publisher as _, Subscriber as _, describe};
-use outbox::inbox::PausedConsumers;
-use outbox::nats::JetStreamSubscriber;
+use outbox::core::{FailureClass, Publisher as _, describe};
 use outbox::nats::async_nats::jetstream::consumer::{self, AckPolicy, ReplayPolicy};
 use outbox::nats::async_nats::jetstream::stream::{DiscardPolicy, Info, RetentionPolicy, StorageType};
 use outbox::nats::async_nats::{Client, jetstream};
 use outbox_admin::doctor::{
-    Check, ConsumerFacts, Diagnosis, MAX_BYTES, StreamFacts, Wanted, inbox_memory, of_consumer, of_stream,
+    Check, ConsumerFacts, Diagnosis, Examination, MAX_BYTES, StreamFacts, Wanted, inbox_memory, of_consumer,
+    of_stream,
 };
-use outbox_admin::web::Examination;
-use outbox_admin::{Next, quoted};
+use outbox_admin::{ConsumerRow, Next, quoted};
 
 use super::denied::Denied;
 use super::handlers;
 use crate::commands::place::Place;
+use crate::commands::stream::{self, WATCHED_MAX};
 use crate::failure::CommandError;
+
+/// Checks of consumers that the stream answers.
+const OF_STREAM: [Check; 2] = [Check::ConsumerSettings, Check::ConsumerBehind];
+
+/// Checks of consumers that the tables of their inboxes answer.
+const OF_TABLES: [Check; 3] = [
+    Check::ConsumerPaused,
+    Check::ConsumerDeadLetters,
+    Check::InboxMemory,
+];
 
 /// Looks at the stream and at its consumers, with a login that is that of a relay or only looks.
 pub(super) async fn look(
@@ -61,15 +69,9 @@ async fn ask(
         // The rules here know what each warning is about, and more.
         Ok(Ok(_)) => {}
         Ok(Err(error)) if error.class() == FailureClass::Configuration => {
+            found.made([Check::Nats]);
             let finding = unfit_stream(place, publisher.client().clone(), wanted, &describe(&error)).await;
-            let is_of_stream = finding.check == Check::Stream;
             found.findings.push(finding);
-            // Where nobody could look at the stream, that is the finding.
-            if is_of_stream && !denied.has_heard() {
-                found.unseen.push(
-                    "checks of the stream's settings and consumers: no stream was found that fits".to_owned(),
-                );
-            }
             return Ok(());
         }
         Ok(Err(error)) => {
@@ -82,7 +84,9 @@ async fn ask(
         }
     }
     let client = publisher.client().clone();
-    let looked = tokio::time::timeout(place.timeout, look_closely(place, client, wanted, found)).await;
+    // Each consumer may be watched for a while.
+    let bound = place.timeout + WATCHED_MAX;
+    let looked = tokio::time::timeout(bound, look_closely(place, client, wanted, found)).await;
     match looked {
         Ok(Ok(())) => {}
         Ok(Err(error)) => found.findings.push(away(error)),
@@ -160,6 +164,19 @@ async fn look_closely(
         .await
         .map_err(|error| describe(&error))?;
     let stream = stream_facts(handle.cached_info(), &client);
+    found.made([
+        Check::Nats,
+        Check::Stream,
+        Check::DuplicateWindow,
+        Check::MaxAge,
+        Check::Discard,
+        Check::MaxBytes,
+        Check::StreamRetention,
+        Check::Replicas,
+        Check::MaxMessagesPerSubject,
+        Check::PayloadLimit,
+        Check::NatsVersion,
+    ]);
     found.findings.extend(of_stream(&stream, wanted));
     let consumers: Vec<consumer::Info> = handle
         .consumers()
@@ -173,14 +190,27 @@ async fn look_closely(
     let events = settings.event_stream().map_err(|error| describe(&error))?;
     // Before the questions about each durable, one of which may fail.
     let of_handlers = handlers::findings(place, &handle, &events, &durables).await?;
+    found.made(handlers::are_linked(place).then_some(Check::Handlers));
     found.findings.extend(of_handlers);
     if durables.is_empty() {
+        // Nothing is wrong with consumers that do not exist.
+        found.made(OF_STREAM.into_iter().chain(OF_TABLES));
         return Ok(());
     }
-    let paused = paused(place, found).await;
-    let subscriber = events.subscriber(client);
+    let (rows, error) = stream::watched(place, client)
+        .await
+        .map_err(|error| text(&error))?;
+    found.made(OF_STREAM);
+    match error {
+        None => found.made(OF_TABLES),
+        Some(error) => found.unseen.push(format!(
+            "pauses of consumers, their dead letters, and how long their inboxes remember, because their tables cannot be read here ({error}); if they are in another \
+             database, give the file an outbox with it"
+        )),
+    }
     for info in durables {
-        let facts = consumer_facts(place, &subscriber, &info, &paused).await?;
+        let row = rows.iter().find(|row| row.consumer == info.name).cloned();
+        let facts = consumer_facts(place, &info, row).await;
         found.findings.extend(of_consumer(&facts, &stream));
     }
     Ok(())
@@ -198,38 +228,14 @@ pub(in crate::commands) async fn memories(
         let stream = stream_facts(handle.cached_info(), &client);
         let consumers = handle.consumers().try_collect::<Vec<consumer::Info>>().await;
         let consumers = consumers.map_err(|error| describe(&error))?;
-        let events = settings.event_stream().map_err(|error| describe(&error))?;
-        let (subscriber, nobody) = (events.subscriber(client), BTreeMap::new());
         let mut facts = Vec::new();
         for info in consumers.iter().filter(|info| info.config.durable_name.is_some()) {
-            facts.push(consumer_facts(place, &subscriber, info, &nobody).await?);
+            facts.push(consumer_facts(place, info, None).await);
         }
         Ok((stream, facts))
     };
     let looked = tokio::time::timeout(place.timeout, looking).await;
     looked.unwrap_or_else(|_| Err(format!("no answer within {:?}", place.timeout)))
-}
-
-/// The consumers that somebody has paused, with the reasons. The tables of inboxes may be in other databases.
-async fn paused(place: &Place, found: &mut Examination) -> BTreeMap<String, String> {
-    let Ok(names) = place.outbox.table_names() else {
-        return BTreeMap::new();
-    };
-    let paused = PausedConsumers::new(place.store.connection().clone()).with_names(names);
-    match paused.list().await {
-        Ok(paused) => paused
-            .into_iter()
-            .map(|paused| (paused.consumer, paused.reason))
-            .collect(),
-        Err(error) => {
-            found.unseen.push(format!(
-                "pauses of consumers, and how long their inboxes remember, because their tables cannot be read here ({}); if they are in another database, give \
-                 the file an outbox with it",
-                place.explain(&error)
-            ));
-            BTreeMap::new()
-        }
-    }
 }
 
 fn stream_facts(info: &Info, client: &Client) -> StreamFacts {
@@ -263,38 +269,30 @@ fn stream_facts(info: &Info, client: &Client) -> StreamFacts {
     }
 }
 
-async fn consumer_facts(
-    place: &Place,
-    subscriber: &JetStreamSubscriber,
-    info: &consumer::Info,
-    paused: &BTreeMap<String, String>,
-) -> Result<ConsumerFacts, String> {
-    let name = info.name.clone();
-    let standing = subscriber
-        .standing(&name)
-        .await
-        .map_err(|error| describe(&error))?;
+async fn consumer_facts(place: &Place, info: &consumer::Info, row: Option<ConsumerRow>) -> ConsumerFacts {
     let db = place.store.connection();
     let table = place
         .outbox
         .table_names()
         .map(|names| names.table(db.get_database_backend(), "inbox_messages"));
     let memory: Option<Duration> = match table {
-        // Where the table is missing, the pauses have said so.
-        Ok(table) => inbox_memory(db, &table, &name).await.ok().flatten(),
+        // Where the table is missing, the consumers have said so.
+        Ok(table) => inbox_memory(db, &table, &info.name).await.ok().flatten(),
         Err(_) => None,
     };
-    Ok(ConsumerFacts {
-        paused: paused.get(&name).cloned(),
+    ConsumerFacts {
+        name: info.name.clone(),
         unfit: unfit(&info.config),
-        undelivered: standing.as_ref().map_or(0, |standing| standing.undelivered),
-        unacknowledged: standing.as_ref().map_or(0, |standing| standing.unacknowledged),
-        max_unacknowledged: standing.as_ref().and_then(|seen| seen.max_unacknowledged),
-        oldest: standing.as_ref().and_then(|standing| standing.oldest_age),
-        is_receiving: standing.is_some_and(|standing| standing.is_receiving),
+        paused: row.as_ref().and_then(|row| row.paused.clone()),
+        row,
         memory,
-        name,
-    })
+    }
+}
+
+fn text(error: &CommandError) -> String {
+    match error {
+        CommandError::Configuration(failure) | CommandError::Failed(failure) => failure.to_string(),
+    }
 }
 
 /// Settings that an inbox changes where it may, and refuses otherwise.

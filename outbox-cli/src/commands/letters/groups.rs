@@ -79,15 +79,16 @@ impl GroupLettersCommand {
         let place = Place::open(&self.place).await?;
         let letters = letters_of(&place)?;
         let selection = self.selection.selection();
-        let rows = place
-            .ask(outbox_admin::list_letters(&letters, &selection, GROUPED_MAX))
+        let (rows, is_complete) = self
+            .selection
+            .read(&place, &letters, &selection, GROUPED_MAX)
             .await?;
         let groups: Vec<Grouped> = outbox_admin::group_letters(&rows)
             .into_iter()
             .map(|group| Grouped::new(group, &self.deployments))
             .collect();
         output::many(self.place.output, &groups)?;
-        if rows.len() == GROUPED_MAX as usize {
+        if !is_complete {
             say(&format!(
                 "there are more: only the oldest {GROUPED_MAX} were read; `--since` begins later"
             ));
@@ -96,12 +97,10 @@ impl GroupLettersCommand {
             say("no dead letter matches");
             return Ok(Outcome::NothingMatched);
         };
-        let event_type = first.event_type.as_ref();
-        let event_type = event_type.map(|event_type| format!(" --type {}", quoted(event_type)));
         say_next(format!(
-            "outbox dead-letters list --consumer {}{}",
+            "outbox dead-letters list --consumer {} --group {}",
             quoted(&first.consumer),
-            event_type.unwrap_or_default()
+            first.fingerprint
         ));
         Ok(Outcome::Well)
     }
@@ -128,7 +127,7 @@ impl Grouped {
 
 impl Print for Grouped {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("fingerprint", |grouped| grouped.group.fingerprint.clone()),
+        Column::new("fingerprint", |grouped| grouped.group.fingerprint.to_string()),
         Column::new("consumer", |grouped| grouped.group.consumer.clone()),
         Column::new("type", |grouped| text::any(grouped.group.event_type.clone())),
         Column::new("dead_letters", |grouped| grouped.group.dead_letters.to_string()),
@@ -139,7 +138,7 @@ impl Print for Grouped {
     ];
 
     fn name(&self) -> String {
-        self.group.fingerprint.clone()
+        self.group.fingerprint.to_string()
     }
 }
 

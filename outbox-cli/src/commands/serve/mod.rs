@@ -243,7 +243,7 @@ impl ServeCommand {
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
         let connection = reading.store.connection().clone();
         let letters = DeadLetters::new(connection.clone()).with_names(names.clone());
-        let operations = InboxOperations::new(connection).with_names(names);
+        let operations = InboxOperations::new(connection).with_names(names.clone());
         let mut dashboard = Dashboard::new(place.outbox.name(), reading.store.clone())
             .with_dead_letters(letters)
             .with_inbox_operations(operations)
@@ -257,7 +257,10 @@ impl ServeCommand {
             dashboard = dashboard.with_traces(traces.clone());
         }
         if !self.read_only {
-            dashboard = dashboard.with_changes(place.store.clone());
+            let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
+            dashboard = dashboard
+                .with_changes(place.store.clone())
+                .with_dead_letter_changes(letters);
         }
         Ok(dashboard)
     }

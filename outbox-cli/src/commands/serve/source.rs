@@ -106,7 +106,8 @@ impl StreamView for Stream {
 
     async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {
         let client = self.client().await.map_err(|error| error.to_string())?;
-        stream::rows(&self.place, client).await.map_err(text)
+        let (rows, _) = stream::rows(&self.place, client).await.map_err(text)?;
+        Ok(rows)
     }
 
     async fn filled(&self) -> Result<Option<StreamUse>, String> {

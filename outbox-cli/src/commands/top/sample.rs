@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use outbox::core::store::BACKLOG_COUNT_MAX;
 use outbox::core::{MessageStatus, Publisher as _, Selection, describe};
 use outbox::nats::async_nats::Client;
 use outbox_admin::{
@@ -127,7 +126,12 @@ impl Sampler {
             Err(error) => return BrokerCheck::Failed(describe(&error)),
         };
         match stream::rows(&self.place, client.clone()).await {
-            Ok(rows) => sample.consumers = rows,
+            Ok((rows, unseen)) => {
+                sample.consumers = rows;
+                sample
+                    .unseen
+                    .extend(unseen.map(|error| format!("dead letters and pauses of consumers: {error}")));
+            }
             Err(error) => sample.unseen.push(text(error)),
         }
         sample.stream = stream::filled(&self.place, client.clone()).await.ok();
@@ -139,10 +143,10 @@ impl Sampler {
 
     /// Says what has moved, and what is to come if it goes on like that.
     fn compare(&mut self, sample: &mut Sample) {
-        let pending = sample.status.as_ref().map(|status| status.backlog.pending);
+        let backlog = sample.status.as_ref().map(|status| &status.backlog);
         let now = Instant::now();
         let seen = Seen {
-            pending: pending.map(|pending| (pending, pending < BACKLOG_COUNT_MAX)),
+            pending: backlog.map(|backlog| (backlog.pending_estimate, backlog.pending_is_exact)),
             stream: sample.stream.clone(),
             consumers: sample.consumers.iter().filter_map(ConsumerSeen::of).collect(),
         };

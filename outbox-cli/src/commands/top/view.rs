@@ -8,7 +8,7 @@ use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Table, TableState, Tabs, Wrap};
 
-use outbox_admin::{ConsumerRow, PauseRow, State, Status};
+use outbox_admin::{BacklogCounts, ConsumerRow, PauseRow, State, Status};
 
 use super::super::{foresee, status, text};
 use super::model::{Model, Page};
@@ -137,14 +137,14 @@ fn overview(sample: &Sample) -> Vec<Line<'static>> {
 
 fn counts(status: &Status) -> [String; 3] {
     let (backlog, relays) = (&status.backlog, &status.relays);
-    let oldest = backlog.oldest_pending.map(text::duration);
+    let oldest = backlog.oldest_unpublished.map(text::duration);
     [
         format!(
             "messages    pending {}, of these waiting {}, oldest {}, dead letters {}",
-            backlog.pending,
-            backlog.waiting,
+            backlog.pending_text(),
+            BacklogCounts::text(backlog.waiting),
             oldest.unwrap_or_else(|| "-".to_owned()),
-            backlog.dead_letters
+            BacklogCounts::text(backlog.dead_letters)
         ),
         format!(
             "aggregates  blocked {}, of these halted {}",

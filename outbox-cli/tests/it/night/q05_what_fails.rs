@@ -19,7 +19,7 @@ async fn groups_count_dead_letters_by_error_since_when_and_since_which_deploymen
     assert!(
         answer
             .said
-            .contains("next: outbox dead-letters list --consumer billing --type order.placed"),
+            .contains("next: outbox dead-letters list --consumer billing --group "),
         "{answer:?}"
     );
     let place = &planted.place;

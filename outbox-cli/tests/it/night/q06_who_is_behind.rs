@@ -30,7 +30,7 @@ async fn lag_says_that_nobody_receives_and_a_forecast_that_it_handles_none() {
     planted.publish().await;
     check(&planted, "consumers list", 0);
     let answer = check(&planted, "consumers lag billing", 3);
-    assert!(answer.out.contains("no process asks for messages"), "{answer:?}");
+    assert!(answer.out.contains("no process was seen asking"), "{answer:?}");
     // The answer names the command that comes now.
     assert!(
         answer.out.contains("next: outbox consumers list --forecast"),

@@ -248,6 +248,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.in_flight.drop_partition(partition);
         }
         if has_renewed {
+            if !self.relay.of_log {
+                telemetry::renewed();
+            }
             self.leases_proved();
         }
         if change.lost.is_empty() {

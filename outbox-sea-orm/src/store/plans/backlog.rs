@@ -101,6 +101,6 @@ async fn sqlite() {
     for line in reads.clone() {
         assert!(line.contains(" INDEX outbox_"), "{plan:?}");
     }
-    assert_eq!(reads.count(), 6, "{plan:?}");
+    assert_eq!(reads.count(), 9, "{plan:?}");
     assert!(!plan.iter().any(|line| line.contains("B-TREE")), "{plan:?}");
 }

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, backlog, block_each, blocked, commit, commit_each, counts, dead, fetch, fetch_waiting, first,
-    hindered, id_of, keys, lease_all, limit, list, only, published, resume, settled, with_blocked, with_dead,
+    ALL, LONG, backlog, block_each, blocked, commit, commit_delayed, commit_each, counts, dead, failed,
+    fetch, fetch_waiting, first, hindered, id_of, keys, lease_all, limit, list, only, published, resume,
+    settled, with_blocked, with_dead,
 };
+use crate::event::DomainEvent as _;
 use crate::message::Events;
-use crate::store::{Backlog, MessageStatus, OutboxAdmin, Selection, StoredMessage};
-use crate::testing::conformance::probe::{Probe, aggregate};
+use crate::store::{Backlog, FetchedRow, MessageStatus, OutboxAdmin, PauseRequest, Selection, StoredMessage};
+use crate::testing::conformance::probe::{AGGREGATE, Probe, aggregate};
 
 /// The backlog counts pending messages, those of them that wait, dead letters, and blocked aggregates.
 pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(fixture: &F) {
@@ -18,10 +20,11 @@ pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(f
     commit_each(fixture, &["a", "a", "b", "c", "d", "d"]).await;
     let expected = Backlog {
         pending: 6,
+        pending_estimate: 6,
         ..Backlog::default()
     };
     assert_eq!(counts(fixture).await, expected);
-    assert!(backlog(fixture).await.oldest_pending.is_some());
+    assert!(backlog(fixture).await.oldest_unpublished.is_some());
     let (_, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
@@ -31,20 +34,65 @@ pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(f
     fetch(fixture, &leases, ALL).await;
     let expected = Backlog {
         pending: 3,
+        pending_estimate: 3,
         waiting: 3,
         dead_letters: 2,
         halted_aggregates: 1,
         blocked_aggregates: 2,
-        // Waiting messages are not late, so they have no age here.
-        oldest_pending: None,
+        oldest_unpublished: None,
     };
-    assert_eq!(backlog(fixture).await, expected);
+    assert_eq!(counts(fixture).await, expected);
     assert!(resume(fixture, &aggregate("d")).await);
     assert_eq!(
         backlog(fixture).await.blocked_aggregates,
         1,
         "a block that has ended does not count"
     );
+}
+
+/// The age of the backlog is that of the oldest message that should have been published, whatever its status: failed messages count, messages that are
+/// meant to wait do not.
+pub async fn backlog_age_covers_failed_messages<F: StoreFixture>(fixture: &F) {
+    let age = async || backlog(fixture).await.oldest_unpublished;
+    commit_delayed(fixture, Probe::noted("delayed", 1), LONG).await;
+    commit_each(fixture, &["delayed", "halted", "halted"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &first(&rows, "halted"), dead(true)).await;
+    fetch(fixture, &leases, ALL).await;
+    assert_eq!(age().await, None, "delayed and halted messages are meant to wait");
+
+    for probe in [Probe::noted("failed", 1), Probe::sampled("alone", 1)] {
+        let id = probe.aggregate_id().to_string();
+        commit(fixture, Events::new().with(probe)).await;
+        assert!(age().await.is_some(), "a pending message is due: {id}");
+        let rows = only(&fetch(fixture, &leases, ALL).await, &id);
+        settled(fixture, &leases, &rows, failed(LONG)).await;
+        assert!(
+            age().await.is_some_and(|age| age < LONG),
+            "a failed message is due: {id}"
+        );
+        let pause = PauseRequest {
+            aggregate_type: Some(AGGREGATE.to_owned()),
+            reason: "maintenance".to_owned(),
+            by: "alice".to_owned(),
+            lasts: None,
+        };
+        fixture.store().pause(&pause).await.expect("pause answers");
+        assert_eq!(age().await, None, "a paused message is meant to wait: {id}");
+        fixture
+            .store()
+            .unpause(Some(AGGREGATE))
+            .await
+            .expect("unpause answers");
+        assert!(age().await.is_some(), "the pause has ended: {id}");
+        let waiting: Vec<_> = rows
+            .into_iter()
+            .map(|row| FetchedRow { waited: true, ..row })
+            .collect();
+        settled(fixture, &leases, &waiting, published()).await;
+        assert_eq!(age().await, None, "a published message is not due: {id}");
+    }
 }
 
 /// The list shows the data needed to decide, oldest first, and no more rows than requested.

@@ -48,6 +48,7 @@ pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &
     assert_eq!((retried.row_id, retried.attempts), (row.row_id, 0));
     let expected = Backlog {
         pending: 3,
+        pending_estimate: 3,
         ..Backlog::default()
     };
     assert_eq!(counts(fixture).await, expected);
@@ -174,6 +175,7 @@ pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     );
     let expected = Backlog {
         pending: 3,
+        pending_estimate: 3,
         waiting: 2,
         dead_letters: 1,
         ..Backlog::default()

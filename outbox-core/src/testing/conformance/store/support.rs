@@ -343,7 +343,7 @@ pub(in crate::testing::conformance) async fn backlog<F: StoreFixture>(fixture: &
 /// The backlog without the age of the oldest message, because ages change with time.
 pub(in crate::testing::conformance) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
     Backlog {
-        oldest_pending: None,
+        oldest_unpublished: None,
         ..backlog(fixture).await
     }
 }

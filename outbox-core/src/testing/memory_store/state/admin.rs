@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
+use super::index::Block;
 use super::{Row, State};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::store::{
@@ -20,18 +21,39 @@ impl State {
         let blocks = || self.index.blocks.values();
         let waiting = self.index.waiting();
         let oldest = self
-            .index
-            .pending
-            .first()
-            .and_then(|row_id| self.rows.get(row_id));
+            .rows
+            .values()
+            .filter_map(|row| self.due_since(row, now))
+            .min();
         Backlog {
             pending: count(self.index.pending.len() + waiting),
+            pending_estimate: (self.index.pending.len() + waiting) as u64,
             waiting: count(waiting),
             dead_letters: count(self.index.dead.len()),
             halted_aggregates: count(blocks().filter(|block| block.is_halted()).count()),
             blocked_aggregates: count(blocks().filter(|block| !block.is_due(now)).count()),
-            oldest_pending: oldest.map(|row| since(row.message.created_at, now)),
+            oldest_unpublished: oldest.map(|due| since(due, now)),
         }
+    }
+
+    /// Since when an unpublished row has been due; `None` if it is meant to wait.
+    fn due_since(&self, row: &Row, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        let aggregate = &row.message.aggregate;
+        let is_unpublished = matches!(row.status, MessageStatus::Pending | MessageStatus::Waiting);
+        if !is_unpublished || self.is_paused(aggregate) {
+            return None;
+        }
+        let is_delayed = |row: &Row| row.available_at.is_some_and(|at| at > now);
+        let block = self.index.blocks.get(aggregate).filter(|_| row.is_sequenced());
+        let first = block.and_then(|block| block.waiting.first());
+        let is_behind = first
+            .and_then(|first| self.rows.get(first))
+            .is_some_and(is_delayed);
+        if is_delayed(row) || is_behind || block.is_some_and(Block::is_halted) {
+            return None;
+        }
+        let recorded = row.message.created_at;
+        Some(row.available_at.map_or(recorded, |at| at.max(recorded)))
     }
 
     pub(in super::super) fn list(&self, selection: &Selection, limit: NonZeroU32) -> Vec<StoredMessage> {

@@ -100,6 +100,14 @@ impl State {
         self.pauses.retain(|_, row| row.stands(now));
     }
 
+    /// Whether a pause stands that holds this aggregate's messages.
+    pub(super) fn is_paused(&self, aggregate: &Aggregate) -> bool {
+        let now = self.now();
+        let types = [None, Some(aggregate.aggregate_type.clone())];
+        let mut pauses = types.iter().filter_map(|of| self.pauses.get(of));
+        pauses.any(|row| row.stands(now))
+    }
+
     /// How long a message of a paused aggregate waits.
     pub(super) fn paused_until(&self, aggregate: &Aggregate) -> OffsetDateTime {
         let now = self.now();

@@ -153,6 +153,8 @@ pub enum StoreMistake {
     HidesDeadLetters,
     /// Leaves waiting messages out of the backlog.
     HidesWaiting,
+    /// Leaves failed messages out of the age of the backlog.
+    HidesAgeOfFailed,
     /// Lists messages newest first.
     ListsBackwards,
     /// Lists messages of all event types.

@@ -227,6 +227,7 @@ impl OutboxStore for WrongStore {
         match self.mistake {
             M::HidesDeadLetters => backlog.dead_letters = 0,
             M::HidesWaiting => backlog.waiting = 0,
+            M::HidesAgeOfFailed if backlog.pending == backlog.waiting => backlog.oldest_unpublished = None,
             _ => {}
         }
         Ok(backlog)

@@ -1,0 +1,142 @@
+//! Tests of what `status` judges.
+
+use outbox_core::testing::MemoryStore;
+use outbox_core::{OutboxStore, OwnerId};
+
+use super::*;
+
+pub(super) const TTL: Duration = Duration::from_secs(60);
+
+pub(super) fn backlog(pending: u64) -> BacklogCounts {
+    BacklogCounts {
+        pending,
+        pending_is_exact: true,
+        pending_estimate: pending,
+        waiting: 0,
+        dead_letters: 0,
+        halted_aggregates: 0,
+        blocked_aggregates: 0,
+        oldest_unpublished: None,
+    }
+}
+
+#[track_caller]
+pub(super) fn check(reasons: &[Reason], expected: &[(State, &str)]) {
+    assert_eq!(reasons.len(), expected.len(), "{reasons:?}");
+    for (reason, (state, text)) in reasons.iter().zip(expected) {
+        assert!(reason.state == *state && reason.what.contains(text), "{reason:?}");
+        assert!(reason.next.command.is_some());
+    }
+}
+
+#[test]
+fn dead_letters_are_named_once_whether_they_halt_or_not() {
+    let mut dead = backlog(0);
+    dead.dead_letters = 1;
+    check(
+        &of_messages(&dead),
+        &[(State::Degraded, "1 dead letter halts nothing")],
+    );
+    dead.halted_aggregates = 1;
+    check(&of_messages(&dead), &[(State::Degraded, "1 aggregate is halted")]);
+    dead.dead_letters = 3;
+    let expected = [
+        (State::Degraded, "1 aggregate is halted"),
+        (State::Degraded, "2 dead letters"),
+    ];
+    check(&of_messages(&dead), &expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_worst_reason_comes_first_and_is_the_state() {
+    let store = MemoryStore::new();
+    let owner = OwnerId::fresh();
+    store
+        .announce(owner, TTL, &Fitness::Ailing.into())
+        .await
+        .expect("announced");
+    store.acquire(owner, TTL, 64).await.expect("acquired");
+    let warned = BrokerCheck::Checked(vec!["the duplicate window is short".to_owned()]);
+    let status = status(&store, &warned).await.expect("status");
+    assert_eq!(status.state, State::Stuck);
+    let expected = [
+        (State::Stuck, "the only live relay"),
+        (State::Degraded, "duplicate window"),
+    ];
+    check(&status.reasons, &expected);
+    assert_eq!((status.partitions.owned, status.partitions.all), (64, 64));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_is_degraded_and_the_next_command_ends_it() {
+    use outbox_core::{OutboxAdmin, PauseRequest};
+
+    let store = MemoryStore::new();
+    let owner = OwnerId::fresh();
+    store
+        .announce(owner, TTL, &Fitness::Fit.into())
+        .await
+        .expect("announced");
+    store.acquire(owner, TTL, 64).await.expect("acquired");
+    let request = PauseRequest {
+        aggregate_type: Some("order".to_owned()),
+        reason: "overrun".to_owned(),
+        by: "alice".to_owned(),
+        lasts: Some(TTL),
+    };
+    store.pause(&request).await.expect("paused");
+    let status = status(&store, &BrokerCheck::NotAsked).await.expect("status");
+    let what =
+        "publishing of aggregates of type order is paused by alice (it ends by itself in 60 s): overrun";
+    check(&status.reasons, &[(State::Degraded, what)]);
+    assert_eq!(
+        status.reasons[0].next.line(),
+        "outbox unpause --aggregate-type order"
+    );
+    assert_eq!(status.pauses.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_not_well_degrades_the_status() {
+    let store = MemoryStore::new();
+    let owner = OwnerId::fresh();
+    store
+        .announce(owner, TTL, &Fitness::Fit.into())
+        .await
+        .expect("announced");
+    store.acquire(owner, TTL, 64).await.expect("acquired");
+    let mut status = status(&store, &BrokerCheck::NotAsked).await.expect("status");
+    assert_eq!((status.state, status.consumers), (State::Well, None));
+    status.see_consumers(&[
+        crate::consumers::dead("billing", 3),
+        crate::consumers::dead("mail", 0),
+    ]);
+    let expected = (
+        State::Degraded,
+        "consumer billing: 3 dead letters wait for a decision",
+    );
+    check(&status.reasons, &[expected]);
+    assert_eq!(status.state, State::Degraded);
+    let expected = ConsumerCounts {
+        all: 2,
+        well: 1,
+        paused: 0,
+        dead_letters_open: Some(3),
+    };
+    assert_eq!(status.consumers, Some(expected));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_outbox_is_well() {
+    let store = MemoryStore::new();
+    let owner = OwnerId::fresh();
+    store
+        .announce(owner, TTL, &Fitness::Fit.into())
+        .await
+        .expect("announced");
+    store.acquire(owner, TTL, 64).await.expect("acquired");
+    let status = status(&store, &BrokerCheck::Checked(Vec::new()))
+        .await
+        .expect("status");
+    assert_eq!((status.state, status.reasons), (State::Well, Vec::new()));
+}

@@ -1,0 +1,176 @@
+//! Changes of dead letters: which ones a change takes, its preview, and the change itself.
+//!
+//! Invariant: nothing is changed without `--yes`. A group, and the first ones of a selection, are read first and changed by their keys.
+
+use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters, InboxOperations};
+use outbox_admin::{LetterCause, LetterChange, LetterRow};
+use uuid::Uuid;
+
+use super::super::change::say_operation;
+use super::super::place::Place;
+use super::super::progress::Progress;
+use super::super::recheck;
+use super::{ChangeLettersCommand, GROUPED_MAX, letters_of};
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, say};
+
+impl ChangeLettersCommand {
+    pub(super) async fn run(self, change: LetterChange) -> Result<Outcome, CommandError> {
+        let selection = self.selection.selection();
+        let is_wide = selection == DeadLetterSelection::all() && self.selection.group.is_none();
+        if is_wide && !self.all {
+            return Err(CommandError::configuration(
+                "nothing is selected; name dead letters or a filter, or write `--all`",
+            ));
+        }
+        let place = Place::open_to_change(&self.place).await?;
+        let letters = letters_of(&place)?;
+        let taken = self.taken(&place, &letters, change, selection).await?;
+        let changed = if self.yes {
+            let count = async { taken.count(&place, &letters, change).await };
+            self.confirm.check(&place, count).await?;
+            self.apply(&place, &letters, change, &taken).await?
+        } else {
+            let dead_letters = taken.count(&place, &letters, change).await?;
+            let mut preview = outbox_admin::preview_of_count(change, dead_letters);
+            if change == LetterChange::Retry && preview.dead_letters > 0 {
+                preview.recheck(causes(&place, &letters, &taken).await?);
+            }
+            output::one(self.place.output, &preview)?;
+            preview.dead_letters
+        };
+        if changed == 0 {
+            say("no dead letter matches");
+            return Ok(Outcome::NothingMatched);
+        }
+        if !self.yes {
+            say("nothing was changed; repeat it with `--yes`");
+        }
+        Ok(Outcome::Well)
+    }
+
+    /// Which dead letters the change takes. The first ones, and those of a group, are read first.
+    async fn taken(
+        &self,
+        place: &Place,
+        letters: &DeadLetters,
+        change: LetterChange,
+        selection: DeadLetterSelection,
+    ) -> Result<Taken, CommandError> {
+        let rows = match (self.first, self.selection.group) {
+            (None, None) => None,
+            (first, _) => {
+                let most = first.map_or(usize::MAX, |first| first as usize);
+                let narrowed = change.narrow(&selection);
+                // Without a group, no more are read than are taken.
+                let (rows, _) = match (first, self.selection.group) {
+                    (Some(first), None) => {
+                        let listed = outbox_admin::list_letters(letters, &narrowed, first);
+                        (place.ask(listed).await?, true)
+                    }
+                    _ => self.selection.read(place, letters, &narrowed, most).await?,
+                };
+                Some(rows)
+            }
+        };
+        Ok(Taken { selection, rows })
+    }
+}
+
+/// The dead letters of a change: all that are selected, or those that were read.
+struct Taken {
+    selection: DeadLetterSelection,
+    rows: Option<Vec<LetterRow>>,
+}
+
+impl Taken {
+    fn keys(rows: &[LetterRow]) -> Vec<Uuid> {
+        rows.iter().map(|row| row.id).collect()
+    }
+
+    async fn count(
+        &self,
+        place: &Place,
+        letters: &DeadLetters,
+        change: LetterChange,
+    ) -> Result<u64, CommandError> {
+        if let Some(rows) = &self.rows {
+            return Ok(rows.len() as u64);
+        }
+        let preview = outbox_admin::preview_letters(letters, change, &self.selection);
+        Ok(place.ask(preview).await?.dead_letters)
+    }
+}
+
+impl ChangeLettersCommand {
+    /// Makes the change, and shows how far it is. Returns how many dead letters it has changed.
+    async fn apply(
+        &self,
+        place: &Place,
+        letters: &DeadLetters,
+        change: LetterChange,
+        taken: &Taken,
+    ) -> Result<u64, CommandError> {
+        let intent = self.intent.intent();
+        let operation = match (self.selection.group, &taken.rows) {
+            (Some(group), _) => change.operation_on_group(&taken.selection, group, intent),
+            (None, Some(rows)) => change.operation(&DeadLetterSelection::ids(Taken::keys(rows)), intent),
+            (None, None) => change.operation(&taken.selection, intent),
+        };
+        let progress = Progress::of(&self.place);
+        let total = match progress.is_shown() {
+            true => taken.count(place, letters, change).await.ok(),
+            false => None,
+        };
+        let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+        let look = async |place: &Place| {
+            let db = place.store.connection().clone();
+            let operations = InboxOperations::new(db).with_names(names.clone());
+            let found = place.ask(operations.get(operation.id)).await.ok()??;
+            Some(found.changed)
+        };
+        // A crash or an error here leaves the transactions that were completed; the same command goes on.
+        let changed = async {
+            match &taken.rows {
+                Some(rows) => {
+                    let keys = Taken::keys(rows);
+                    outbox_admin::carry_out_by_key(letters, change, &keys, &operation).await
+                }
+                None => outbox_admin::carry_out_letters(letters, change, &taken.selection, &operation).await,
+            }
+        };
+        let changed = place.carry_out(changed);
+        let changed = progress
+            .watch(place, (change.as_str(), total), look, changed)
+            .await;
+        drop(progress);
+        let changed = changed?;
+        output::one(self.place.output, &changed)?;
+        say_operation(changed.operation);
+        Ok(changed.dead_letters)
+    }
+}
+
+/// Whether the causes still hold of which the open ones of these have failed.
+async fn causes(
+    place: &Place,
+    letters: &DeadLetters,
+    taken: &Taken,
+) -> Result<Vec<LetterCause>, CommandError> {
+    let rows = match &taken.rows {
+        Some(rows) => rows.clone(),
+        None => {
+            let open = taken.selection.clone().status(DeadLetterStatus::Open);
+            let rows = outbox_admin::read_letters(letters, &open, GROUPED_MAX);
+            place.ask(rows).await?.0
+        }
+    };
+    let consumers = recheck::consumers(place, &rows).await;
+    let consumers = match &consumers {
+        Ok(consumers) => Ok(consumers.as_slice()),
+        Err(error) => Err(error.as_str()),
+    };
+    place
+        .ask(outbox_admin::letter_causes(letters, &rows, consumers))
+        .await
+}
