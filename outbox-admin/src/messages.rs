@@ -9,8 +9,8 @@ use std::time::Duration;
 use outbox_core::headers::{CAUSATION_ID, CORRELATION_ID, TRACEPARENT, TRACESTATE};
 use outbox_core::sensitive::MASK;
 use outbox_core::{
-    EventId, FoundMessage, Headers, MaskedPayload, Message, MessageId, MessageStatus, OutboxReader,
-    Selection, SensitiveFields, StoreError, StoredMessage,
+    EventId, FoundMessage, Headers, MaskedPayload, Message, MessageId, MessageStatus, OutboxReader, PageFrom,
+    Place, Selection, SensitiveFields, StoreError, StoredMessage,
 };
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -151,6 +151,32 @@ pub async fn list(
 ) -> Result<Vec<MessageRow>, StoreError> {
     let listed = store.list(selection, limit).await?;
     Ok(listed.into_iter().map(MessageRow::from).collect())
+}
+
+/// A page of messages, read through an index: see [`PageFrom`](outbox_core::PageFrom).
+///
+/// # Errors
+///
+/// [`StoreError`].
+pub async fn page(
+    store: &impl OutboxReader,
+    selection: &Selection,
+    from: PageFrom,
+    limit: NonZeroU32,
+) -> Result<Vec<MessageRow>, StoreError> {
+    let rows = store.page(selection, from, limit).await?;
+    Ok(rows.into_iter().map(MessageRow::from).collect())
+}
+
+impl MessageRow {
+    /// Its place in a list, for the page behind it.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        Place {
+            row_id: self.row_id,
+            id: self.id,
+        }
+    }
 }
 
 /// A message; `None` if the outbox does not hold it. With `shown`, its payload too: the events that are known there, with their sensitive fields masked.

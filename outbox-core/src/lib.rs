@@ -123,9 +123,9 @@ pub use store::{
     AggregateHead, Announcement, Backlog, BlockedAggregate, ExpiredRelay, FetchRequest, Fetched, FetchedRow,
     Fitness, Forgotten, FoundMessage, FoundPublished, Intent, Lease, LiveRelay, MessageStatus, Operation,
     OperationFilter, OperationId, OperationKind, OperationMessages, OperationScope, OutboxAdmin, OutboxAudit,
-    OutboxReader, OutboxStore, OwnerId, PartitionOwner, Pause, PauseRequest, PublishedFound, PublishedSearch,
-    PurgeRequest, Purged, Registration, RelayMode, RelayTrouble, Relays, RowFault, Selection, Settlement,
-    StoreError, StoredMessage, TroubleClass, Verdict, WaitingRequest,
+    OutboxReader, OutboxStore, OwnerId, PageFrom, PartitionOwner, Pause, PauseRequest, Place, PublishedFound,
+    PublishedSearch, PurgeRequest, Purged, Registration, RelayMode, RelayTrouble, Relays, RowFault,
+    Selection, Settlement, StoreError, StoredMessage, TroubleClass, Verdict, WaitingRequest,
 };
 pub use subscriber::{
     ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, StreamPolicy, Subscriber,

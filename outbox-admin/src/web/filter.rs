@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_core::{Aggregate, MessageId, MessageStatus, Selection};
+use outbox_core::{Aggregate, MessageId, MessageStatus, PageFrom, Place, Selection};
 use serde::Deserialize;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
@@ -27,6 +27,8 @@ pub(super) struct Filter {
     pub(super) until: String,
     /// The row id behind which a list begins.
     pub(super) after: String,
+    /// The place before which a list begins: `ROW_ID.ID` of a message.
+    pub(super) before: String,
 }
 
 impl Filter {
@@ -40,6 +42,19 @@ impl Filter {
             ("since", &self.since),
             ("until", &self.until),
         ]
+    }
+
+    /// Where the page begins.
+    pub(super) fn page(&self) -> Result<PageFrom, Problem> {
+        let Some(before) = given(&self.before) else {
+            return Ok(PageFrom::Newest);
+        };
+        let malformed = || Problem::Malformed("`before` is no place in a list; it is `ROW_ID.ID`".to_owned());
+        let (row_id, id) = before.split_once('.').ok_or_else(malformed)?;
+        Ok(PageFrom::Before(Place {
+            row_id: row_id.parse().map_err(|_| malformed())?,
+            id: Uuid::parse_str(id).map_err(|_| malformed())?.into(),
+        }))
     }
 
     /// Whether nothing but the status narrows it.

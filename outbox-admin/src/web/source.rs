@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use outbox_core::{
-    Aggregate, EventId, Intent, Message, MessageId, OperationFilter, OperationId, OutboxAudit, PauseRequest,
-    Selection, SensitiveFields, StoreError,
+    Aggregate, EventId, Intent, Message, MessageId, OperationFilter, OperationId, OutboxAudit, PageFrom,
+    PauseRequest, Selection, SensitiveFields, StoreError,
 };
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -156,8 +156,13 @@ pub(super) enum Subject {
 #[async_trait]
 pub(super) trait Outbox: Send + Sync {
     async fn status(&self, broker: &BrokerCheck) -> Result<Status, StoreError>;
-    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<MessageRow>, StoreError>;
-    /// As `list`, the messages of one aggregate, in a bounded number of rows; with what was not looked through.
+    async fn page(
+        &self,
+        selection: &Selection,
+        from: PageFrom,
+        limit: NonZeroU32,
+    ) -> Result<Vec<MessageRow>, StoreError>;
+    /// The messages of one aggregate, oldest first, in a bounded number of rows; with what was not looked through.
     async fn of_aggregate(
         &self,
         aggregate: &Aggregate,
@@ -240,8 +245,13 @@ impl<S: OutboxAudit> Outbox for Over<S> {
         crate::status(&self.0, broker).await
     }
 
-    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<MessageRow>, StoreError> {
-        crate::list(&self.0, selection, limit).await
+    async fn page(
+        &self,
+        selection: &Selection,
+        from: PageFrom,
+        limit: NonZeroU32,
+    ) -> Result<Vec<MessageRow>, StoreError> {
+        crate::page(&self.0, selection, from, limit).await
     }
 
     async fn of_aggregate(

@@ -1,7 +1,7 @@
 //! `outbox list` and `outbox show`: the messages of an outbox.
 
 use clap::Args;
-use outbox::core::MessageId;
+use outbox::core::{MessageId, PageFrom, Place as MessagePlace};
 use outbox_admin::{MessageDetail, MessageRow};
 
 use super::arguments::{LimitArguments, PlaceArguments, SelectionArguments, StatusArgument, parse_id};
@@ -20,12 +20,12 @@ pub struct ListCommand {
     /// The messages.
     #[command(flatten)]
     pub selection: SelectionArguments,
-    /// Only messages of this status. Without it, published messages are listed too, for which a database may read its whole table: give `--since`.
+    /// Only messages of this status.
     #[arg(long, value_enum)]
     pub status: Option<StatusArgument>,
-    /// Only messages behind this row id: the next page.
-    #[arg(long, value_name = "ROW_ID")]
-    pub after: Option<i64>,
+    /// Only messages before this place, as the last line of the page before names it.
+    #[arg(long, value_name = "ROW_ID.ID", value_parser = parse_place)]
+    pub before: Option<MessagePlace>,
     /// How many.
     #[command(flatten)]
     pub limit: LimitArguments,
@@ -35,17 +35,20 @@ impl ListCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let mut selection = self.selection.selection();
         selection.status = self.status.map(Into::into);
-        selection.after = self.after;
         let place = Place::open(&self.place).await?;
         let limit = self.limit.limit;
+        let from = self.before.map_or(PageFrom::Newest, PageFrom::Before);
         let rows = place
-            .ask(outbox_admin::list(&place.store, &selection, limit))
+            .ask(outbox_admin::page(&place.store, &selection, from, limit))
             .await?;
         output::many(self.place.output, &rows)?;
         if rows.len() == limit.get() as usize
             && let Some(last) = rows.last()
         {
-            say(&format!("there may be more: `--after {}`", last.row_id));
+            say(&format!(
+                "there may be more: `--before {}.{}`",
+                last.row_id, last.id
+            ));
         }
         if rows.is_empty() {
             say("no message matches");
@@ -53,6 +56,15 @@ impl ListCommand {
         }
         Ok(Outcome::Well)
     }
+}
+
+fn parse_place(text: &str) -> Result<MessagePlace, String> {
+    let malformed = || "no place in a list; it is a row id, a dot and the id of a message".to_owned();
+    let (row_id, id) = text.split_once('.').ok_or_else(malformed)?;
+    Ok(MessagePlace {
+        row_id: row_id.parse().map_err(|_| malformed())?,
+        id: parse_id(id).map_err(|_| malformed())?,
+    })
 }
 
 /// Arguments of `outbox show`.

@@ -1,6 +1,7 @@
 //! `outbox tail`: follows what is recorded and what becomes of it, until it is interrupted.
 //!
-//! Row ids are not the order of commits: a transaction that is open for a while commits rows whose ids others have passed. So each look also reads again what
+//! Messages are read in the order of their ids, which every database has an index for. Ids are not the order of commits: a transaction that is open for a while
+//! commits rows whose ids others have passed, and so does a writer whose clock is behind. So each look also reads again what
 //! it has seen within `--window`, and prints what is new there, or has another status. Invariants: nothing is changed or received; a message is printed once
 //! for each status; memory is bounded by the rows of the window, at most 10,000 rows.
 
@@ -10,10 +11,11 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use clap::Args;
-use outbox::core::{Aggregate, Selection, shutdown};
+use outbox::core::{Aggregate, MessageId, PageFrom, Selection, shutdown};
 use outbox_admin::MessageRow;
 use time::OffsetDateTime;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use super::arguments::{PlaceArguments, StatusArgument, parse_aggregate, parse_duration, parse_time};
 use super::place::Place;
@@ -25,8 +27,6 @@ use cursor::Cursor;
 const PAGE: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 /// Most rows that are read again in a look.
 const WINDOW_ROWS: usize = 10_000;
-/// Rows before the newest one that are looked at again from the beginning: their neighbours may not be committed yet.
-const BEFORE_NEWEST: i64 = 1_000;
 /// Waits between two looks: the first after something was found, doubled up to the second while nothing is.
 const WAIT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
@@ -46,8 +46,7 @@ pub struct TailCommand {
     /// Only messages that have this status when they are looked at.
     #[arg(long, value_enum)]
     pub status: Option<StatusArgument>,
-    /// Begin with messages that were recorded at this time or later: `2h` ago, a date, or a time by RFC 3339. The database may read its whole table once for
-    /// it. Without it, only what is recorded from now on is printed.
+    /// Begin with messages that were recorded at this time or later: `2h` ago, a date, or a time by RFC 3339. Without it, only what is recorded from now on is printed.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub since: Option<OffsetDateTime>,
     /// How long a message is looked at again after it was first seen. What is committed later than this after later rows, and what becomes of a message
@@ -72,7 +71,7 @@ impl TailCommand {
         let stop = shutdown::on_signals();
         let place = Place::open(&self.place).await?.reading(1).await?;
         let mut follower = Follower {
-            cursor: Cursor::new(WINDOW_ROWS),
+            cursor: Cursor::new(WINDOW_ROWS, MessageId::from(Uuid::nil())),
             stream: Stream::new(self.place.output),
             printed: 0,
             command: self,
@@ -111,6 +110,7 @@ impl TailCommand {
             .as_ref()
             .is_none_or(|pattern| matches(pattern, &row.event_type))
             && self.aggregate.as_ref().is_none_or(is_of)
+            && self.since.is_none_or(|since| row.recorded_at >= since)
             && self.status.is_none_or(|status| row.status == status.into())
     }
 }
@@ -127,7 +127,7 @@ enum Round {
 
 struct Follower {
     command: TailCommand,
-    cursor: Cursor,
+    cursor: Cursor<MessageId>,
     stream: Stream<MessageRow>,
     printed: u64,
 }
@@ -135,19 +135,17 @@ struct Follower {
 impl Follower {
     /// Finds where to begin. What is there already is noted and not printed, unless `--since` asks for it.
     async fn begin(&mut self, place: &Place) -> Result<(), CommandError> {
-        let newest = newest(place).await?;
         if let Some(since) = self.command.since {
-            let first = Selection::all().recorded_from(since);
-            let first = outbox_admin::list(&place.store, &first, NonZeroU32::MIN);
-            let first = place.ask(first).await?.first().map(|row| row.row_id - 1);
-            self.cursor.begin(first.unwrap_or(newest));
+            self.cursor.begin(first_id_of(since));
             return Ok(());
         }
-        self.cursor.begin(newest.saturating_sub(BEFORE_NEWEST).max(0));
-        for row in page(place, self.cursor.floor()).await? {
-            if row.row_id <= newest {
-                self.cursor.see(row.row_id, row.status, Instant::now());
-            }
+        // The neighbours of the newest rows may not be committed yet.
+        let rows = page(place, PageFrom::Newest).await?;
+        if let Some(oldest) = rows.last().filter(|_| rows.len() == PAGE.get() as usize) {
+            self.cursor.begin(oldest.id);
+        }
+        for row in rows {
+            self.cursor.see(row.id, row.status, Instant::now());
         }
         Ok(())
     }
@@ -157,12 +155,12 @@ impl Follower {
         let mut after = self.cursor.floor();
         let before = self.printed;
         loop {
-            let rows = page(place, after).await?;
+            let rows = page(place, PageFrom::After(after)).await?;
             let is_last = rows.len() < PAGE.get() as usize;
-            after = rows.last().map_or(after, |row| row.row_id);
+            after = rows.last().map_or(after, |row| row.id);
             let now = Instant::now();
             for row in rows {
-                if !self.cursor.see(row.row_id, row.status, now) || !self.command.is_wanted(&row) {
+                if !self.cursor.see(row.id, row.status, now) || !self.command.is_wanted(&row) {
                     continue;
                 }
                 if !self.stream.push(&row)? {
@@ -199,31 +197,19 @@ impl Follower {
     }
 }
 
-/// The rows behind a row id. It is a range of the primary key: filters are applied to what was read, so that a look costs the same whatever they let through.
-async fn page(place: &Place, after: i64) -> Result<Vec<MessageRow>, CommandError> {
-    let selection = Selection::all().after(after);
+/// A page of all messages: filters are applied to what was read, so that a look costs the same whatever they let through.
+async fn page(place: &Place, from: PageFrom) -> Result<Vec<MessageRow>, CommandError> {
+    let selection = Selection::all();
     place
-        .ask(outbox_admin::list(&place.store, &selection, PAGE))
+        .ask(outbox_admin::page(&place.store, &selection, from, PAGE))
         .await
 }
 
-/// The row id of the newest message that is committed, or 0: at most 63 look-ups in the primary key, since no table has to be read for it.
-async fn newest(place: &Place) -> Result<i64, CommandError> {
-    let (mut some_behind, mut none_behind) = (0, i64::MAX);
-    let mut middle = some_behind;
-    loop {
-        let selection = Selection::all().after(middle);
-        let first = outbox_admin::list(&place.store, &selection, NonZeroU32::MIN);
-        match place.ask(first).await?.first() {
-            Some(row) => some_behind = row.row_id - 1,
-            None if middle == 0 => return Ok(0),
-            None => none_behind = middle,
-        }
-        if none_behind - some_behind <= 1 {
-            return Ok(none_behind);
-        }
-        middle = some_behind + (none_behind - some_behind) / 2;
-    }
+/// The smallest id that is made at a time.
+fn first_id_of(time: OffsetDateTime) -> MessageId {
+    let millis = time.unix_timestamp_nanos().div_euclid(1_000_000);
+    let millis = u64::try_from(millis).unwrap_or_default().min((1 << 48) - 1);
+    MessageId::from(Uuid::from_u64_pair(millis << 16, 0))
 }
 
 /// Whether a text fits a pattern in which each `*` stands for any text.

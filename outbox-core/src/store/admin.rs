@@ -25,6 +25,15 @@ pub trait OutboxAdmin: OutboxStore {
         limit: NonZeroU32,
     ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
 
+    /// At most `limit` selected messages, read through an index that has their order: without other filters than the status, a page costs the same however
+    /// many messages there are. [`Selection::after`] is ignored. See [`PageFrom`] for the order.
+    fn page(
+        &self,
+        selection: &Selection,
+        from: PageFrom,
+        limit: NonZeroU32,
+    ) -> impl Future<Output = Result<Vec<StoredMessage>, StoreError>> + Send;
+
     /// Makes dead letters pending again with no attempts used, and lifts the halt of their aggregates. Returns the
     /// number of dead letters retried. If later messages of an aggregate were published meanwhile (policy continue),
     /// the retried ones come after those.
@@ -161,6 +170,42 @@ pub struct Selection {
     pub recorded_until: Option<OffsetDateTime>,
     /// Only messages with a larger row id than this.
     pub after: Option<i64>,
+}
+
+/// Where a page of messages begins, and its order.
+///
+/// Messages that are pending, waiting or dead, if the selection has that status, are in the order of their row ids. Other messages are in the order of their ids,
+/// which is that of the clocks that made them: ids are UUIDs of version 7, unless a writer chose another version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PageFrom {
+    /// The newest messages, newest first.
+    Newest,
+    /// The messages before this place, newest first.
+    Before(Place),
+    /// The messages with a larger id, in the order of their ids whatever their status.
+    After(MessageId),
+}
+
+/// The place of a message in a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The row id.
+    pub row_id: i64,
+    /// The id.
+    pub id: MessageId,
+}
+
+impl PageFrom {
+    /// Whether a page of messages with this status is in the order of row ids.
+    #[must_use]
+    pub fn is_by_row_id(self, status: Option<MessageStatus>) -> bool {
+        let has_index = matches!(
+            status,
+            Some(MessageStatus::Pending | MessageStatus::Waiting | MessageStatus::Dead)
+        );
+        has_index && !matches!(self, Self::After(_))
+    }
 }
 
 impl Selection {

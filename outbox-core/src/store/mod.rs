@@ -45,9 +45,8 @@ use std::time::Duration;
 
 use crate::message::{Aggregate, Message, MessageId};
 
-pub use admin::{
-    BlockedAggregate, Forgotten, LEFT_TO_LOG, MessageStatus, OutboxAdmin, Selection, StoredMessage,
-};
+pub use admin::{BlockedAggregate, Forgotten, LEFT_TO_LOG, MessageStatus, OutboxAdmin};
+pub use admin::{PageFrom, Place, Selection, StoredMessage};
 pub use audit::{
     INTENT_CHARS_MAX, Intent, OPERATION_MESSAGES_MAX, Operation, OperationFilter, OperationId, OperationKind,
     OperationMessages, OperationScope, OutboxAudit, ScopeError,

@@ -207,6 +207,7 @@ mod wrong_stores {
         skips_anything: SkipsAnything => skip_of_what_is_not_dead_does_nothing,
         hides_dead_letters: HidesDeadLetters => backlog_counts_waiting_messages_and_dead_letters,
         hides_waiting: HidesWaiting => backlog_counts_waiting_messages_and_dead_letters,
+        pages_oldest_first: PagesOldestFirst => pages_begin_with_the_newest_messages,
         hides_age_of_failed: HidesAgeOfFailed => backlog_age_covers_failed_messages,
         lists_backwards: ListsBackwards => messages_are_listed_oldest_first,
         ignores_event_type: IgnoresEventType => a_selection_narrows_the_list,

@@ -153,7 +153,7 @@ impl Dialect {
         sql.statement()
     }
 
-    fn push_selection(&self, sql: &mut Sql, selection: &Selection, condition: Option<&str>) {
+    pub(super) fn push_selection(&self, sql: &mut Sql, selection: &Selection, condition: Option<&str>) {
         sql.push(" WHERE 1 = 1");
         if let Some(condition) = condition {
             sql.push(" AND ").push(condition);

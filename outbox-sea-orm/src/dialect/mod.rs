@@ -22,6 +22,7 @@ pub(crate) mod logged;
 pub(crate) mod mysql;
 pub(crate) mod operations;
 pub(crate) mod own;
+mod page;
 pub(crate) mod pauses;
 pub(crate) mod reader;
 pub(crate) mod relays;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use outbox_core::store::{BACKLOG_COUNT_MAX, RowKey};
 use outbox_core::{
-    Aggregate, Backlog, BlockedAggregate, Message, MessageId, MessageStatus, Selection, StoreError,
+    Aggregate, Backlog, BlockedAggregate, Message, MessageId, MessageStatus, PageFrom, Selection, StoreError,
     StoredMessage,
 };
 use sea_orm::{DbErr, QueryResult, Statement, TryGetable};
@@ -75,6 +75,16 @@ pub(super) async fn list(
     limit: NonZeroU32,
 ) -> Result<Vec<StoredMessage>, DbErr> {
     read_all_stored(db, dialect.list(selection, i64::from(limit.get()))).await
+}
+
+pub(super) async fn page(
+    db: &Session,
+    dialect: &Dialect,
+    selection: &Selection,
+    from: PageFrom,
+    limit: NonZeroU32,
+) -> Result<Vec<StoredMessage>, DbErr> {
+    read_all_stored(db, dialect.page(selection, from, i64::from(limit.get()))).await
 }
 
 pub(super) async fn read_all_stored(db: &Session, statement: Statement) -> Result<Vec<StoredMessage>, DbErr> {

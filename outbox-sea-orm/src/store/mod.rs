@@ -51,8 +51,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use outbox_core::{
     Aggregate, Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay,
-    Message, MessageId, OutboxAdmin, OutboxStore, OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays,
-    Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
+    Message, MessageId, OutboxAdmin, OutboxStore, OwnerId, PageFrom, Pause, PauseRequest, PurgeRequest,
+    Purged, Relays, Selection, Settlement, StoreError, StoredMessage, WaitingRequest,
 };
 use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
@@ -378,6 +378,19 @@ impl OutboxAdmin for SqlStore {
         let selection = selection.clone();
         self.run("messages could not be listed", move |db, dialect| async move {
             admin::list(&db, &dialect, &selection, limit).await
+        })
+        .await
+    }
+
+    async fn page(
+        &self,
+        selection: &Selection,
+        from: PageFrom,
+        limit: NonZeroU32,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        let selection = selection.clone();
+        self.run("messages could not be listed", move |db, dialect| async move {
+            admin::page(&db, &dialect, &selection, from, limit).await
         })
         .await
     }

@@ -21,6 +21,7 @@ mod beside_others;
 mod blocks;
 mod of_aggregate;
 mod order;
+mod pages;
 mod pauses;
 
 const PUBLISHED: i64 = 20_000;

@@ -11,7 +11,7 @@ use outbox_core::message::{Aggregate, Message, MessageId};
 use outbox_core::relay::Retention;
 use outbox_core::store::{
     Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay, OutboxAdmin,
-    OutboxStore, OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
+    OutboxStore, OwnerId, PageFrom, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
     StoreError, StoredMessage, WaitingRequest,
 };
 use time::OffsetDateTime;
@@ -366,6 +366,15 @@ impl OutboxStore for SimStore {
 impl OutboxAdmin for SimStore {
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
         wrong::now(self.world.store.list(selection, limit))
+    }
+
+    async fn page(
+        &self,
+        selection: &Selection,
+        from: PageFrom,
+        limit: NonZeroU32,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        wrong::now(self.world.store.page(selection, from, limit))
     }
 
     async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {

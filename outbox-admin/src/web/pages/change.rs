@@ -64,7 +64,7 @@ impl Asked {
             event_type: self.event_type.clone(),
             since: self.since.clone(),
             until: self.until.clone(),
-            after: String::new(),
+            ..Filter::default()
         }
     }
 

@@ -110,7 +110,7 @@ async fn make_preview(visit: &Visit, asked: &Asked) -> Result<Page, Problem> {
         p.sentence {
             @if rows.is_empty() { "Nothing: no dead letter matches." } @else { "It would " (change.as_str()) " " (letters) "." }
         }
-        ul { @for effect in &preview.effects { li { (visit.called(effect)) } } }
+        ul { @for effect in &preview.effects { li { (visit.prose(effect)) } } }
         @if let Some(first) = rows.first() {
             dl.facts {
                 dt { "Consumer" } dd { (first.consumer) }

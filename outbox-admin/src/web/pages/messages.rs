@@ -22,12 +22,14 @@ pub(in crate::web) async fn list(visit: Visit, Query(filter): Query<Filter>) -> 
 async fn make_list(visit: &Visit, filter: &Filter) -> Result<Page, Problem> {
     let app = &visit.app;
     let selection = filter.selection()?;
-    let rows = app.ask(app.outbox.list(&selection, ROWS_MAX)).await?;
+    let rows = app
+        .ask(app.outbox.page(&selection, filter.page()?, ROWS_MAX))
+        .await?;
     let last = rows.last().filter(|_| is_full(rows.len()));
     let next = last.map(|row| {
-        let after = row.row_id.to_string();
+        let before = format!("{}.{}", row.row_id, row.id);
         let mut query = filter.fields().to_vec();
-        query.push(("after", &after));
+        query.push(("before", &before));
         visit.link("/messages", &query)
     });
     let body = html! {
@@ -86,7 +88,7 @@ pub(super) fn table(visit: &Visit, rows: &[MessageRow]) -> Markup {
         "Message",
     ];
     let rows: Vec<Markup> = rows.iter().map(|row| line(visit, row)).collect();
-    layout::table("Messages, oldest first", &columns, &rows)
+    layout::table("Messages", &columns, &rows)
 }
 
 fn line(visit: &Visit, row: &MessageRow) -> Markup {

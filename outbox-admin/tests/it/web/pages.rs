@@ -75,7 +75,7 @@ async fn a_list_is_narrowed_by_its_address_and_goes_on_at_another_one() {
         one.expect(200).json()["messages"].as_array().map(Vec::len),
         Some(1)
     );
-    for query in ["status=lost", "since=yesterday", "aggregate=/", "after=x"] {
+    for query in ["status=lost", "since=yesterday", "aggregate=/", "before=x"] {
         get(&viewers, &format!("/messages?{query}")).await.expect(400);
     }
 }

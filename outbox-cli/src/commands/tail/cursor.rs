@@ -8,44 +8,44 @@ use std::time::Duration;
 use outbox::core::MessageStatus;
 use tokio::time::Instant;
 
-/// Rows that were seen, by their row ids.
+/// Rows that were seen, by their ids.
 #[derive(Debug)]
-pub(super) struct Cursor {
-    seen: BTreeMap<i64, (MessageStatus, Instant)>,
+pub(super) struct Cursor<K> {
+    seen: BTreeMap<K, (MessageStatus, Instant)>,
     /// Everything up to here is forgotten, or was never asked for.
-    floor: i64,
+    floor: K,
     rows_max: usize,
 }
 
-impl Cursor {
-    pub(super) fn new(rows_max: usize) -> Self {
+impl<K: Copy + Ord> Cursor<K> {
+    pub(super) fn new(rows_max: usize, floor: K) -> Self {
         Self {
             seen: BTreeMap::new(),
-            floor: 0,
+            floor,
             rows_max,
         }
     }
 
-    /// Begins behind a row id.
-    pub(super) fn begin(&mut self, floor: i64) {
+    /// Begins behind a row.
+    pub(super) fn begin(&mut self, floor: K) {
         self.floor = floor;
     }
 
-    /// The row id behind which the next look begins.
-    pub(super) fn floor(&self) -> i64 {
+    /// The row behind which the next look begins.
+    pub(super) fn floor(&self) -> K {
         self.floor
     }
 
     /// Notes a row. Whether it is new, or has another status than before.
-    pub(super) fn see(&mut self, row_id: i64, status: MessageStatus, now: Instant) -> bool {
-        match self.seen.get_mut(&row_id) {
+    pub(super) fn see(&mut self, row: K, status: MessageStatus, now: Instant) -> bool {
+        match self.seen.get_mut(&row) {
             Some((known, _)) if *known == status => false,
             Some((known, _)) => {
                 *known = status;
                 true
             }
             None => {
-                self.seen.insert(row_id, (status, now));
+                self.seen.insert(row, (status, now));
                 true
             }
         }
@@ -58,8 +58,8 @@ impl Cursor {
             if !is_old && self.seen.len() <= self.rows_max {
                 break;
             }
-            if let Some((row_id, _)) = self.seen.pop_first() {
-                self.floor = row_id;
+            if let Some((row, _)) = self.seen.pop_first() {
+                self.floor = row;
             }
         }
     }
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_row_that_is_committed_late_is_seen_within_the_window() {
-        let (mut cursor, start) = (Cursor::new(10), Instant::now());
+        let (mut cursor, start) = (Cursor::new(10, 0), Instant::now());
         assert!(cursor.see(1, Pending, start));
         assert!(cursor.see(3, Pending, start));
         cursor.forget(WINDOW, start + WINDOW);
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_row_is_new_once_for_each_status() {
-        let (mut cursor, start) = (Cursor::new(10), Instant::now());
+        let (mut cursor, start) = (Cursor::new(10, 0), Instant::now());
         assert!(cursor.see(1, Pending, start));
         assert!(!cursor.see(1, Pending, start));
         assert!(cursor.see(1, Published, start));
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn too_many_rows_are_forgotten_from_the_oldest_on() {
-        let (mut cursor, start) = (Cursor::new(2), Instant::now());
+        let (mut cursor, start) = (Cursor::new(2, 0), Instant::now());
         for row_id in 1..=5 {
             cursor.see(row_id, Pending, start);
         }

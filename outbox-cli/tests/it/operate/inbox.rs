@@ -11,6 +11,9 @@ use crate::place::{Kind, Place};
 /// What it is told comes from outside, and could steer a terminal.
 #[idempotent_handler(consumer = "billing")]
 async fn bill(event: Event<OrderPlaced>) -> Result<(), HandlerError> {
+    if event.order_id.starts_with("card") {
+        return Err(HandlerError::fatal("the card was declined"));
+    }
     Err(HandlerError::fatal(format!(
         "no price\u{1b}[2J for order {}",
         event.order_id
@@ -95,6 +98,62 @@ async fn dead_letters_are_listed_and_decided_about(kind: Kind) {
     ask(place, &["dead-letters", "show", &all[0]]).expect(5);
     ask(place, &["dead-letters", "discard", "--yes"]).expect(2);
     planted.close().await;
+}
+
+async fn a_group_is_listed_retried_and_discarded(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let place = &planted.place;
+    for order in ["1", "card-1", "card-2"] {
+        planted.placed(order).await;
+    }
+    planted.publish().await;
+    planted.handle().await;
+    let groups = ask(place, &["dead-letters", "groups", "-o", "json"])
+        .expect(0)
+        .json();
+    let declined = groups
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|group| group["dead_letters"] == 2);
+    let group = declined.unwrap()["fingerprint"].as_str().unwrap();
+
+    let of_group = keys(place, &["--group", group]);
+    assert_eq!(of_group.len(), 2);
+    let retry = ["dead-letters", "retry", "--group", group, "--first", "1"];
+    let preview = ask(place, &retry).expect(0);
+    assert!(preview.out.contains("1 dead letter\n"), "{preview:?}");
+    ask(place, &[&retry[..], &["--yes"]].concat()).expect(0);
+    let letters = ask(place, &["dead-letters", "list", "-o", "json"]).json();
+    let marked = letters
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|letter| letter["status"] == "retry");
+    let marked: Vec<&str> = marked.map(|letter| letter["id"].as_str().unwrap()).collect();
+    assert!(
+        marked.len() == 1 && of_group.iter().any(|id| id == marked[0]),
+        "{letters}"
+    );
+
+    let discarded = ask(place, &["dead-letters", "discard", "--group", group, "--yes"]).expect(0);
+    assert_eq!(discarded.out, "2 dead letters are deleted\n");
+    assert_eq!(keys(place, &["--aggregate", "order/1"]).len(), 1);
+    ask(place, &["dead-letters", "discard", "--group", group]).expect(5);
+    ask(place, &["dead-letters", "discard", "--group", "no-fingerprint"]).expect(2);
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_group_in_postgres_is_listed_retried_and_discarded() {
+    a_group_is_listed_retried_and_discarded(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_group_in_sqlite_is_listed_retried_and_discarded() {
+    a_group_is_listed_retried_and_discarded(Kind::Sqlite).await;
 }
 
 #[tokio::test]

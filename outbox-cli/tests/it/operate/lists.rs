@@ -58,12 +58,10 @@ async fn filters_narrow_a_list_and_nothing_is_5() {
         let answer = ask(place, &[&["list", "-o", "name"], words].concat()).expect(0);
         answer.out
     };
-    assert_eq!(names(&[]), format!("{one}\n{two}\n"));
-    for filter in [
-        ["--aggregate", "order/1"],
-        ["--type", "order.placed"],
-        ["--limit", "1"],
-    ] {
+    // Newest first.
+    assert_eq!(names(&[]), format!("{two}\n{one}\n"));
+    assert_eq!(names(&["--limit", "1"]), format!("{two}\n"));
+    for filter in [["--aggregate", "order/1"], ["--type", "order.placed"]] {
         assert_eq!(names(&filter), format!("{one}\n"), "{filter:?}");
     }
     assert_eq!(
@@ -75,7 +73,7 @@ async fn filters_narrow_a_list_and_nothing_is_5() {
             "--status",
             "pending"
         ]),
-        format!("{one}\n{two}\n")
+        format!("{two}\n{one}\n")
     );
     for filter in [
         ["--status", "dead"],
@@ -86,9 +84,10 @@ async fn filters_narrow_a_list_and_nothing_is_5() {
         assert!(answer.said.contains("no message matches"), "{answer:?}");
     }
     let first = ask(place, &["list", "--limit", "1", "-o", "json"]).expect(0);
-    let after = first.json()[0]["row_id"].to_string();
-    assert!(first.said.contains(&format!("--after {after}")), "{first:?}");
-    assert_eq!(names(&["--after", &after]), format!("{two}\n"));
+    let before = format!("{}.{two}", first.json()[0]["row_id"]);
+    assert!(first.said.contains(&format!("--before {before}")), "{first:?}");
+    assert_eq!(names(&["--before", &before]), format!("{one}\n"));
+    ask(place, &["list", "--before", "1"]).expect(2);
     planted.close().await;
 }
 

@@ -26,7 +26,7 @@ use crate::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
 use crate::payload::{Decode, EventCodec};
 use crate::store::{
     Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay, OutboxAdmin,
-    OutboxStore, OwnerId, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
+    OutboxStore, OwnerId, PageFrom, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
     StoreError, StoredMessage, WaitingRequest,
 };
 
@@ -412,6 +412,15 @@ impl OutboxStore for MemoryStore {
 impl OutboxAdmin for MemoryStore {
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
         self.call("list messages", |state| state.list(selection, limit))
+    }
+
+    async fn page(
+        &self,
+        selection: &Selection,
+        from: PageFrom,
+        limit: NonZeroU32,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        self.call("list messages", |state| state.page(selection, from, limit))
     }
 
     async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {

@@ -12,6 +12,7 @@ use super::support::{
 use crate::event::DomainEvent as _;
 use crate::message::Events;
 use crate::store::{Backlog, FetchedRow, MessageStatus, OutboxAdmin, PauseRequest, Selection, StoredMessage};
+use crate::store::{PageFrom, Place};
 use crate::testing::conformance::probe::{AGGREGATE, Probe, aggregate};
 
 /// The backlog counts pending messages, those of them that wait, dead letters, and blocked aggregates.
@@ -93,6 +94,41 @@ pub async fn backlog_age_covers_failed_messages<F: StoreFixture>(fixture: &F) {
         settled(fixture, &leases, &waiting, published()).await;
         assert_eq!(age().await, None, "a published message is not due: {id}");
     }
+}
+
+/// Pages begin with the newest messages, and follow each other without a gap or an overlap, also with a status.
+pub async fn pages_begin_with_the_newest_messages<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_dead(fixture, &["a", "b", "c", "d", "e"], false).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "c"), published()).await;
+    settled(fixture, &leases, &only(&rows, "e"), dead(false)).await;
+    let read = async |selection: &Selection, from, most| {
+        let page = fixture.store().page(selection, from, limit(most)).await;
+        page.expect("page answers")
+    };
+    for (selection, expected) in [
+        (Selection::all(), vec!["e", "d", "c", "b", "a"]),
+        (Selection::all().status(MessageStatus::Pending), vec!["d", "b"]),
+        (Selection::dead_letters(), vec!["e", "a"]),
+    ] {
+        let (mut ids, mut from) = (Vec::new(), PageFrom::Newest);
+        loop {
+            let page = read(&selection, from, 2).await;
+            let Some(last) = page.last() else { break };
+            from = PageFrom::Before(Place {
+                row_id: last.row_id,
+                id: last.id,
+            });
+            ids.extend(page.into_iter().map(|message| message.aggregate.id));
+        }
+        assert_eq!(ids, expected, "{selection:?}");
+    }
+    let later = read(&Selection::all(), PageFrom::After(id_of(&row)), 3).await;
+    let later: Vec<_> = later
+        .iter()
+        .map(|message| message.aggregate.id.as_str())
+        .collect();
+    assert_eq!(later, ["b", "c", "d"]);
 }
 
 /// The list shows the data needed to decide, oldest first, and no more rows than requested.

@@ -33,7 +33,8 @@ use crate::store::{MessageStatus, OutboxAudit};
 pub use admin::{
     a_selection_narrows_the_list, backlog_age_covers_failed_messages,
     backlog_counts_waiting_messages_and_dead_letters, blocked_aggregates_are_listed_halted_ones_first,
-    messages_are_listed_oldest_first, resume_does_not_end_a_halt, resume_ends_a_block,
+    messages_are_listed_oldest_first, pages_begin_with_the_newest_messages, resume_does_not_end_a_halt,
+    resume_ends_a_block,
 };
 pub use audit::{
     a_bounded_operation_takes_the_first_ones, an_operation_goes_on_where_it_stands,
@@ -302,6 +303,7 @@ macro_rules! store_conformance {
             retry_and_skip_take_a_selection,
             backlog_counts_waiting_messages_and_dead_letters,
             backlog_age_covers_failed_messages,
+            pages_begin_with_the_newest_messages,
             messages_are_listed_oldest_first,
             a_selection_narrows_the_list,
             blocked_aggregates_are_listed_halted_ones_first,

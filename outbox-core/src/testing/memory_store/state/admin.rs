@@ -10,7 +10,7 @@ use super::index::Block;
 use super::{Row, State};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::store::{
-    BACKLOG_COUNT_MAX, Backlog, BlockedAggregate, MessageStatus, PurgeRequest, Purged, Selection,
+    BACKLOG_COUNT_MAX, Backlog, BlockedAggregate, MessageStatus, PageFrom, PurgeRequest, Purged, Selection,
     StoredMessage,
 };
 
@@ -61,6 +61,35 @@ impl State {
             .take(limit.get() as usize)
             .map(Row::stored)
             .collect()
+    }
+
+    pub(in super::super) fn page(
+        &self,
+        selection: &Selection,
+        from: PageFrom,
+        limit: NonZeroU32,
+    ) -> Vec<StoredMessage> {
+        let by_row_id = from.is_by_row_id(selection.status);
+        let selection = Selection {
+            after: None,
+            ..selection.clone()
+        };
+        let mut rows: Vec<&Row> = self.selected(&selection).collect();
+        match by_row_id {
+            true => rows.sort_by_key(|row| row.row_id),
+            false => rows.sort_by_key(|row| row.message.id),
+        }
+        match from {
+            PageFrom::After(id) => rows.retain(|row| row.message.id > id),
+            PageFrom::Before(place) if by_row_id => rows.retain(|row| row.row_id < place.row_id),
+            PageFrom::Before(place) => rows.retain(|row| row.message.id < place.id),
+            PageFrom::Newest => {}
+        }
+        if !matches!(from, PageFrom::After(_)) {
+            rows.reverse();
+        }
+        let rows = rows.into_iter().take(limit.get() as usize);
+        rows.map(Row::stored).collect()
     }
 
     pub(super) fn selected<'a>(&'a self, selection: &'a Selection) -> impl Iterator<Item = &'a Row> {

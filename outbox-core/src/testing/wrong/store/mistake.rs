@@ -157,6 +157,8 @@ pub enum StoreMistake {
     HidesAgeOfFailed,
     /// Lists messages newest first.
     ListsBackwards,
+    /// Begins each page with the oldest messages.
+    PagesOldestFirst,
     /// Lists messages of all event types.
     IgnoresEventType,
     /// Lists blocked aggregates by name.

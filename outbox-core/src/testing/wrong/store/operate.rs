@@ -8,8 +8,8 @@ use time::OffsetDateTime;
 use super::{M, WrongStore};
 use crate::message::{Aggregate, Message, MessageId};
 use crate::store::{
-    BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, OutboxStore, PauseRequest, PurgeRequest, Purged,
-    Selection, StoreError, StoredMessage,
+    BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, OutboxStore, PageFrom, PauseRequest,
+    PurgeRequest, Purged, Selection, StoreError, StoredMessage,
 };
 
 impl WrongStore {
@@ -60,6 +60,20 @@ impl OutboxAdmin for WrongStore {
             }
             _ => self.inner.list(selection, limit).await,
         }
+    }
+
+    async fn page(
+        &self,
+        selection: &Selection,
+        from: PageFrom,
+        limit: NonZeroU32,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        let mut rows = self.inner.page(selection, from, NonZeroU32::MAX).await?;
+        if self.mistake == M::PagesOldestFirst {
+            rows.sort_by_key(|row| row.row_id);
+        }
+        rows.truncate(limit.get() as usize);
+        Ok(rows)
     }
 
     async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
