@@ -51,11 +51,6 @@ impl Denied {
         ));
     }
 
-    /// Whether something was denied.
-    pub(super) fn has_heard(&self) -> bool {
-        self.set(|all| !all.is_empty())
-    }
-
     fn set<T>(&self, act: impl FnOnce(&mut BTreeSet<String>) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
