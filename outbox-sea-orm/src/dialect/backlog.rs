@@ -85,16 +85,18 @@ impl Dialect {
              AND h.halted_by IS NOT NULL) IS NOT NULL"
         );
         let is_behind = format!(
-            "(SELECT CASE WHEN e.available_at > {now} THEN 1 ELSE 0 END FROM {} ORDER BY e.row_id LIMIT 1) = 1",
-            self.waiting_where("e", "c")
+            "(SELECT CASE WHEN e.available_at > {now} THEN 1 ELSE 0 END FROM {} ORDER BY {} LIMIT 1) = 1",
+            self.waiting_where("e", "c"),
+            self.place("e")
         );
+        // PostgreSQL expects a condition of this form to remove next to nothing, so that it reads the index up to the outer limit.
         let due = "CASE WHEN c.available_at > c.created_at AND (c.failures = 0 OR c.sequence IS NOT NULL) \
                    THEN c.available_at ELSE c.created_at END";
         format!(
             "(SELECT {} FROM (SELECT {due} AS due FROM (SELECT m.row_id, m.aggregate_type, m.aggregate_id, m.sequence, m.failures, \
              m.available_at, m.created_at FROM {} m{index} WHERE m.status = {status} ORDER BY m.row_id {limit}) c \
              WHERE CASE WHEN {is_delayed} THEN 1 WHEN {is_paused} THEN 1 WHEN c.sequence IS NULL THEN 0 \
-             WHEN {is_halted} THEN 1 WHEN {is_behind} THEN 1 ELSE 0 END = 0 ORDER BY c.row_id LIMIT {DUE_ROWS}) d)",
+             WHEN {is_halted} THEN 1 WHEN {is_behind} THEN 1 ELSE 0 END <> 1 ORDER BY c.row_id LIMIT {DUE_ROWS}) d)",
             self.micros_of_any("MIN(d.due)"),
             self.messages,
         )

@@ -6,16 +6,15 @@ use outbox_core::{MessageStatus, PageFrom, Selection};
 use sea_orm::{DbBackend, Statement};
 
 use super::Dialect;
+use super::admin::status_code;
 
 impl Dialect {
     /// A page of selected rows: in the order of row ids through the index of their status, otherwise in the order of ids through their index.
     pub(crate) fn page(&self, selection: &Selection, from: PageFrom, limit: i64) -> Statement {
         let by_row_id = from.is_by_row_id(selection.status);
         let column = if by_row_id { "row_id" } else { "id" };
-        let mut sql = self.sql(match (self.backend, by_row_id) {
-            (DbBackend::Postgres, true) => "SELECT * FROM (",
-            _ => "",
-        });
+        let is_postgres = self.backend == DbBackend::Postgres;
+        let mut sql = self.sql(if is_postgres { "SELECT * FROM (" } else { "" });
         sql.push(&format!(
             "SELECT {} FROM {} m",
             self.stored_columns(),
@@ -24,7 +23,15 @@ impl Dialect {
         sql.push(&self.index_of_page(selection, by_row_id));
         let mut selection = selection.clone();
         selection.after = None;
+        let status = selection.status.take_if(|_| !by_row_id);
         self.push_selection(&mut sql, &selection, None);
+        if let Some(status) = status {
+            // In this form PostgreSQL expects the condition to remove next to nothing, whatever its statistics say of the status.
+            let code = status_code(status);
+            sql.push(&format!(
+                " AND CASE WHEN m.status = {code} THEN 1 ELSE 0 END <> 0"
+            ));
+        }
         match from {
             PageFrom::Before(place) if by_row_id => {
                 sql.push(" AND m.row_id < ").bind(place.row_id);
@@ -43,12 +50,10 @@ impl Dialect {
         };
         sql.push(&format!(" ORDER BY m.{order} LIMIT "));
         let limit = sql.placeholder(limit);
-        // With statistics from before a backlog, PostgreSQL would sort all rows of the status: it must not know the inner limit.
-        sql.push(&match (self.backend, by_row_id) {
-            (DbBackend::Postgres, true) => {
-                format!("(SELECT {limit}::int8)) page ORDER BY {order} LIMIT {limit}::int8")
-            }
-            _ => limit,
+        // With statistics from before a backlog, PostgreSQL would sort all rows: it must not know the inner limit, see `scan`.
+        sql.push(&match is_postgres {
+            true => format!("(SELECT {limit}::int8)) page ORDER BY {order} LIMIT {limit}::int8"),
+            false => limit,
         });
         sql.statement()
     }

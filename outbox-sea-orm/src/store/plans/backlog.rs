@@ -81,8 +81,8 @@ async fn mariadb() {
     run(&db, "FLUSH STATUS").await;
     assert_eq!(counts(&db, &dialect).await, [LIMIT as i64; 4]);
     let read = entries_read(&db).await;
-    // Each of the four counts reads its entries, and then counts them.
-    assert!(read <= 10 * LIMIT as i64, "{read} entries were read");
+    // Each of the four counts reads its entries, and then counts them. So do the two searches for the oldest due rows.
+    assert!(read <= 14 * LIMIT as i64, "{read} entries were read");
 }
 
 #[tokio::test]
@@ -99,8 +99,10 @@ async fn sqlite() {
         .collect();
     let reads = plan.iter().filter(|line| line.contains("outbox_"));
     for line in reads.clone() {
-        assert!(line.contains(" INDEX outbox_"), "{plan:?}");
+        let by_index =
+            line.contains(" INDEX outbox_") || line.contains(" INDEX sqlite_autoindex_outbox_pauses");
+        assert!(by_index, "{plan:?}");
     }
-    assert_eq!(reads.count(), 9, "{plan:?}");
+    assert_eq!(reads.count(), 13, "{plan:?}");
     assert!(!plan.iter().any(|line| line.contains("B-TREE")), "{plan:?}");
 }

@@ -45,7 +45,7 @@ impl State {
         }
         let is_delayed = |row: &Row| row.available_at.is_some_and(|at| at > now);
         let block = self.index.blocks.get(aggregate).filter(|_| row.is_sequenced());
-        let first = block.and_then(|block| block.waiting.first());
+        let first = block.and_then(|block| block.waiting.values().next());
         let is_behind = first
             .and_then(|first| self.rows.get(first))
             .is_some_and(is_delayed);
