@@ -12,11 +12,14 @@ use tokio::time::timeout;
 
 use crate::store::{Fitness, RelayTrouble};
 
+/// What the relay of the log has told of itself.
+type Told = Option<(Fitness, Option<RelayTrouble>)>;
+
 /// The fitness and the trouble of the relay of the log, and whether the relay of the table agrees with the other relays on the destination. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LogFitness {
     /// `None` before the relay of the log has told its fitness, and while it does not read the log and so has nothing to show.
-    log: Arc<Mutex<Option<(Fitness, Option<RelayTrouble>)>>>,
+    log: Arc<Mutex<Told>>,
     agreed: Arc<watch::Sender<bool>>,
 }
 

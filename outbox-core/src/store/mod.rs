@@ -73,11 +73,10 @@ pub use search::{FoundPublished, PublishedFound, PublishedSearch};
 ///   epoch, nor under a released lease. Rows and blocks change only by `settle` and by operators ([`OutboxAdmin`]), and
 ///   purging deletes only published rows.
 /// * **Ordered.** [`fetch`](Self::fetch) and [`fetch_waiting`](Self::fetch_waiting) return the messages of one
-///   aggregate in the order of their sequences, whatever their row ids are. They never return a
-/// message while an   earlier one (by sequence) is pending or waiting, unless the earlier one is in
-/// flight or returned before it.
-/// * **Durable.** A message that is returned survives a crash of the database. A store whose
-///   database shows other   commits as well makes them durable first.
+///   aggregate in the order of their sequences, whatever their row ids are. They never return a message while an
+///   earlier one (by sequence) is pending or waiting, unless the earlier one is in flight or returned before it.
+/// * **Durable.** A message that is returned survives a crash of the database. A store whose database shows other
+///   commits as well makes them durable first.
 /// * **Bounded.** One fetch looks at no more than `limit` pending rows beyond those in flight, or at one row of each
 ///   leased partition if that is more. Messages that wait, are delayed, or belong to partitions leased by others do not
 ///   raise this bound.

@@ -241,7 +241,7 @@ async fn columns_refuse_what_could_not_become_a_dead_letter(test: TestDb) {
 async fn messages_with_ids_of_any_version_are_found_by_time_and_purged(test: TestDb) {
     let store = test.store();
     for n in 1..=20_u64 {
-        test.record([Probe::noted(&n.to_string(), 1)]).await.unwrap();
+        test.record([Probe::noted(n.to_string(), 1)]).await.unwrap();
         let id = Uuid::from_u128(u128::from(n) << 123 | 0x4000 << 64 | u128::from(n));
         let id = match test.sql_backend() {
             DbBackend::Postgres => format!("'{id}'"),
