@@ -130,14 +130,15 @@ impl Dialect {
         ));
     }
 
-    /// Deletes announcements that ran out.
-    pub(crate) fn forget_relays(&self) -> Statement {
-        self.sql(format!(
-            "DELETE FROM {} WHERE NOT ({})",
+    /// Deletes the announcements of other relays that ran out.
+    pub(crate) fn forget_relays(&self, owner: Uuid) -> Statement {
+        let mut sql = self.sql(format!(
+            "DELETE FROM {} WHERE NOT ({}) AND owner <> ",
             self.relays,
             self.is_alive()
-        ))
-        .statement()
+        ));
+        sql.bind(owner);
+        sql.statement()
     }
 
     /// Counts the other relays that are alive, by fitness, and of those the relays that registered another destination.

@@ -38,7 +38,7 @@ pub(super) async fn announce(
         // Three statements without a transaction: each one locks only its own rows, so relays that announce at the same time cannot deadlock.
         _ => {
             db.execute_raw(dialect.announce(announced)).await?;
-            db.execute_raw(dialect.forget_relays()).await?;
+            db.execute_raw(dialect.forget_relays(owner.as_uuid())).await?;
             dialect.count_relays(announced)
         }
     };

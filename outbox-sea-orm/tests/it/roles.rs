@@ -116,7 +116,9 @@ pub(crate) async fn grant_what_is_asked_for(role: &Role, store: &SqlStore, delet
     for _ in 0..5 {
         match store.preflight(deletes).await {
             // Days are made and dropped by the owner of the tables.
-            Ok(warnings) => {
+            Ok(mut warnings) => {
+                // The test servers do not sync.
+                warnings.retain(|warning| !warning.contains("so a crash loses commits"));
                 let by_day = role.test.backend == Backend::PostgresByDay;
                 assert_eq!(warnings.len(), usize::from(by_day), "{warnings:?}");
                 return;
