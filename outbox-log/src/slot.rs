@@ -87,7 +87,7 @@ pub(crate) async fn create_slot(db: &DatabaseConnection, names: &Names) -> Resul
         ""
     };
     let sql = format!(
-        "SELECT (lsn - '0/0')::bigint AS position FROM pg_create_logical_replication_slot('{}', 'pgoutput'{failover})",
+        "SELECT (lsn - '0/0')::bigint AS position FROM pg_catalog.pg_create_logical_replication_slot('{}', 'pgoutput'{failover})",
         names.slot
     );
     // A transaction, so that the time limit ends with it. It must not have written before the slot is made.

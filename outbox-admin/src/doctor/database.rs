@@ -204,7 +204,7 @@ async fn of_postgres(
         {
             facts.without_autovacuum.push(table.clone());
         }
-        let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1) AND c.relrowsecurity) AS is_on";
+        let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)::oid AND c.relrowsecurity) AS is_on";
         let asked = Statement::from_sql_and_values(DbBackend::Postgres, sql, [table.as_str().into()]);
         if let Some(row) = db.query_one_raw(asked).await?
             && row.try_get("", "is_on")?

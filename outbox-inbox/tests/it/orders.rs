@@ -158,7 +158,7 @@ pub(crate) async fn prepare(test: &TestDb) {
         _ => "INTEGER PRIMARY KEY",
     };
     test.execute(&format!(
-        "CREATE TABLE noted (id {id}, consumer VARCHAR(64), order_id BIGINT, line BIGINT, tx BIGINT)"
+        "CREATE TABLE noted (id {id}, consumer TEXT, order_id BIGINT, line BIGINT, tx BIGINT)"
     ))
     .await;
 }

@@ -135,7 +135,7 @@ impl TestDb {
             .await
             .expect("tables can be created");
         // The table has no unique key, so that a second effect shows instead of failing.
-        test.execute("CREATE TABLE effects (consumer VARCHAR(64), order_id BIGINT, stable_key VARCHAR(64))")
+        test.execute("CREATE TABLE effects (consumer TEXT, order_id BIGINT, stable_key TEXT)")
             .await;
         test.execute("CREATE TABLE markers (id BIGINT PRIMARY KEY)").await;
         Some(test)

@@ -366,7 +366,7 @@ async fn a_name_that_belongs_to_another_program_is_refused() {
         .await;
     place
         .execute(&format!(
-            "SELECT pg_create_logical_replication_slot('{}_log', 'test_decoding')",
+            "SELECT pg_catalog.pg_create_logical_replication_slot('{}_log', 'test_decoding')",
             place.name
         ))
         .await;
@@ -387,7 +387,7 @@ async fn taking_a_log_down_leaves_what_belongs_to_another_program() {
         return;
     };
     let slot = format!("{}_log", place.name);
-    let make = format!("SELECT pg_create_logical_replication_slot('{slot}', 'test_decoding')");
+    let make = format!("SELECT pg_catalog.pg_create_logical_replication_slot('{slot}', 'test_decoding')");
     let count = format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}'");
     place.execute(&make).await;
     let error = place.log().drop().await.unwrap_err();

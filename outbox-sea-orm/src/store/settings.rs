@@ -142,8 +142,8 @@ pub(super) async fn row_ids(db: &Session, dialect: &Dialect) -> Result<Vec<Strin
     };
     let sql = format!(
         "SELECT s.seqrelid::regclass::text AS name, s.seqcache AS cache, CASE WHEN has_sequence_privilege(s.seqrelid, 'SELECT, USAGE') \
-         THEN COALESCE(pg_sequence_last_value(s.seqrelid), 0) END AS last, GREATEST({}, {}, {}) AS highest \
-         FROM pg_sequence s WHERE s.seqrelid = pg_get_serial_sequence('{}', 'row_id')::regclass",
+         THEN COALESCE(pg_catalog.pg_sequence_last_value(s.seqrelid), 0) END AS last, GREATEST({}, {}, {}) AS highest \
+         FROM pg_sequence s WHERE s.seqrelid = pg_get_serial_sequence('{}', 'row_id')::regclass::oid",
         highest("status = 0"),
         highest("status = 2"),
         highest("status = 3"),

@@ -54,8 +54,7 @@ pub(super) async fn run<H: Handler>(test: &TestDb, traits: Traits) {
 /// What the case for a mistake says when it fails. `None`: it passes.
 pub(super) async fn failure(test: &TestDb, mistake: Mistake) -> Option<String> {
     let suite = Suite::prepare(test, Traits::new("message_id"), Some(mistake)).await;
-    test.execute("CREATE TABLE seen (consumer VARCHAR(64), id VARCHAR(64))")
-        .await;
+    test.execute("CREATE TABLE seen (consumer TEXT, id TEXT)").await;
     let case = async {
         match mistake {
             Mistake::ChecksThenActs => {
