@@ -212,6 +212,9 @@ async fn a_consumer_in_trouble_is_found(kind: Kind) {
             .map(|(check, _)| check)
             .collect::<Vec<_>>()
     };
+    // The handler has failed, and its dead letter waits for a decision.
+    assert_eq!(names(&doctor(place, &[]).expect(3)), ["consumer-dead-letters"]);
+    ask(place, &["dead-letters", "discard", "--all", "--yes"]).expect(0);
     assert_eq!(names(&doctor(place, &[]).expect(0)), [""; 0]);
 
     let pauses = PausedConsumers::new(place.db.clone()).with_names(planted.names.clone());
