@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::next::Next;
 use crate::serial;
-use crate::status::{Reason, State};
+use crate::verdict::{Reason, State};
 use crate::words::{at_least, counted, in_words, quoted};
 
 /// How long the oldest message of a consumer may be unacknowledged: that of the alert in `docs/monitoring`.

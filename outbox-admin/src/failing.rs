@@ -79,7 +79,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::status::State;
+    use crate::verdict::State;
 
     fn row(number: u128, failures: u32, error: &str) -> StoredMessage {
         StoredMessage {

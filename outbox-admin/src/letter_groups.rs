@@ -1,50 +1,18 @@
 //! Dead letters of consumers by what failed: those of one consumer and event type whose errors differ only in numbers, ids and quoted parts.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::str::FromStr;
 
 use outbox_inbox::{DeadLetterSelection, DeadLetters};
 use sea_orm::DbErr;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use time::OffsetDateTime;
 
-use crate::LetterRow;
+use crate::fingerprint::GroupFingerprint;
+use crate::letters::LetterRow;
 use crate::serial;
 
 /// Dead letters per statement.
 const PAGE: u32 = 10_000;
-
-/// Names a group of dead letters: 16 hexadecimal digits. It is the same wherever the same version of this library has made it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupFingerprint(u64);
-
-impl fmt::Display for GroupFingerprint {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:016x}", self.0)
-    }
-}
-
-impl Serialize for GroupFingerprint {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-/// A text is no fingerprint of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no fingerprint of a group; it has 16 hexadecimal digits, as `outbox dead-letters groups` prints it")]
-pub struct GroupFingerprintError;
-
-impl FromStr for GroupFingerprint {
-    type Err = GroupFingerprintError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = u64::from_str_radix(text, 16).ok().filter(|_| is_hex);
-        number.map(Self).ok_or(GroupFingerprintError)
-    }
-}
 
 /// Dead letters that failed in the same way.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::GroupFingerprint;
+use crate::fingerprint::GroupFingerprint;
 use crate::serial;
 
 /// Most keys of dead letters that an operation names as what it was to take.

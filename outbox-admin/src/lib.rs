@@ -42,6 +42,7 @@ mod change;
 mod consumers;
 pub mod doctor;
 mod failing;
+mod fingerprint;
 mod follow_ups;
 mod forecast;
 mod forget;
@@ -67,6 +68,7 @@ mod serial;
 mod status;
 mod stream_full;
 mod timeline;
+mod verdict;
 #[cfg(feature = "web")]
 pub mod web;
 mod why;
@@ -82,14 +84,13 @@ pub use consumers::{
     CONSUMER_BEHIND_AFTER, ConsumerRow, ConsumerTrouble, consumer, consumers, consumers_on_stream,
 };
 pub use failing::{Failing, failing};
+pub use fingerprint::{GroupFingerprint, GroupFingerprintError};
 pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, doubled, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
 pub use handed::{ForeseenConsumer, Foresight, Handed, foresee, handed, unforeseen};
 pub use holes::Hole;
-pub use letter_groups::{
-    GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, letters_of_group, read_letters,
-};
+pub use letter_groups::{LetterGroup, group_letters, letters_of_group, read_letters};
 pub use letter_preview::{LetterPreview, preview_letters, preview_of_count};
 pub use letter_recheck::{LetterCause, letter_causes};
 pub use letters::{
@@ -114,10 +115,9 @@ pub use purge::{
 pub use recheck::{CauseNow, Holds, Obstacle, RECHECKED_MAX, Refused, causes, causes_of_aggregate};
 pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
 pub use resume::{ResumePreview, preview_resume};
-pub use status::{
-    BacklogCounts, BrokerCheck, ConsumerCounts, PartitionCounts, Reason, RelayCounts, State, Status, status,
-};
+pub use status::{BacklogCounts, BrokerCheck, ConsumerCounts, PartitionCounts, RelayCounts, Status, status};
 pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects, timeline};
+pub use verdict::{Reason, State};
 pub use why::{
     Cause, Explanation, Finding, Numbers, Question, Reader, Readers, earlier_events, why_aggregate,
     why_message,

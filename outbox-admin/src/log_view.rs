@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::serial;
-use crate::status::Reason;
+use crate::verdict::Reason;
 
 /// How the log stands from which a log relay publishes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]

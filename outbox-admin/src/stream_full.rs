@@ -8,7 +8,8 @@ use std::cmp::Reverse;
 use outbox_core::store::BACKLOG_COUNT_MAX;
 
 use crate::forecast::StreamUse;
-use crate::status::{Reason, State, Status};
+use crate::status::Status;
+use crate::verdict::{Reason, State};
 use crate::words::{counted, quoted};
 
 impl Status {

@@ -55,6 +55,14 @@ pub(crate) struct Durable {
 }
 
 impl Durable {
+    /// The change of the metadata that names this service, if this program may write.
+    fn claims(&self, seen: &pull::Config) -> Option<String> {
+        let is_named = !self.service.is_empty() && self.many_filters;
+        let is_new = is_named && service::is_new(&self.spec.name, seen, &self.service);
+        let may_write = self.provisioning == Provisioning::Create;
+        (is_new && may_write).then(|| format!("metadata name service {}", self.service))
+    }
+
     /// Creates, updates or checks the consumer. Returns it, and whether it was created here.
     ///
     /// Each change is read back after a moment: another process may have read before it and written after it.

@@ -8,9 +8,6 @@ use std::collections::HashMap;
 
 use async_nats::jetstream::consumer::pull;
 
-use crate::consumer::Durable;
-use crate::stream::Provisioning;
-
 /// The key. Servers before 2.10 keep no metadata.
 const SERVICE: &str = "outbox-service";
 
@@ -42,26 +39,19 @@ impl Owner {
     }
 }
 
-impl Durable {
-    /// Warns of a consumer that another service has used last. Returns the change of the metadata,
-    /// if this program may write.
-    pub(crate) fn claims(&self, seen: &pull::Config) -> Option<String> {
-        let owner = Owner::of(seen, &self.service);
-        if self.service.is_empty() || !self.many_filters || owner == Owner::This {
-            return None;
-        }
-        if let Owner::Other(other) = &owner {
-            tracing::warn!(
-                consumer = self.spec.name,
-                other,
-                service = self.service,
-                "another service has used this consumer: services that share a consumer name share its messages, and each message reaches one of them; give each \
-                 service a consumer name of its own"
-            );
-        }
-        let may_write = self.provisioning == Provisioning::Create;
-        may_write.then(|| format!("metadata name service {}", self.service))
+/// Whether the metadata of a consumer must be changed to name this service. Warns if they name another one.
+pub(crate) fn is_new(consumer: &str, seen: &pull::Config, service: &str) -> bool {
+    let owner = Owner::of(seen, service);
+    if let Owner::Other(other) = &owner {
+        tracing::warn!(
+            consumer,
+            other,
+            service,
+            "another service has used this consumer: services that share a consumer name share its messages, and each \
+             message reaches one of them; give each service a consumer name of its own"
+        );
     }
+    owner != Owner::This
 }
 
 /// The metadata with the service.

@@ -44,9 +44,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "outbox-nats",
             "outbox-sea-orm",
             "outbox-test-servers",
+            "outbox-test-servers",
         ],
     ),
     // For tests only, and for programs that torment servers.
+    ("outbox-test-servers", &["outbox-core"]),
+    // Private servers for the tests of all crates.
     ("outbox-test-servers", &["outbox-core"]),
     ("xtask", &[]),
 ];

@@ -8,7 +8,7 @@ use super::stream::{StreamFacts, Wanted};
 use super::{Check, Diagnosis};
 use crate::consumers::{ConsumerRow, ConsumerTrouble};
 use crate::next::Next;
-use crate::status::{Reason, State};
+use crate::verdict::{Reason, State};
 use crate::words::quoted;
 
 /// Duplicate window that outlasts an ordinary outage together with the crash of a relay.

@@ -4,7 +4,7 @@ use super::stream::StreamFacts;
 use super::{Check, Diagnosis};
 use crate::forecast;
 use crate::next::Next;
-use crate::status::State;
+use crate::verdict::State;
 
 /// A bound that is reached: what the stream holds of it, and the flag that doubles it.
 pub(super) fn reached(stream: &StreamFacts) -> Option<(String, String)> {

@@ -4,7 +4,7 @@
 
 use super::{Check, Diagnosis};
 use crate::next::Next;
-use crate::status::State;
+use crate::verdict::State;
 
 /// How a consumer on the stream fits the handlers that are linked into this program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

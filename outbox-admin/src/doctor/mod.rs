@@ -24,7 +24,7 @@ pub use rules::{PauseFacts, of_database, of_leases, of_pauses, of_relays, of_set
 pub use stream::{StreamFacts, WITHOUT_LIMIT_PER_SUBJECT, Wanted};
 
 use crate::next::Next;
-use crate::status::State;
+use crate::verdict::State;
 use crate::words::{count, counted};
 
 /// What is checked.

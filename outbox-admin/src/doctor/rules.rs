@@ -13,7 +13,7 @@ use crate::failing::Failing;
 use crate::next::Next;
 use crate::pause::unpause_command;
 use crate::relay_causes;
-use crate::status::State;
+use crate::verdict::State;
 use crate::words::quoted;
 
 /// What the store's own check at a relay's start means.

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use crate::holes::Hole;
 use crate::next::Next;
 use crate::serial;
-use crate::status::{Reason, State};
+use crate::verdict::{Reason, State};
 use crate::words::{counted, quoted};
 
 /// The ledger of a span.

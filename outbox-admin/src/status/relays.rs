@@ -6,9 +6,10 @@ use outbox_core::message::PARTITIONS;
 use outbox_core::store::LEASE_TTL_MAX;
 use outbox_core::{ExpiredRelay, LiveRelay, OutboxReader, PartitionOwner, StoreError};
 
-use super::{BacklogCounts, PartitionCounts, Reason, State};
+use super::{BacklogCounts, PartitionCounts};
 use crate::next::Next;
 use crate::relay_causes;
+use crate::verdict::{Reason, State};
 use crate::words::in_words;
 
 /// Age of the oldest unpublished message above which relays count as behind: that of the alert in `docs/monitoring`.

@@ -14,7 +14,7 @@ use crate::next::Next;
 use crate::pause::PauseRow;
 use crate::relay_causes;
 use crate::serial::rfc3339;
-use crate::status::State;
+use crate::verdict::State;
 use crate::words::{counted, quoted};
 
 /// The findings, the first one to be mended first. There is always one.

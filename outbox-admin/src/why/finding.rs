@@ -3,7 +3,7 @@
 use outbox_core::StoredMessage;
 
 use super::{Cause, Finding};
-use crate::status::State;
+use crate::verdict::State;
 use crate::words::counted;
 
 pub(super) fn finding(

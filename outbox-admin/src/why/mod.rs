@@ -19,7 +19,7 @@ use crate::next::Command;
 use crate::prove::RowsKept;
 use crate::recheck::Refused;
 use crate::serial;
-use crate::status::State;
+use crate::verdict::State;
 use facts::Facts;
 
 pub use earlier::earlier_events;

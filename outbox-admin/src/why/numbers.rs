@@ -7,8 +7,8 @@ use outbox_core::{EventId, StoredMessage};
 
 use super::finding::{finding, named};
 use super::{Cause, Finding};
-use crate::status::State;
 use crate::timeline::{EffectOutcome, EffectRow};
+use crate::verdict::State;
 use crate::words::quoted;
 
 /// How far a consumer that goes by numbers (strategy `sequence`) is in an aggregate: a row of its inbox.

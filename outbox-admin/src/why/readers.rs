@@ -9,8 +9,8 @@ use outbox_core::{EventId, StoredMessage};
 use super::finding::{finding, named};
 use super::numbers::{self, Numbers};
 use super::{Cause, Finding};
-use crate::status::State;
 use crate::timeline::{Effect, EffectOutcome, EffectRow};
+use crate::verdict::State;
 use crate::words::{counted, quoted};
 
 /// How a consumer of the stream stands, whose filters take the message.

@@ -6,7 +6,7 @@ use super::facts::{Broker, Facts};
 use super::finding::{finding, named, times};
 use super::{Cause, Finding};
 use crate::recheck::{Obstacle, Refused, obstacle_of};
-use crate::status::State;
+use crate::verdict::State;
 
 /// `None` if the broker would take it now, or if nothing is known of that.
 pub(super) fn refused(facts: &Facts, message: &FoundMessage) -> Option<Finding> {

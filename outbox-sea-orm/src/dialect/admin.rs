@@ -8,7 +8,7 @@ use sea_orm::{DbBackend, Statement, Value};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::ids::IdRange;
+use super::ids::{IdRange, id_at};
 use super::key::Key;
 use super::{Dialect, TIME_MICROS_MAX};
 use crate::sql::Sql;
@@ -446,11 +446,4 @@ impl Dialect {
         sql.bind_rows([ids.iter().copied().map(Value::from)]);
         sql.statement()
     }
-}
-
-/// The smallest message id of a time.
-pub(crate) fn id_at(time: OffsetDateTime) -> Uuid {
-    let millis = time.unix_timestamp_nanos().div_euclid(1_000_000);
-    let millis = u64::try_from(millis).unwrap_or_default().min((1 << 48) - 1);
-    Uuid::from_u64_pair(millis << 16, 0)
 }

@@ -9,13 +9,19 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::Dialect;
-use super::admin::id_at;
 
 /// Largest difference between a writer's clock, which makes the ids, and ours.
 const CLOCKS_APART: time::Duration = time::Duration::DAY;
 
 /// 2024-01-01: no message was recorded before.
 const FIRST_MILLIS: u64 = 1_704_067_200_000;
+
+/// The smallest message id of a time.
+pub(crate) fn id_at(time: OffsetDateTime) -> Uuid {
+    let millis = time.unix_timestamp_nanos().div_euclid(1_000_000);
+    let millis = u64::try_from(millis).unwrap_or_default().min((1 << 48) - 1);
+    Uuid::from_u64_pair(millis << 16, 0)
+}
 
 /// The ids between two bounds, both exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use outbox_core::PublishedSearch;
 use sea_orm::{DbBackend, Statement};
 
 use super::Dialect;
-use super::admin::id_at;
+use super::ids::id_at;
 use super::key::Key;
 use crate::sql::Sql;
 

@@ -16,7 +16,7 @@ use super::has_code;
 use super::purge::{before_rows, is_before_rows, now, purge_rows};
 use super::session::Session;
 use crate::dialect::Dialect;
-use crate::dialect::admin::id_at;
+use crate::dialect::ids::id_at;
 
 /// With a shorter retention, rows within the days are deleted one by one as well.
 const DAY: Duration = Duration::from_secs(24 * 3600);

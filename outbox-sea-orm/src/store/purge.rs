@@ -13,8 +13,7 @@ use uuid::Uuid;
 use super::fetch::time_of;
 use super::session::Session;
 use super::{ids, repeat_deadlocks};
-use crate::dialect::admin::id_at;
-use crate::dialect::ids::IdRange;
+use crate::dialect::ids::{IdRange, id_at};
 use crate::dialect::{Dialect, micros};
 
 /// Rows per statement. Less than 1,000: MariaDB turns longer lists into a join, and scans the table for it.

@@ -12,9 +12,8 @@
 //! and answers pings for ever; and one on which more rows are on their way than anybody wants.
 //!
 //! Each statement runs READ COMMITTED, or in a snapshot that locks nothing. A statement without a transaction has the session's own level, so
-//! on PostgreSQL it gets a transaction if that level is another one, or if `synchronous_commit` is
-//! off: SERIALIZABLE would lock what a fetch has read, and make business
-//! transactions fail. (On InnoDB a plain `SELECT` that is a transaction of its own locks nothing at any level.)
+//! on PostgreSQL it gets a transaction if that level is another one, or if `synchronous_commit` is off:
+//! SERIALIZABLE would lock what a fetch has read, and make business transactions fail. (On InnoDB a plain `SELECT` that is a transaction of its own locks nothing at any level.)
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ use crate::connect::why_no_connection;
 use crate::detached::detached;
 #[cfg(feature = "mysql")]
 use crate::server::FIT_MYSQL;
-use crate::server::{UnfitSetting, question, unfit};
+use crate::server::{question, unfit};
 use crate::sql::query;
 
 /// How long a call continues after its caller has gone, so that a relay that stops does not tear a call that is nearly done.
@@ -187,7 +186,7 @@ impl Session {
         end(own, row).await
     }
 
-    async fn first_row(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
+    pub(super) async fn first_row(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
         let mut slot = self.connection.lock().await;
         with!(self.open(&mut slot).await?, live: Driver => {
             let row = query::<Driver>(&statement).fetch_optional(&mut **live).await;
@@ -367,17 +366,6 @@ impl Session {
             true => Ok(()),
             false => execute::<sqlx::MySql>(live, FIT_MYSQL).await,
         }
-    }
-
-    /// The settings of this session that make statements mean something else.
-    pub(super) async fn unfit_settings(&self) -> Result<Vec<UnfitSetting>, DbErr> {
-        let backend = self.get_database_backend();
-        let Some(question) = question(backend) else {
-            return Ok(Vec::new());
-        };
-        let row = self.first_row(Statement::from_string(backend, question)).await?;
-        let row = row.ok_or_else(|| DbErr::RecordNotFound("the settings of the session".to_owned()))?;
-        unfit(backend, &row)
     }
 
     /// Waits until the caller has gone, and then for [`GRACE`]. Never ends on SQLite: a file has no other side that could fall silent, and a

@@ -10,6 +10,20 @@ use super::failed;
 use super::session::Session;
 use super::tables::{CONTEXT, text};
 use crate::dialect::Dialect;
+use crate::server::{UnfitSetting, question, unfit};
+
+impl Session {
+    /// The settings of this session that make statements mean something else.
+    pub(super) async fn unfit_settings(&self) -> Result<Vec<UnfitSetting>, DbErr> {
+        let backend = self.get_database_backend();
+        let Some(question) = question(backend) else {
+            return Ok(Vec::new());
+        };
+        let row = self.first_row(Statement::from_string(backend, question)).await?;
+        let row = row.ok_or_else(|| DbErr::RecordNotFound("the settings of the session".to_owned()))?;
+        unfit(backend, &row)
+    }
+}
 
 /// A setting with one value with which a confirmed commit survives a crash of the server or of its
 /// machine.

@@ -15,10 +15,10 @@ use crate::shop::{OrderPlaced, Shop};
 use crate::support::{Backend, TestDb};
 
 /// Runs a test on both databases that undo a transaction and then commit statements one by one.
-macro_rules! where_statements_are_committed_one_by_one {
+macro_rules! on_databases_that_commit_on {
     ($($name:ident),* $(,)?) => {
-        where_statements_are_committed_one_by_one!(@module mariadb, MariaDb, [$($name),*]);
-        where_statements_are_committed_one_by_one!(@module sqlite, Sqlite, [$($name),*]);
+        on_databases_that_commit_on!(@module mariadb, MariaDb, [$($name),*]);
+        on_databases_that_commit_on!(@module sqlite, Sqlite, [$($name),*]);
     };
     (@module $module:ident, $backend:ident, [$($name:ident),*]) => {
         mod $module {
@@ -37,7 +37,7 @@ macro_rules! where_statements_are_committed_one_by_one {
     };
 }
 
-where_statements_are_committed_one_by_one!(
+on_databases_that_commit_on!(
     own_transaction_refuses_all_after_it_was_undone,
     joined_save_is_refused_after_it_was_undone,
     statement_behind_our_back_is_noticed,

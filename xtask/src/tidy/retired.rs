@@ -16,7 +16,6 @@ use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 #[rustfmt::skip]
 const RETIRED: &[(&str, &str, &[&str])] = &[
     // Subscriber.
-    ("Source", "Subscriber", &[r"Source (?:files?|code)\b"]),
     ("SourceError", "SubscriberError", &[]),
     ("SourceConfig", "SubscriberConfig", &[]),
     ("JetStreamSource", "JetStreamSubscriber", &[]),
@@ -26,8 +25,6 @@ const RETIRED: &[(&str, &str, &[&str])] = &[
     ("provision_stream", "EventStream::provision", &[]),
     ("drain_until_idle", "drain", &[]),
     // Row id.
-    ("seq", "row_id", &[r#"last_seq""#, "seq AS n", "seq_1_to_", "messages_row_id_seq"]),
-    ("seqs", "row_ids", &[]),
     (r"/\b(?:Column|Self)::Seq\b/", "RowId", &[]),
     // Stream sequence and sequence.
     ("inbox_positions", "inbox_sequences", &[]),
@@ -89,7 +86,7 @@ const RETIRED: &[(&str, &str, &[&str])] = &[
     ("landed", "publish_done", &[]),
     // The runtime of the inbox.
     (r"/\bPass::/", "RunOutcome::", &[]),
-    (r"/\bsuper::(?:pass|turn|item|feed|letters|room|wind_up)\b/", "run, sequencing, routed, deliveries, retries, capacity, shutdown", &[]),
+    (r"/\bsuper::(?:pass|turn|item|feed|room|wind_up)\b/", "run, sequencing, routed, deliveries, capacity, shutdown", &[]),
     ("wind_up", "shut_down", &[]),
     ("BOOKS_MAX", "CORRECTIONS_MAX", &[]),
     // Dead letter, not letter.
