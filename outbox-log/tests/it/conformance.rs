@@ -131,7 +131,7 @@ impl StoreFixture for Fixture {
     }
 
     async fn now(&self) -> OffsetDateTime {
-        let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let sql = "SELECT (extract(epoch FROM clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
         let micros = self.place.number(sql).await;
         OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000).unwrap()
     }
@@ -155,7 +155,7 @@ impl StoreFixture for Fixture {
     }
 
     async fn set_back_row_ids(&self) {
-        let sql = "SELECT setval(pg_get_serial_sequence('outbox_messages', 'row_id'), 1, false)";
+        let sql = "SELECT pg_catalog.setval(pg_get_serial_sequence('outbox_messages', 'row_id'), 1, false)";
         self.place.execute(sql).await;
     }
 
@@ -233,7 +233,7 @@ impl LogFixture for Fixture {
     async fn commit_unseen(&self, events: Events) -> Vec<Logged> {
         // Not by the writer, who may not read what it has recorded.
         let tx = Self::record_over(&self.place.db, events).await.unwrap();
-        let sql = "SELECT id, (pg_current_xact_id()::text::numeric % 4294967296)::int8 AS transaction \
+        let sql = "SELECT id, (pg_current_xact_id()::text::numeric % 4294967296::numeric)::int8 AS transaction \
                    FROM outbox_messages WHERE xmin = pg_current_xact_id()::xid ORDER BY row_id";
         let statement = Statement::from_string(DbBackend::Postgres, sql);
         let rows = tx.query_all_raw(statement).await.unwrap();

@@ -294,7 +294,7 @@ impl Place {
     /// Ends the session that reads the slot, as a server does that restarts.
     pub(crate) async fn end_session(&self) {
         let sql = format!(
-            "SELECT count(pg_terminate_backend(active_pid)) FROM pg_replication_slots WHERE slot_name = '{}_log' AND active",
+            "SELECT pg_catalog.count(pg_terminate_backend(active_pid)) FROM pg_replication_slots WHERE slot_name = '{}_log' AND active",
             self.name
         );
         self.number(&sql).await;

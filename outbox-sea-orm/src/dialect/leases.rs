@@ -39,15 +39,10 @@ impl Dialect {
 
     /// How many partitions have a row, and how many leases were granted before the clock was set back. Reads all rows.
     pub(crate) fn lease_rows(&self) -> Statement {
-        let count = match self.backend {
-            // It takes any type, so an overload for this type would match better.
-            DbBackend::Postgres => "pg_catalog.count",
-            _ => "count",
-        };
         self.sql(format!(
-            "SELECT count(*) AS leases, {count}(CASE WHEN {} THEN 1 END) AS ahead FROM {} \
+            "SELECT count(*) AS leases, {} AS ahead FROM {} \
              WHERE partition_no >= 0 AND partition_no < {PARTITIONS}",
-            self.is_ahead(),
+            self.count_where(&self.is_ahead()),
             self.leases
         ))
         .statement()

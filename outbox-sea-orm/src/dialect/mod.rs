@@ -195,6 +195,15 @@ impl Dialect {
         }
     }
 
+    /// How many rows of a group fulfil the condition. `count` takes any type, so on PostgreSQL an overload for this type would match better.
+    pub(crate) fn count_where(&self, condition: &str) -> String {
+        let count = match self.backend {
+            DbBackend::Postgres => "pg_catalog.count",
+            _ => "count",
+        };
+        format!("{count}(CASE WHEN {condition} THEN 1 END)")
+    }
+
     /// 1 where the condition holds, otherwise 0, as a 64-bit integer.
     pub(crate) fn flag(&self, condition: &str) -> String {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))

@@ -158,10 +158,12 @@ impl Dialect {
         let [stream, subjects, source] = announced.destination(self).map(|value| sql.placeholder(value));
         let owner = owner(sql);
         sql.push(&format!(
-            "SELECT {} AS fitness, count(*) AS relays, \
-             count(CASE WHEN stream <> {stream} OR subjects <> {subjects} OR source <> {source} THEN 1 END) AS disagreeing \
+            "SELECT {} AS fitness, count(*) AS relays, {} AS disagreeing \
              FROM {} WHERE owner <> {owner} AND {} GROUP BY fitness",
             self.int("fitness"),
+            self.count_where(&format!(
+                "stream <> {stream} OR subjects <> {subjects} OR source <> {source}"
+            )),
             self.relays,
             self.is_alive(),
         ));

@@ -133,7 +133,7 @@ impl RowIdCounter {
             let last = last.unwrap_or_default();
             warnings.push(format!(
                 "the counter {name} of row ids is at {last}, below the row id {highest} of a message that is not published, so row ids are assigned twice; \
-                 SELECT setval('{name}', {highest})"
+                 SELECT pg_catalog.setval('{name}', {highest})"
             ));
         }
         if *cache > 1 {
@@ -210,7 +210,7 @@ mod tests {
         };
         assert_eq!(counter(1, Some(7), 7).warnings().len(), 0);
         assert_eq!(counter(1, None, 7).warnings().len(), 0, "the value is not known");
-        assert!(counter(1, Some(6), 7).warnings()[0].ends_with("; SELECT setval('ids', 7)"));
+        assert!(counter(1, Some(6), 7).warnings()[0].ends_with("; SELECT pg_catalog.setval('ids', 7)"));
         assert!(counter(50, Some(7), 7).warnings()[0].ends_with("; ALTER SEQUENCE ids CACHE 1"));
     }
 }

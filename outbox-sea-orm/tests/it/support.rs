@@ -214,7 +214,7 @@ impl TestDb {
         let messages = self.messages();
         let sql = match self.sql_backend() {
             DbBackend::Postgres => {
-                format!("SELECT setval(pg_get_serial_sequence('{messages}', 'row_id'), 1, false)")
+                format!("SELECT pg_catalog.setval(pg_get_serial_sequence('{messages}', 'row_id'), 1, false)")
             }
             DbBackend::MySql => format!("ALTER TABLE {messages} AUTO_INCREMENT = 1"),
             _ => "UPDATE sqlite_sequence SET seq = 0".to_owned(),
