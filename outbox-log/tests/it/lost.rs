@@ -27,7 +27,7 @@ async fn a_session_that_breaks_again_and_again_loses_nothing() {
 async fn a_slot_that_is_dropped_under_load_is_made_anew_and_nothing_is_lost() {
     let Some(place) = Place::open().await else { return };
     let drop_slot = format!(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
+        "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{}_log'",
         place.name
     );
     // Fails while the slot is in use, and drops nothing while the relay has not made it anew.
@@ -96,7 +96,7 @@ async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing() {
     let Some(place) = Place::open().await else { return };
     place.write(0..5, 3).await;
     place
-        .execute(&format!("SELECT pg_drop_replication_slot('{}_log')", place.name))
+        .execute(&format!("SELECT pg_catalog.pg_drop_replication_slot('{}_log')", place.name))
         .await;
     init(&place.log()).await;
     place.write(0..5, 3).await;

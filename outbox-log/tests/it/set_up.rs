@@ -362,7 +362,7 @@ async fn a_writer_that_is_slow_only_delays_the_set_up() {
 async fn a_name_that_belongs_to_another_program_is_refused() {
     let Some(place) = Place::open().await else { return };
     place
-        .execute(&format!("SELECT pg_drop_replication_slot('{}_log')", place.name))
+        .execute(&format!("SELECT pg_catalog.pg_drop_replication_slot('{}_log')", place.name))
         .await;
     place
         .execute(&format!(
@@ -374,7 +374,7 @@ async fn a_name_that_belongs_to_another_program_is_refused() {
     assert!(error.to_string().contains("another program"), "{error}");
     place
         .db
-        .execute_unprepared(&format!("SELECT pg_drop_replication_slot('{}_log')", place.name))
+        .execute_unprepared(&format!("SELECT pg_catalog.pg_drop_replication_slot('{}_log')", place.name))
         .await
         .unwrap();
     place.close().await;
@@ -394,11 +394,11 @@ async fn taking_a_log_down_leaves_what_belongs_to_another_program() {
     assert!(error.to_string().contains("another program"), "{error}");
     assert_eq!(place.number(&count).await, 1);
     place
-        .execute(&format!("SELECT pg_drop_replication_slot('{slot}')"))
+        .execute(&format!("SELECT pg_catalog.pg_drop_replication_slot('{slot}')"))
         .await;
     init(&place.log()).await;
     place
-        .execute(&format!("SELECT pg_drop_replication_slot('{slot}')"))
+        .execute(&format!("SELECT pg_catalog.pg_drop_replication_slot('{slot}')"))
         .await;
     place.execute(&make).await;
     place.log().drop().await.unwrap();
@@ -408,7 +408,7 @@ async fn taking_a_log_down_leaves_what_belongs_to_another_program() {
         "the log is down, and the slot is theirs"
     );
     place
-        .execute(&format!("SELECT pg_drop_replication_slot('{slot}')"))
+        .execute(&format!("SELECT pg_catalog.pg_drop_replication_slot('{slot}')"))
         .await;
     place.close().await;
 }
