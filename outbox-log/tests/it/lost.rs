@@ -96,7 +96,10 @@ async fn a_set_up_that_is_repeated_after_the_slot_was_lost_hides_nothing() {
     let Some(place) = Place::open().await else { return };
     place.write(0..5, 3).await;
     place
-        .execute(&format!("SELECT pg_catalog.pg_drop_replication_slot('{}_log')", place.name))
+        .execute(&format!(
+            "SELECT pg_catalog.pg_drop_replication_slot('{}_log')",
+            place.name
+        ))
         .await;
     init(&place.log()).await;
     place.write(0..5, 3).await;

@@ -362,7 +362,10 @@ async fn a_writer_that_is_slow_only_delays_the_set_up() {
 async fn a_name_that_belongs_to_another_program_is_refused() {
     let Some(place) = Place::open().await else { return };
     place
-        .execute(&format!("SELECT pg_catalog.pg_drop_replication_slot('{}_log')", place.name))
+        .execute(&format!(
+            "SELECT pg_catalog.pg_drop_replication_slot('{}_log')",
+            place.name
+        ))
         .await;
     place
         .execute(&format!(
@@ -374,7 +377,10 @@ async fn a_name_that_belongs_to_another_program_is_refused() {
     assert!(error.to_string().contains("another program"), "{error}");
     place
         .db
-        .execute_unprepared(&format!("SELECT pg_catalog.pg_drop_replication_slot('{}_log')", place.name))
+        .execute_unprepared(&format!(
+            "SELECT pg_catalog.pg_drop_replication_slot('{}_log')",
+            place.name
+        ))
         .await
         .unwrap();
     place.close().await;

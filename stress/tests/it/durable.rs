@@ -90,7 +90,10 @@ async fn a_commit_that_mariadb_loses_is_not_published() {
     admin.run("SET GLOBAL innodb_flush_log_at_trx_commit = 1").await;
     let store = SqlStore::new(server.connect(3).await.unwrap());
     let owner = OwnerId::fresh();
-    store.announce(owner, SOON, Fitness::Unproven).await.unwrap();
+    store
+        .announce(owner, SOON, &Fitness::Unproven.into())
+        .await
+        .unwrap();
     let leases = store.acquire(owner, SOON, PARTITIONS).await.unwrap();
     admin.record(1).await;
 
