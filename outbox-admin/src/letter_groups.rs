@@ -179,6 +179,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::fingerprint::GroupFingerprintError;
 
     fn letter(consumer: &str, error: &str, at: i64) -> LetterRow {
         LetterRow {
