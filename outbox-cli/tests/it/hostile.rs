@@ -102,6 +102,7 @@ const HEADERS: &[&str] = &[
 ];
 
 /// The columns and values of a hostile row. `n` makes its aggregate.
+#[expect(clippy::too_many_lines, reason = "one list of hostile values")]
 fn row(random: &mut fastrand::Rng, n: u64, prefix: &str) -> Vec<(&'static str, Value, bool)> {
     let text = |random: &mut fastrand::Rng| match random.u8(..8) {
         0 => "x".repeat(random.usize(..300)),
@@ -299,6 +300,7 @@ fn peak_kib(program: &Program) -> u64 {
     peak.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
+#[expect(clippy::too_many_lines, reason = "the steps of one scenario")]
 async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
     let Some(place) = Place::open(kind).await else {
         return;

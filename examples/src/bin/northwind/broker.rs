@@ -12,7 +12,7 @@ use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Inf
 use outbox_nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
 use outbox_nats::async_nats::jetstream::stream::Stream as JetStream;
 use outbox_nats::async_nats::{Client, HeaderMap, jetstream};
-use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig};
+use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig, Servers as _};
 
 use crate::failure::{Doing, Failure};
 use crate::setup::{Part, Role, Setup, Stream};
@@ -226,7 +226,14 @@ fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {
 
 /// Connects to the broker's server.
 async fn connect(url: &str) -> Result<Client, Failure> {
-    outbox_nats::connect(url, outbox_nats::connect_options())
+    let servers = url.servers().or_cannot("read the address of the broker")?;
+    let options = outbox_nats::connect_options();
+    // The printed permissions let each user read its own answers only.
+    let options = match outbox_nats::inbox_prefix_of(&servers) {
+        Some(prefix) => options.custom_inbox_prefix(prefix),
+        None => options,
+    };
+    outbox_nats::connect(servers, options)
         .await
         .or_cannot("connect to the broker")
 }

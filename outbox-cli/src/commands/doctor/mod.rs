@@ -145,12 +145,15 @@ fn away(advice: &Advice) -> Diagnosis {
     }
 }
 
+fn unanswered(place: &Place) -> Diagnosis {
+    away(&Advice::unknown(&format!("no answer within {:?}", place.timeout)))
+}
+
 async fn look_at_database(
     place: &Place,
     closely: Closely,
     found: &mut Examination,
 ) -> Result<(), CommandError> {
-    let unanswered = || away(&Advice::unknown(&format!("no answer within {:?}", place.timeout)));
     // Each question would wait for the same.
     match tokio::time::timeout(place.timeout, Box::pin(reach(place.store.connection()))).await {
         Ok(Ok(())) => {}
@@ -159,33 +162,12 @@ async fn look_at_database(
             return Ok(());
         }
         Err(_) => {
-            found.findings.push(unanswered());
+            found.findings.push(unanswered(place));
             return Ok(());
         }
     }
     if closely.as_relay {
-        let deletes = place.outbox.section.relay.retention != Retention::Keep;
-        match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
-            Ok(Err(error)) if place.advice(&error).trouble.is_of_file() => {
-                found.findings.push(away(&place.advice(&error)));
-            }
-            Ok(checked) => {
-                let reads_log = place.outbox.section.log.read;
-                if checked.is_ok() {
-                    let checks = [
-                        Check::Database,
-                        Check::DatabaseVersion,
-                        Check::Tables,
-                        Check::Rights,
-                    ];
-                    found.made(checks);
-                }
-                let is_news = |warning: &String| !reads_log || *warning != LEFT_TO_LOG;
-                let checked = checked.map(|warnings| warnings.into_iter().filter(is_news).collect());
-                found.findings.extend(of_setup(checked));
-            }
-            Err(_) => found.findings.push(unanswered()),
-        }
+        look_as_relay(place, found).await;
     }
     // Without tables, nothing else can be asked.
     if found
@@ -195,29 +177,8 @@ async fn look_at_database(
     {
         return Ok(());
     }
-    let registry = async {
-        let relays = place.store.relays().await?;
-        let expired = place.store.expired_relays().await?;
-        let leases = place.store.partitions().await?;
-        Ok::<_, outbox::core::StoreError>((relays, expired, leases))
-    };
-    match tokio::time::timeout(place.timeout, registry).await {
-        Ok(Ok((relays, expired, leases))) => {
-            found.made([Check::Database, Check::Relays, Check::Leases]);
-            found.findings.extend(of_leases(&leases));
-            found
-                .findings
-                .extend(of_relays(&relays, &expired, closely.as_relay));
-        }
-        Ok(Err(error)) => {
-            let advice = place.advice(&error);
-            found.findings.push(away(&advice));
-            // Each further question would meet the same, and may wait for it.
-            if advice.trouble.is_of_file() {
-                return Ok(());
-            }
-        }
-        Err(_) => found.findings.push(unanswered()),
+    if !look_at_relays(place, closely.as_relay, found).await {
+        return Ok(());
     }
     look_at_messages(place, &closely, found).await;
     match log::findings(place, closely.as_relay).await {
@@ -229,6 +190,67 @@ async fn look_at_database(
             format!("the log: {failure}; `outbox print grants --log` has the right to look at it"),
         ),
     }
+    look_at_server(place, &closely, found).await
+}
+
+async fn look_as_relay(place: &Place, found: &mut Examination) {
+    let deletes = place.outbox.section.relay.retention != Retention::Keep;
+    match tokio::time::timeout(place.timeout, place.store.preflight(deletes)).await {
+        Ok(Err(error)) if place.advice(&error).trouble.is_of_file() => {
+            found.findings.push(away(&place.advice(&error)));
+        }
+        Ok(checked) => {
+            let reads_log = place.outbox.section.log.read;
+            if checked.is_ok() {
+                let checks = [
+                    Check::Database,
+                    Check::DatabaseVersion,
+                    Check::Tables,
+                    Check::Rights,
+                ];
+                found.made(checks);
+            }
+            let is_news = |warning: &String| !reads_log || *warning != LEFT_TO_LOG;
+            let checked = checked.map(|warnings| warnings.into_iter().filter(is_news).collect());
+            found.findings.extend(of_setup(checked));
+        }
+        Err(_) => found.findings.push(unanswered(place)),
+    }
+}
+
+/// Returns whether further questions make sense.
+async fn look_at_relays(place: &Place, as_relay: bool, found: &mut Examination) -> bool {
+    let registry = async {
+        let relays = place.store.relays().await?;
+        let expired = place.store.expired_relays().await?;
+        let leases = place.store.partitions().await?;
+        Ok::<_, outbox::core::StoreError>((relays, expired, leases))
+    };
+    match tokio::time::timeout(place.timeout, registry).await {
+        Ok(Ok((relays, expired, leases))) => {
+            found.made([Check::Database, Check::Relays, Check::Leases]);
+            found.findings.extend(of_leases(&leases));
+            found.findings.extend(of_relays(&relays, &expired, as_relay));
+        }
+        Ok(Err(error)) => {
+            let advice = place.advice(&error);
+            found.findings.push(away(&advice));
+            // Each further question would meet the same, and may wait for it.
+            if advice.trouble.is_of_file() {
+                return false;
+            }
+        }
+        Err(_) => found.findings.push(unanswered(place)),
+    }
+    true
+}
+
+/// What the server reports of itself and of the tables.
+async fn look_at_server(
+    place: &Place,
+    closely: &Closely,
+    found: &mut Examination,
+) -> Result<(), CommandError> {
     let names = place.outbox.table_names().map_err(CommandError::configuration)?;
     let db = place.store.connection();
     let backend = db.get_database_backend();
@@ -266,7 +288,7 @@ async fn look_at_database(
             found.unseen.extend(facts.unseen);
         }
         Ok(Err(error)) => found.findings.push(away(&place.advice(&error))),
-        Err(_) => found.findings.push(unanswered()),
+        Err(_) => found.findings.push(unanswered(place)),
     }
     Ok(())
 }
