@@ -225,8 +225,13 @@ mod tests {
         };
         let of_relay = permissions(&[NatsRole::Relay, NatsRole::Reader], &stream);
         assert_eq!(
-            of_relay.publish[..3],
-            ["shop.>", "$JS.API.STREAM.INFO.SHOP", "legacy.orders"]
+            of_relay.publish[..4],
+            [
+                "shop.>",
+                "$JS.API.STREAM.INFO.SHOP",
+                "$JS.API.STREAM.MSG.GET.SHOP",
+                "legacy.orders"
+            ]
         );
         assert_eq!(of_relay.subscribe, ["_INBOX.relay.>", "outbox.hint"]);
         let of_consumers = permissions(&[NatsRole::Consumer], &stream);

@@ -33,10 +33,10 @@ pub(crate) fn noted(store: &MemoryStore, id: &str) -> MessageId {
 pub(crate) async fn relay(store: &MemoryStore, fitness: Fitness) -> Vec<Lease> {
     let owner = OwnerId::fresh();
     store
-        .announce(owner, LONG * 2, &fitness.into())
+        .announce(owner, LONG, &fitness.into())
         .await
         .expect("announced");
-    store.acquire(owner, LONG * 2, 64).await.expect("acquired")
+    store.acquire(owner, LONG, 64).await.expect("acquired")
 }
 
 /// Fetches all that is due, and sets aside what has to wait.

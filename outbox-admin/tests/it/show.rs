@@ -124,6 +124,11 @@ async fn of_a_relay_whose_partitions_were_taken_no_trace_is_left() {
     tokio::time::advance(SHORT).await;
     assert_eq!(relays(&store).await.expect("listed").len(), 2);
     store.acquire(lives, LONG, 64).await.expect("acquired");
+    // Announcements of others remove the expired one.
+    store
+        .announce(lives, LONG, &Fitness::Fit.into())
+        .await
+        .expect("announced");
     let listed = relays(&store).await.expect("listed");
     assert_eq!((listed.len(), listed[0].owner), (1, lives));
 }

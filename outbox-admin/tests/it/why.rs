@@ -195,7 +195,7 @@ async fn a_relay_that_ails_is_named() {
     check(
         &why(&store, id).await,
         &[(Cause::RelayAiling, State::Stuck)],
-        "all relays say",
+        "the only live relay cannot do its work",
     );
     // Another one is fit, and does not own the partition.
     store

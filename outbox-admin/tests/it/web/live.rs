@@ -52,7 +52,7 @@ async fn a_thousand_open_pages_look_at_the_stream_once() {
 }
 
 /// Reads of the database for one sample: the backlog, the relays, the partitions, the pauses.
-const READS: u64 = 4;
+const READS: u64 = 5;
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_live_pages_cost_the_database_what_one_does() {
