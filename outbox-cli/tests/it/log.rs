@@ -173,7 +173,7 @@ async fn what_is_missing_for_a_log_is_named_with_the_next_step() {
             1,
             "set wal_level = logical and restart the server",
         ),
-        (Kind::Logical, 1, "`outbox migrate --config "),
+        (Kind::Logical, 1, "next: outbox migrate --config "),
         (Kind::MariaDb, 2, "only PostgreSQL's log can be read"),
         (Kind::Sqlite, 2, "only PostgreSQL's log can be read"),
     ] {

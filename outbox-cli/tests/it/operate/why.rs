@@ -94,7 +94,12 @@ async fn what_waits_for_a_relay_that_ails(kind: Kind) {
     };
     let id = planted.placed("1").await;
     planted.relay(Fitness::Ailing).await;
-    check(why(&planted, id), 4, &["relay-ailing"], "all relays say");
+    check(
+        why(&planted, id),
+        4,
+        &["relay-ailing"],
+        "the only live relay cannot do its work",
+    );
     planted.announce(Fitness::Fit).await;
     check(why(&planted, id), 4, &["relay-ailing"], "which owns partition 19");
     planted.close().await;

@@ -101,7 +101,7 @@ async fn a_relay_that_was_cut_off_does_not_begin_again() {
     let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
     let first = spawn(&store, &here, destination("ORDERS", "shop"), quick());
     sleep_leases(1).await;
-    store.age_leases(quick().lease_ttl);
+    store.age_leases(quick().lease_ttl * 2);
     let second = spawn(&store, &there, destination("NEW", "shop"), quick());
     let ended = first.await.unwrap();
     assert!(matches!(ended, Err(RelayError::OtherDestination(_))), "{ended:?}");
