@@ -100,10 +100,14 @@ async fn a_relay_that_was_cut_off_does_not_begin_again() {
     let store = MemoryStore::new();
     let (here, there) = (MemoryBroker::new(), MemoryBroker::new());
     let first = spawn(&store, &here, destination("ORDERS", "shop"), quick());
-    sleep_leases(1).await;
+    // Between two renewals of the first relay, which would announce the relay again before the second one starts.
+    tokio::time::sleep(quick().lease_ttl * 11 / 10).await;
     store.age_leases(quick().lease_ttl * 2);
-    let second = spawn(&store, &there, destination("NEW", "shop"), quick());
-    let ended = first.await.unwrap();
+    let mut second = spawn(&store, &there, destination("NEW", "shop"), quick());
+    let ended = tokio::select! {
+        ended = first => ended.unwrap(),
+        ended = &mut second => panic!("the second relay ended: {ended:?}"),
+    };
     assert!(matches!(ended, Err(RelayError::OtherDestination(_))), "{ended:?}");
     credit(&store, 20, 1);
     store.until_drained().await;
