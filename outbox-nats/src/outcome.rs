@@ -18,6 +18,8 @@
 //! | 10060 wrong stream, 10109 sealed, 10076 and 10039 JetStream switched off | configuration |
 //! | larger than `max_payload`, 10054, 10097, malformed subject | permanent |
 //! | anything else | unclassified |
+//!
+//! A subject of the message's own that the stream does not capture is not sent, and unclassified as well.
 
 use std::error::Error;
 use std::time::Duration;
@@ -57,6 +59,14 @@ pub(crate) fn is_temporary(refused: &jetstream::Error) -> bool {
         ErrorCode::STREAM_OFFLINE | ErrorCode::CONSUMER_OFFLINE => true,
         _ => refused.code() == 503,
     }
+}
+
+/// The text of a failure that giving the subject to the stream repairs.
+pub(crate) fn not_captured(stream: &str, subject: &str, id: MessageId) -> String {
+    let subject = subject.escape_debug();
+    format!(
+        "no stream takes subject `{subject}` of message {id}; provision stream `{stream}` with it, unless its cluster is electing a leader"
+    )
 }
 
 /// The names of a publish for errors.
@@ -137,11 +147,7 @@ impl Attempt<'_> {
         let class = classify(error.kind(), cause);
         // The texts of permanent and configuration errors reach operators, so they say what to do.
         let context = match (class, error.kind(), cause) {
-            (_, PublishErrorKind::StreamNotFound, _) => {
-                format!(
-                    "no stream takes subject `{subject}` of message {id}; provision stream `{stream}` with it, unless its cluster is electing a leader"
-                )
-            }
+            (_, PublishErrorKind::StreamNotFound, _) => not_captured(stream, subject, *id),
             (
                 _,
                 _,

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::connection::{Line, Live};
 use crate::headers;
-use crate::outcome::Attempt;
+use crate::outcome::{Attempt, not_captured};
 use crate::preflight;
 use crate::searches::Searches;
 use crate::stream::EventStream;
@@ -179,9 +179,11 @@ impl JetStreamPublisher {
         subject.map_err(|error| unsendable(message, "a subject").with_source(error))
     }
 
-    /// Refuses a subject of the message's own that the stream does not capture. Anyone who may insert rows chooses it, so it may be the subject of another
-    /// program, which would get the message as a request.
-    async fn check_captured(&self, subject: &str) -> Result<(), PublishError> {
+    /// Refuses a subject of the message's own that the stream does not capture: its writer may have
+    /// chosen the subject of another program, which would take the message for a request. The stream
+    /// may be given the subject, so the message is tried again, and becomes a dead letter at
+    /// `attempts_max`.
+    async fn check_captured(&self, message: &Message, subject: &str) -> Result<(), PublishError> {
         let captured = |subjects: &[String]| captures(subjects, subject);
         let known = || self.captured.lock().unwrap_or_else(PoisonError::into_inner);
         if captured(&self.stream.subjects) || captured(&known()) {
@@ -202,11 +204,8 @@ impl JetStreamPublisher {
         if is_captured {
             return Ok(());
         }
-        let subject = subject.escape_debug();
-        let context = format!(
-            "stream `{name}` does not capture subject `{subject}`; add the subject to the stream, then retry"
-        );
-        Err(PublishError::new(FailureClass::Permanent, context))
+        let context = not_captured(name, subject, message.id);
+        Err(PublishError::new(FailureClass::Unclassified, context))
     }
 
     /// Sends and waits for the acknowledgement.
@@ -320,7 +319,7 @@ impl Publisher for JetStreamPublisher {
         let subject = self.subject_of(message)?;
         if message.subject.is_some() && !self.is_fenced(message) {
             // Boxed as other rare paths below.
-            Box::pin(self.check_captured(&subject)).await?;
+            Box::pin(self.check_captured(message, &subject)).await?;
         }
         let subject = Subject::from(subject);
         let encode = || {

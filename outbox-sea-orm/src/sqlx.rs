@@ -18,7 +18,7 @@ use crate::error::RecordError;
 use crate::record::record_events;
 use crate::sql::query;
 use crate::transactional::DEFAULT_CONFIG;
-use crate::undone::{is_undone, lost};
+use crate::undone::is_undone;
 
 /// An open transaction of sqlx: a `sqlx::Transaction`, or the connection (`&mut PgConnection`) of one. With PostgreSQL, MySQL or MariaDB, and SQLite.
 ///
@@ -260,6 +260,14 @@ impl ConnectionTrait for Plain<'_> {
         })
         .map_err(query_failed)
     }
+}
+
+/// The error of work in a lost transaction.
+fn lost() -> DbErr {
+    DbErr::Custom(
+        "the transaction is lost: the database has undone it after an error; roll back and begin again"
+            .to_owned(),
+    )
 }
 
 fn exec_failed(error: sqlx::Error) -> DbErr {

@@ -87,11 +87,3 @@ pub(crate) async fn close<C: ConnectionTrait>(tx: &C) {
         }
     }
 }
-
-/// The error of work in a lost transaction.
-pub(crate) fn lost() -> DbErr {
-    DbErr::Custom(
-        "the transaction is lost: the database has undone it after an error; roll back and begin again"
-            .to_owned(),
-    )
-}

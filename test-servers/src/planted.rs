@@ -151,7 +151,7 @@ impl Called {
         }
     }
 
-    /// Plants overloads in a schema that exists, for all types of [`TYPES`]; with three and more arguments for the first of them.
+    /// Plants overloads in a schema that exists, for common types; with three and more arguments for one type.
     #[must_use]
     pub fn plant(&self, schema: &str) -> String {
         let (mut functions, mut operators) = (String::new(), String::new());

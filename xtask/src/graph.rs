@@ -120,6 +120,7 @@ mod tests {
 
     fn package(name: &str, dependencies: &[&str]) -> Package {
         Package {
+            has_library: true,
             name: name.to_owned(),
             dependencies: dependencies
                 .iter()

@@ -61,24 +61,28 @@ pub(crate) fn run() -> Result<ExitCode> {
 /// and examples. A build of the whole workspace unifies features and hides a feature that a package lacks.
 fn packages_alone(workspace: &Workspace) -> Result<Verdict> {
     let hack = hack(workspace)?;
-    let mut command = tied(hack);
-    command.args([
-        "hack",
-        "clippy",
-        "--workspace",
-        "--each-feature",
-        "--exclude-all-features",
-    ]);
-    command.args([
-        "--keep-going",
-        "--lib",
-        "--bins",
-        "--examples",
-        "--",
-        "-D",
-        "warnings",
-    ]);
-    succeed(command.current_dir(&workspace.root))
+    let (libraries, programs): (Vec<_>, Vec<_>) =
+        workspace.packages.iter().partition(|package| package.has_library);
+    // Cargo refuses `--lib` for a package that has no library.
+    for (packages, is_library) in [(libraries, true), (programs, false)] {
+        let mut command = tied(&hack);
+        command.args([
+            "hack",
+            "clippy",
+            "--each-feature",
+            "--exclude-all-features",
+            "--keep-going",
+        ]);
+        for package in packages {
+            command.args(["--package", &package.name]);
+        }
+        command.args(is_library.then_some("--lib"));
+        command.args(["--bins", "--examples", "--", "-D", "warnings"]);
+        if let Verdict::Failed = succeed(command.current_dir(&workspace.root))? {
+            return Ok(Verdict::Failed);
+        }
+    }
+    Ok(Verdict::Passed)
 }
 
 /// The path of cargo-hack, which is built into the folder of the tools if it is missing.

@@ -23,6 +23,7 @@ pub(crate) struct Workspace {
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
+    pub(crate) has_library: bool,
     /// Normal and build dependencies. Those of the tests ship to nobody, so they are left out.
     pub(crate) dependencies: Vec<String>,
 }
@@ -77,8 +78,14 @@ fn package(package: &Value) -> Option<Package> {
         .collect::<Option<_>>()?;
     dependencies.sort();
     dependencies.dedup();
+    // A procedural macro is a kind of its own, and `--lib` selects it.
+    let is_library = |target: &Value| {
+        let kinds = target["kind"].as_array();
+        kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "lib" || kind == "proc-macro"))
+    };
     Some(Package {
         name: package["name"].as_str()?.to_owned(),
+        has_library: package["targets"].as_array()?.iter().any(is_library),
         dependencies,
     })
 }
@@ -135,9 +142,11 @@ mod tests {
                     { "name": "cc", "kind": "build" },
                     { "name": "trybuild", "kind": "dev" },
                 ],
+                "targets": [{ "kind": ["test"] }, { "kind": ["lib"] }],
             }],
         });
         let workspace = Workspace::from_metadata(&metadata).unwrap();
+        assert!(workspace.packages[0].has_library);
         assert_eq!(workspace.packages[0].dependencies, ["cc", "tokio"]);
     }
 }

@@ -1,14 +1,17 @@
 //! Trouble in the database.
 
-use outbox::core::testing::eventually;
+use std::path::Path;
+
+use outbox::core::testing::{backend_url, eventually};
 use outbox::core::{MessageStatus, OutboxReader as _, OutboxStore as _};
 use outbox_admin::rights::Role;
+use outbox_test_servers::Server;
 use sea_orm::{
     ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement, TransactionTrait as _,
 };
 
 use super::{checks, doctor, found, next, of_finding, sound, statement};
-use crate::operate::answer::{Answer, ask, logged_in};
+use crate::operate::answer::{Answer, ask, logged_in, run};
 use crate::operate::plant::Planted;
 use crate::operate::rights::Login;
 use crate::place::{Kind, Place};
@@ -327,30 +330,42 @@ async fn what_mariadb_holds_without_a_pause_is_found_and_released_by_the_next_co
     what_is_held_without_a_pause_is_found_and_released_by_the_next_command(Kind::MariaDb).await;
 }
 
-/// The clock of a shared server cannot be moved. A function of another schema stands before that of the server instead.
+/// The sessions of a login have a clock of their own, because the machine's cannot be moved.
 #[tokio::test]
 async fn a_clock_that_goes_wrong_is_found() {
-    let Some(planted) = sound(Kind::Postgres).await else {
+    let Some(program) = backend_url("OUTBOX_TEST_MARIADB_BIN") else {
         return;
     };
-    let place = &planted.place;
-    let clock = format!(
-        "CREATE FUNCTION {}.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.clock_timestamp() + interval ''1 hour'''",
-        place.name
-    );
-    place.db.execute_unprepared(&clock).await.unwrap();
-    let separator = if place.url.contains('?') { '&' } else { '?' };
-    let url = format!(
-        "{}{separator}options[search_path]={},pg_catalog",
-        place.url, place.name
-    );
-    let answer = logged_in(place, &url, &place.nats, &["doctor", "-o", "json"]).expect(3);
-    assert_eq!(checks(&answer), ["clock"]);
-    assert!(
-        answer.out.contains("3600.0s ahead") || answer.out.contains("s ahead of this machine"),
-        "{answer:?}"
-    );
-    planted.close().await;
+    let settings = [
+        "--sysdate-is-now",
+        "--init-connect=SET SESSION timestamp = UNIX_TIMESTAMP() + 3600",
+    ];
+    let mut server = Server::mariadb(Path::new(&program), &settings).unwrap();
+    server.start().await.unwrap();
+    let admin = server.connect(1).await.unwrap();
+    // The server does not change the sessions of an administrator.
+    for sql in [
+        "CREATE USER 'later'@'127.0.0.1' IDENTIFIED BY 'later'",
+        "GRANT ALL PRIVILEGES ON shop.* TO 'later'@'127.0.0.1'",
+    ] {
+        admin.execute_unprepared(sql).await.unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("outbox.toml");
+    std::fs::write(&config, "[[outbox]]\n[outbox.stream]\nname = \"SHOP\"\n").unwrap();
+    let of_later = server.url().replace("shop:shop@", "later:later@");
+    let run = |url: &str, words: &[&str]| {
+        let words = [words, &["--config", config.to_str().unwrap()]].concat();
+        run(&words, &[("DATABASE_URL", url), ("NATS_URL", "nats://127.0.0.1:1")])
+    };
+    run(server.url(), &["migrate", "--yes"]).expect(0);
+    for (url, is_wrong) in [(server.url(), false), (&of_later, true)] {
+        let answer = run(url, &["doctor", "--viewer", "-o", "json"]);
+        let found = checks(&answer).contains(&"clock".to_owned());
+        assert_eq!(found, is_wrong, "{answer:?}");
+        assert_eq!(answer.out.contains("s ahead of this machine"), is_wrong, "{answer:?}");
+    }
+    admin.close().await.unwrap();
 }
 
 #[tokio::test]
