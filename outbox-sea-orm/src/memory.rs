@@ -88,11 +88,15 @@ pub async fn keep_in_memory(pool: &DatabaseConnection) -> Result<InMemory, DbErr
 async fn is_in_memory(pool: &DatabaseConnection) -> Result<bool, DbErr> {
     use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
 
-    let file = "SELECT file = '' FROM pragma_database_list WHERE name = 'main'";
-    let row = pool
-        .query_one_raw(Statement::from_string(DbBackend::Sqlite, file))
-        .await?;
-    row.map_or(Ok(false), |row| row.try_get_by_index(0))
+    // As a statement, because the table of the same name reads the schema and waits for the file's lock.
+    let databases = Statement::from_string(DbBackend::Sqlite, "PRAGMA database_list");
+    for row in pool.query_all_raw(databases).await? {
+        if row.try_get_by_index::<String>(1)? == "main" {
+            let file = row.try_get_by_index::<Option<String>>(2)?;
+            return Ok(file.is_none_or(|file| file.is_empty()));
+        }
+    }
+    Ok(false)
 }
 
 /// Without its driver, there is no such pool.

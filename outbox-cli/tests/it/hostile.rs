@@ -7,9 +7,11 @@
 use std::collections::BTreeSet;
 
 use outbox::core::testing::eventually;
+use outbox::inbox::{HandlerError, RawMessage, idempotent_handler};
 use outbox::nats::async_nats::jetstream;
 use outbox::nats::hints;
 use outbox::prelude::*;
+use outbox::sea_orm::TableNames;
 use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
 use uuid::Uuid;
 
@@ -300,6 +302,40 @@ fn peak_kib(program: &Program) -> u64 {
     peak.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
+#[idempotent_handler(consumer = "hostile", messages = ["*"], backoff = "1ms..2ms")]
+async fn take(_: RawMessage) -> Result<(), HandlerError> {
+    Ok(())
+}
+
+/// A consumer that takes every message of the stream.
+async fn each_message_is_handled_or_dead(place: &Place, seed: u64) {
+    let mut names = TableNames::new();
+    if let Some(schema) = &place.schema {
+        names = names.with_schema(schema).unwrap();
+    }
+    outbox::inbox::migration::migrate_with(&place.db, &names)
+        .await
+        .unwrap();
+    let stream = EventStream::new(&place.name).with_prefix(&place.name).unwrap();
+    let client = stream.connect(&place.nats).await.unwrap();
+    let inbox = Inbox::new(place.db.clone(), stream.subscriber(client))
+        .with_names(names)
+        .with_consumers(["hostile"]);
+    inbox.drain().await.unwrap();
+    let handled = place
+        .count("inbox_messages", "consumer = 'hostile' AND status = 1")
+        .await;
+    let dead = place.count("inbox_dead_letters", "consumer = 'hostile'").await;
+    let sent = on_stream(place).await.len();
+    assert_eq!(
+        usize::try_from(handled + dead).unwrap(),
+        sent,
+        "seed {seed}: {handled} handled, {dead} dead letters"
+    );
+    let good = "consumer = 'hostile' AND aggregate_id = '42'";
+    assert_eq!(place.count("inbox_dead_letters", good).await, 0, "seed {seed}");
+}
+
 #[expect(clippy::too_many_lines, reason = "the steps of one scenario")]
 async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
     let Some(place) = Place::open(kind).await else {
@@ -309,12 +345,13 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
         ("DATABASE_URL", place.url.as_str()),
         ("NATS_URL", place.nats.as_str()),
     ];
-    let mut program = Program::start(&place.outbox("shop"), &servers);
+    let few = "[outbox.relay]\nattempts_max = 4\n";
+    let mut program = Program::start(&(place.outbox("shop") + few), &servers);
     program.until_ready().await;
     if reads_log {
         program.terminate();
         program.end().await;
-        let config = reading(&place, &place.name);
+        let config = reading(&place, &place.name) + few;
         crate::log::ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
         program = Program::start(&config, &servers);
         program.until_ready().await;
@@ -348,6 +385,7 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
         ROWS.div_ceil(20),
         "seed {seed}: events of another aggregate"
     );
+    each_message_is_handled_or_dead(&place, seed).await;
     let (dead, published): (Vec<_>, Vec<_>) = rows(&place)
         .await
         .into_iter()
@@ -358,6 +396,10 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
         vec!["list".to_owned()],
         vec!["prove".to_owned()],
         vec!["relays".to_owned()],
+        vec!["doctor".to_owned()],
+        vec!["dead-letters".to_owned(), "list".to_owned()],
+        vec!["consumers".to_owned(), "list".to_owned()],
+        vec!["reconcile".to_owned(), "--since".to_owned(), "1h".to_owned()],
     ];
     for (id, _) in of_each.into_iter().flatten().chain(dead.iter().take(8)) {
         for command in ["show", "why", "timeline"] {

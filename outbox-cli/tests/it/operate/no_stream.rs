@@ -1,4 +1,5 @@
-//! An event with a subject of its own that no stream takes: a relay tries it for ever, and status, doctor and dashboard say so and what mends it.
+//! An event with a subject of its own that no stream takes: a relay retries it up to `attempts_max`; status, doctor and
+//! dashboard report the subject and the repair.
 
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ async fn a_subject_that_no_stream_takes_is_said(kind: Kind) {
         max: Duration::from_millis(100),
     };
     let mut config = RelayConfig::default();
-    config.policy = EventPolicy::default().backoff(short);
+    config.policy = EventPolicy::default().backoff(short).attempts_max(10_000);
     let relay = Relay::new(planted.store.clone(), stream.publisher(client.clone())).with_config(config);
     let stop = CancellationToken::new();
     let stopped = stop.clone();

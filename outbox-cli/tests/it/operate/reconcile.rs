@@ -1,10 +1,12 @@
 //! `outbox reconcile` on real servers: what the stream has lost is counted, and published again with `--yes`.
 
+use outbox::core::testing::eventually;
+use outbox::nats::async_nats::jetstream;
 use outbox::prelude::EventStream;
 
 use super::answer::{Answer, ask};
 use super::plant::Planted;
-use crate::place::Kind;
+use crate::place::{Kind, Place, Program};
 
 fn counts(answer: &Answer) -> [u64; 3] {
     let json = answer.json();
@@ -53,6 +55,53 @@ async fn what_the_stream_has_lost_is_published_again_from_mariadb() {
 #[tokio::test]
 async fn what_the_stream_has_lost_is_published_again_from_sqlite() {
     what_the_stream_has_lost_is_published_again(Kind::Sqlite).await;
+}
+
+/// A consumer with strategy `sequence` takes another source for another aggregate.
+#[tokio::test]
+async fn republished_messages_keep_their_source() {
+    let Some(place) = Place::open(Kind::Sqlite).await else {
+        return;
+    };
+    let config = place
+        .outbox("shop")
+        .replace("[outbox.stream]", "source = \"shop\"\n[outbox.stream]");
+    let servers = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+    ];
+    let mut program = Program::start(&config, &servers);
+    program.until_ready().await;
+    place.record(2).await;
+    eventually("both messages on the stream", async || {
+        sources(&place).await == ["shop", "shop"]
+    })
+    .await;
+    program.terminate();
+    program.end().await;
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
+    stream.delete_message(1).await.unwrap();
+    let words = ["reconcile", "--since", "1h", "--until", "0s", "--yes"];
+    crate::log::ask(&place, &config, &words, &[]).expect(0);
+    assert_eq!(sources(&place).await, ["shop", "shop"]);
+    place.close().await;
+}
+
+/// The sources of the messages on the stream.
+async fn sources(place: &Place) -> Vec<String> {
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let Ok(mut stream) = jetstream::new(client).get_stream(&place.name).await else {
+        return Vec::new();
+    };
+    let last = stream.info().await.unwrap().state.last_sequence;
+    let mut sources = Vec::new();
+    for sequence in 1..=last {
+        if let Ok(message) = stream.get_raw_message(sequence).await {
+            sources.push(message.headers.get("ce-source").unwrap().to_string());
+        }
+    }
+    sources
 }
 
 #[tokio::test]

@@ -356,14 +356,21 @@ async fn a_clock_that_goes_wrong_is_found() {
     let of_later = server.url().replace("shop:shop@", "later:later@");
     let run = |url: &str, words: &[&str]| {
         let words = [words, &["--config", config.to_str().unwrap()]].concat();
-        run(&words, &[("DATABASE_URL", url), ("NATS_URL", "nats://127.0.0.1:1")])
+        run(
+            &words,
+            &[("DATABASE_URL", url), ("NATS_URL", "nats://127.0.0.1:1")],
+        )
     };
     run(server.url(), &["migrate", "--yes"]).expect(0);
     for (url, is_wrong) in [(server.url(), false), (&of_later, true)] {
         let answer = run(url, &["doctor", "--viewer", "-o", "json"]);
         let found = checks(&answer).contains(&"clock".to_owned());
         assert_eq!(found, is_wrong, "{answer:?}");
-        assert_eq!(answer.out.contains("s ahead of this machine"), is_wrong, "{answer:?}");
+        assert_eq!(
+            answer.out.contains("s ahead of this machine"),
+            is_wrong,
+            "{answer:?}"
+        );
     }
     admin.close().await.unwrap();
 }
