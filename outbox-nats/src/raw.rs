@@ -124,8 +124,11 @@ fn parse(block: &[u8]) -> (HeaderMap, bool) {
         };
         if line.starts_with(char::is_whitespace) {
             match &mut last {
-                Some((_, value)) => value.push_str(line),
-                None => are_whole = false,
+                Some((_, value)) if !line.contains(['\r', '\0']) => value.push_str(line),
+                _ => {
+                    are_whole = false;
+                    last = None;
+                }
             }
             continue;
         }
@@ -198,6 +201,7 @@ mod tests {
             "ü: x".as_bytes(),
             b": x",
             b"a: x\ry",
+            b"a: x\r\n y\rz",
         ] {
             let block = [b"NATS/1.0\r\ngood: 1\r\n", bad, b"\r\nalso: 2\r\n\r\n"].concat();
             let (headers, are_whole) = parse(&block);

@@ -6,6 +6,10 @@
 //! messages through the JSON API, and hands over those that async-nats cannot receive. Invariants:
 //! each reconnection costs a bounded number of reads, no message is checked twice, and a message
 //! that breaks the client is handed over after each reconnection until it is acknowledged.
+//!
+//! A carriage return within a header value ends the client's task (async-nats 0.51 panics), so that
+//! only a new client helps. A subscription therefore checks at its start as well, if the consumer
+//! has redelivered messages.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -24,7 +28,8 @@ const CHECK_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(crate) struct Rescue {
     /// Connections of the client when the unacknowledged messages were last checked.
-    pub(crate) connects: u64,
+    /// `None`: never.
+    pub(crate) connects: Option<u64>,
     /// Every message up to this stream sequence is checked.
     checked: u64,
     /// Stream sequences of messages that break the client.
@@ -33,9 +38,9 @@ pub(crate) struct Rescue {
 }
 
 impl Rescue {
-    pub(crate) fn new(connects: u64) -> Self {
+    pub(crate) fn new(connects: u64, checks_now: bool) -> Self {
         Self {
-            connects,
+            connects: (!checks_now).then_some(connects),
             ..Self::default()
         }
     }
@@ -64,7 +69,7 @@ impl Rescue {
                 "unacknowledged messages cannot be checked after a reconnection; this user needs the permission to publish on `$JS.API.STREAM.MSG.GET.<stream>`"
             );
         }
-        self.connects = connects;
+        self.connects = Some(connects);
         self
     }
 

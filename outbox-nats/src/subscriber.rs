@@ -119,7 +119,7 @@ impl EventStream {
 
 /// Whether the client's connection task has ended, so that requests are never sent. The task of a
 /// reconnecting client has not ended.
-fn has_ended(client: &Client) -> bool {
+pub(crate) fn has_ended(client: &Client) -> bool {
     // Without a connection task, the command fails at once. Otherwise the flush is harmless.
     let flushed = client.flush().now_or_never();
     matches!(flushed, Some(Err(error)) if error.kind() == FlushErrorKind::SendError)

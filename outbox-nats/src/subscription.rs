@@ -23,6 +23,7 @@ use crate::headers;
 use crate::oracle::Oracle;
 use crate::pull::{Pull, PullError, connects};
 use crate::rescue::Rescue;
+use crate::subscriber::has_ended;
 
 /// Bounds of [`SubscriberConfig::idle_heartbeat`](crate::SubscriberConfig::idle_heartbeat).
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
@@ -108,7 +109,7 @@ impl JetStreamSubscription {
             client,
             context,
             oracle: Arc::new(oracle),
-            rescue: Rescue::new(received.connects),
+            rescue: Rescue::new(received.connects, consumer.cached_info().num_redelivered > 0),
             rescuing: None,
             received,
             consumer,
@@ -188,7 +189,7 @@ impl JetStreamSubscription {
     /// reconnection. Cancel-safe: the next call goes on where this one ended.
     async fn rescue(&mut self) {
         let connects = connects(&self.client);
-        if self.rescuing.is_none() && connects != self.rescue.connects {
+        if self.rescuing.is_none() && Some(connects) != self.rescue.connects {
             let rescue = std::mem::take(&mut self.rescue);
             let (context, consumer) = (self.context.clone(), self.consumer.clone());
             self.rescuing = Some(rescue.after_reconnection(context, consumer, connects).boxed());
@@ -205,6 +206,8 @@ impl JetStreamSubscription {
             ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound => {
                 self.gone(Some(error.into()))
             }
+            // Subscribing again reports it as a configuration error.
+            _ if has_ended(&self.client) => self.gone(Some(error.into())),
             _ => interrupted(format!("no answer about consumer `{}`", self.name()), error),
         }
     }

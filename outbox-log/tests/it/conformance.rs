@@ -162,7 +162,9 @@ impl StoreFixture for Fixture {
     async fn set_clock_back(&self, by: Duration) {
         for table in ["outbox_leases", "outbox_relays"] {
             let by = by.as_micros();
-            let sql = format!("UPDATE {table} SET expires_at = expires_at + {by} * interval '1 microsecond'");
+            let sql = format!(
+                "UPDATE {table} SET expires_at = expires_at OPERATOR(pg_catalog.+) ({by} OPERATOR(pg_catalog.*) interval '1 microsecond')"
+            );
             self.place.execute(&sql).await;
         }
     }

@@ -4,7 +4,10 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use outbox_core::{ConsumerSpec, Delivery as _, StreamLog as _, StreamReader as _, Subscription as _};
+use outbox_core::{
+    ConsumerSpec, Delivery as _, StreamLog as _, StreamReader as _, Subscriber as _, SubscriberError,
+    Subscription as _,
+};
 use outbox_nats::JetStreamSubscription;
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -17,6 +20,7 @@ on_both_servers! {
     unparsable_messages_are_delivered_raw_and_good_ones_flow,
     unparsable_messages_are_found_by_calls_that_are_dropped,
     unparsable_messages_do_not_end_the_reading_of_a_stream,
+    a_header_that_ends_the_client_does_not_end_the_consumer,
 }
 
 /// Header blocks at which async-nats closes its connection, or which it takes for a status of the
@@ -116,6 +120,45 @@ async fn unparsable_messages_are_found_by_calls_that_are_dropped(nats: &Nats) {
         .map(|sequence| (sequence, false))
         .collect();
     assert_eq!(taken, expected);
+}
+
+/// async-nats panics at a carriage return within a value. The process needs a new client, as after a restart.
+async fn a_header_that_ends_the_client_does_not_end_the_consumer(nats: &Nats) {
+    nats.provision().await;
+    let spec = ConsumerSpec {
+        ack_wait: Duration::from_secs(2),
+        ..consumer(&[&PLACED])
+    };
+    nats.subscribe(&spec).await;
+    publish_raw(nats, std::iter::once(&b"NATS/1.0\r\nX-Bad: a\rb\r\n\r\n"[..])).await;
+    let mut ended = 0;
+    let taken = timeout(2 * LONG, async {
+        loop {
+            let client = outbox_nats::connect(nats.url(), outbox_nats::connect_options())
+                .await
+                .unwrap();
+            let subscriber = nats.stream().subscriber(client);
+            let mut subscription = subscriber.subscribe(&spec).await.unwrap();
+            loop {
+                match subscription.next().await {
+                    Ok(delivery) => return delivery,
+                    Err(SubscriberError::Gone { .. }) => break,
+                    Err(_) => {}
+                }
+            }
+            let again = subscriber.subscribe(&spec).await;
+            assert!(
+                matches!(again, Err(SubscriberError::Configuration { .. })),
+                "{:?}",
+                again.err()
+            );
+            ended += 1;
+        }
+    });
+    let delivery = taken.await.expect("the message is delivered raw");
+    assert!(ended > 0, "the header does not end the client any more");
+    assert_eq!(delivery.incoming().payload.as_ref(), b"raw");
+    delivery.ack().await.unwrap();
 }
 
 async fn unparsable_messages_do_not_end_the_reading_of_a_stream(nats: &Nats) {

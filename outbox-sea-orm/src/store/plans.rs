@@ -138,10 +138,10 @@ async fn postgres_by_day() {
         let settle = crate::dialect::postgres::settle_published(&dialect, &[], &[], true).sql;
         run(
             &db,
-            &format!("PREPARE settle (int8[], int8[], int8[]) AS {settle}"),
+            &format!("PREPARE settle (int8[], int8[], int8[], uuid[]) AS {settle}"),
         )
         .await;
-        let cached = "EXPLAIN (COSTS OFF, FORMAT JSON) EXECUTE settle ('{7}', '{0}', '{1, 2, 3}')";
+        let cached = "EXPLAIN (COSTS OFF, FORMAT JSON) EXECUTE settle ('{7}', '{0}', '{1, 2, 3}', '{}')";
         let row = Statement::from_string(DbBackend::Postgres, cached);
         let row = db.query_one_raw(row).await.unwrap().unwrap();
         read_by_index(&row.try_get_by_index(0).unwrap());

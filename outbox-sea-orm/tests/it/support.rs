@@ -226,7 +226,9 @@ impl TestDb {
     pub async fn set_clock_back(&self, by: Duration) {
         let micros = by.as_micros();
         let later = match self.sql_backend() {
-            DbBackend::Postgres => format!("expires_at + {micros} * interval '1 microsecond'"),
+            DbBackend::Postgres => format!(
+                "expires_at OPERATOR(pg_catalog.+) ({micros} OPERATOR(pg_catalog.*) interval '1 microsecond')"
+            ),
             DbBackend::MySql => format!("TIMESTAMPADD(MICROSECOND, {micros}, expires_at)"),
             _ => format!("expires_at + {micros}"),
         };

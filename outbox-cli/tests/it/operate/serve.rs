@@ -426,7 +426,7 @@ async fn dead_letters_are_found_by_what_failed(kind: Kind) {
         let id = letter.trim_start_matches("/dead-letters/");
         let page = get(letter, &vera).await;
         assert!(
-            page.contains("no price") && page.contains(&format!("outbox dead-letters retry {id}")),
+            page.contains("no price") && page.contains("Preview retry") && page.contains("Preview discard"),
             "{page}"
         );
         assert!(

@@ -126,6 +126,7 @@ async fn prepare(db: &DatabaseConnection, name: &str, statement: &Statement) {
         .0
         .iter()
         .map(|value| match value {
+            sea_orm::Value::Array(sea_orm::sea_query::ArrayType::Uuid, _) => "uuid[]",
             sea_orm::Value::Array(..) => "int8[]",
             _ => "int8",
         });
@@ -143,8 +144,8 @@ fn literals(statement: &Statement) -> String {
     let texts: Vec<String> = values
         .map(|value| match value {
             sea_orm::Value::Array(_, Some(values)) => {
-                let numbers: Vec<String> = values.iter().map(ToString::to_string).collect();
-                format!("'{{{}}}'", numbers.join(","))
+                let items = values.iter().map(|value| value.to_string().replace('\'', ""));
+                format!("'{{{}}}'", items.collect::<Vec<_>>().join(","))
             }
             value => value.to_string(),
         })
