@@ -6,9 +6,15 @@ use outbox_core::message::PARTITIONS;
 use outbox_core::store::RowKey;
 use sea_orm::{DbBackend, Statement};
 
+#[cfg(feature = "postgres")]
+use super::COPIES_FROM;
 use super::Dialect;
 use super::key::Key;
 use crate::sql::Sql;
+
+/// The predicate of the index of pending rows by aggregate and of no other.
+#[cfg(feature = "postgres")]
+const PENDING_OF: &str = "m.status::int8 = 0";
 
 /// Where to fetch, what to leave out, and how much.
 #[derive(Debug, Clone, Copy)]
@@ -131,57 +137,64 @@ impl Dialect {
         }
     }
 
-    /// The oldest waiting messages of each of these aggregates, in the order of their numbers. One
-    /// look-up per aggregate in the index of waiting rows,
-    /// which reads no more rows than it returns: an aggregate may have 100,000. The condition on the status is the predicate of this index and of no other, as
-    /// in [`Self::scan_own`]. Delayed messages come with a null payload.
+    /// The first waiting originals, and as many replayed copies, of each of these aggregates, by place
+    /// (index `outbox_messages_waiting`). Reads no more rows than it returns: an aggregate may have
+    /// 100,000. Delayed messages come with a null payload.
     #[cfg(feature = "postgres")]
     pub(crate) fn waiting_of(&self, keys: &[Key], in_flight: &[RowKey], per_aggregate: i64) -> Statement {
-        debug_assert_eq!(self.backend, DbBackend::Postgres);
-        let mut sql = self.sql(format!("SELECT {} FROM unnest(", self.waiting_columns()));
-        super::key::bind_keys(&mut sql, keys);
-        sql.push(&format!(
-            ") AS h (aggregate_type, aggregate_id) CROSS JOIN LATERAL (SELECT * FROM {} m \
-             WHERE m.status::int8 = 3 AND m.sequence IS NOT NULL \
-             AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\"",
-            self.messages
-        ));
-        self.push_not_in_flight(&mut sql, in_flight);
-        let place = self.place("m");
-        sql.push(&format!(" ORDER BY {place} LIMIT "))
-            .bind(per_aggregate)
-            .push(&format!(") m ORDER BY {place}"));
-        sql.statement()
+        let columns = self.waiting_columns();
+        self.first_of(&columns, "m.status::int8 = 3", keys, in_flight, per_aggregate)
     }
 
-    /// As [`Self::waiting_of`], of the pending messages, with the columns of [`Self::scan`].
+    /// As [`Self::waiting_of`], of the pending messages (index `outbox_messages_pending_of`), with
+    /// the columns of [`Self::scan`].
     #[cfg(feature = "postgres")]
     pub(crate) fn pending_of(&self, keys: &[Key], in_flight: &[RowKey], per_aggregate: i64) -> Statement {
-        let mut sql = self.sql(format!("SELECT {} FROM unnest(", self.scanned_columns()));
-        super::key::bind_keys(&mut sql, keys);
-        sql.push(") AS h (aggregate_type, aggregate_id)");
-        self.push_pending_of(&mut sql, "*");
-        self.push_not_in_flight(&mut sql, in_flight);
-        sql.push(" ORDER BY m.sequence LIMIT ")
-            .bind(per_aggregate)
-            .push(") m ORDER BY m.sequence");
-        sql.statement()
+        let columns = self.scanned_columns();
+        self.first_of(&columns, PENDING_OF, keys, in_flight, per_aggregate)
     }
 
-    /// The number of the first pending message of each of these aggregates that is not in flight,
-    /// in an index.
+    /// The places of the first pending original and of the first pending copy of each of these
+    /// aggregates that are not in flight.
     #[cfg(feature = "postgres")]
     pub(crate) fn first_pending_of(&self, keys: &[Key], in_flight: &[RowKey]) -> Statement {
-        let mut sql = self.sql(format!(
-            "SELECT {} AS aggregate_type, {} AS aggregate_id, m.sequence AS place FROM unnest(",
-            self.bytes("h.aggregate_type"),
-            self.bytes("h.aggregate_id")
-        ));
+        let columns = format!(
+            "{} AS aggregate_type, {} AS aggregate_id, {} AS place",
+            self.bytes("m.aggregate_type"),
+            self.bytes("m.aggregate_id"),
+            self.place("m")
+        );
+        self.first_of(&columns, PENDING_OF, keys, in_flight, 1)
+    }
+
+    /// Rows of each aggregate: the first originals and the first copies, by place. `status` is the
+    /// predicate of one index and of no other, as in [`Self::scan_own`].
+    #[cfg(feature = "postgres")]
+    fn first_of(
+        &self,
+        columns: &str,
+        status: &str,
+        keys: &[Key],
+        in_flight: &[RowKey],
+        per_aggregate: i64,
+    ) -> Statement {
+        debug_assert_eq!(self.backend, DbBackend::Postgres);
+        let place = self.place("m");
+        let mut sql = self.sql(format!("SELECT {columns} FROM unnest("));
         super::key::bind_keys(&mut sql, keys);
-        sql.push(") AS h (aggregate_type, aggregate_id)");
-        self.push_pending_of(&mut sql, "m.sequence");
-        self.push_not_in_flight(&mut sql, in_flight);
-        sql.push(" ORDER BY m.sequence LIMIT 1) m");
+        sql.push(") AS h (aggregate_type, aggregate_id) CROSS JOIN LATERAL (");
+        for (n, kind) in ["<", ">="].into_iter().enumerate() {
+            sql.push(if n == 0 { "(" } else { ") UNION ALL (" });
+            sql.push(&format!(
+                "SELECT * FROM {} m WHERE {status} AND m.sequence IS NOT NULL \
+                 AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\" \
+                 AND {place} {kind} {COPIES_FROM}",
+                self.messages
+            ));
+            self.push_not_in_flight(&mut sql, in_flight);
+            sql.push(&format!(" ORDER BY {place} LIMIT ")).bind(per_aggregate);
+        }
+        sql.push(&format!(")) m ORDER BY {place}"));
         sql.statement()
     }
 
@@ -200,23 +213,16 @@ impl Dialect {
             messages.iter().map(|(_, sequence)| *sequence),
         ));
         sql.push("::int8[]) AS h (aggregate_type, aggregate_id, sequence)");
-        self.push_pending_of(&mut sql, "m.sequence");
-        sql.push(" AND m.sequence = h.sequence");
+        sql.push(&format!(
+            " CROSS JOIN LATERAL (SELECT m.sequence FROM {} m WHERE {PENDING_OF} AND m.sequence IS NOT NULL \
+             AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\" \
+             AND {} = h.sequence",
+            self.messages,
+            self.place("m")
+        ));
         self.push_not_in_flight(&mut sql, in_flight);
         sql.push(" LIMIT 1) m");
         sql.statement()
-    }
-
-    /// Appends a look-up of the pending rows `m` of each aggregate `h`; conditions and a limit
-    /// follow. The condition on the status is the predicate of the index of pending rows by
-    /// aggregate and of no other.
-    #[cfg(feature = "postgres")]
-    fn push_pending_of(&self, sql: &mut Sql, columns: &str) {
-        sql.push(&format!(
-            " CROSS JOIN LATERAL (SELECT {columns} FROM {} m WHERE m.status::int8 = 0 AND m.sequence IS NOT NULL AND m.event_id IS NULL \
-             AND m.aggregate_type = h.aggregate_type COLLATE \"C\" AND m.aggregate_id = h.aggregate_id COLLATE \"C\"",
-            self.messages
-        ));
     }
 
     /// As `waiting_of`, but only row ids, with the place of their aggregate in `keys` (MariaDB and SQLite have no LATERAL). Reads only the index.

@@ -209,10 +209,10 @@ impl Dialect {
         self.int(&format!("(CASE WHEN {condition} THEN 1 ELSE 0 END)"))
     }
 
-    /// The place of a sequenced row in its aggregate: its number, and behind all numbers the row id
-    /// of a replayed copy. MySQL and SQLite assign each row id above those in the table, so there
-    /// the row id gives the same order. PostgreSQL has this expression in the index of waiting
-    /// rows.
+    /// The place of a sequenced row among the originals of its aggregate (its number) or, from
+    /// [`COPIES_FROM`] on, among the replayed copies (its row id). MySQL and SQLite assign each row
+    /// id above those in the table, so there the row id alone gives the order. PostgreSQL has this
+    /// expression in two indexes.
     pub(crate) fn place(&self, alias: &str) -> String {
         match self.backend {
             DbBackend::Postgres => {

@@ -198,6 +198,23 @@ pub(super) async fn read_all(
     Ok(scanned)
 }
 
+/// Brings the first originals and the first replayed copies of an aggregate, each in their order,
+/// into one order: a copy comes before the first original with a larger row id. What is beyond
+/// `limit` is left out, because a row that was not read may come before it.
+pub(super) fn merge_copies(rows: &mut Vec<ScannedRow>, limit: usize) {
+    let (copies, originals): (Vec<_>, Vec<_>) =
+        rows.drain(..).partition(|scanned| scanned.place >= COPIES_FROM);
+    let mut copies = copies.into_iter().peekable();
+    for original in originals {
+        while let Some(copy) = copies.next_if(|copy| copy.row.row_id < original.row.row_id) {
+            rows.push(copy);
+        }
+        rows.push(original);
+    }
+    rows.extend(copies);
+    rows.truncate(limit);
+}
+
 /// Reads a row. Fails only if it is not even known which one it is: any other damage is the reason why its message cannot be read.
 pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreError> {
     let mut damage: Option<String> = None;

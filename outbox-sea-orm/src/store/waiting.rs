@@ -12,11 +12,13 @@ use outbox_core::{Fetched, StoreError};
 use sea_orm::DbBackend;
 use sea_orm::{DbErr, QueryResult};
 
-use super::fetch::{ScannedRow, corrupt, read_all};
+use super::fetch::{ScannedRow, corrupt, merge_copies, read_all};
 use super::fitting::Bounds;
 use super::fitting::Fitting;
 use super::session::Session;
 use super::{failed, own};
+#[cfg(feature = "postgres")]
+use crate::dialect::COPIES_FROM;
 use crate::dialect::Dialect;
 use crate::dialect::fetch::Scope;
 use crate::dialect::key::Key;
@@ -135,6 +137,11 @@ async fn blocked_groups(
         for (scanned, key) in oldest_waiting(tx, dialect, request, next, asked).await? {
             left.take(scanned.bytes());
             groups.entry(key).or_default().push(scanned);
+        }
+        for key in next {
+            if let Some(rows) = groups.get_mut(key) {
+                merge_copies(rows, per_aggregate);
+            }
         }
     }
     let groups = blocks.into_iter().filter_map(|(key, due_micros)| {
@@ -260,16 +267,22 @@ fn answer(groups: Vec<Group>, mut bounds: Bounds) -> Fetched {
 /// The pending messages that waiting ones must not overtake.
 #[derive(Default)]
 struct Barrier {
-    /// By aggregate, the place ([`Dialect::place`]) of its oldest pending message.
-    pending: HashMap<Key, i64>,
-    /// The places are [`ScannedRow::place`], not row ids.
-    is_by_sequence: bool,
+    pending: HashMap<Key, Pending>,
     /// By partition with more rows than were read: the last row id that was read.
     known_until: HashMap<i64, i64>,
 }
 
+/// The first pending messages of an aggregate.
+#[derive(Default)]
+struct Pending {
+    /// The place of an original, where the order is by sequence.
+    place: Option<i64>,
+    /// The row id of a replayed copy or, where the order is by row id, of any message.
+    row_id: Option<i64>,
+}
+
 impl Barrier {
-    /// Reads the first pending message of each aggregate.
+    /// Reads the first pending messages of each aggregate.
     #[cfg(feature = "postgres")]
     async fn by_sequence(
         tx: &Session,
@@ -283,12 +296,18 @@ impl Barrier {
             .query_all_raw(dialect.first_pending_of(&keys, &request.in_flight))
             .await
             .map_err(failed(CONTEXT))?;
-        let first = |row: &QueryResult| Ok((read_key(row).map_err(corrupt)?, int(row, "place")?));
-        Ok(Self {
-            pending: rows.iter().map(first).collect::<Result<_, StoreError>>()?,
-            is_by_sequence: true,
-            ..Self::default()
-        })
+        let mut barrier = Self::default();
+        for row in rows {
+            let pending = barrier
+                .pending
+                .entry(read_key(&row).map_err(corrupt)?)
+                .or_default();
+            match int(&row, "place")? {
+                copy @ COPIES_FROM.. => pending.row_id = Some(copy - COPIES_FROM),
+                place => pending.place = Some(place),
+            }
+        }
+        Ok(barrier)
     }
 
     /// Reads, for each partition, the pending rows below its highest waiting row id.
@@ -317,9 +336,12 @@ impl Barrier {
             let (count, last) = read.entry(partition).or_default();
             (*count, *last) = (*count + 1, row_id.max(*last));
             if !in_flight.contains(&row_id) {
-                let pending = barrier.pending.entry(read_key(&row).map_err(corrupt)?);
-                let oldest = pending.or_insert(row_id);
-                *oldest = row_id.min(*oldest);
+                let pending = barrier
+                    .pending
+                    .entry(read_key(&row).map_err(corrupt)?)
+                    .or_default();
+                let oldest = pending.row_id.unwrap_or(row_id);
+                pending.row_id = Some(row_id.min(oldest));
             }
         }
         let cut = read.into_iter().filter(|(_, (count, _))| *count >= limit);
@@ -328,13 +350,17 @@ impl Barrier {
     }
 
     fn stops(&self, scanned: &ScannedRow) -> bool {
-        let place = match self.is_by_sequence {
-            true => scanned.place,
-            false => scanned.row.row_id,
+        let row_id = scanned.row.row_id;
+        let is_before = |pending: &Pending| {
+            pending.place.is_some_and(|place| place < scanned.place)
+                || pending.row_id.is_some_and(|pending| pending < row_id)
         };
-        let pending = self.pending.get(&Key::from(&scanned.row.aggregate));
         let known_until = self.known_until.get(&i64::from(scanned.row.partition));
-        known_until.is_some_and(|known| *known < place) || pending.is_some_and(|pending| *pending < place)
+        known_until.is_some_and(|known| *known < row_id)
+            || self
+                .pending
+                .get(&Key::from(&scanned.row.aggregate))
+                .is_some_and(is_before)
     }
 }
 

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use outbox_core::store::RowKey;
 use outbox_core::{Aggregate, StoreError};
 
-use super::{CONTEXT, Scan, ScannedRow};
+use super::{CONTEXT, Scan, ScannedRow, merge_copies};
 use crate::dialect::key::Key;
 use crate::dialect::{COPIES_FROM, Dialect};
 use crate::store::failed;
@@ -63,21 +63,26 @@ pub(super) async fn by_sequence(
     let each = i64::try_from(each.max(1)).unwrap_or(i64::MAX);
     let behind: Vec<Key> = behind.into_iter().collect();
     let first = dialect.pending_of(&behind, in_flight, each);
-    let rows = super::read_all(db, first, false, bounds.bytes).await?;
-    scan.rows.extend(rows.into_iter().map(|(scanned, _)| scanned));
+    let mut first_of: HashMap<Aggregate, Vec<ScannedRow>> = HashMap::new();
+    for (scanned, _) in super::read_all(db, first, false, bounds.bytes).await? {
+        let rows = first_of.entry(scanned.row.aggregate.clone()).or_default();
+        rows.push(scanned);
+    }
+    for mut rows in first_of.into_values() {
+        merge_copies(&mut rows, usize::try_from(each).unwrap_or(usize::MAX));
+        scan.rows.append(&mut rows);
+    }
     Ok(())
 }
 
-/// Sorts the rows of each aggregate by sequence. Together they keep their places in the list.
+/// Sorts the originals of each aggregate by sequence. Together they keep their places in the list,
+/// and so does each replayed copy.
 fn sort(rows: &mut Vec<ScannedRow>) {
     let mut last: HashMap<&Aggregate, i64> = HashMap::new();
-    let is_sorted = rows
-        .iter()
-        .filter(|scanned| scanned.row.sequenced)
-        .all(|scanned| {
-            let before = last.insert(&scanned.row.aggregate, scanned.place);
-            before.is_none_or(|before| before <= scanned.place)
-        });
+    let is_sorted = rows.iter().filter(|scanned| is_original(scanned)).all(|scanned| {
+        let before = last.insert(&scanned.row.aggregate, scanned.place);
+        before.is_none_or(|before| before <= scanned.place)
+    });
     if is_sorted {
         return;
     }
@@ -85,7 +90,7 @@ fn sort(rows: &mut Vec<ScannedRow>) {
     for (place, scanned) in rows
         .iter()
         .enumerate()
-        .filter(|(_, scanned)| scanned.row.sequenced)
+        .filter(|(_, scanned)| is_original(scanned))
     {
         places
             .entry(scanned.row.aggregate.clone())
@@ -104,12 +109,15 @@ fn sort(rows: &mut Vec<ScannedRow>) {
     rows.extend(order.into_iter().filter_map(|from| unsorted[from].take()));
 }
 
+fn is_original(scanned: &ScannedRow) -> bool {
+    scanned.row.sequenced && scanned.place < COPIES_FROM
+}
+
 /// The predecessors that were not scanned, by aggregate and number. Replayed copies have none.
 fn predecessors(rows: &[ScannedRow]) -> Vec<(Key, i64)> {
     let mut last: HashMap<&Aggregate, i64> = HashMap::new();
     let mut asked = Vec::new();
-    let is_numbered = |scanned: &&ScannedRow| scanned.row.sequenced && scanned.place < COPIES_FROM;
-    for scanned in rows.iter().filter(is_numbered) {
+    for scanned in rows.iter().filter(|scanned| is_original(scanned)) {
         let (aggregate, number) = (&scanned.row.aggregate, scanned.place);
         let before = last.insert(aggregate, number);
         if number > 1 && before != Some(number - 1) {

@@ -11,7 +11,7 @@ use sea_orm::{
 };
 
 use super::{checks, doctor, found, next, of_finding, sound, statement};
-use crate::operate::answer::{Answer, ask, logged_in, run};
+use crate::operate::answer::{self, Answer, ask, logged_in};
 use crate::operate::plant::Planted;
 use crate::operate::rights::Login;
 use crate::place::{Kind, Place};
@@ -354,16 +354,16 @@ async fn a_clock_that_goes_wrong_is_found() {
     let config = folder.path().join("outbox.toml");
     std::fs::write(&config, "[[outbox]]\n[outbox.stream]\nname = \"SHOP\"\n").unwrap();
     let of_later = server.url().replace("shop:shop@", "later:later@");
-    let run = |url: &str, words: &[&str]| {
+    let command = |url: &str, words: &[&str]| {
         let words = [words, &["--config", config.to_str().unwrap()]].concat();
-        run(
+        answer::run(
             &words,
             &[("DATABASE_URL", url), ("NATS_URL", "nats://127.0.0.1:1")],
         )
     };
-    run(server.url(), &["migrate", "--yes"]).expect(0);
+    command(server.url(), &["migrate", "--yes"]).expect(0);
     for (url, is_wrong) in [(server.url(), false), (&of_later, true)] {
-        let answer = run(url, &["doctor", "--viewer", "-o", "json"]);
+        let answer = command(url, &["doctor", "--viewer", "-o", "json"]);
         let found = checks(&answer).contains(&"clock".to_owned());
         assert_eq!(found, is_wrong, "{answer:?}");
         assert_eq!(

@@ -109,9 +109,10 @@ pub use registry::{
 };
 pub use retention::{
     a_deduplication_key_outlives_its_message, a_message_published_a_moment_ago_is_not_purged,
-    a_replayed_copy_is_a_message_like_any_other, published_messages_are_read_in_pages,
-    purge_deletes_old_published_messages_only, purge_goes_on_and_comes_to_an_end,
-    replay_copies_messages_behind_everything_recorded, replay_takes_a_selection,
+    a_replayed_copy_is_a_message_like_any_other, later_messages_stay_behind_replayed_copies,
+    published_messages_are_read_in_pages, purge_deletes_old_published_messages_only,
+    purge_goes_on_and_comes_to_an_end, replay_copies_messages_behind_everything_recorded,
+    replay_takes_a_selection,
 };
 pub use settle::{
     a_late_verdict_changes_nothing, a_long_error_text_can_be_settled, a_published_message_is_kept_or_deleted,
@@ -315,6 +316,7 @@ macro_rules! store_conformance {
             purge_goes_on_and_comes_to_an_end,
             published_messages_are_read_in_pages,
             replay_copies_messages_behind_everything_recorded,
+            later_messages_stay_behind_replayed_copies,
             replay_takes_a_selection,
             a_replayed_copy_is_a_message_like_any_other,
             nothing_is_left_of_a_forgotten_aggregate,

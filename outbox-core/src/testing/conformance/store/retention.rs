@@ -10,12 +10,13 @@ use tokio::time::Instant;
 
 use super::StoreFixture;
 use super::support::{
-    ALL, LONG, commit, commit_each, dead, fetch, hindered, id_of, keys, lease_all, limit, list, only,
-    published, settled, shown, status_of,
+    ALL, LONG, commit, commit_each, dead, fetch, hindered, id_of, keys, lease_all, limit, list, look_waiting,
+    only, published, settled, shown, status_of, until_blocks_have_ended, waiting,
 };
 use crate::message::{Events, Message, MessageId};
 use crate::store::{
     FetchedRow, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, Verdict,
+    WaitingRequest,
 };
 use crate::testing::conformance::probe::{Probe, aggregate};
 
@@ -206,6 +207,29 @@ pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) 
     assert_eq!(read, expected);
     assert_eq!(page(fixture, (until, until + LONG), None).await, []);
     assert_eq!(page(fixture, (from - LONG, from), None).await, []);
+}
+
+/// A message that is recorded after a replay stays behind the copies, also while all of them wait:
+/// consumers would otherwise end with the old state.
+pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "a"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let originals = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &originals, published()).await;
+    commit_each(fixture, &["a"]).await;
+    assert_eq!(replay(fixture, &Selection::all()).await, 2);
+    commit_each(fixture, &["a", "a"]).await;
+    let expected = [3, 1, 2, 4, 5].map(|sequence| ("a", Some(sequence)));
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&rows), expected);
+    settled(fixture, &leases, &rows[..1], hindered(Duration::ZERO)).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, [], "everything waits");
+    assert_eq!(keys(&until_blocks_have_ended(fixture, &leases).await), expected);
+    let few = WaitingRequest {
+        per_aggregate: limit(3),
+        ..waiting(&leases)
+    };
+    assert_eq!(keys(&look_waiting(fixture, few).await.due), expected[..3]);
 }
 
 /// A replayed copy is a new message with the old event. It is published behind everything recorded so far, in the order

@@ -45,9 +45,9 @@ impl State {
         }
         let is_delayed = |row: &Row| row.available_at.is_some_and(|at| at > now);
         let block = self.index.blocks.get(aggregate).filter(|_| row.is_sequenced());
-        let first = block.and_then(|block| block.waiting.values().next());
+        let first = block.and_then(Block::first);
         let is_behind = first
-            .and_then(|first| self.rows.get(first))
+            .and_then(|(_, first)| self.rows.get(&first))
             .is_some_and(is_delayed);
         if is_delayed(row) || is_behind || block.is_some_and(Block::is_halted) {
             return None;

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use time::OffsetDateTime;
 
-use super::index::Block;
+use super::index::{Block, Place, in_order, precedes};
 use super::{Row, State};
 use crate::message::{Aggregate, PARTITIONS};
 use crate::store::{FetchRequest, Fetched, Lease, Verdict, WaitingRequest};
@@ -139,8 +139,7 @@ impl State {
         let blocked = self.index.blocks.iter();
         let blocked = blocked.filter(|(aggregate, block)| block.is_due(now) && is_wanted(aggregate));
         let blocked = blocked.filter_map(|(aggregate, block)| {
-            let (_, first) = block.waiting.first_key_value()?;
-            let first = *first;
+            let (_, first) = block.first()?;
             Some((block.until, first, Candidate::Aggregate(aggregate, block)))
         });
         let alone = self.index.alone.iter().take_while(|(until, _)| *until <= now);
@@ -166,17 +165,21 @@ impl State {
         answer: &mut Answer,
     ) {
         // A retried message may be pending although later ones wait. It becomes waiting as soon as `fetch` has met it.
-        let barrier = self
-            .index
-            .pending_of(aggregate)
-            .find(|(_, row_id)| !in_flight.contains(row_id));
+        let is_pending = |(_, row_id): &(Place, i64)| !in_flight.contains(row_id);
+        let is_copy = |(place, _): &(Place, i64)| matches!(place, Place::Copy(_));
+        let pending = || self.index.pending_of(aggregate).filter(is_pending);
+        let barriers = [pending().find(is_copy), pending().find(|row| !is_copy(row))];
         let mut returned = 0;
         let mut is_first = true;
-        for row in block.waiting.values().filter_map(|row_id| self.rows.get(row_id)) {
-            if answer.is_full()
-                || returned == per_aggregate
-                || barrier.is_some_and(|(pending, _)| pending < row.place())
-            {
+        for row in in_order(&block.waiting).filter_map(|(_, row_id)| self.rows.get(&row_id)) {
+            let this = (row.place(), row.row_id);
+            let is_stopped = || {
+                barriers
+                    .into_iter()
+                    .flatten()
+                    .any(|pending| precedes(pending, this))
+            };
+            if answer.is_full() || returned == per_aggregate || is_stopped() {
                 return;
             }
             if in_flight.contains(&row.row_id) {

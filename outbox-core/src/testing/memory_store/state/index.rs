@@ -22,12 +22,35 @@ pub(super) struct Index {
     pending_of: HashMap<Aggregate, BTreeMap<Place, i64>>,
 }
 
-/// The place of a sequenced row in its aggregate. Replayed copies come last.
+/// The place of a sequenced row among the originals or the copies of its aggregate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
+    /// An original.
     Sequence(u64),
-    /// A copy, by its row id.
+    /// A replayed copy, by its row id.
     Copy(i64),
+}
+
+/// Rows of an aggregate in their order: originals by sequence, and each copy before the first
+/// original that was recorded after it.
+pub(super) fn in_order(rows: &BTreeMap<Place, i64>) -> impl Iterator<Item = (Place, i64)> {
+    let first_copy = Place::Copy(i64::MIN);
+    let mut originals = rows.range(..first_copy).peekable();
+    let mut copies = rows.range(first_copy..).peekable();
+    let mut next = move || match (originals.peek(), copies.peek()) {
+        (Some((_, original)), Some((_, copy))) if copy < original => copies.next(),
+        (Some(_), _) => originals.next(),
+        (None, _) => copies.next(),
+    };
+    std::iter::from_fn(move || next().map(|(place, row_id)| (*place, *row_id)))
+}
+
+/// Whether a row has to be sent before another one of its aggregate.
+pub(super) fn precedes(one: (Place, i64), other: (Place, i64)) -> bool {
+    match (one.0, other.0) {
+        (Place::Sequence(one), Place::Sequence(other)) => one < other,
+        _ => one.1 < other.1,
+    }
 }
 
 impl Row {
@@ -51,6 +74,11 @@ pub(super) struct Block {
 }
 
 impl Block {
+    /// The row that is sent first.
+    pub(super) fn first(&self) -> Option<(Place, i64)> {
+        in_order(&self.waiting).next()
+    }
+
     fn new(until: OffsetDateTime) -> Self {
         Self {
             until,
@@ -134,8 +162,7 @@ impl Index {
 
     /// Pending sequenced rows of an aggregate with their row ids, in order.
     pub(super) fn pending_of(&self, aggregate: &Aggregate) -> impl Iterator<Item = (Place, i64)> {
-        let rows = self.pending_of.get(aggregate).into_iter().flatten();
-        rows.map(|(place, row_id)| (*place, *row_id))
+        self.pending_of.get(aggregate).into_iter().flat_map(in_order)
     }
 
     /// Number of waiting rows, sequenced or not.

@@ -3,7 +3,7 @@
 use time::OffsetDateTime;
 
 use super::State;
-use super::index::Block;
+use super::index::{Block, precedes};
 use crate::store::{Lease, MessageStatus, Settlement, Verdict, storable_error};
 
 impl State {
@@ -114,8 +114,8 @@ impl State {
         }
         let until = delayed.unwrap_or(now);
         let block = self.index.block(&aggregate, until);
-        let oldest = block.waiting.first_key_value();
-        if oldest.is_none_or(|(oldest, _)| place <= *oldest) {
+        let first = block.first();
+        if first.is_none_or(|first| !precedes(first, (place, row_id))) {
             block.until = until;
         }
         self.change(row_id, |row| row.status = MessageStatus::Waiting);
