@@ -3,9 +3,7 @@
 //! Each rule is a pure function of a path and a text, and says in one sentence how to follow it. The files are those
 //! that git knows or would add, so build output and local notes are left out.
 
-mod circles;
 mod guarantees;
-mod retired;
 mod tables;
 
 use std::env;
@@ -61,10 +59,6 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
             problems.extend(problems_of(path, &text));
         }
     }
-    let texts = files
-        .iter()
-        .filter_map(|path| Some((path.as_str(), fs::read_to_string(root.join(path)).ok()?)));
-    problems.extend(circles::problems(texts));
     problems.extend(guarantees::problems(root, &files, bless)?);
     problems.extend(draw::problems(root, bless)?);
     Ok(problems)
@@ -74,7 +68,6 @@ fn problems_of(path: &str, text: &str) -> Vec<String> {
     let rules = [header, length, inheritance, example];
     let mut problems: Vec<String> = rules.iter().filter_map(|rule| rule(path, text)).collect();
     problems.extend(local_paths(path, text));
-    problems.extend(retired::problems(path, text));
     problems.extend(tables::problems(path, text));
     problems
 }
