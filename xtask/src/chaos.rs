@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use crate::failure::{Failure, Result};
+use anyhow::{Result, anyhow};
+
 use crate::process::{Manners, Process, tied};
 use crate::program;
 use crate::services::{Backend, Services};
@@ -47,14 +48,14 @@ impl Options {
     fn backend(&self) -> Result<Option<Backend>> {
         match (self.database, self.what) {
             (Database::Sqlite, What::Inbox) => Ok(None),
-            (Database::MariaDb | Database::Sqlite, What::Log) => Err(Failure::new(
-                "only PostgreSQL's log can be read; use --database postgres",
+            (Database::MariaDb | Database::Sqlite, What::Log) => Err(anyhow!(
+                "only PostgreSQL's log can be read; use --database postgres"
             )),
             (Database::Postgres, What::Log) => Ok(Some(Backend::PostgresProgram)),
             (Database::Postgres, _) => Ok(Some(Backend::Postgres)),
             (Database::MariaDb, _) => Ok(Some(Backend::MariaDb)),
-            (Database::Sqlite, What::Relay) => Err(Failure::new(
-                "several relays on one SQLite file are not supported; use --database postgres or mariadb",
+            (Database::Sqlite, What::Relay) => Err(anyhow!(
+                "several relays on one SQLite file are not supported; use --database postgres or mariadb"
             )),
         }
     }

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::failure::Result;
+use anyhow::Result;
+
 use crate::process::{Manners, Process, tied};
 use crate::program;
 use crate::services::{Backend, Debezium, Services};

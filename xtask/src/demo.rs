@@ -10,7 +10,8 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, anyhow, bail};
+
 use crate::process::{Manners, Process, tied};
 use crate::program;
 use crate::services::{Backend, Services};
@@ -85,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let services = Services::start(&wanted(options, database), &workspace)?;
     let work = services.folder().join("demo");
-    fs::create_dir(&work).context(|| format!("cannot make {}", work.display()))?;
+    fs::create_dir(&work).with_context(|| format!("cannot make {}", work.display()))?;
     let mut command = tied(program);
     command
         .arg("run")
@@ -118,12 +119,12 @@ fn keep_logs(logs: &Path, kept: &Path) -> Result<bool> {
     };
     let why = || format!("cannot copy the logs to {}", kept.display());
     if kept.exists() {
-        fs::remove_dir_all(kept).context(why)?;
+        fs::remove_dir_all(kept).with_context(why)?;
     }
-    fs::create_dir_all(kept).context(why)?;
+    fs::create_dir_all(kept).with_context(why)?;
     for file in files {
-        let file = file.context(why)?;
-        fs::copy(file.path(), kept.join(file.file_name())).context(why)?;
+        let file = file.with_context(why)?;
+        fs::copy(file.path(), kept.join(file.file_name())).with_context(why)?;
     }
     Ok(true)
 }
@@ -131,17 +132,15 @@ fn keep_logs(logs: &Path, kept: &Path) -> Result<bool> {
 /// The server of the database, if it needs one.
 fn backend(options: &Options) -> Result<Option<Backend>> {
     if options.least_rights && matches!(options.database, Database::Sqlite) {
-        return Err(Failure::new(
-            "--least-rights needs --database postgres or mariadb: SQLite has no logins",
-        ));
+        bail!("--least-rights needs --database postgres or mariadb: SQLite has no logins");
     }
     match (options.relay, options.database) {
         (Relay::Polling, Database::Sqlite) => Ok(None),
         (Relay::Polling, Database::Postgres) => Ok(Some(Backend::Postgres)),
         (Relay::Polling, Database::MariaDb) => Ok(Some(Backend::MariaDb)),
         (Relay::Log, Database::Postgres) => Ok(Some(Backend::PostgresLogical)),
-        (Relay::Log, _) => Err(Failure::new(
-            "--relay log needs --database postgres: only PostgreSQL's log can be read",
+        (Relay::Log, _) => Err(anyhow!(
+            "--relay log needs --database postgres: only PostgreSQL's log can be read"
         )),
     }
 }
@@ -225,12 +224,12 @@ fn existing(path: &Path) -> Result<PathBuf> {
     let path = absolute(path)?;
     // Checked now rather than after a build and the start of two servers.
     fs::File::open(&path)
-        .context(|| format!("cannot read {}; give the path of a CSV file", path.display()))?;
+        .with_context(|| format!("cannot read {}; give the path of a CSV file", path.display()))?;
     Ok(path)
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
-    std::path::absolute(path).context(|| format!("cannot resolve {}", path.display()))
+    std::path::absolute(path).with_context(|| format!("cannot resolve {}", path.display()))
 }
 
 #[cfg(test)]
@@ -307,7 +306,10 @@ mod tests {
     fn a_database_whose_log_cannot_be_read_is_refused_before_anything_is_built() {
         for arguments in ["--relay log", "--relay log --database mariadb"] {
             let failure = backend(&parse(arguments).unwrap()).unwrap_err();
-            assert!(failure.report().contains("--database postgres"), "{arguments}");
+            assert!(
+                format!("{failure:#}").contains("--database postgres"),
+                "{arguments}"
+            );
         }
     }
 

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::failure::{Failure, Result};
+use anyhow::{Result, anyhow};
+
 use crate::process::{Manners, Process, tied};
 use crate::workspace::{Workspace, cargo_command};
 use crate::{graph, tidy};
@@ -97,9 +98,9 @@ fn hack(workspace: &Workspace) -> Result<PathBuf> {
     install.args(["install", "--locked", "--debug", HACK, "--root"]);
     match succeed(install.arg(&folder))? {
         Verdict::Passed => Ok(program),
-        _ => Err(Failure::new(format!(
+        _ => Err(anyhow!(
             "cannot install {HACK}; is the registry of crates reachable?"
-        ))),
+        )),
     }
 }
 
@@ -142,11 +143,7 @@ fn add_component(subcommand: &str, component: &str) -> Result<()> {
     if answers(cargo_command().args([subcommand, "--version"])) {
         return Ok(());
     }
-    let advice = || {
-        Failure::new(format!(
-            "cargo {subcommand} is missing; install it (rustup component add {component})"
-        ))
-    };
+    let advice = || anyhow!("cargo {subcommand} is missing; install it (rustup component add {component})");
     let mut add = tied("rustup");
     add.args(["component", "add", component]);
     match succeed(&mut add) {
@@ -202,7 +199,7 @@ impl Report {
         println!("==> {name}");
         let began = Instant::now();
         let verdict = check().unwrap_or_else(|failure| {
-            println!("{}", failure.report());
+            println!("{failure:#}");
             Verdict::Failed
         });
         let finished = Finished {
@@ -250,7 +247,7 @@ mod tests {
     #[test]
     fn a_step_that_cannot_run_has_failed() {
         let mut report = Report::default();
-        report.step("one", || Err(Failure::new("no")));
+        report.step("one", || Err(anyhow!("no")));
         report.step("two", || Ok(Verdict::Skipped("not installed".to_owned())));
         assert!(report.finished[0].line().starts_with("one: FAILED"));
         assert_eq!(report.finished[1].line(), "two: skipped, not installed");

@@ -7,7 +7,6 @@ mod chaos;
 mod debezium;
 mod demo;
 mod durations;
-mod failure;
 mod failures;
 mod graph;
 mod image;
@@ -28,7 +27,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::failure::{Context, Result};
+use anyhow::{Context as _, Result};
+
 use crate::services::{Availability, FOR_GUIDE, FOR_TESTS, Services};
 use crate::workspace::Workspace;
 
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
         Task::Services { tests, print_env } => keep_services(tests, print_env),
     });
     result.unwrap_or_else(|failure| {
-        eprintln!("error: {}", failure.report());
+        eprintln!("error: {failure:#}");
         ExitCode::FAILURE
     })
 }
@@ -129,12 +129,10 @@ fn keep_services(for_tests: bool, only_variables: bool) -> Result<ExitCode> {
             Err(_) if for_tests => continue,
             Err(missing) => return Err(missing),
         };
-        writeln!(stdout, "export {variable}={url}").context(|| "cannot print the variables".to_owned())?;
+        writeln!(stdout, "export {variable}={url}").context("cannot print the variables")?;
     }
     // Whoever reads this from a pipe waits for it.
-    stdout
-        .flush()
-        .context(|| "cannot print the variables".to_owned())?;
+    stdout.flush().context("cannot print the variables")?;
     eprintln!("ctrl-c stops them");
     process::wait_for_signal()
 }

@@ -7,7 +7,8 @@ use std::process::{ExitCode, ExitStatus};
 
 use clap::{Args, ValueEnum as _};
 
-use crate::failure::Result;
+use anyhow::Result;
+
 use crate::process::{Manners, Process, tied};
 use crate::program;
 use crate::services::{Backend, Services, Stack};
@@ -36,7 +37,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
                 names.push(stack.to_string());
             }
             Err(failure) if options.stacks.is_empty() => {
-                left_out.push(format!("{stack}: not run: {}", failure.report()));
+                left_out.push(format!("{stack}: not run: {failure:#}"));
             }
             // Whoever names a stack wants to see it run.
             Err(failure) => return Err(failure),

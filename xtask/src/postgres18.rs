@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::failure::{Context, Result};
+use anyhow::{Context as _, Result};
+
 use crate::process::{Manners, Process, tied};
 use crate::program;
 use crate::services::postgres18_programs;
@@ -28,8 +29,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let programs = postgres18_programs(&workspace.tools())?;
     let path = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths([programs].into_iter().chain(env::split_paths(&path)))
-        .context(|| "the PATH cannot be extended".to_owned())?;
-    let task = env::current_exe().context(|| "this program cannot be found".to_owned())?;
+        .context("the PATH cannot be extended")?;
+    let task = env::current_exe().context("this program cannot be found")?;
     let mut command = tied(task);
     command.args(["test", "--"]).env("PATH", path);
     // A server that is given by its address has a version of its own.

@@ -7,6 +7,8 @@
 //! Nothing here knows what a child is for. Once a shutdown has begun, every thread that asks for the registry parks:
 //! the thread that handles the signal ends the process, and nobody prints a result that is no result.
 
+use anyhow::{Context as _, Result, anyhow};
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -18,8 +20,6 @@ use std::{fs, io, thread};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-
-use crate::failure::{Context, Failure, Result};
 
 /// The interval of the checks whether a child still runs. Waiting in the kernel would lock the registry for as long as it runs.
 const POLL: Duration = Duration::from_millis(20);
@@ -92,7 +92,7 @@ impl Process {
         let name = words(&command);
         // The registry stays locked across the spawn: no signal may come between birth and registration.
         let mut registry = registry();
-        let mut child = spawn(command).context(|| format!("cannot run {name}"))?;
+        let mut child = spawn(command).with_context(|| format!("cannot run {name}"))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let id = registry.new_id();
         registry.children.insert(id, Running { child, manners });
@@ -115,8 +115,8 @@ impl Process {
             Some(running) => running
                 .child
                 .try_wait()
-                .context(|| "cannot wait for a child process".to_owned()),
-            None => Err(Failure::new("the child process is no longer known")),
+                .context("cannot wait for a child process"),
+            None => Err(anyhow!("the child process is no longer known")),
         }
     }
 
@@ -259,8 +259,7 @@ pub(crate) fn remove_folder(folder: &Path) {
 
 /// From now on ctrl-c, a termination request or a closed terminal stop every child before this process ends.
 pub(crate) fn stop_on_signals() -> Result<()> {
-    let mut signals =
-        Signals::new([SIGINT, SIGTERM, SIGHUP]).context(|| "cannot listen for signals".to_owned())?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
     thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
             stop_everything();

@@ -7,7 +7,8 @@ use std::{env, io};
 
 use serde_json::Value;
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, anyhow, bail};
+
 use crate::process::{Manners, Process};
 use crate::workspace::{Workspace, cargo_command};
 
@@ -42,16 +43,12 @@ fn build_target(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result
     let mut process = Process::launch(command, Manners::GROUP)?;
     let output = process
         .stdout()
-        .ok_or_else(|| Failure::new("cargo build has no output"))?;
-    let messages =
-        io::read_to_string(output).context(|| "cannot read the output of cargo build".to_owned())?;
+        .ok_or_else(|| anyhow!("cargo build has no output"))?;
+    let messages = io::read_to_string(output).context("cannot read the output of cargo build")?;
     if !process.wait()?.success() {
-        return Err(Failure::new(format!(
-            "the program {name} does not build; see above"
-        )));
+        bail!("the program {name} does not build; see above");
     }
-    executable(&messages, name)
-        .ok_or_else(|| Failure::new(format!("cargo build made no program called {name}")))
+    executable(&messages, name).ok_or_else(|| anyhow!("cargo build made no program called {name}"))
 }
 
 /// The path of the program, from cargo's messages. With another target or profile it is not the usual one.

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::failure::Result;
+use anyhow::Result;
+
 use crate::process::{Manners, Process};
 use crate::program;
 use crate::workspace::{Workspace, cargo_command};

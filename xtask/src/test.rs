@@ -14,8 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Error, Result, bail};
+
 use crate::durations::{Durations, source_of};
-use crate::failure::{Context, Failure, Result};
 use crate::failures::Failures;
 use crate::process::{Manners, Process};
 use crate::services::{Availability, FOR_TESTS, Services};
@@ -42,7 +43,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let (missing, broken) = (with_reasons(services.missing()), with_reasons(services.broken()));
     report_missing(&missing);
     if let Some(reason) = refusal(&missing, &broken, is_ci()) {
-        return Err(Failure::new(reason));
+        return Err(Error::msg(reason));
     }
     let skip_log = services.folder().join("skipped");
     let mut totals = Totals::default();
@@ -150,7 +151,7 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
     }
     let mut process = Process::launch(command, Manners::GROUP)?;
     let (Some(output), Some(errors)) = (process.stdout(), process.stderr()) else {
-        return Err(Failure::new("cargo test has no output"));
+        bail!("cargo test has no output");
     };
     let durations = Arc::new(Mutex::new(Durations::default()));
     let errors = pass_on(errors, durations.clone());
@@ -164,10 +165,10 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
             None => lines.recv().map_err(RecvTimeoutError::from),
         };
         let mut line = match line {
-            Ok(line) => line.context(|| "cannot read the output of cargo test".to_owned())?,
+            Ok(line) => line.context("cannot read the output of cargo test")?,
             Err(RecvTimeoutError::Disconnected) => break,
             // The process ends with this function, and its children with it.
-            Err(RecvTimeoutError::Timeout) => return Err(Failure::new(unfinished.describe())),
+            Err(RecvTimeoutError::Timeout) => return Err(Error::msg(unfinished.describe())),
         };
         let text = String::from_utf8_lossy(&line);
         totals.add(Totals::parse(&text).unwrap_or_default());
@@ -176,7 +177,7 @@ fn run_pass(pass: &[String], services: &Services, skip_log: &Path, workspace: &W
         line.push(b'\n');
         stdout
             .write_all(&line)
-            .context(|| "cannot print the output of cargo test".to_owned())?;
+            .context("cannot print the output of cargo test")?;
     }
     let status = process.wait()?;
     // What cargo has started and left behind ends here, and its last words are on their way.

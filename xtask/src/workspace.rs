@@ -9,7 +9,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, anyhow, bail};
+
 use crate::process::tied;
 
 #[derive(Debug)]
@@ -35,17 +36,15 @@ impl Workspace {
             .args(["metadata", "--format-version", "1", "--no-deps"])
             .current_dir(&root)
             .output()
-            .context(|| "cannot run cargo metadata; is cargo on the PATH?".to_owned())?;
+            .context("cannot run cargo metadata; is cargo on the PATH?")?;
         if !output.status.success() {
             let stderr = String::from_utf8_lossy(&output.stderr);
-            return Err(Failure::new(format!(
-                "cargo metadata failed; repair the manifest first:\n{stderr}"
-            )));
+            bail!("cargo metadata failed; repair the manifest first:\n{stderr}");
         }
         let metadata: Value = serde_json::from_slice(&output.stdout)
-            .context(|| "cargo metadata printed something that is not JSON".to_owned())?;
+            .context("cargo metadata printed something that is not JSON")?;
         Self::from_metadata(&metadata).ok_or_else(|| {
-            Failure::new("cargo metadata has a shape unknown to xtask; update xtask/src/workspace.rs")
+            anyhow!("cargo metadata has a shape unknown to xtask; update xtask/src/workspace.rs")
         })
     }
 

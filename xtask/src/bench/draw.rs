@@ -9,8 +9,9 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
+use anyhow::{Context as _, Result, anyhow};
+
 use super::svg::{Bar, Panel, Picture};
-use crate::failure::{Context as _, Failure, Result};
 use crate::workspace::Workspace;
 
 const FOLDER: &str = "docs/performance";
@@ -18,7 +19,7 @@ const FOLDER: &str = "docs/performance";
 pub(super) fn run() -> Result<ExitCode> {
     let root = Workspace::load()?.root;
     for (path, svg) in pictures(&root)? {
-        fs::write(root.join(&path), svg).context(|| format!("cannot write {}", path.display()))?;
+        fs::write(root.join(&path), svg).with_context(|| format!("cannot write {}", path.display()))?;
         println!("{}", path.display());
     }
     Ok(ExitCode::SUCCESS)
@@ -30,7 +31,7 @@ pub(crate) fn problems(root: &Path, bless: bool) -> Result<Vec<String>> {
     for (path, svg) in pictures(root)? {
         let file = root.join(&path);
         if bless {
-            fs::write(&file, svg).context(|| format!("cannot write {}", file.display()))?;
+            fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
         } else if fs::read_to_string(&file).ok() != Some(svg) {
             problems.push(format!(
                 "{} is not what its figures draw; run cargo xtask bench draw",
@@ -44,16 +45,16 @@ pub(crate) fn problems(root: &Path, bless: bool) -> Result<Vec<String>> {
 /// Relative paths and contents, by name.
 fn pictures(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let folder = root.join(FOLDER);
-    let entries = fs::read_dir(&folder).context(|| format!("cannot list {}", folder.display()))?;
+    let entries = fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
     let mut paths: Vec<PathBuf> = entries
         .filter_map(|entry| Some(Path::new(FOLDER).join(entry.ok()?.file_name())))
         .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
         .collect();
     paths.sort();
     let drawn = paths.into_iter().map(|path| {
-        let text =
-            fs::read_to_string(root.join(&path)).context(|| format!("cannot read {}", path.display()))?;
-        let picture = picture(&text).context(|| format!("{} is no list of figures", path.display()))?;
+        let text = fs::read_to_string(root.join(&path))
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        let picture = picture(&text).with_context(|| format!("{} is no list of figures", path.display()))?;
         Ok((path.with_extension("svg"), picture.svg()))
     });
     drawn.collect()
@@ -61,14 +62,14 @@ fn pictures(root: &Path) -> Result<Vec<(PathBuf, String)>> {
 
 fn picture(json: &str) -> Result<Picture> {
     let advice = || "write what cargo xtask bench … --json prints".to_owned();
-    let figures: Vec<Value> = serde_json::from_str(json).context(advice)?;
+    let figures: Vec<Value> = serde_json::from_str(json).with_context(advice)?;
     let (mut at_least, mut at_most) = (Vec::new(), Vec::new());
     for figure in &figures {
         let Some(target) = figure["target"].as_str() else {
             continue;
         };
-        let (is_floor, bar) = bar(figure, target)
-            .ok_or_else(|| Failure::new(format!("{} is not a figure; {}", figure["name"], advice())))?;
+        let (is_floor, bar) =
+            bar(figure, target).ok_or_else(|| anyhow!("{} is not a figure; {}", figure["name"], advice()))?;
         if is_floor { &mut at_least } else { &mut at_most }.push(bar);
     }
     let titles = [
@@ -151,9 +152,9 @@ mod tests {
     fn what_is_no_figure_is_named() {
         let error = picture(r#"[{"name": "a", "target": "about 3"}]"#).unwrap_err();
         assert!(
-            error.report().contains("\"a\" is not a figure"),
+            format!("{error:#}").contains("\"a\" is not a figure"),
             "{}",
-            error.report()
+            format!("{error:#}")
         );
     }
 

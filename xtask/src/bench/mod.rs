@@ -15,7 +15,8 @@ use std::process::{Command, ExitCode};
 
 use clap::{Args, Subcommand};
 
-use crate::failure::{Context as _, Failure, Result};
+use anyhow::{Context as _, Result};
+
 use crate::image;
 use crate::process::{Manners, Process, tied};
 use crate::program;
@@ -116,9 +117,9 @@ fn programs(options: &ProgramsOptions) -> Result<ExitCode> {
     let build = |arguments: &[&str]| program::build(&workspace, OUTBOX_PACKAGE, OUTBOX, arguments);
     let mut add = |name: &str, built: PathBuf| {
         let copy = services.folder().join(name);
-        fs::copy(&built, &copy).context(|| format!("cannot copy {}", built.display()))?;
+        fs::copy(&built, &copy).with_context(|| format!("cannot copy {}", built.display()))?;
         command.arg("--program").arg(named(name, &copy));
-        Ok::<_, Failure>(())
+        Ok::<_, anyhow::Error>(())
     };
     let musl = format!("{ARCH}-unknown-linux-musl");
     add("plain", build(&["--release"])?)?;
@@ -191,7 +192,7 @@ fn measure(subcommand: &str, options: &Options) -> Result<ExitCode> {
         // The dynamic linker only warns about a file that is not there, and the figures would be those of another allocator.
         let library = library
             .canonicalize()
-            .context(|| format!("cannot preload {}", library.display()))?;
+            .with_context(|| format!("cannot preload {}", library.display()))?;
         command.env("LD_PRELOAD", library);
     }
     finish(command)

@@ -2,7 +2,7 @@
 //!
 //! It knows the instructions that this file has, and refuses others: what is not understood is not tested either.
 
-use crate::failure::{Failure, Result};
+use anyhow::{Result, anyhow};
 
 /// What a Containerfile does.
 #[derive(Debug, Default, Eq, PartialEq)]
@@ -23,11 +23,7 @@ impl Containerfile {
         let mut stages = 0;
         let lines = text.lines().map(str::trim);
         for line in lines.filter(|line| !line.is_empty() && !line.starts_with('#')) {
-            let unknown = || {
-                Failure::new(format!(
-                    "`{line}` of the Containerfile is unknown to xtask; teach it"
-                ))
-            };
+            let unknown = || anyhow!("`{line}` of the Containerfile is unknown to xtask; teach it");
             let (instruction, rest) = line.split_once(' ').ok_or_else(unknown)?;
             match (instruction, stages) {
                 ("FROM", 0) => stages += 1,

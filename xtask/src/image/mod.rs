@@ -17,10 +17,11 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use anyhow::{Context as _, Result, anyhow, bail};
+
 use self::containerfile::Containerfile;
 use self::names::NameServer;
 use self::relay::{Database, Image, Relay};
-use crate::failure::{Context as _, Failure, Result};
 use crate::process::{Manners, Process, tied};
 use crate::services::{self, Availability, Backend, Services};
 use crate::workspace::{Workspace, forget_task};
@@ -70,9 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let names = NameServer::start()?;
     works(&image, &services, 2)?;
     if names.asked() == 0 {
-        return Err(Failure::new(
-            "the program found its servers, and asked no name server for them",
-        ));
+        bail!("the program found its servers, and asked no name server for them");
     }
     println!("the same with names from a name server");
     Ok(ExitCode::SUCCESS)
@@ -88,29 +87,25 @@ pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
         command.args(["-c", line]).current_dir(&workspace.root);
         forget_task(&mut command);
         if !Process::launch(command, Manners::GROUP)?.wait()?.success() {
-            return Err(Failure::new("the static program does not build; see above"));
+            bail!("the static program does not build; see above");
         }
     }
     let program = file.command.first();
     let copied = file.copies.iter().find(|(_, to)| Some(to) == program);
-    let (from, _) = copied.ok_or_else(|| {
-        Failure::new("the Containerfile starts a program that it does not copy into the image")
-    })?;
+    let (from, _) = copied
+        .ok_or_else(|| anyhow!("the Containerfile starts a program that it does not copy into the image"))?;
     let path = source(from, workspace);
-    let bytes = fs::read(&path).context(|| format!("cannot read {}", path.display()))?;
+    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     match elf::needs(&bytes) {
         Ok(None) => Ok(path),
-        Ok(Some(what)) => Err(Failure::new(format!(
-            "{} is not static: it needs {what}",
-            path.display()
-        ))),
-        Err(why) => Err(Failure::new(format!("{}: {why}", path.display()))),
+        Ok(Some(what)) => Err(anyhow!("{} is not static: it needs {what}", path.display())),
+        Err(why) => Err(anyhow!("{}: {why}", path.display())),
     }
 }
 
 fn file(workspace: &Workspace) -> Result<Containerfile> {
     let path = workspace.root.join("outbox-cli/deploy/Containerfile");
-    let text = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     Containerfile::parse(&text)
 }
 
@@ -131,9 +126,9 @@ fn assemble(workspace: &Workspace, services: &Services) -> Result<Image> {
         let (from, to) = (source(from, workspace), root.join(to.trim_start_matches('/')));
         let why = || format!("cannot copy {} to {}", from.display(), to.display());
         if let Some(folder) = to.parent() {
-            fs::create_dir_all(folder).context(why)?;
+            fs::create_dir_all(folder).with_context(why)?;
         }
-        fs::copy(&from, &to).context(why)?;
+        fs::copy(&from, &to).with_context(why)?;
     }
     Image::new(root, file.user, file.command, services)
 }
@@ -150,9 +145,9 @@ fn refuses_strangers(image: &Image) -> Result<()> {
     let status = relay.end()?;
     let log = relay.log();
     if status.success() || !log.contains("no TLS connection to nats server") {
-        return Err(Failure::new(format!(
+        bail!(
             "the relay trusts a nats-server whose authority it does not know, or ended for another reason ({status}):\n{log}"
-        )));
+        );
     }
     Ok(())
 }
@@ -168,25 +163,23 @@ fn works(image: &Image, services: &Services, run: usize) -> Result<()> {
     relay.until_answer("/metrics", "outbox_published_total{outbox=\"image\"} 3")?;
     let proof = image.ask(&["prove", "--since", "1h", "--until", "0s", "-o", "json"])?;
     let proof: serde_json::Value = serde_json::from_str(&proof)
-        .context(|| format!("what `outbox prove` prints in the image is no JSON: {proof}"))?;
+        .with_context(|| format!("what `outbox prove` prints in the image is no JSON: {proof}"))?;
     let found = (
         &proof["verdict"],
         &proof["outbox"]["committed"],
         &proof["stream"]["events"],
     );
     if found != (&"balanced".into(), &(3 * run).into(), &(3 * run).into()) {
-        return Err(Failure::new(format!(
-            "the books of the image do not balance: {proof:#}"
-        )));
+        bail!("the books of the image do not balance: {proof:#}");
     }
     relay.ask_to_stop();
     let status = relay.end()?;
     match status.success() {
         true => Ok(()),
-        false => Err(Failure::new(format!(
+        false => Err(anyhow!(
             "the relay did not stop well ({status}):\n{}",
             relay.log()
-        ))),
+        )),
     }
 }
 
@@ -205,7 +198,7 @@ fn execute(url: &str, sql: &str) -> Result<()> {
     let status = Process::launch(command, Manners::GROUP)?.wait()?;
     match status.success() {
         true => Ok(()),
-        false => Err(Failure::new(format!("psql failed ({status}); see above"))),
+        false => Err(anyhow!("psql failed ({status}); see above")),
     }
 }
 

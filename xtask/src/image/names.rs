@@ -2,12 +2,12 @@
 //!
 //! It shows that a program asks name servers when its root has no other way to learn a name. It listens on port 53, which only root may.
 
+use anyhow::{Context as _, Result};
+
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-
-use crate::failure::{Context, Result};
 
 /// An address of this machine that nothing else is likely to use.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 53, 53, 53);
@@ -23,7 +23,7 @@ pub(super) struct NameServer {
 impl NameServer {
     pub(super) fn start() -> Result<Self> {
         let socket = UdpSocket::bind((ADDRESS, 53))
-            .context(|| format!("no name server can listen on {ADDRESS}, port 53; what does?"))?;
+            .with_context(|| format!("no name server can listen on {ADDRESS}, port 53; what does?"))?;
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
         thread::spawn(move || {

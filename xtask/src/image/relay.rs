@@ -8,8 +8,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result, anyhow, bail};
+
 use super::AUTHORITIES;
-use crate::failure::{Context as _, Failure, Result};
 use crate::process::{Manners, Process, tied};
 use crate::services::{Backend, Services};
 
@@ -54,9 +55,7 @@ impl Image {
     ) -> Result<Self> {
         let by_name = |url: &str| url.replace("127.0.0.1", "localhost");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-        let port = listener
-            .context(|| "no free port on 127.0.0.1".to_owned())?
-            .port();
+        let port = listener.context("no free port on 127.0.0.1")?.port();
         let image = Self {
             root,
             user,
@@ -79,9 +78,9 @@ impl Image {
         let path = self.root.join(path);
         let why = || format!("cannot write {}", path.display());
         if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).context(why)?;
+            fs::create_dir_all(folder).with_context(why)?;
         }
-        fs::write(&path, text).context(why)
+        fs::write(&path, text).with_context(why)
     }
 
     /// Adds an authority to those of the image.
@@ -92,12 +91,12 @@ impl Image {
                 authority.display()
             )
         };
-        let more = fs::read(authority).context(why)?;
+        let more = fs::read(authority).with_context(why)?;
         let mut file = File::options()
             .append(true)
             .open(self.root.join(AUTHORITIES))
-            .context(why)?;
-        file.write_all(&more).context(why)
+            .with_context(why)?;
+        file.write_all(&more).with_context(why)
     }
 
     /// A command with the image as its root, and its user where we may choose one. It ends after some minutes, whatever happens: the kernel does not end it
@@ -136,15 +135,15 @@ impl Image {
         let mut answer = String::new();
         if let Some(mut stdout) = process.stdout() {
             let read = stdout.read_to_string(&mut answer);
-            read.context(|| "cannot read what the program prints".to_owned())?;
+            read.context("cannot read what the program prints")?;
         }
         let status = process.wait()?;
         match status.success() {
             true => Ok(answer),
-            false => Err(Failure::new(format!(
+            false => Err(anyhow!(
                 "`outbox {}` failed in the image ({status}): {answer}",
                 words.join(" ")
-            ))),
+            )),
         }
     }
 }
@@ -160,10 +159,10 @@ impl<'a> Relay<'a> {
     /// Starts it as the image does.
     pub(super) fn start(image: &'a Image, database: Database) -> Result<Self> {
         let why = || format!("cannot write {}", image.log.display());
-        let log = File::create(&image.log).context(why)?;
+        let log = File::create(&image.log).with_context(why)?;
         let words: Vec<&str> = image.command.iter().map(String::as_str).collect();
         let mut command = image.command(database, &words);
-        command.stdout(log.try_clone().context(why)?).stderr(log);
+        command.stdout(log.try_clone().with_context(why)?).stderr(log);
         let process = Process::launch(command, Manners::FOREGROUND)?;
         Ok(Self { image, process })
     }
@@ -179,12 +178,7 @@ impl<'a> Relay<'a> {
 
     pub(super) fn end(&self) -> Result<ExitStatus> {
         let ended = self.process.wait_at_most(PATIENCE)?;
-        ended.ok_or_else(|| {
-            Failure::new(format!(
-                "the relay did not end within {PATIENCE:?}:\n{}",
-                self.log()
-            ))
-        })
+        ended.ok_or_else(|| anyhow!("the relay did not end within {PATIENCE:?}:\n{}", self.log()))
     }
 
     /// Asks until the answer holds this text.
@@ -193,16 +187,13 @@ impl<'a> Relay<'a> {
         let mut answer = String::new();
         while !answer.contains(expected) {
             if let Some(status) = self.process.exited()? {
-                return Err(Failure::new(format!(
-                    "the relay ended ({status}):\n{}",
-                    self.log()
-                )));
+                bail!("the relay ended ({status}):\n{}", self.log());
             }
             if Instant::now() > deadline {
-                return Err(Failure::new(format!(
+                bail!(
                     "{path} did not answer with `{expected}` within {PATIENCE:?}, but with:\n{answer}\n{}",
                     self.log()
-                )));
+                );
             }
             thread::sleep(POLL);
             answer = self.get(path).unwrap_or_default();
@@ -215,10 +206,7 @@ impl<'a> Relay<'a> {
         let deadline = Instant::now() + PATIENCE;
         while !self.log().contains(expected) {
             if self.process.exited()?.is_some() || Instant::now() > deadline {
-                return Err(Failure::new(format!(
-                    "the relay did not say `{expected}`, but:\n{}",
-                    self.log()
-                )));
+                bail!("the relay did not say `{expected}`, but:\n{}", self.log());
             }
             thread::sleep(POLL);
         }

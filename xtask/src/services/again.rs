@@ -7,7 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::failure::Result;
+use anyhow::Result;
+
 use crate::services::quiet;
 
 pub(super) const TRIES_MAX: u32 = 3;
@@ -28,7 +29,7 @@ fn with_pauses(pause: Duration, limit: Duration, mut attempt: impl FnMut() -> Re
     for _ in 1..TRIES_MAX {
         match attempt() {
             Err(failure) if begun.elapsed() + pause < limit => {
-                eprintln!("{}\ntrying again in {pause:?}", failure.report());
+                eprintln!("{failure:#}\ntrying again in {pause:?}");
                 thread::sleep(pause);
             }
             outcome => return outcome,
@@ -55,8 +56,9 @@ fn copy(command: &Command) -> Command {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::anyhow;
+
     use super::*;
-    use crate::failure::Failure;
 
     const MINUTE: Duration = Duration::from_secs(60);
 
@@ -67,7 +69,7 @@ mod tests {
             tries += 1;
             match tries > failures {
                 true => Ok(()),
-                false => Err(Failure::new(format!("try {tries}"))),
+                false => Err(anyhow!("try {tries}")),
             }
         });
         (outcome, tries)

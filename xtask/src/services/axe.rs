@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::Result;
+use anyhow::Result;
+
 use crate::services::{install, polyglot};
 use crate::workspace;
 

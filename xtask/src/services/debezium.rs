@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::failure::Result;
+use anyhow::Result;
+
 use crate::services::{install, java};
 use crate::workspace::Workspace;
 

@@ -7,7 +7,8 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Context, Result};
+use anyhow::{Context as _, Result};
+
 use crate::process::{self, RemovedOnExit};
 use crate::services::programs::{User, tied_as};
 
@@ -36,18 +37,18 @@ impl Folder {
         let unnamed = tempfile::Builder::new()
             .prefix("new-")
             .tempdir_in(&parent)
-            .context(why)?;
-        let lock = File::create_new(unnamed.path().join(LOCK)).context(why)?;
-        lock.try_lock().context(why)?;
+            .with_context(why)?;
+        let lock = File::create_new(unnamed.path().join(LOCK)).with_context(why)?;
+        lock.try_lock().with_context(why)?;
         // Servers may run as another user, who has to pass through but not to look around.
-        fs::set_permissions(unnamed.path(), Permissions::from_mode(0o711)).context(why)?;
+        fs::set_permissions(unnamed.path(), Permissions::from_mode(0o711)).with_context(why)?;
         let unique = unnamed
             .path()
             .file_name()
             .and_then(|name| name.to_str())
             .unwrap_or_default();
         let path = parent.join(format!("{PREFIX}{}", unique.trim_start_matches("new-")));
-        fs::rename(unnamed.path(), &path).context(why)?;
+        fs::rename(unnamed.path(), &path).with_context(why)?;
         let removed_on_exit = RemovedOnExit::new(&path);
         // It no longer exists under its first name.
         let _ = unnamed.keep();
@@ -66,10 +67,10 @@ impl Folder {
     pub(crate) fn subfolder(&self, name: &str, owner: Option<User>) -> Result<PathBuf> {
         let path = self.path.join(name);
         let why = || format!("cannot make {}", path.display());
-        fs::create_dir(&path).context(why)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o700)).context(why)?;
+        fs::create_dir(&path).with_context(why)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).with_context(why)?;
         if let Some(owner) = owner {
-            chown(&path, Some(owner.uid), Some(owner.gid)).context(why)?;
+            chown(&path, Some(owner.uid), Some(owner.gid)).with_context(why)?;
         }
         Ok(path)
     }
@@ -100,7 +101,7 @@ pub(super) fn home(folder: &Folder, name: &str, user: Option<User>) -> Result<Pa
     let home = folder.subfolder(name, user)?;
     // Owning a folder is not enough where one above it is closed, as private temporary folders are.
     let enters = tied_as(Path::new("true"), user).current_dir(&home).status();
-    enters.map(|_| home).context(|| {
+    enters.map(|_| home).with_context(|| {
         let user = user.map_or("this user", |user| user.name);
         let folder = folder.path().display();
         format!("{user} may not enter {folder}; set TMPDIR to a folder that all users may enter")

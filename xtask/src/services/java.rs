@@ -1,6 +1,7 @@
 //! A JDK, for programs in Java that are compiled when they are run.
 
-use crate::failure::{Failure, Result};
+use anyhow::{Result, bail};
+
 use crate::services::install;
 use crate::services::programs::{find, version_of};
 
@@ -15,9 +16,9 @@ pub(super) fn jdk() -> Result<()> {
         install::debian_package_unless(PACKAGE, has_jdk)?;
     }
     if !has_jdk() {
-        return Err(Failure::new(format!(
+        bail!(
             "there is a `java` older than {JAVA_MIN}, or no `javac`, first on the PATH; put a JDK of at least {JAVA_MIN} there"
-        )));
+        );
     }
     Ok(())
 }

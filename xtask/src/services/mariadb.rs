@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, anyhow};
+
 use crate::process::Manners;
 use crate::services::folder::{Folder, home};
 use crate::services::programs::{User, find, label, tied_as, unprivileged};
@@ -43,7 +44,7 @@ pub(super) fn launch(folder: &Folder) -> Result<Server> {
     let data = home.join("data");
     install_db(&programs, &home, &data, user)?;
     let account = folder.path().join("account.sql");
-    fs::write(&account, ACCOUNT).context(|| format!("cannot write {}", account.display()))?;
+    fs::write(&account, ACCOUNT).with_context(|| format!("cannot write {}", account.display()))?;
     let command = |port: u16| {
         let mut command = tied_as(&programs.server, user);
         command.current_dir(&home);
@@ -92,8 +93,7 @@ pub(super) fn programs() -> Result<Programs> {
         return Ok(programs);
     }
     install::debian_package_unless("mariadb-server", || installed().is_some())?;
-    installed()
-        .ok_or_else(|| Failure::new("the package mariadb-server brought no mariadbd; put it on the PATH"))
+    installed().ok_or_else(|| anyhow!("the package mariadb-server brought no mariadbd; put it on the PATH"))
 }
 
 fn installed() -> Option<Programs> {
@@ -117,7 +117,7 @@ fn install_db(programs: &Programs, home: &Path, data: &Path, user: Option<User>)
         .arg("--auth-root-authentication-method=normal")
         .arg(option("datadir", data))
         .arg(option("tmpdir", home));
-    quiet::run(command, INSTALL_DB_LIMIT).context(|| "cannot make a data folder".to_owned())
+    quiet::run(command, INSTALL_DB_LIMIT).context("cannot make a data folder")
 }
 
 fn option(name: &str, path: &Path) -> std::ffi::OsString {

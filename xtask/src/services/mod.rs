@@ -31,7 +31,8 @@ mod systemd;
 use std::path::{Path, PathBuf};
 use std::{env, thread};
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, anyhow};
+
 use crate::services::folder::Folder;
 use crate::services::programs::label;
 use crate::services::server::Server;
@@ -319,10 +320,10 @@ impl Services {
         let found = self.backends.iter().find(|(backend, _)| *backend == wanted);
         match found.map(|(_, availability)| availability) {
             Some(Availability::Ready { url, .. }) => Ok(url),
-            Some(Availability::Missing { reason } | Availability::Broken { reason }) => Err(Failure::new(
-                format!("{} is not available: {reason}", wanted.name()),
-            )),
-            None => Err(Failure::new(format!("{} was not asked for", wanted.name()))),
+            Some(Availability::Missing { reason } | Availability::Broken { reason }) => {
+                Err(anyhow!("{} is not available: {reason}", wanted.name()))
+            }
+            None => Err(anyhow!("{} was not asked for", wanted.name())),
         }
     }
 
@@ -383,13 +384,10 @@ fn make_available(backend: Backend, folder: &Folder, tools: &Path) -> (Availabil
         );
     }
     if let Err(failure) = backend.install(tools) {
-        let reason = failure.report();
+        let reason = format!("{failure:#}");
         return (Availability::Missing { reason }, None);
     }
-    match backend
-        .launch(folder, tools)
-        .context(|| "cannot start it".to_owned())
-    {
+    match backend.launch(folder, tools).context("cannot start it") {
         Ok(Found::Path(path)) => {
             let url = path.display().to_string();
             let origin = if path.is_dir() {
@@ -411,7 +409,7 @@ fn make_available(backend: Backend, folder: &Folder, tools: &Path) -> (Availabil
         }
         Err(failure) => (
             Availability::Broken {
-                reason: failure.report(),
+                reason: format!("{failure:#}"),
             },
             None,
         ),

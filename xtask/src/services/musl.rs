@@ -2,7 +2,8 @@
 
 use std::env::consts::ARCH;
 
-use crate::failure::{Context, Result};
+use anyhow::{Context as _, Result};
+
 use crate::process::tied;
 use crate::services::again;
 use crate::services::install::{self, INSTALL_LIMIT};
@@ -19,7 +20,7 @@ pub(crate) fn tools() -> Result<String> {
     let target = format!("{ARCH}-unknown-linux-musl");
     let mut add = tied("rustup");
     add.args(["target", "add", &target]);
-    again::run(&add, INSTALL_LIMIT).context(|| {
+    again::run(&add, INSTALL_LIMIT).with_context(|| {
         format!("no standard library for {target}; is rustup there, and static.rust-lang.org reachable?")
     })?;
     Ok(target)

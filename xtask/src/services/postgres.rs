@@ -11,7 +11,8 @@ use std::{fs, io};
 
 use rustix::process::Signal;
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, anyhow};
+
 use crate::process::Manners;
 use crate::services::folder::{Folder, home};
 use crate::services::programs::{User, find, find_in, label, tied_as, unprivileged};
@@ -90,11 +91,11 @@ pub(super) fn launch_with_tls(folder: &Folder, certificates: &Path) -> Result<Se
     for file in ["server.pem", "server.key"] {
         let copy = own.join(file);
         let why = || format!("cannot make {}", copy.display());
-        fs::copy(certificates.join(file), &copy).context(why)?;
+        fs::copy(certificates.join(file), &copy).with_context(why)?;
         // The server refuses a key that others could read, or that is somebody else's.
-        fs::set_permissions(&copy, Permissions::from_mode(0o600)).context(why)?;
+        fs::set_permissions(&copy, Permissions::from_mode(0o600)).with_context(why)?;
         if let Some(user) = user {
-            chown(&copy, Some(user.uid), Some(user.gid)).context(why)?;
+            chown(&copy, Some(user.uid), Some(user.gid)).with_context(why)?;
         }
         files.push(copy.display().to_string());
     }
@@ -109,9 +110,9 @@ pub(super) fn launch_with_tls(folder: &Folder, certificates: &Path) -> Result<Se
 /// The program that sends statements, of the same version or on the PATH.
 pub(crate) fn psql() -> Result<PathBuf> {
     let beside = programs().ok().and_then(|folder| find_in("psql", [folder]));
-    beside.or_else(|| find("psql")).ok_or_else(|| {
-        Failure::new("there is no psql; install it (Debian: apt-get install postgresql-client)")
-    })
+    beside
+        .or_else(|| find("psql"))
+        .ok_or_else(|| anyhow!("there is no psql; install it (Debian: apt-get install postgresql-client)"))
 }
 
 /// The folder that holds `initdb` and `postgres`, which belong to one version.
@@ -120,7 +121,7 @@ pub(super) fn programs() -> Result<PathBuf> {
         return Ok(found);
     }
     install::debian_package_unless("postgresql", || installed().is_some())?;
-    installed().ok_or_else(|| Failure::new("the package postgresql brought no initdb; put it on the PATH"))
+    installed().ok_or_else(|| anyhow!("the package postgresql brought no initdb; put it on the PATH"))
 }
 
 fn installed() -> Option<PathBuf> {
@@ -169,7 +170,7 @@ fn initdb(programs: &Path, home: &Path, data: &Path, user: Option<User>) -> Resu
     command.arg(data);
     // The caller's folder may be closed to that user, and PostgreSQL returns to where it was started.
     command.current_dir(home);
-    quiet::run_with(command, INITDB_LIMIT, INITDB_MANNERS).context(|| "cannot make a data folder".to_owned())
+    quiet::run_with(command, INITDB_LIMIT, INITDB_MANNERS).context("cannot make a data folder")
 }
 
 /// Members of this role are asked for their passwords, and nobody else: for tests of logins. The first line that fits counts.
@@ -183,7 +184,7 @@ fn ask_for_passwords(data: &Path) -> Result<()> {
             format!("host all +outbox_password all scram-sha-256\n{others}"),
         )
     };
-    write().context(|| format!("cannot write {}", rules.display()))
+    write().with_context(|| format!("cannot write {}", rules.display()))
 }
 
 /// The server writes its status into its own data folder, so no stranger on the same port can be taken for it.

@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, bail};
+
 use crate::services::{install, polyglot};
 use crate::workspace;
 
 /// The folder that holds its `initdb` and `postgres`. `xtask/postgres18/package.json` says which version it is.
 pub(crate) fn programs(tools: &Path) -> Result<PathBuf> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
-        return Err(Failure::new(
-            "npm's package of PostgreSQL 18 is for Linux on x86-64; put an `initdb` and `postgres` of version 18 first on the PATH of `cargo xtask test`",
-        ));
+        bail!(
+            "npm's package of PostgreSQL 18 is for Linux on x86-64; put an `initdb` and `postgres` of version 18 first on the PATH of `cargo xtask test`"
+        );
     }
     let package = workspace::root().join("xtask/postgres18");
     let (_, npm) = polyglot::node_and_npm(tools)?;
@@ -29,17 +30,17 @@ pub(crate) fn programs(tools: &Path) -> Result<PathBuf> {
 fn link_libraries(package: &Path) -> Result<()> {
     let list = package.join("native/pg-symlinks.json");
     let why = || format!("cannot read {}", list.display());
-    let text = fs::read_to_string(&list).context(why)?;
-    let links: Vec<Value> = serde_json::from_str(&text).context(why)?;
+    let text = fs::read_to_string(&list).with_context(why)?;
+    let links: Vec<Value> = serde_json::from_str(&text).with_context(why)?;
     for link in &links {
         let path = |name: &str| link[name].as_str().map(Path::new);
         let (Some(source), Some(target)) = (path("source"), path("target")) else {
-            return Err(Failure::new(format!("{} lists no links", list.display())));
+            bail!("{} lists no links", list.display());
         };
         let target = package.join(target);
         if !target.exists() {
             let source = source.file_name().unwrap_or_default();
-            symlink(source, &target).context(|| format!("cannot make {}", target.display()))?;
+            symlink(source, &target).with_context(|| format!("cannot make {}", target.display()))?;
         }
     }
     Ok(())

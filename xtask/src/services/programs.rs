@@ -6,7 +6,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::failure::{Failure, Result};
+use anyhow::{Result, anyhow};
+
 use crate::process::tied;
 
 /// Servers often live where only the administrator's PATH leads.
@@ -32,11 +33,7 @@ pub(super) fn unprivileged(name: &'static str) -> Result<Option<User>> {
         return Ok(None);
     }
     let user = [name, "nobody"].into_iter().find_map(lookup_user);
-    let missing = || {
-        Failure::new(format!(
-            "neither the user {name} nor nobody exists; add one (useradd --system {name})"
-        ))
-    };
+    let missing = || anyhow!("neither the user {name} nor nobody exists; add one (useradd --system {name})");
     user.map(Some).ok_or_else(missing)
 }
 

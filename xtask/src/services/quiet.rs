@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, anyhow};
+
 use crate::process::{Manners, Process, words};
 
 /// Runs a tool to its end; a failure carries the end of its output.
@@ -28,7 +29,7 @@ pub(super) fn run(command: Command, limit: Duration) -> Result<()> {
 pub(super) fn run_with(mut command: Command, limit: Duration, manners: Manners) -> Result<()> {
     let name = words(&command);
     // This file has no name, so it needs no removal.
-    let mut log = tempfile::tempfile().context(|| "cannot make a temporary file".to_owned())?;
+    let mut log = tempfile::tempfile().context("cannot make a temporary file")?;
     redirect(&mut command, &log)?;
     let process = Process::launch(command, manners)?;
     let status = process.wait_at_most(limit)?;
@@ -38,20 +39,20 @@ pub(super) fn run_with(mut command: Command, limit: Duration, manners: Manners) 
     let mut text = Vec::new();
     log.rewind()
         .and_then(|()| log.read_to_end(&mut text))
-        .context(|| format!("cannot read the output of {name}"))?;
+        .with_context(|| format!("cannot read the output of {name}"))?;
     let how = status.map_or_else(
         || format!("did not end within {limit:?}"),
         |status| format!("failed ({status})"),
     );
-    Err(Failure::new(format!(
+    Err(anyhow!(
         "{name} {how}; its last words:\n{}",
         tail(&String::from_utf8_lossy(&text))
-    )))
+    ))
 }
 
 /// Sends both outputs of a command to one file.
 pub(super) fn redirect(command: &mut Command, log: &File) -> Result<()> {
-    let clone = || log.try_clone().context(|| "cannot share a log file".to_owned());
+    let clone = || log.try_clone().context("cannot share a log file");
     command.stdout(clone()?).stderr(clone()?);
     Ok(())
 }

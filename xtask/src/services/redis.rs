@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::failure::{Failure, Result};
+use anyhow::{Result, anyhow};
+
 use crate::process::{Manners, tied};
 use crate::services::folder::Folder;
 use crate::services::install;
@@ -53,5 +54,5 @@ pub(super) fn program() -> Result<PathBuf> {
     if find(PROGRAM).is_none() {
         install::debian_package(PROGRAM)?;
     }
-    find(PROGRAM).ok_or_else(|| Failure::new(format!("the package {PROGRAM} holds no {PROGRAM}")))
+    find(PROGRAM).ok_or_else(|| anyhow!("the package {PROGRAM} holds no {PROGRAM}"))
 }

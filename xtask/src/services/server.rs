@@ -11,7 +11,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::failure::{Context, Failure, Result};
+use anyhow::{Context as _, Result, bail};
+
 use crate::process::{Manners, Process};
 use crate::services::quiet;
 
@@ -57,16 +58,13 @@ fn start_on(recipe: &Recipe<'_>, next_port: &mut dyn FnMut() -> Result<u16>) -> 
                 attempt += 1
             }
             Outcome::Ended(log) => {
-                return Err(Failure::new(format!(
-                    "{name} ended at once; its last words:\n{}",
-                    quiet::tail(&log)
-                )));
+                bail!("{name} ended at once; its last words:\n{}", quiet::tail(&log));
             }
             Outcome::Silent(log) => {
                 let log = quiet::tail(&log);
-                return Err(Failure::new(format!(
+                bail!(
                     "{name} was not ready within {READY_LIMIT:?}; is the machine overloaded? its last words:\n{log}"
-                )));
+                );
             }
         }
     }
@@ -79,7 +77,7 @@ enum Outcome {
 }
 
 fn launch(recipe: &Recipe<'_>, port: u16) -> Result<Process> {
-    let log = File::create(recipe.log).context(|| format!("cannot write {}", recipe.log.display()))?;
+    let log = File::create(recipe.log).with_context(|| format!("cannot write {}", recipe.log.display()))?;
     let mut command = (recipe.command)(port);
     quiet::redirect(&mut command, &log)?;
     Process::launch(command, recipe.manners)
@@ -108,7 +106,7 @@ fn wait_until_ready(recipe: &Recipe<'_>, process: &Process, port: u16) -> Result
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     let address = listener.and_then(|listener| listener.local_addr());
-    Ok(address.context(|| "no free port on 127.0.0.1".to_owned())?.port())
+    Ok(address.context("no free port on 127.0.0.1")?.port())
 }
 
 #[cfg(test)]

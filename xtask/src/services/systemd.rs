@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::failure::{Failure, Result};
+use anyhow::{Result, anyhow};
+
 use crate::services::install;
 use crate::services::programs::find;
 
@@ -20,5 +21,5 @@ fn of_package(program: &str, package: &str) -> Result<PathBuf> {
     if find(program).is_none() {
         install::debian_package_unless(package, || find(program).is_some())?;
     }
-    find(program).ok_or_else(|| Failure::new(format!("{package} was installed and has no {program}")))
+    find(program).ok_or_else(|| anyhow!("{package} was installed and has no {program}"))
 }

@@ -11,8 +11,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use anyhow::{Context as _, Result, bail};
+
 use crate::bench::draw;
-use crate::failure::{Context, Failure, Result};
 use crate::graph;
 use crate::workspace::Workspace;
 
@@ -85,13 +86,10 @@ fn files(root: &Path) -> Result<Vec<String>> {
         ])
         .current_dir(root)
         .output()
-        .context(|| "cannot run git, which knows the files to check; install it".to_owned())?;
+        .context("cannot run git, which knows the files to check; install it")?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure::new(format!(
-            "git cannot list the files; is this a clone?\n{}",
-            stderr.trim()
-        )));
+        bail!("git cannot list the files; is this a clone?\n{}", stderr.trim());
     }
     let names = output
         .stdout

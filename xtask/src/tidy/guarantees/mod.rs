@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use anyhow::{Context as _, Result};
+
 use self::document::Promise;
 use self::index::{Found, Index};
-
-use crate::failure::{Context as _, Result};
 
 const DOCUMENT: &str = "GUARANTEES.md";
 const PROOFS: &str = "docs/proofs.md";
@@ -38,7 +38,7 @@ pub(super) fn problems(root: &Path, files: &[String], bless: bool) -> Result<Vec
     problems.extend(missing_links(&text, root));
     let path = root.join(PROOFS);
     if bless {
-        fs::write(&path, proofs).context(|| format!("cannot write {}", path.display()))?;
+        fs::write(&path, proofs).with_context(|| format!("cannot write {}", path.display()))?;
     } else if fs::read_to_string(&path).ok().as_ref() != Some(&proofs) {
         problems.push(format!(
             "{PROOFS} is out of date; write it with OUTBOX_BLESS=1 cargo xtask tidy, and review the difference"
