@@ -70,6 +70,8 @@ enum Task {
     Simulate(simulate::Options),
     /// Check only the house rules and the crate graph.
     Tidy,
+    /// Print the tests that GUARANTEES.md names, with their files.
+    Proofs,
     /// Start the servers of the guide and keep them until ctrl-c: PostgreSQL and nats-server.
     Services {
         /// Start the back ends of the tests instead, for running single tests. Missing programs are installed, browsers included.
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Task::Lint => lint::run(),
         Task::Simulate(options) => simulate::run(&options),
         Task::Tidy => tidy::run(),
+        Task::Proofs => tidy::guarantees::print(),
         Task::Services { tests, print_env } => keep_services(tests, print_env),
     });
     result.unwrap_or_else(|failure| {

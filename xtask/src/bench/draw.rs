@@ -25,23 +25,6 @@ pub(super) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One sentence for each picture that is not what its figures draw. With `bless`, it is drawn anew instead.
-pub(crate) fn problems(root: &Path, bless: bool) -> Result<Vec<String>> {
-    let mut problems = Vec::new();
-    for (path, svg) in pictures(root)? {
-        let file = root.join(&path);
-        if bless {
-            fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
-        } else if fs::read_to_string(&file).ok() != Some(svg) {
-            problems.push(format!(
-                "{} is not what its figures draw; run cargo xtask bench draw",
-                path.display()
-            ));
-        }
-    }
-    Ok(problems)
-}
-
 /// Relative paths and contents, by name.
 fn pictures(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let folder = root.join(FOLDER);
@@ -156,17 +139,5 @@ mod tests {
             "{}",
             format!("{error:#}")
         );
-    }
-
-    #[test]
-    fn a_stale_picture_is_a_problem_until_it_is_drawn() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join(FOLDER);
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("relay.json"), FIGURES).unwrap();
-        let stale = problems(root.path(), false).unwrap();
-        assert!(stale.len() == 1 && stale[0].contains("relay.svg"), "{stale:?}");
-        assert_eq!(problems(root.path(), true).unwrap(), Vec::<String>::new());
-        assert_eq!(problems(root.path(), false).unwrap(), Vec::<String>::new());
     }
 }
