@@ -8,8 +8,7 @@ use clap::Args;
 
 use anyhow::Result;
 
-use crate::process::{Manners, Process, tied};
-use crate::program;
+use crate::process::{self, tied};
 use crate::services::{Backend, Debezium, Services};
 use crate::workspace::Workspace;
 
@@ -31,6 +30,5 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         .env("DEBEZIUM_JARS", &debezium.jars)
         .env("PYTHONPATH", &debezium.modules)
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
-    Ok(program::forward(status))
+    process::run(&mut command)
 }

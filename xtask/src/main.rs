@@ -29,7 +29,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use anyhow::{Context as _, Result};
 
-use crate::services::{Availability, FOR_GUIDE, FOR_TESTS, Services};
+use crate::services::{FOR_GUIDE, FOR_TESTS, Services};
 use crate::workspace::Workspace;
 
 /// Tasks of this repository.
@@ -51,8 +51,7 @@ enum Task {
         arguments: Vec<String>,
     },
     /// Measure throughput, latency, memory and the cost of writing, each against the driver alone.
-    #[command(subcommand)]
-    Bench(bench::What),
+    Bench(bench::Options),
     /// Kill and pause relays or consumers for minutes, and the servers of log relays, and balance the books.
     Chaos(chaos::Options),
     /// Check Debezium's Outbox Event Router over our tables, and the move from an outbox of its own; nightly.
@@ -91,7 +90,7 @@ fn main() -> ExitCode {
     let result = process::stop_on_signals().and_then(|()| match task {
         Task::Demo(options) => demo::run(&options),
         Task::Test { arguments } => test::run(&arguments),
-        Task::Bench(what) => bench::run(&what),
+        Task::Bench(options) => bench::run(&options),
         Task::Chaos(options) => chaos::run(&options),
         Task::Debezium(options) => debezium::run(&options),
         Task::Polyglot(options) => polyglot::run(&options),
@@ -116,13 +115,8 @@ fn keep_services(for_tests: bool, only_variables: bool) -> Result<ExitCode> {
     };
     let backends: Vec<_> = wanted.iter().map(|(backend, _)| *backend).collect();
     let services = Services::start(&backends, &Workspace::load()?)?;
-    for (backend, availability) in services.backends().iter().filter(|_| !only_variables) {
-        match availability {
-            Availability::Ready { origin, .. } => eprintln!("{}: {origin}", backend.name()),
-            Availability::Missing { reason } | Availability::Broken { reason } => {
-                eprintln!("{}: not available: {reason}", backend.name());
-            }
-        }
+    if !only_variables {
+        services.report();
     }
     let mut stdout = std::io::stdout().lock();
     for (backend, variable) in wanted {

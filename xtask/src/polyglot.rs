@@ -3,13 +3,13 @@
 //! It installs Go and the like, which takes a minute, so it is no test: run it every night. The scripts decide what is right. Not here: the tests of the
 //! stacks that are quick to install, see `examples/tests/it/polyglot.rs`.
 
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitCode;
 
 use clap::{Args, ValueEnum as _};
 
 use anyhow::Result;
 
-use crate::process::{Manners, Process, tied};
+use crate::process::{self, tied};
 use crate::program;
 use crate::services::{Backend, Services, Stack};
 use crate::workspace::Workspace;
@@ -48,21 +48,18 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let services = Services::start(&[Backend::Postgres, Backend::Nats], &workspace)?;
     variables.push(("DATABASE_URL", services.url(Backend::Postgres)?.into()));
     variables.push(("NATS_URL", services.url(Backend::Nats)?.into()));
-    let run = |script: &str, arguments: &[String]| -> Result<ExitStatus> {
+    let run = |script: &str, arguments: &[String]| {
         let mut command = tied("python3");
-        command
-            .arg(workspace.root.join("examples/polyglot").join(script))
-            .args(arguments)
-            .envs(variables.iter().map(|(name, value)| (name, value)))
-            .env("PYTHONDONTWRITEBYTECODE", "1");
-        Process::launch(command, Manners::FOREGROUND)?.wait()
+        command.arg(workspace.root.join("examples/polyglot").join(script));
+        command.args(arguments).envs(variables.iter().cloned());
+        process::run(command.env("PYTHONDONTWRITEBYTECODE", "1"))
     };
     let mut status = run("check.py", &names)?;
-    if status.success() {
+    if status == ExitCode::SUCCESS {
         status = run("torment.py", &[])?;
     }
     for line in left_out {
         println!("{line}");
     }
-    Ok(program::forward(status))
+    Ok(status)
 }

@@ -9,8 +9,7 @@ use clap::Args;
 
 use anyhow::{Context as _, Result};
 
-use crate::process::{Manners, Process, tied};
-use crate::program;
+use crate::process::{self, tied};
 use crate::services::postgres18_programs;
 use crate::workspace::Workspace;
 
@@ -45,6 +44,5 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         true => command.args(PACKAGES),
         false => command.args(&options.arguments),
     };
-    let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
-    Ok(program::forward(status))
+    process::run(&mut command)
 }

@@ -11,8 +11,9 @@ use anyhow::{Context as _, Result, anyhow};
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
@@ -86,7 +87,6 @@ impl Process {
     pub(crate) fn launch(mut command: Command, manners: Manners) -> Result<Self> {
         command.stdin(Stdio::null());
         if manners.own_group {
-            use std::os::unix::process::CommandExt as _;
             command.process_group(0);
         }
         let name = words(&command);
@@ -267,6 +267,16 @@ pub(crate) fn stop_on_signals() -> Result<()> {
         }
     });
     Ok(())
+}
+
+/// Runs a program to its end in the terminal's foreground, and returns its status.
+pub(crate) fn run(command: &mut Command) -> Result<ExitCode> {
+    let command = std::mem::replace(command, Command::new("true"));
+    let status = Process::launch(command, Manners::FOREGROUND)?.wait()?;
+    // A signal counts as shells count it.
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    let code = code.and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 /// Keeps the servers running until a signal ends this process.

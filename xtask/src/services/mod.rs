@@ -315,6 +315,18 @@ impl Services {
         &self.backends
     }
 
+    /// Prints where the back ends come from.
+    pub(crate) fn report(&self) {
+        for (backend, availability) in &self.backends {
+            match availability {
+                Availability::Ready { origin, .. } => eprintln!("{}: {origin}", backend.name()),
+                Availability::Missing { reason } | Availability::Broken { reason } => {
+                    eprintln!("{}: not available: {reason}", backend.name());
+                }
+            }
+        }
+    }
+
     /// The URL of a wanted back end, or an error saying why there is none.
     pub(crate) fn url(&self, wanted: Backend) -> Result<&str> {
         let found = self.backends.iter().find(|(backend, _)| *backend == wanted);

@@ -1,0 +1,138 @@
+//! `cargo xtask bench`: starts a database and a broker, builds the program `bench` in release mode, and runs it.
+//!
+//! With `--json` only the list of figures reaches the standard output. The program `bench` in `stress` decides what is
+//! measured; `docs/performance.md` and `docs/performance-inbox.md` explain the figures.
+
+use std::env::consts::ARCH;
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+
+use crate::process::tied;
+use crate::program;
+use crate::services::{Backend, Debezium, Services};
+use crate::workspace::Workspace;
+use crate::{image, process};
+
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// A library to start the measuring program with, such as the allocator `libjemalloc.so.2` (`LD_PRELOAD`).
+    #[arg(long, value_name = "FILE")]
+    preload: Option<PathBuf>,
+    #[arg(value_enum)]
+    what: What,
+    /// Options of the program, such as --json, --runs N, --quick, --only GROUP,… (an unknown group lists all groups).
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+    arguments: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum What {
+    /// Writers, relays and latency.
+    Relay,
+    /// Consumers, their latency and memory, and the cost of failures and of several processes.
+    Inbox,
+    /// Time and memory of `outbox prove` over a million messages; --messages changes that.
+    Prove,
+    /// The relay of the program `outbox` with the system's allocator and with mimalloc, also as the static program.
+    Programs,
+}
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let workspace = Workspace::load()?;
+    let bench = program::build(&workspace, program::STRESS, "bench", &["--release"])?;
+    let is_wanted = |group| options.what == What::Relay && is_chosen(&options.arguments, group);
+    let reads_log = is_wanted("log") || is_wanted("ways");
+    let mut wanted = vec![Backend::Postgres, Backend::Nats];
+    wanted.extend(reads_log.then_some(Backend::PostgresLogical));
+    let services = Services::start(&wanted, &workspace)?;
+    services.report();
+    let mut command = tied(bench);
+    let what = options.what.to_possible_value();
+    command.args(what.iter().map(|what| what.get_name()));
+    command.args(["--postgres-url", services.url(Backend::Postgres)?]);
+    command.args(["--nats-url", services.url(Backend::Nats)?]);
+    if reads_log {
+        command.args(["--logical-url", services.url(Backend::PostgresLogical)?]);
+    }
+    if is_wanted("log") {
+        match Debezium::install(&workspace) {
+            Ok(debezium) => {
+                command.arg("--debezium-jars").arg(debezium.jars);
+                let router = workspace.root.join("examples/debezium");
+                command.arg("--router").arg(router);
+            }
+            Err(why) => eprintln!("the log relay is not compared to Debezium: {why:#}"),
+        }
+    }
+    let outbox = |arguments: &[&str]| {
+        let arguments = [&["--release"], arguments].concat();
+        program::build(&workspace, "outbox-cli", "outbox", &arguments)
+    };
+    if options.what == What::Prove {
+        command.arg("--program").arg(outbox(&[])?);
+    }
+    if options.what == What::Programs {
+        // Each build takes the place of one before, so it is copied.
+        let mut add = |name: &str, built: PathBuf| {
+            let copy = services.folder().join(name);
+            fs::copy(&built, &copy).with_context(|| format!("cannot copy {}", built.display()))?;
+            let mut argument = OsString::from(format!("{name}="));
+            argument.push(copy);
+            command.arg("--program").arg(argument);
+            anyhow::Ok(())
+        };
+        add("plain", outbox(&[])?)?;
+        add("mimalloc", outbox(&["--features", "mimalloc"])?)?;
+        add("static", image::build(&workspace)?)?;
+        add(
+            "musl",
+            outbox(&["--target", &format!("{ARCH}-unknown-linux-musl")])?,
+        )?;
+    }
+    if let Some(library) = &options.preload {
+        // The dynamic linker only warns about a missing file, and the figures would be those of another allocator.
+        let path = library
+            .canonicalize()
+            .with_context(|| format!("cannot preload {}", library.display()))?;
+        command.env("LD_PRELOAD", path);
+    }
+    process::run(command.args(&options.arguments))
+}
+
+/// Whether `--only` is absent or names the group.
+fn is_chosen(arguments: &[String], group: &str) -> bool {
+    let at = |word: &String| word == "--only" || word.starts_with("--only=");
+    let Some(at) = arguments.iter().position(at) else {
+        return true;
+    };
+    let groups = arguments[at]
+        .strip_prefix("--only=")
+        .or(arguments.get(at + 1).map(String::as_str));
+    groups
+        .unwrap_or_default()
+        .split(',')
+        .any(|chosen| chosen == group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_of_unchosen_groups_are_not_started() {
+        let check = |words: &str, expected| {
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(is_chosen(&words, "log"), expected, "{words:?}");
+        };
+        check("--quick", true);
+        check("--only hot,log --runs 1", true);
+        check("--only=log", true);
+        check("--only hot,write", false);
+        check("--only", false);
+    }
+}
