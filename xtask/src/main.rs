@@ -6,9 +6,8 @@ mod bench;
 mod chaos;
 mod debezium;
 mod demo;
-mod durations;
-mod failures;
 mod graph;
+mod harness;
 mod image;
 mod lint;
 mod polyglot;
@@ -19,7 +18,6 @@ mod services;
 mod simulate;
 mod test;
 mod tidy;
-mod unfinished;
 mod workspace;
 
 use std::io::Write as _;

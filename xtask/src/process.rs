@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
@@ -79,7 +79,6 @@ impl Manners {
 pub(crate) struct Process {
     id: u64,
     stdout: Option<ChildStdout>,
-    stderr: Option<ChildStderr>,
 }
 
 impl Process {
@@ -93,20 +92,15 @@ impl Process {
         // The registry stays locked across the spawn: no signal may come between birth and registration.
         let mut registry = registry();
         let mut child = spawn(command).with_context(|| format!("cannot run {name}"))?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let stdout = child.stdout.take();
         let id = registry.new_id();
         registry.children.insert(id, Running { child, manners });
-        Ok(Self { id, stdout, stderr })
+        Ok(Self { id, stdout })
     }
 
     /// The child's standard output, if it was piped.
     pub(crate) fn stdout(&mut self) -> Option<ChildStdout> {
         self.stdout.take()
-    }
-
-    /// The child's standard error, if it was piped.
-    pub(crate) fn stderr(&mut self) -> Option<ChildStderr> {
-        self.stderr.take()
     }
 
     /// The exit status, once there is one.

@@ -350,23 +350,21 @@ impl Services {
     }
 
     /// The back ends that are not installed, and why.
-    pub(crate) fn missing(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.backends
-            .iter()
-            .filter_map(|(backend, availability)| match availability {
-                Availability::Missing { reason } => Some((backend.name(), reason.as_str())),
-                Availability::Ready { .. } | Availability::Broken { .. } => None,
-            })
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let reason = |(backend, availability): &(Backend, Availability)| match availability {
+            Availability::Missing { reason } => Some(format!("{}: {reason}", backend.name())),
+            Availability::Ready { .. } | Availability::Broken { .. } => None,
+        };
+        self.backends.iter().filter_map(reason).collect()
     }
 
     /// The back ends that are installed and do not start, and why.
-    pub(crate) fn broken(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.backends
-            .iter()
-            .filter_map(|(backend, availability)| match availability {
-                Availability::Broken { reason } => Some((backend.name(), reason.as_str())),
-                Availability::Ready { .. } | Availability::Missing { .. } => None,
-            })
+    pub(crate) fn broken(&self) -> Vec<String> {
+        let reason = |(backend, availability): &(Backend, Availability)| match availability {
+            Availability::Broken { reason } => Some(format!("{}: {reason}", backend.name())),
+            Availability::Ready { .. } | Availability::Missing { .. } => None,
+        };
+        self.backends.iter().filter_map(reason).collect()
     }
 
     /// A folder for the task's own files, removed when the services stop.
