@@ -14,7 +14,8 @@ use clap::{Args, ValueEnum};
 
 use crate::process::tied;
 use crate::program;
-use crate::services::{Backend, Debezium, Services};
+use crate::rigs::Debezium;
+use crate::services::{Backend, Services};
 use crate::workspace::Workspace;
 use crate::{image, process};
 

@@ -4,16 +4,14 @@
 
 mod bench;
 mod chaos;
-mod debezium;
 mod demo;
 mod graph;
 mod harness;
 mod image;
 mod lint;
-mod polyglot;
-mod postgres18;
 mod process;
 mod program;
+mod rigs;
 mod services;
 mod simulate;
 mod test;
@@ -53,12 +51,12 @@ enum Task {
     /// Kill and pause relays or consumers for minutes, and the servers of log relays, and balance the books.
     Chaos(chaos::Options),
     /// Check Debezium's Outbox Event Router over our tables, and the move from an outbox of its own; nightly.
-    Debezium(debezium::Options),
+    Debezium(rigs::Names),
     /// Run the services in other languages and the consumer in Python beside ours, in all stacks that can be installed; nightly.
-    Polyglot(polyglot::Options),
+    Polyglot(rigs::Names),
     /// Run the tests of the log relay and the store on PostgreSQL 18, which npm downloads; nightly.
     #[command(name = "postgres18")]
-    Postgres18(postgres18::Options),
+    Postgres18(rigs::Postgres18),
     /// Build the static program as the Containerfile of the relay does, and run it in a root that holds nothing else; nightly.
     Image(image::Options),
     /// Check formatting, house rules, clippy, features, documentation, licences and the crate graph.
@@ -90,9 +88,9 @@ fn main() -> ExitCode {
         Task::Test { arguments } => test::run(&arguments),
         Task::Bench(options) => bench::run(&options),
         Task::Chaos(options) => chaos::run(&options),
-        Task::Debezium(options) => debezium::run(&options),
-        Task::Polyglot(options) => polyglot::run(&options),
-        Task::Postgres18(options) => postgres18::run(&options),
+        Task::Debezium(options) => rigs::debezium(&options),
+        Task::Polyglot(options) => rigs::polyglot(&options),
+        Task::Postgres18(options) => rigs::postgres18(&options),
         Task::Image(options) => image::run(&options),
         Task::Lint => lint::run(),
         Task::Simulate(options) => simulate::run(&options),

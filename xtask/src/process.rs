@@ -214,27 +214,29 @@ impl Registry {
     }
 }
 
-/// Remembers to remove a folder, whatever ends this process.
+/// A folder that is removed with this value, and whatever else ends this process.
 #[derive(Debug)]
 pub(crate) struct RemovedOnExit {
     id: u64,
+    path: PathBuf,
 }
 
 impl RemovedOnExit {
-    pub(crate) fn new(folder: &Path) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         let mut registry = registry();
         let id = registry.new_id();
-        registry.folders.insert(id, folder.to_path_buf());
-        Self { id }
+        registry.folders.insert(id, path.clone());
+        Self { id, path }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 }
 
 impl Drop for RemovedOnExit {
     fn drop(&mut self) {
-        let folder = registry().folders.get(&self.id).cloned();
-        if let Some(folder) = folder {
-            remove_folder(&folder);
-        }
+        remove_folder(&self.path);
         registry().folders.remove(&self.id);
     }
 }

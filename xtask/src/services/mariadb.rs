@@ -3,27 +3,20 @@
 //! The account `outbox` may do everything from 127.0.0.1 and from nowhere else. Its data need not survive anything, so
 //! nothing is synced to disk.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Signal;
-
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 
 use crate::process::Manners;
-use crate::services::folder::{Folder, home};
-use crate::services::programs::{User, find, label, tied_as, unprivileged};
+use crate::services::folder::Folder;
+use crate::services::install;
+use crate::services::programs::{find, run_quietly, tied_as, unprivileged};
 use crate::services::server::{Recipe, Server, start};
-use crate::services::{install, quiet};
 
-const NAME: &str = "MariaDB";
 const INSTALL_DB_LIMIT: Duration = Duration::from_secs(180);
-const MANNERS: Manners = Manners {
-    signal: Signal::TERM,
-    patience: Duration::from_secs(10),
-    own_group: true,
-};
 
 /// Run by the server at its start, before it accepts connections.
 const ACCOUNT: &str = "\
@@ -32,28 +25,34 @@ CREATE USER IF NOT EXISTS 'outbox'@'127.0.0.1' IDENTIFIED BY 'outbox';
 GRANT ALL PRIVILEGES ON *.* TO 'outbox'@'127.0.0.1' WITH GRANT OPTION;
 ";
 
-pub(super) struct Programs {
-    pub(super) server: PathBuf,
-    install_db: PathBuf,
-}
-
-pub(super) fn launch(folder: &Folder) -> Result<Server> {
-    let programs = programs()?;
+pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
     let user = unprivileged("mysql")?;
-    let home = home(folder, "mariadb", user)?;
-    let data = home.join("data");
-    install_db(&programs, &home, &data, user)?;
+    let home = folder.home("mariadb", user)?;
+    let option = |name: &str, path: &Path| {
+        let mut option = OsString::from(format!("--{name}="));
+        option.push(path);
+        option
+    };
+    let (data, temporary) = (option("datadir", &home.join("data")), option("tmpdir", &home));
+    let install_db = install_db().context("there is no mariadb-install-db")?;
+    let mut command = tied_as(&install_db, user);
+    // Without `--force` it insists on looking up the name of this machine, which containers often cannot.
+    command.args([
+        "--no-defaults",
+        "--force",
+        "--skip-test-db",
+        "--skip-name-resolve",
+    ]);
+    command.arg("--auth-root-authentication-method=normal");
+    command.args([&data, &temporary]).current_dir(&home);
+    run_quietly(command, INSTALL_DB_LIMIT, Manners::GROUP).context("cannot make a data folder")?;
     let account = folder.path().join("account.sql");
     fs::write(&account, ACCOUNT).with_context(|| format!("cannot write {}", account.display()))?;
     let command = |port: u16| {
-        let mut command = tied_as(&programs.server, user);
-        command.current_dir(&home);
+        let mut command = tied_as(program, user);
         // This one must come first; without it the system's configuration would apply.
-        command.arg("--no-defaults");
-        command
-            .arg(option("datadir", &data))
-            .arg(option("tmpdir", &home))
-            .arg(option("init-file", &account));
+        command.current_dir(&home).arg("--no-defaults");
+        command.args([&data, &temporary, &option("init-file", &account)]);
         command.arg(format!("--port={port}"));
         command.args([
             "--bind-address=127.0.0.1",
@@ -66,62 +65,28 @@ pub(super) fn launch(folder: &Folder) -> Result<Server> {
             "--max-connections=300",
             "--innodb-flush-log-at-trx-commit=0",
             "--innodb-doublewrite=0",
-            // A fast shutdown like a crash: nobody will read these files again.
+            // A fast shutdown like a crash: these files are not read again.
             "--innodb-fast-shutdown=2",
         ]);
         command
     };
-    let log = folder.path().join("mariadb.log");
-    let recipe = Recipe {
-        name: NAME,
-        manners: MANNERS,
-        log: &log,
+    let (process, port) = start(&Recipe {
+        manners: Manners::GROUP,
+        log: &folder.path().join("mariadb.log"),
         command: &command,
         is_ready: &|_, log| log.contains("ready for connections"),
-    };
-    let (process, port) = start(&recipe)?;
-    let label = label(NAME, &programs.server);
-    Ok(Server {
-        process,
-        url: format!("mysql://outbox:outbox@127.0.0.1:{port}/outbox"),
-        label,
-    })
+    })?;
+    let url = format!("mysql://outbox:outbox@127.0.0.1:{port}/outbox");
+    Ok(Server { process, url })
 }
 
-pub(super) fn programs() -> Result<Programs> {
-    if let Some(programs) = installed() {
-        return Ok(programs);
-    }
-    install::debian_package_unless("mariadb-server", || installed().is_some())?;
-    installed().ok_or_else(|| anyhow!("the package mariadb-server brought no mariadbd; put it on the PATH"))
+/// Finds the server, or installs Debian's package. The older names are from before the fork chose its own.
+pub(super) fn program() -> Result<PathBuf> {
+    let server = || find("mariadbd").or_else(|| find("mysqld"));
+    install::debian_package("mariadb-server", || server().is_some() && install_db().is_some())?;
+    server().context("the package mariadb-server brought no mariadbd; put it on the PATH")
 }
 
-fn installed() -> Option<Programs> {
-    // The older names are from before the fork chose its own.
-    let server = find("mariadbd").or_else(|| find("mysqld"))?;
-    let install_db = find("mariadb-install-db").or_else(|| find("mysql_install_db"))?;
-    Some(Programs { server, install_db })
-}
-
-fn install_db(programs: &Programs, home: &Path, data: &Path, user: Option<User>) -> Result<()> {
-    let mut command = tied_as(&programs.install_db, user);
-    command.current_dir(home);
-    // Without `--force` it insists on looking up the name of this machine, which containers often cannot.
-    command.args([
-        "--no-defaults",
-        "--force",
-        "--skip-test-db",
-        "--skip-name-resolve",
-    ]);
-    command
-        .arg("--auth-root-authentication-method=normal")
-        .arg(option("datadir", data))
-        .arg(option("tmpdir", home));
-    quiet::run(command, INSTALL_DB_LIMIT).context("cannot make a data folder")
-}
-
-fn option(name: &str, path: &Path) -> std::ffi::OsString {
-    let mut option = std::ffi::OsString::from(format!("--{name}="));
-    option.push(path);
-    option
+fn install_db() -> Option<PathBuf> {
+    find("mariadb-install-db").or_else(|| find("mysql_install_db"))
 }

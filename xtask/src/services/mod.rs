@@ -1,84 +1,59 @@
-//! Private instances of the databases and brokers that the tests need: finds, installs, starts and stops them, on free ports. And programs and modules
-//! that tests run themselves.
+//! Private servers, programs and modules for the tests: finds, installs, starts and stops them, on free ports.
 //!
-//! Invariant: every server that `Services` started has stopped, and its data is gone, when the value is dropped or the task ends
-//! in any other way. An instance given by an environment variable is used as it is and never touched otherwise.
+//! Invariant: every server that `Services` started has stopped, and its data is gone, when the value is dropped or the
+//! task ends in any other way. An instance given by an environment variable is used as it is.
 //!
-//! A missing back end is no error here; the caller decides whether that is a skip or a failure. One that is installed and does not start is told apart,
-//! because that is never a reason to skip anything.
+//! A missing back end is no error here; the caller decides whether that is a skip or a failure. An installed one that
+//! does not start is told apart, because that is never a reason to skip anything.
 
-mod again;
-mod axe;
-mod browser;
-mod debezium;
 mod folder;
-mod install;
-mod java;
+pub(crate) mod install;
 mod mariadb;
-mod musl;
 mod nats;
-mod pgbouncer;
-mod polyglot;
 mod postgres;
-mod postgres18;
 mod programs;
-mod prometheus;
-mod quiet;
-mod redis;
 mod server;
-mod systemd;
 
 use std::path::{Path, PathBuf};
-use std::{env, thread};
+use std::{env, fs, thread};
 
 use anyhow::{Context as _, Result, anyhow};
 
 use crate::services::folder::Folder;
-use crate::services::programs::label;
+use crate::services::programs::version_of;
 use crate::services::server::Server;
 use crate::workspace::{self, Workspace};
 
-pub(crate) use crate::services::debezium::Debezium;
-pub(crate) use crate::services::musl::tools as musl_tools;
-pub(crate) use crate::services::polyglot::Stack;
-pub(crate) use crate::services::postgres::psql;
-pub(crate) use crate::services::postgres18::programs as postgres18_programs;
+pub(crate) use crate::services::programs::find;
+pub(crate) use crate::services::server::free_port;
 
-/// What tests or the demo need: a server, with a URL that they connect to, or a program or a folder, with its path.
+/// A server, with a URL that tests connect to, or a program or a folder, with its path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Backend {
     Postgres,
-    /// One whose log can be read: for log relays, and for `cargo xtask debezium`.
+    /// A server whose log can be read.
     PostgresLogical,
-    /// One with TLS, for `cargo xtask image`.
-    PostgresTls,
-    /// The program of that server, with `initdb` beside it, for tests that start and kill a server of their own.
+    /// The program, with `initdb` beside it, for tests that start and kill a server of their own.
     PostgresProgram,
     MariaDb,
-    /// The program of that server, for the same.
     MariaDbProgram,
-    /// The nats-server version the tests are written against.
+    /// The nats-server version that the tests are written against.
     Nats,
-    /// The same with TLS, for `cargo xtask image`.
-    NatsTls,
-    /// The program of that version, for tests that start a cluster of their own.
     NatsProgram,
     /// The oldest nats-server version supported.
     NatsOld,
-    /// The program of that version, for tests that start, stop or configure a server of their own.
     NatsOldProgram,
     Redis,
     /// The program that checks and tests the alerts.
     Promtool,
-    /// The program that drives a browser, for the dashboard.
+    /// The program that drives a browser, for the dashboard. Its package brings the browser.
     Chromedriver,
-    /// The pooler before PostgreSQL, for tests that start one of their own.
     PgBouncer,
-    /// systemd's program that judges units, for the unit of the relay.
+    /// The program that judges units, for the unit of the relay.
     SystemdAnalyze,
     /// The program that notes system calls, for the same.
     Strace,
-    /// The script that looks for what keeps people from using a page, for the dashboard.
+    /// The script that checks the accessibility of a page, for the dashboard.
     Axe,
     /// The modules of the programs in `examples/polyglot/python`.
     PythonModules,
@@ -90,7 +65,7 @@ pub(crate) enum Backend {
     NatsForDemo,
 }
 
-/// The servers that the guide needs, each with the variable by which a program finds it.
+/// The servers of the guide.
 pub(crate) const FOR_GUIDE: [(Backend, &str); 2] = [
     (Backend::Postgres, "DATABASE_URL"),
     (Backend::NatsForDemo, "NATS_URL"),
@@ -120,147 +95,99 @@ pub(crate) const FOR_TESTS: [Backend; 19] = [
 ];
 
 impl Backend {
-    /// The environment variable that names a running instance, a program or a folder of modules, for us and for the tests.
-    pub(crate) fn variable(self) -> &'static str {
+    /// Its name for people, and the environment variable that names an instance, a program or a folder of modules.
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            Self::Postgres => "OUTBOX_TEST_POSTGRES_URL",
-            Self::PostgresLogical => "OUTBOX_TEST_POSTGRES_LOGICAL_URL",
-            Self::PostgresTls => "OUTBOX_TEST_POSTGRES_TLS_URL",
-            Self::NatsTls => "OUTBOX_TEST_NATS_TLS_URL",
-            Self::PostgresProgram => "OUTBOX_TEST_POSTGRES_BIN",
-            Self::MariaDb => "OUTBOX_TEST_MARIADB_URL",
-            Self::MariaDbProgram => "OUTBOX_TEST_MARIADB_BIN",
-            Self::Nats => "OUTBOX_TEST_NATS_URL",
-            Self::NatsProgram => "OUTBOX_TEST_NATS_CLUSTER_BIN",
-            Self::NatsOld => "OUTBOX_TEST_NATS_OLD_URL",
-            Self::NatsOldProgram => "OUTBOX_TEST_NATS_OLD_BIN",
-            Self::Redis => "OUTBOX_TEST_REDIS_URL",
-            Self::Promtool => "OUTBOX_TEST_PROMTOOL_BIN",
-            Self::Chromedriver => "OUTBOX_TEST_CHROMEDRIVER_BIN",
-            Self::PgBouncer => "OUTBOX_TEST_PGBOUNCER_BIN",
-            Self::SystemdAnalyze => "OUTBOX_TEST_SYSTEMD_ANALYZE_BIN",
-            Self::Strace => "OUTBOX_TEST_STRACE_BIN",
-            Self::Axe => "OUTBOX_TEST_AXE_SCRIPT",
-            Self::PythonModules => "OUTBOX_TEST_PYTHON_MODULES",
-            Self::Node => "OUTBOX_TEST_NODE_BIN",
-            Self::NodeModules => "OUTBOX_TEST_NODE_MODULES",
-            Self::NatsForDemo => "NATS_URL",
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Postgres => "PostgreSQL",
-            Self::PostgresLogical => "PostgreSQL with wal_level=logical",
-            Self::PostgresTls => "PostgreSQL with TLS",
-            Self::NatsTls => "nats-server with TLS",
-            Self::PostgresProgram => "PostgreSQL for private servers",
-            Self::MariaDb => "MariaDB",
-            Self::MariaDbProgram => "MariaDB for private servers",
-            Self::Nats | Self::NatsForDemo => "nats-server",
-            Self::NatsProgram => "nats-server for clusters",
-            Self::NatsOld => "nats-server 2.9",
-            Self::NatsOldProgram => "old nats-server for private servers",
-            Self::Redis => "Redis",
-            Self::Promtool => "promtool",
-            Self::Chromedriver => "chromedriver",
-            Self::PgBouncer => "PgBouncer",
-            Self::SystemdAnalyze => "systemd-analyze",
-            Self::Strace => "strace",
-            Self::Axe => "axe-core",
-            Self::PythonModules => "modules for Python",
-            Self::Node => "Node",
-            Self::NodeModules => "modules for Node",
-        }
-    }
-
-    /// Finds its program, or installs it. An error says why this machine has none.
-    fn install(self, tools: &Path) -> Result<()> {
-        match self {
-            Self::Postgres | Self::PostgresLogical | Self::PostgresTls | Self::PostgresProgram => {
-                postgres::programs().map(drop)
-            }
-            Self::MariaDb | Self::MariaDbProgram => mariadb::programs().map(drop),
-            Self::Nats | Self::NatsTls | Self::NatsProgram => nats::program(tools).map(drop),
-            Self::NatsOld | Self::NatsOldProgram => nats::old_program().map(drop),
-            Self::Redis => redis::program().map(drop),
-            Self::Promtool => prometheus::program().map(drop),
-            Self::Chromedriver => browser::driver().map(drop),
-            Self::PgBouncer => pgbouncer::program().map(drop),
-            Self::SystemdAnalyze => systemd::analyze().map(drop),
-            Self::Strace => systemd::strace().map(drop),
-            Self::Axe => axe::script(tools).map(drop),
-            Self::PythonModules => polyglot::python_modules(tools).map(drop),
-            Self::Node => polyglot::node(tools).map(drop),
-            Self::NodeModules => polyglot::node_modules(tools).map(drop),
-            Self::NatsForDemo => nats::any(tools).map(drop),
-        }
-    }
-
-    fn launch(self, folder: &Folder, tools: &Path) -> Result<Found> {
-        match self {
-            Self::Postgres => postgres::launch(folder, "postgres", &[]),
-            Self::PostgresLogical => postgres::launch(
-                folder,
-                "postgres_logical",
-                &[
-                    "wal_level=logical",
-                    "max_replication_slots=100",
-                    "max_wal_senders=100",
-                ],
+            Self::Postgres => ("PostgreSQL", "OUTBOX_TEST_POSTGRES_URL"),
+            Self::PostgresLogical => (
+                "PostgreSQL with wal_level=logical",
+                "OUTBOX_TEST_POSTGRES_LOGICAL_URL",
             ),
-            Self::PostgresTls => postgres::launch_with_tls(folder, &certificates()),
-            Self::PostgresProgram => {
-                return postgres::programs().map(|folder| Found::Path(folder.join("postgres")));
-            }
-            Self::MariaDb => mariadb::launch(folder),
-            Self::MariaDbProgram => return mariadb::programs().map(|found| Found::Path(found.server)),
-            Self::Nats => nats::current(folder, tools),
-            Self::NatsTls => nats::current_with_tls(folder, tools, &certificates()),
-            Self::NatsProgram => return nats::program(tools).map(Found::Path),
-            Self::NatsOld => nats::old(folder),
-            Self::NatsOldProgram => return nats::old_program().map(Found::Path),
-            Self::Redis => redis::launch(folder),
-            Self::Promtool => return prometheus::program().map(Found::Path),
-            Self::Chromedriver => return browser::driver().map(Found::Path),
-            Self::PgBouncer => return pgbouncer::program().map(Found::Path),
-            Self::SystemdAnalyze => return systemd::analyze().map(Found::Path),
-            Self::Strace => return systemd::strace().map(Found::Path),
-            Self::Axe => return axe::script(tools).map(Found::Path),
-            Self::PythonModules => return polyglot::python_modules(tools).map(Found::Path),
-            Self::Node => return polyglot::node(tools).map(Found::Path),
-            Self::NodeModules => return polyglot::node_modules(tools).map(Found::Path),
-            Self::NatsForDemo => nats::for_demo(folder, tools),
+            Self::PostgresProgram => ("PostgreSQL for private servers", "OUTBOX_TEST_POSTGRES_BIN"),
+            Self::MariaDb => ("MariaDB", "OUTBOX_TEST_MARIADB_URL"),
+            Self::MariaDbProgram => ("MariaDB for private servers", "OUTBOX_TEST_MARIADB_BIN"),
+            Self::Nats => ("nats-server", "OUTBOX_TEST_NATS_URL"),
+            Self::NatsProgram => ("nats-server for clusters", "OUTBOX_TEST_NATS_CLUSTER_BIN"),
+            Self::NatsOld => ("nats-server 2.9", "OUTBOX_TEST_NATS_OLD_URL"),
+            Self::NatsOldProgram => ("nats-server 2.9 for private servers", "OUTBOX_TEST_NATS_OLD_BIN"),
+            Self::Redis => ("Redis", "OUTBOX_TEST_REDIS_URL"),
+            Self::Promtool => ("promtool", "OUTBOX_TEST_PROMTOOL_BIN"),
+            Self::Chromedriver => ("chromedriver", "OUTBOX_TEST_CHROMEDRIVER_BIN"),
+            Self::PgBouncer => ("PgBouncer", "OUTBOX_TEST_PGBOUNCER_BIN"),
+            Self::SystemdAnalyze => ("systemd-analyze", "OUTBOX_TEST_SYSTEMD_ANALYZE_BIN"),
+            Self::Strace => ("strace", "OUTBOX_TEST_STRACE_BIN"),
+            Self::Axe => ("axe-core", "OUTBOX_TEST_AXE_SCRIPT"),
+            Self::PythonModules => ("modules for Python", "OUTBOX_TEST_PYTHON_MODULES"),
+            Self::Node => ("Node", "OUTBOX_TEST_NODE_BIN"),
+            Self::NodeModules => ("modules for Node", "OUTBOX_TEST_NODE_MODULES"),
+            Self::NatsForDemo => ("nats-server", "NATS_URL"),
         }
-        .map(Found::Server)
     }
-}
 
-/// The folder with the certificates of servers with TLS, whose name is `localhost`.
-pub(crate) fn certificates() -> PathBuf {
-    workspace::root().join("outbox-nats/tests/tls")
-}
+    pub(crate) fn variable(self) -> &'static str {
+        self.names().1
+    }
 
-/// A back end that is available.
-enum Found {
-    Server(Server),
-    /// A program that tests run themselves, or the folder of its modules.
-    Path(PathBuf),
+    /// Finds the program or folder, or installs it. An error is the reason why this machine has none.
+    pub(crate) fn find(self, tools: &Path) -> Result<PathBuf> {
+        match self {
+            Self::Postgres | Self::PostgresLogical | Self::PostgresProgram => postgres::program(),
+            Self::MariaDb | Self::MariaDbProgram => mariadb::program(),
+            Self::Nats | Self::NatsProgram => nats::current(tools),
+            Self::NatsOld | Self::NatsOldProgram => nats::old(),
+            Self::NatsForDemo => nats::any(tools),
+            Self::Redis => install::program("redis-server", "redis-server"),
+            Self::Promtool => install::program("promtool", "prometheus"),
+            Self::Chromedriver => install::program("chromedriver", "chromium-driver"),
+            Self::PgBouncer => install::program("pgbouncer", "pgbouncer"),
+            Self::SystemdAnalyze => install::program("systemd-analyze", "systemd"),
+            Self::Strace => install::program("strace", "strace"),
+            Self::Axe => {
+                let modules = install::node_modules(tools, "axe", &workspace::root().join("xtask/axe"))?;
+                Ok(modules.join("axe-core/axe.min.js"))
+            }
+            Self::PythonModules => {
+                let file = workspace::root().join("examples/polyglot/python/requirements.txt");
+                let requirements = fs::read_to_string(file).context("cannot read requirements.txt")?;
+                install::python_modules(tools, "polyglot-python", &requirements, true)
+            }
+            Self::Node => install::node_and_npm(tools).map(|(node, _)| node),
+            Self::NodeModules => {
+                let package = workspace::root().join("examples/polyglot/node");
+                install::node_modules(tools, "polyglot-node", &package)
+            }
+        }
+    }
+
+    /// Starts the server, if the back end is one.
+    fn launch(self, program: &Path, folder: &Folder) -> Result<Option<Server>> {
+        let logical = [
+            "wal_level=logical",
+            "max_replication_slots=100",
+            "max_wal_senders=100",
+        ];
+        let server = match self {
+            Self::Postgres => postgres::launch(program, folder, "postgres", &[]),
+            Self::PostgresLogical => postgres::launch(program, folder, "postgres_logical", &logical),
+            Self::MariaDb => mariadb::launch(program, folder),
+            Self::Nats | Self::NatsForDemo => nats::launch(program, folder, "nats"),
+            Self::NatsOld => nats::launch(program, folder, "nats-old"),
+            Self::Redis => nats::launch_redis(program, folder),
+            _ => return Ok(None),
+        };
+        server.map(Some)
+    }
 }
 
 /// Whether a back end can be used, and why not.
-#[derive(Clone, Debug)]
-pub(crate) enum Availability {
-    Ready {
-        /// Of a program or a folder: its path.
-        url: String,
-        /// Where it comes from, for people.
-        origin: String,
-    },
+#[derive(Debug)]
+enum Availability {
+    /// The URL of a server, or the path of a program or folder; and where it comes from, for people.
+    Ready { url: String, origin: String },
     /// It is not installed, and cannot be.
-    Missing { reason: String },
+    Missing(String),
     /// It is installed and does not start.
-    Broken { reason: String },
+    Broken(String),
 }
 
 /// The wanted back ends; dropping it stops those that were started here.
@@ -275,10 +202,9 @@ pub(crate) struct Services {
 impl Services {
     /// Makes every wanted back end available that can be, side by side, since each takes seconds.
     pub(crate) fn start(wanted: &[Backend], workspace: &Workspace) -> Result<Self> {
-        let folder = Folder::create()?;
-        let tools = workspace.tools();
-        let started = thread::scope(|scope| {
-            let start = |&backend: &Backend| {
+        let (folder, tools) = (Folder::create()?, workspace.tools());
+        let started: Vec<_> = thread::scope(|scope| {
+            let start = |&backend| {
                 let (folder, tools) = (&folder, &tools);
                 (
                     backend,
@@ -286,85 +212,77 @@ impl Services {
                 )
             };
             let threads: Vec<_> = wanted.iter().map(start).collect();
+            let crashed = |_| (Availability::Broken("its start panicked".to_owned()), None);
             let join = |(backend, thread): (Backend, thread::ScopedJoinHandle<'_, _>)| {
-                let crashed = |_| {
-                    (
-                        Availability::Broken {
-                            reason: "its start panicked; see above".to_owned(),
-                        },
-                        None,
-                    )
-                };
                 (backend, thread.join().unwrap_or_else(crashed))
             };
-            threads.into_iter().map(join).collect::<Vec<_>>()
+            threads.into_iter().map(join).collect()
         });
-        let mut services = Self {
-            backends: Vec::new(),
-            servers: Vec::new(),
-            folder,
-        };
+        let (mut backends, mut servers) = (Vec::new(), Vec::new());
         for (backend, (availability, server)) in started {
-            services.backends.push((backend, availability));
-            services.servers.extend(server);
+            backends.push((backend, availability));
+            servers.extend(server);
         }
-        Ok(services)
-    }
-
-    pub(crate) fn backends(&self) -> &[(Backend, Availability)] {
-        &self.backends
+        Ok(Self {
+            backends,
+            servers,
+            folder,
+        })
     }
 
     /// Prints where the back ends come from.
     pub(crate) fn report(&self) {
         for (backend, availability) in &self.backends {
+            let (name, _) = backend.names();
             match availability {
-                Availability::Ready { origin, .. } => eprintln!("{}: {origin}", backend.name()),
-                Availability::Missing { reason } | Availability::Broken { reason } => {
-                    eprintln!("{}: not available: {reason}", backend.name());
+                Availability::Ready { origin, .. } => eprintln!("{name}: {origin}"),
+                Availability::Missing(why) | Availability::Broken(why) => {
+                    eprintln!("{name}: not available: {why}");
                 }
             }
         }
     }
 
-    /// The URL of a wanted back end, or an error saying why there is none.
+    /// The URL of a wanted back end, or an error with the reason why there is none.
     pub(crate) fn url(&self, wanted: Backend) -> Result<&str> {
+        let (name, _) = wanted.names();
         let found = self.backends.iter().find(|(backend, _)| *backend == wanted);
         match found.map(|(_, availability)| availability) {
             Some(Availability::Ready { url, .. }) => Ok(url),
-            Some(Availability::Missing { reason } | Availability::Broken { reason }) => {
-                Err(anyhow!("{} is not available: {reason}", wanted.name()))
+            Some(Availability::Missing(why) | Availability::Broken(why)) => {
+                Err(anyhow!("{name} is not available: {why}"))
             }
-            None => Err(anyhow!("{} was not asked for", wanted.name())),
+            None => Err(anyhow!("{name} was not asked for")),
         }
     }
 
     /// Variables and URLs of everything that is available.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.backends
-            .iter()
-            .filter_map(|(backend, availability)| match availability {
-                Availability::Ready { url, .. } => Some((backend.variable(), url.as_str())),
-                Availability::Missing { .. } | Availability::Broken { .. } => None,
-            })
+        let backends = self.backends.iter();
+        backends.filter_map(|(backend, _)| Some((backend.variable(), self.url(*backend).ok()?)))
     }
 
     /// The back ends that are not installed, and why.
     pub(crate) fn missing(&self) -> Vec<String> {
-        let reason = |(backend, availability): &(Backend, Availability)| match availability {
-            Availability::Missing { reason } => Some(format!("{}: {reason}", backend.name())),
-            Availability::Ready { .. } | Availability::Broken { .. } => None,
-        };
-        self.backends.iter().filter_map(reason).collect()
+        self.reasons(|availability| match availability {
+            Availability::Missing(why) => Some(why),
+            _ => None,
+        })
     }
 
     /// The back ends that are installed and do not start, and why.
     pub(crate) fn broken(&self) -> Vec<String> {
-        let reason = |(backend, availability): &(Backend, Availability)| match availability {
-            Availability::Broken { reason } => Some(format!("{}: {reason}", backend.name())),
-            Availability::Ready { .. } | Availability::Missing { .. } => None,
+        self.reasons(|availability| match availability {
+            Availability::Broken(why) => Some(why),
+            _ => None,
+        })
+    }
+
+    fn reasons(&self, reason: impl Fn(&Availability) -> Option<&String>) -> Vec<String> {
+        let line = |(backend, availability): &(Backend, Availability)| {
+            Some(format!("{}: {}", backend.names().0, reason(availability)?))
         };
-        self.backends.iter().filter_map(reason).collect()
+        self.backends.iter().filter_map(line).collect()
     }
 
     /// A folder for the task's own files, removed when the services stop.
@@ -383,45 +301,25 @@ impl Drop for Services {
 }
 
 fn make_available(backend: Backend, folder: &Folder, tools: &Path) -> (Availability, Option<Server>) {
-    let variable = backend.variable();
+    let (_, variable) = backend.names();
     if let Some(url) = env::var(variable).ok().filter(|url| !url.is_empty()) {
-        return (
-            Availability::Ready {
-                url,
-                origin: format!("given by {variable}"),
-            },
-            None,
-        );
+        let origin = format!("given by {variable}");
+        return (Availability::Ready { url, origin }, None);
     }
-    if let Err(failure) = backend.install(tools) {
-        let reason = format!("{failure:#}");
-        return (Availability::Missing { reason }, None);
-    }
-    match backend.launch(folder, tools).context("cannot start it") {
-        Ok(Found::Path(path)) => {
-            let url = path.display().to_string();
-            let origin = if path.is_dir() {
-                format!("in {url}")
-            } else {
-                label(backend.name(), &path)
-            };
-            (Availability::Ready { url, origin }, None)
+    let program = match backend.find(tools) {
+        Ok(program) => program,
+        Err(why) => return (Availability::Missing(format!("{why:#}")), None),
+    };
+    let version = version_of(&program).unwrap_or_else(|| "found".to_owned());
+    match backend.launch(&program, folder) {
+        Ok(None) => {
+            let url = program.display().to_string();
+            (Availability::Ready { url, origin: version }, None)
         }
-        Ok(Found::Server(server)) => {
-            let origin = format!("{}, started here", server.label);
-            (
-                Availability::Ready {
-                    url: server.url.clone(),
-                    origin,
-                },
-                Some(server),
-            )
+        Ok(Some(server)) => {
+            let (url, origin) = (server.url.clone(), format!("{version}, started here"));
+            (Availability::Ready { url, origin }, Some(server))
         }
-        Err(failure) => (
-            Availability::Broken {
-                reason: format!("{failure:#}"),
-            },
-            None,
-        ),
+        Err(why) => (Availability::Broken(format!("{why:#}")), None),
     }
 }

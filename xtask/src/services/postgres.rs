@@ -3,56 +3,47 @@
 //! Its data need not survive anything, so nothing is synced to disk. It listens on TCP only: a socket would need a
 //! path shorter than some temporary folders are.
 
-use std::fs::Permissions;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
 
+use anyhow::{Context as _, Result};
 use rustix::process::Signal;
 
-use anyhow::{Context as _, Result, anyhow};
-
 use crate::process::Manners;
-use crate::services::folder::{Folder, home};
-use crate::services::programs::{User, find, find_in, label, tied_as, unprivileged};
+use crate::services::folder::Folder;
+use crate::services::install;
+use crate::services::programs::{find, is_executable, run_quietly, tied_as, unprivileged};
 use crate::services::server::{Recipe, Server, start};
-use crate::services::{install, quiet};
 
-const NAME: &str = "PostgreSQL";
 const INITDB_LIMIT: Duration = Duration::from_secs(180);
 
-/// SIGQUIT is PostgreSQL's immediate shutdown: there is nothing worth writing down.
-const MANNERS: Manners = Manners {
-    signal: Signal::QUIT,
-    patience: Duration::from_secs(10),
-    own_group: true,
-};
-
-/// Interrupted, `initdb` leaves shared memory behind until the next boot, and it takes but a second or two. So it is
-/// asked to carry on, which is to say to finish.
-const INITDB_MANNERS: Manners = Manners {
-    signal: Signal::CONT,
-    patience: Duration::from_secs(10),
-    own_group: true,
-};
-
-/// `name` is that of its files. `further` are settings besides those that each server has.
-pub(super) fn launch(folder: &Folder, name: &str, further: &[&str]) -> Result<Server> {
-    let programs = programs()?;
+/// `name` is the name of its files. `further` are settings besides those of each server.
+pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&str]) -> Result<Server> {
     let user = unprivileged("postgres")?;
-    let home = home(folder, name, user)?;
+    let home = folder.home(name, user)?;
     let data = home.join("data");
-    initdb(&programs, &home, &data, user)?;
+    let mut initdb = tied_as(&program.with_file_name("initdb"), user);
+    initdb.args([
+        "--username=postgres",
+        "--auth=trust",
+        "--encoding=UTF8",
+        "--locale=C",
+        "--no-sync",
+    ]);
+    // The caller's folder may be closed to that user, and PostgreSQL returns to where it was started.
+    initdb.arg("-D").arg(&data).current_dir(&home);
+    // Interrupted, `initdb` leaves shared memory behind until the next boot, so it may finish.
+    let to_its_end = Manners {
+        signal: Signal::CONT,
+        ..Manners::GROUP
+    };
+    run_quietly(initdb, INITDB_LIMIT, to_its_end).context("cannot make a data folder")?;
     ask_for_passwords(&data)?;
     let command = |port: u16| {
-        let mut command = tied_as(&programs.join("postgres"), user);
-        command
-            .current_dir(&home)
-            .arg("-D")
-            .arg(&data)
-            .arg("-p")
-            .arg(port.to_string());
+        let mut command = tied_as(program, user);
+        command.current_dir(&home).arg("-D").arg(&data);
+        command.args(["-p", &port.to_string()]);
         let settings = [
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=",
@@ -65,126 +56,56 @@ pub(super) fn launch(folder: &Folder, name: &str, further: &[&str]) -> Result<Se
         command.args(settings.iter().chain(further).flat_map(|setting| ["-c", setting]));
         command
     };
-    let log = folder.path().join(format!("{name}.log"));
-    let recipe = Recipe {
-        name: NAME,
-        manners: MANNERS,
-        log: &log,
+    let (process, port) = start(&Recipe {
+        // PostgreSQL's immediate shutdown.
+        manners: Manners {
+            signal: Signal::QUIT,
+            ..Manners::GROUP
+        },
+        log: &folder.path().join(format!("{name}.log")),
         command: &command,
         is_ready: &|_, _| is_ready(&data),
-    };
-    let (process, port) = start(&recipe)?;
-    let label = label(NAME, &programs.join("postgres"));
-    Ok(Server {
-        process,
-        url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
-        label,
-    })
+    })?;
+    let url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
+    Ok(Server { process, url })
 }
 
-/// The same with TLS, for whoever asks for it. `certificates` has `server.pem` and `server.key`.
-pub(super) fn launch_with_tls(folder: &Folder, certificates: &Path) -> Result<Server> {
-    let name = "postgres_tls";
-    let user = unprivileged("postgres")?;
-    let own = folder.subfolder("postgres_certificates", user)?;
-    let mut files = Vec::new();
-    for file in ["server.pem", "server.key"] {
-        let copy = own.join(file);
-        let why = || format!("cannot make {}", copy.display());
-        fs::copy(certificates.join(file), &copy).with_context(why)?;
-        // The server refuses a key that others could read, or that is somebody else's.
-        fs::set_permissions(&copy, Permissions::from_mode(0o600)).with_context(why)?;
-        if let Some(user) = user {
-            chown(&copy, Some(user.uid), Some(user.gid)).with_context(why)?;
-        }
-        files.push(copy.display().to_string());
-    }
-    let settings = [
-        "ssl=on".to_owned(),
-        format!("ssl_cert_file={}", files[0]),
-        format!("ssl_key_file={}", files[1]),
-    ];
-    launch(folder, name, &settings.each_ref().map(String::as_str))
-}
-
-/// The program that sends statements, of the same version or on the PATH.
-pub(crate) fn psql() -> Result<PathBuf> {
-    let beside = programs().ok().and_then(|folder| find_in("psql", [folder]));
-    beside
-        .or_else(|| find("psql"))
-        .ok_or_else(|| anyhow!("there is no psql; install it (Debian: apt-get install postgresql-client)"))
-}
-
-/// The folder that holds `initdb` and `postgres`, which belong to one version.
-pub(super) fn programs() -> Result<PathBuf> {
-    if let Some(found) = installed() {
-        return Ok(found);
-    }
-    install::debian_package_unless("postgresql", || installed().is_some())?;
-    installed().ok_or_else(|| anyhow!("the package postgresql brought no initdb; put it on the PATH"))
+/// Finds the program `postgres` with `initdb` beside it, or installs Debian's package.
+pub(super) fn program() -> Result<PathBuf> {
+    install::debian_package("postgresql", || installed().is_some())?;
+    installed().context("the package postgresql brought no initdb; put it on the PATH")
 }
 
 fn installed() -> Option<PathBuf> {
     // Links on the PATH lead to the folder where the programs find each other.
-    let on_path = find("initdb")
-        .and_then(|path| path.canonicalize().ok())
-        .and_then(|path| parent_with_server(&path));
-    on_path.or_else(|| newest(Path::new("/usr/lib/postgresql")).ok().flatten())
+    let on_path = find("initdb").and_then(|path| path.canonicalize().ok());
+    let on_path = on_path.map(|initdb| initdb.with_file_name("postgres"));
+    let on_path = on_path.filter(|postgres| is_executable(postgres));
+    on_path.or_else(|| newest(Path::new("/usr/lib/postgresql")))
 }
 
-fn parent_with_server(initdb: &Path) -> Option<PathBuf> {
-    let folder = initdb.parent()?.to_path_buf();
-    find_in("postgres", [folder.clone()]).map(|_| folder)
+/// Debian keeps one folder per major version and puts none of them on the PATH. A client package alone leaves a folder
+/// without the server.
+fn newest(versions: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(versions).ok()?.flatten();
+    let found = entries.filter_map(|entry| {
+        let version: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let bin = entry.path().join("bin");
+        let is_complete = ["initdb", "postgres"]
+            .iter()
+            .all(|program| is_executable(&bin.join(program)));
+        is_complete.then(|| (version, bin.join("postgres")))
+    });
+    found.max().map(|(_, program)| program)
 }
 
-/// Debian keeps one folder per major version and puts none of them on the PATH.
-fn newest(versions: &Path) -> io::Result<Option<PathBuf>> {
-    let mut found: Vec<(u32, PathBuf)> = Vec::new();
-    for entry in fs::read_dir(versions)? {
-        let entry = entry?;
-        let Ok(version) = entry.file_name().to_string_lossy().parse() else {
-            continue;
-        };
-        let folder = entry.path().join("bin");
-        // A client package alone leaves a folder without the server.
-        if let Some(folder) = find_in("initdb", [folder])
-            .as_deref()
-            .and_then(parent_with_server)
-        {
-            found.push((version, folder));
-        }
-    }
-    Ok(found.into_iter().max().map(|(_, folder)| folder))
-}
-
-fn initdb(programs: &Path, home: &Path, data: &Path, user: Option<User>) -> Result<()> {
-    let mut command = tied_as(&programs.join("initdb"), user);
-    command.args([
-        "--username=postgres",
-        "--auth=trust",
-        "--encoding=UTF8",
-        "--locale=C",
-        "--no-sync",
-        "-D",
-    ]);
-    command.arg(data);
-    // The caller's folder may be closed to that user, and PostgreSQL returns to where it was started.
-    command.current_dir(home);
-    quiet::run_with(command, INITDB_LIMIT, INITDB_MANNERS).context("cannot make a data folder")
-}
-
-/// Members of this role are asked for their passwords, and nobody else: for tests of logins. The first line that fits counts.
+/// Members of this role are asked for their passwords, and nobody else: for tests of logins. The first matching line counts.
 fn ask_for_passwords(data: &Path) -> Result<()> {
     let rules = data.join("pg_hba.conf");
-    let write = || {
-        let others = fs::read_to_string(&rules)?;
-        // Written in place, because the file belongs to the server's user.
-        fs::write(
-            &rules,
-            format!("host all +outbox_password all scram-sha-256\n{others}"),
-        )
-    };
-    write().with_context(|| format!("cannot write {}", rules.display()))
+    let line = "host all +outbox_password all scram-sha-256\n";
+    // Written in place, because the file belongs to the server's user.
+    let written = fs::read_to_string(&rules).and_then(|others| fs::write(&rules, format!("{line}{others}")));
+    written.with_context(|| format!("cannot write {}", rules.display()))
 }
 
 /// The server writes its status into its own data folder, so no stranger on the same port can be taken for it.
@@ -195,25 +116,21 @@ fn is_ready(data: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
-    fn the_newest_complete_version_is_taken() {
+    fn newest_complete_version_is_taken() {
         let versions = tempfile::tempdir().unwrap();
-        let programs = [
-            ("9", "initdb"),
-            ("9", "postgres"),
-            ("15", "initdb"),
-            ("15", "postgres"),
-            ("16", "psql"),
-        ];
-        for (version, program) in programs {
-            let folder = versions.path().join(version).join("bin");
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(folder.join(program), "").unwrap();
-            fs::set_permissions(folder.join(program), Permissions::from_mode(0o755)).unwrap();
+        for path in ["9/initdb", "9/postgres", "15/initdb", "15/postgres", "16/initdb"] {
+            let (version, program) = path.split_once('/').unwrap();
+            let bin = versions.path().join(version).join("bin");
+            fs::create_dir_all(&bin).unwrap();
+            fs::write(bin.join(program), "").unwrap();
+            fs::set_permissions(bin.join(program), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let found = newest(versions.path()).unwrap().unwrap();
-        assert_eq!(found, versions.path().join("15").join("bin"));
+        let expected = versions.path().join("15/bin/postgres");
+        assert_eq!(newest(versions.path()), Some(expected));
     }
 }

@@ -1,61 +1,54 @@
-//! Finds programs, their versions and the users they should run as. Installs nothing.
+//! Finds programs, their versions and the users they should run as, and runs tools. Installs nothing.
 
 use std::env;
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, bail};
 
-use crate::process::tied;
+use crate::process::{Manners, Process, tied, words};
 
 /// Servers often live where only the administrator's PATH leads.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// The user a server runs as.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct User {
-    pub(crate) name: &'static str,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+pub(super) struct User {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
 }
 
 pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The user that a server which refuses root should run as: `name` if it exists, else `nobody`.
-///
-/// `None` when we are not root: then it runs as we do.
-pub(super) fn unprivileged(name: &'static str) -> Result<Option<User>> {
+/// The user for a server that refuses root: `name` if it exists, else `nobody`. `None` unless this task runs as root.
+pub(super) fn unprivileged(name: &str) -> Result<Option<User>> {
     if !is_root() {
         return Ok(None);
     }
     let user = [name, "nobody"].into_iter().find_map(lookup_user);
-    let missing = || anyhow!("neither the user {name} nor nobody exists; add one (useradd --system {name})");
-    user.map(Some).ok_or_else(missing)
+    let advice = || format!("neither the user {name} nor nobody exists; add one (useradd --system {name})");
+    user.map(Some).with_context(advice)
 }
 
-fn lookup_user(name: &'static str) -> Option<User> {
+fn lookup_user(name: &str) -> Option<User> {
     let id = |option: &str| -> Option<u32> {
-        let output = Command::new("id")
-            .args([option, name])
-            .stderr(Stdio::null())
-            .output()
-            .ok()?;
+        let output = Command::new("id").args([option, name]).output().ok()?;
         String::from_utf8(output.stdout).ok()?.trim().parse().ok()
     };
-    Some(User {
-        name,
-        uid: id("-u")?,
-        gid: id("-g")?,
-    })
+    let (uid, gid) = (id("-u")?, id("-g")?);
+    Some(User { uid, gid })
 }
 
-/// A command that runs as `user`, or as we do.
+/// A command that runs as `user`, or as this task does.
 ///
-/// Some servers could change their user themselves, but then the kernel would forget to kill them when we die.
+/// Some servers could change their user themselves, but then the kernel would forget to kill them with this task.
 pub(super) fn tied_as(program: &Path, user: Option<User>) -> Command {
     let mut command = tied(program);
     if let Some(user) = user {
@@ -65,27 +58,17 @@ pub(super) fn tied_as(program: &Path, user: Option<User>) -> Command {
 }
 
 /// The full path of a program on the PATH or in a folder for system programs.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     find_all(program).next()
 }
 
 /// All paths of a program. The first is the one that a shell would run.
 pub(super) fn find_all(program: &str) -> impl Iterator<Item = PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = env::split_paths(&path)
-        .chain(SYSTEM_FOLDERS.map(PathBuf::from))
-        .collect();
-    folders
-        .into_iter()
-        .map(move |folder| folder.join(program))
-        .filter(|path| is_executable(path))
-}
-
-pub(super) fn find_in(program: &str, folders: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
-    folders
-        .into_iter()
-        .map(|folder| folder.join(program))
-        .find(|path| is_executable(path))
+    let folders: Vec<PathBuf> = env::split_paths(&path).collect();
+    let folders = folders.into_iter().chain(SYSTEM_FOLDERS.map(PathBuf::from));
+    let paths = folders.map(move |folder| folder.join(program));
+    paths.filter(|path| is_executable(path))
 }
 
 pub(super) fn is_executable(path: &Path) -> bool {
@@ -93,105 +76,84 @@ pub(super) fn is_executable(path: &Path) -> bool {
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Whether a command knows its own version, which a missing module or a broken installation does not.
-pub(super) fn answers(words: &[&str]) -> bool {
-    let Some((program, arguments)) = words.split_first() else {
-        return false;
-    };
-    let mut probe = Command::new(program);
-    probe.args(arguments).arg("--version");
-    probe
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    probe.status().is_ok_and(|status| status.success())
-}
-
 /// The version that a program prints for `--version`.
-pub(super) fn version_of(program: &Path) -> Option<Version> {
-    let output = Command::new(program)
+pub(super) fn version_of(program: &Path) -> Option<String> {
+    let mut command = Command::new(program);
+    command
         .arg("--version")
         .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    Version::find_in(&String::from_utf8_lossy(&output.stdout))
+        .stderr(Stdio::null());
+    version_in(&String::from_utf8_lossy(&command.output().ok()?.stdout))
 }
 
-/// A program's name and version, for people.
-pub(super) fn label(name: &str, program: &Path) -> String {
-    version_of(program).map_or_else(|| name.to_owned(), |version| format!("{name} {version}"))
+/// The first version in a sentence such as `nats-server: v2.9.10` or `postgres (PostgreSQL) 15.18`.
+fn version_in(text: &str) -> Option<String> {
+    let mut words = text.split(|letter: char| !letter.is_ascii_digit() && letter != '.');
+    let version =
+        words.find(|word| word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.'));
+    version.map(str::to_owned)
 }
 
-/// A version as far as we compare it.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) struct Version {
-    pub(super) major: u32,
-    pub(super) minor: u32,
-    /// PostgreSQL has only two numbers.
-    pub(super) patch: Option<u32>,
+/// Runs a tool to its end, and prints nothing; a failure carries the end of its output.
+pub(super) fn run_quietly(mut command: Command, limit: Duration, manners: Manners) -> Result<()> {
+    let name = words(&command);
+    // This file has no name, so it needs no removal.
+    let mut log = tempfile::tempfile().context("cannot make a temporary file")?;
+    redirect(&mut command, &log)?;
+    let status = Process::launch(command, manners)?.wait_at_most(limit)?;
+    let how = match status {
+        Some(status) if status.success() => return Ok(()),
+        Some(status) => format!("failed ({status})"),
+        None => format!("did not end within {limit:?}"),
+    };
+    let mut text = Vec::new();
+    let read = log.rewind().and_then(|()| log.read_to_end(&mut text));
+    read.with_context(|| format!("cannot read the output of {name}"))?;
+    bail!(
+        "{name} {how}; its output ends with:\n{}",
+        tail(&String::from_utf8_lossy(&text))
+    )
 }
 
-impl Version {
-    /// The first thing in a sentence that looks like a version: `nats-server: v2.9.10`, `postgres (PostgreSQL) 15.18`.
-    pub(super) fn find_in(text: &str) -> Option<Self> {
-        text.split(|character: char| !character.is_ascii_digit() && character != '.')
-            .find_map(|word| {
-                let mut numbers = word.split('.').map(str::parse::<u32>);
-                let major = numbers.next()?.ok()?;
-                let minor = numbers.next()?.ok()?;
-                let patch = numbers.next().and_then(|patch| patch.ok());
-                Some(Self { major, minor, patch })
-            })
-    }
+/// Sends both outputs of a command to one file.
+pub(super) fn redirect(command: &mut Command, log: &File) -> Result<()> {
+    let clone = || log.try_clone().context("cannot share a log file");
+    command.stdout(clone()?).stderr(clone()?);
+    Ok(())
 }
 
-impl std::fmt::Display for Version {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}.{}", self.major, self.minor)?;
-        self.patch.map_or(Ok(()), |patch| write!(formatter, ".{patch}"))
-    }
+/// The end of a log, where a program prints the reason of its failure.
+pub(super) fn tail(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(12)..].join("\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(text: &str, expected: Option<&str>) {
-        let found = Version::find_in(text).map(|version| version.to_string());
-        assert_eq!(found.as_deref(), expected, "{text}");
-    }
-
     #[test]
-    fn versions_are_found_in_what_programs_print() {
+    fn versions_are_found_in_the_output_of_programs() {
+        let check = |text, expected| assert_eq!(version_in(text).as_deref(), expected, "{text}");
         check("nats-server: v2.9.10", Some("2.9.10"));
-        check("nats-server: v2.15.1\n", Some("2.15.1"));
         check("nats-server: v2.12.0-RC.3", Some("2.12.0"));
         check(
             "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)",
             Some("15.18"),
         );
-        check(
-            "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)",
-            Some("10.11.19"),
-        );
         check("command not found.", None);
-        check("", None);
     }
 
     #[test]
-    fn versions_compare_as_numbers() {
-        assert!(Version::find_in("v2.9.10") < Version::find_in("v2.15.1"));
-        assert!(Version::find_in("v2.9.9") < Version::find_in("v2.9.10"));
-    }
-
-    #[test]
-    fn a_program_is_found_where_it_is_executable() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("program");
-        std::fs::write(&path, "#!/bin/sh\n").unwrap();
-        assert_eq!(find_in("program", [folder.path().to_path_buf()]), None);
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(find_in("program", [folder.path().to_path_buf()]), Some(path));
+    fn tool_that_fails_or_hangs_is_reported() {
+        let run = |script: &str, limit| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            run_quietly(command, Duration::from_millis(limit), Manners::GROUP)
+        };
+        let failure = run("echo out; echo err >&2; exit 2", 60_000).unwrap_err();
+        assert!(failure.to_string().ends_with("out\nerr"), "{failure}");
+        let failure = run("sleep 600", 100).unwrap_err();
+        assert!(failure.to_string().contains("did not end within"), "{failure}");
     }
 }

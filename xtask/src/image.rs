@@ -1,0 +1,180 @@
+//! `cargo xtask image`: builds the static program as the Containerfile of the relay does, and runs it in a root that
+//! holds nothing else.
+//!
+//! There is no container engine in it. The program gets its configuration and `/etc/hosts`, and does its work from the
+//! first message to the shutdown. Not shown: the base image of the build, TLS, and name servers.
+
+use std::env::consts::ARCH;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use serde_json::Value;
+
+use crate::process::{Manners, Process, tied};
+use crate::program;
+use crate::services::install::{program as installed, repeat, run_tool};
+use crate::services::{Backend, Services, free_port};
+use crate::workspace::Workspace;
+
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    /// Only build the program, check that it needs nothing of the system, and print its path.
+    #[arg(long)]
+    build: bool,
+}
+
+/// A loaded machine answers within this time.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The start of the relay, as the Containerfile has it.
+const PROGRAM: &str = "/usr/local/bin/outbox";
+const CONFIG: &str = "/etc/outbox/outbox.toml";
+const USER: &str = "65532:65532";
+/// The options of the build, besides the target.
+const BUILD: [&str; 4] = ["--release", "--locked", "--features", "mimalloc"];
+
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let workspace = Workspace::load()?;
+    let program = build(&workspace)?;
+    println!("{}", program.display());
+    if options.build {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let wanted = [Backend::Postgres, Backend::PostgresProgram, Backend::Nats];
+    let services = Services::start(&wanted, &workspace)?;
+    services.report();
+    let root = services.folder().join("image");
+    let config = format!(
+        "[http]\naddress = \"127.0.0.1:{}\"\n[[outbox]]\nname = \"image\"\nmigrate = true\nwriters = true\n\
+         [outbox.stream]\nname = \"IMAGE\"\nprefix = \"image\"\n",
+        free_port()?
+    );
+    write(&root, PROGRAM, &fs::read(&program)?)?;
+    write(&root, CONFIG, config.as_bytes())?;
+    write(&root, "/etc/hosts", b"127.0.0.1 localhost\n")?;
+    fs::copy(program, root.join(&PROGRAM[1..]))?;
+    let command = |words: &[&str]| -> Result<Command> {
+        let mut command = in_root(&root, words);
+        for (name, backend) in [("DATABASE_URL", Backend::Postgres), ("NATS_URL", Backend::Nats)] {
+            let url = services.url(backend)?.replace("127.0.0.1", "localhost");
+            command.env(name, url);
+        }
+        Ok(command)
+    };
+    let relay = Process::launch(
+        command(&["relay", "run", "--config", CONFIG])?,
+        Manners::FOREGROUND,
+    )?;
+    let record = || {
+        let server = Path::new(services.url(Backend::PostgresProgram)?);
+        let mut psql = Command::new(server.with_file_name("psql"));
+        psql.args([
+            "-q",
+            "-o",
+            "/dev/null",
+            "-c",
+            "SELECT outbox_record('order', '1', 'placed', '{}')",
+        ]);
+        let psql = psql.arg(services.url(Backend::Postgres)?).stderr(Stdio::null());
+        Ok(psql.status().context("cannot run psql")?.success())
+    };
+    until(&relay, "no message can be recorded", record)?;
+    let prove = || {
+        let mut prove = command(&[
+            "prove", "--since", "1h", "--until", "0s", "-o", "json", "--config", CONFIG,
+        ])?;
+        let output = prove
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cannot run the program")?;
+        let proof: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        Ok(proof["verdict"] == "balanced" && proof["stream"]["events"] == 1)
+    };
+    until(&relay, "the books do not balance", prove)?;
+    relay.ask_to_stop();
+    let status = relay.wait_at_most(PATIENCE)?.context("the relay did not stop")?;
+    ensure!(status.success(), "the relay did not stop well ({status})");
+    println!("published, proven and stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the program as the Containerfile does, and returns its path. It needs nothing of the system.
+pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
+    installed("musl-gcc", "musl-tools")?;
+    let target = format!("{ARCH}-unknown-linux-musl");
+    repeat(|| {
+        let mut add = tied("rustup");
+        add.args(["target", "add", &target]);
+        run_tool(add)
+    })?;
+    let arguments = [&BUILD[..], &["--target", &target]].concat();
+    let built = program::build(workspace, "outbox-cli", "outbox", &arguments)?;
+    let root = tempfile::tempdir().context("cannot make a temporary folder")?;
+    fs::set_permissions(root.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    write(root.path(), PROGRAM, &[])?;
+    fs::copy(&built, root.path().join(&PROGRAM[1..]))?;
+    run_tool(in_root(root.path(), &["--version"])).context("the program needs more than itself")?;
+    Ok(built)
+}
+
+fn write(root: &Path, path: &str, content: &[u8]) -> Result<()> {
+    let path = root.join(path.trim_start_matches('/'));
+    let why = || format!("cannot write {}", path.display());
+    fs::create_dir_all(path.parent().unwrap_or(root)).with_context(why)?;
+    fs::write(&path, content).with_context(why)
+}
+
+/// A command of the program, with this folder as its root.
+fn in_root(root: &Path, words: &[&str]) -> Command {
+    // The kernel does not end the program with this task, because its user is another. Without `--foreground`, signals
+    // would arrive twice, and a second one ends the relay at once.
+    let mut command = tied("timeout");
+    command.args(["--foreground", "900"]);
+    match rustix::process::geteuid().is_root() {
+        true => command.args(["chroot", "--userspec", USER]),
+        false => command.args(["unshare", "--map-root-user", "--root"]),
+    };
+    command.arg(root).arg(PROGRAM).args(words).env_clear();
+    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    command
+}
+
+fn until(relay: &Process, problem: &str, attempt: impl Fn() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !attempt()? {
+        ensure!(
+            relay.exited()?.is_none(),
+            "{problem}: the relay has ended; see above"
+        );
+        ensure!(Instant::now() < deadline, "{problem} within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::root;
+
+    #[test]
+    fn containerfile_does_the_same() {
+        let text = fs::read_to_string(root().join("outbox-cli/deploy/Containerfile")).unwrap();
+        let target = "--target \"$(uname -m)-unknown-linux-musl\"";
+        let [release, locked, features, mimalloc] = BUILD;
+        for expected in [
+            format!(
+                "cargo build {release} {locked} {target} {features} {mimalloc} -p outbox-cli --bin outbox\n"
+            ),
+            format!("ENTRYPOINT [\"{PROGRAM}\"]\nCMD [\"relay\", \"run\", \"--config\", \"{CONFIG}\"]\n"),
+            format!("USER {USER}\n"),
+        ] {
+            assert!(text.contains(&expected), "{expected}");
+        }
+    }
+}
