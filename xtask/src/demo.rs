@@ -5,8 +5,8 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -103,30 +103,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     command.arg("--work-dir").arg(&work).args(passed_on(options));
     // The demo talks to the terminal, so it stays in the foreground and gets ctrl-c too.
     let status = process::run(&mut command)?;
-    if status != ExitCode::SUCCESS {
+    let logs = work.join("logs");
+    if status != ExitCode::SUCCESS && logs.exists() {
+        // The logs outlive the folder of the demo, and replace those of an earlier run.
         let kept = workspace.target_directory.join("xtask/demo-logs");
-        if keep_logs(&work.join("logs"), &kept)? {
-            eprintln!("a copy of the logs is in {}", kept.display());
-        }
+        fs::remove_dir_all(&kept).ok();
+        fs::create_dir_all(workspace.target_directory.join("xtask"))?;
+        Command::new("cp").arg("-r").args([&logs, &kept]).status()?;
+        eprintln!("a copy of the logs is in {}", kept.display());
     }
     Ok(status)
-}
-
-/// Copies the logs over those of an earlier run; `false` if there are none.
-fn keep_logs(logs: &Path, kept: &Path) -> Result<bool> {
-    let Ok(files) = fs::read_dir(logs) else {
-        return Ok(false);
-    };
-    let why = || format!("cannot copy the logs to {}", kept.display());
-    if kept.exists() {
-        fs::remove_dir_all(kept).with_context(why)?;
-    }
-    fs::create_dir_all(kept).with_context(why)?;
-    for file in files {
-        let file = file.with_context(why)?;
-        fs::copy(file.path(), kept.join(file.file_name())).with_context(why)?;
-    }
-    Ok(true)
 }
 
 /// The servers of the demo.
@@ -224,19 +210,5 @@ mod tests {
         for arguments in ["--relay log", "--relay log --database mariadb", "--least-rights"] {
             assert!(wanted(&parse(arguments).unwrap()).is_err(), "{arguments}");
         }
-    }
-
-    #[test]
-    fn logs_of_a_failure_outlive_its_folder() {
-        let folder = tempfile::tempdir().unwrap();
-        let (logs, kept) = (folder.path().join("logs"), folder.path().join("target/kept"));
-        assert!(!keep_logs(&logs, &kept).unwrap());
-        fs::create_dir(&logs).unwrap();
-        for name in ["first.log", "second.log"] {
-            fs::write(logs.join(name), name).unwrap();
-            assert!(keep_logs(&logs, &kept).unwrap());
-            fs::remove_file(logs.join(name)).unwrap();
-        }
-        assert!(kept.join("second.log").exists() && !kept.join("first.log").exists());
     }
 }

@@ -6,6 +6,7 @@
 
 use std::env::consts::ARCH;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
@@ -54,10 +55,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
          [outbox.stream]\nname = \"IMAGE\"\nprefix = \"image\"\n",
         free_port()?
     );
-    write(&root, PROGRAM, &fs::read(&program)?)?;
-    write(&root, CONFIG, config.as_bytes())?;
-    write(&root, "/etc/hosts", b"127.0.0.1 localhost\n")?;
-    fs::copy(program, root.join(&PROGRAM[1..]))?;
+    let etc = root.join("etc");
+    fs::create_dir_all(etc.join("outbox"))?;
+    fs::write(etc.join("outbox/outbox.toml"), config)?;
+    fs::write(etc.join("hosts"), "127.0.0.1 localhost\n")?;
+    add(&program, &root)?;
     let command = |words: &[&str]| -> Result<Command> {
         let mut command = in_root(&root, words);
         for (name, backend) in [("DATABASE_URL", Backend::Postgres), ("NATS_URL", Backend::Nats)] {
@@ -114,19 +116,20 @@ pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     })?;
     let arguments = [&BUILD[..], &["--target", &target]].concat();
     let built = program::build(workspace, "outbox-cli", "outbox", &arguments)?;
-    let root = tempfile::tempdir().context("cannot make a temporary folder")?;
-    fs::set_permissions(root.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-    write(root.path(), PROGRAM, &[])?;
-    fs::copy(&built, root.path().join(&PROGRAM[1..]))?;
-    run_tool(in_root(root.path(), &["--version"])).context("the program needs more than itself")?;
+    let parent = tempfile::tempdir().context("cannot make a temporary folder")?;
+    fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o711))?;
+    let root = parent.path().join("root");
+    add(&built, &root)?;
+    run_tool(in_root(&root, &["--version"])).context("the program needs more than itself")?;
     Ok(built)
 }
 
-fn write(root: &Path, path: &str, content: &[u8]) -> Result<()> {
-    let path = root.join(path.trim_start_matches('/'));
-    let why = || format!("cannot write {}", path.display());
-    fs::create_dir_all(path.parent().unwrap_or(root)).with_context(why)?;
-    fs::write(&path, content).with_context(why)
+/// Copies the program into the root of the image.
+fn add(program: &Path, root: &Path) -> Result<()> {
+    let path = root.join(PROGRAM.trim_start_matches('/'));
+    fs::create_dir_all(path.with_file_name(""))?;
+    fs::copy(program, path).context("cannot copy the program")?;
+    Ok(())
 }
 
 /// A command of the program, with this folder as its root.

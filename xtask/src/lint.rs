@@ -24,8 +24,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     add_component("fmt", "rustfmt")?;
     add_component("clippy", "clippy")?;
-    let mut lines = Vec::new();
-    let mut step = |name: &str, check: &dyn Fn() -> Result<bool>| {
+    let step = |name: &str, check: &dyn Fn() -> Result<bool>| {
         println!("==> {name}");
         let began = Instant::now();
         // A step that cannot run has failed.
@@ -34,11 +33,8 @@ pub(crate) fn run() -> Result<ExitCode> {
             false
         });
         let verdict = if is_passed { "passed" } else { "FAILED" };
-        lines.push(format!(
-            "{name}: {verdict} ({:.1} s)",
-            began.elapsed().as_secs_f64()
-        ));
-        is_passed
+        let line = format!("{name}: {verdict} ({:.1} s)", began.elapsed().as_secs_f64());
+        (is_passed, line)
     };
     let cargo = |words: &str| {
         let mut command = cargo_command();
@@ -46,7 +42,7 @@ pub(crate) fn run() -> Result<ExitCode> {
         // Only rustdoc reads this.
         succeeds(command.env("RUSTDOCFLAGS", "-D warnings"))
     };
-    let is_passed = [
+    let mut finished = vec![
         step("format", &|| cargo("fmt --all --check")),
         step("tidy", &|| Ok(is_empty(&tidy::problems(&workspace.root)?))),
         step("crate graph", &|| {
@@ -59,10 +55,23 @@ pub(crate) fn run() -> Result<ExitCode> {
         step("documentation", &|| {
             cargo("doc --workspace --no-deps --all-features")
         }),
-        step("cargo-deny", &|| deny(&workspace)),
     ];
-    println!("==> summary\n{}", lines.join("\n"));
-    Ok(ExitCode::from(u8::from(is_passed.contains(&false))))
+    finished.push(match deny(&workspace)? {
+        Some(program) => step("cargo-deny", &|| {
+            let mut command = tied(&program);
+            // The list of advisories is fetched from elsewhere than the crates, so it is left out.
+            command.args(["--all-features", "check", "bans", "licenses", "sources"]);
+            succeeds(command.current_dir(&workspace.root))
+        }),
+        None => (
+            true,
+            "cargo-deny: skipped, not installed (cargo install cargo-deny)".to_owned(),
+        ),
+    });
+    println!("==> summary");
+    finished.iter().for_each(|(_, line)| println!("{line}"));
+    let is_failure = finished.iter().any(|(is_passed, _)| !is_passed);
+    Ok(ExitCode::from(u8::from(is_failure)))
 }
 
 /// Each package alone, with its default features, without them, and with each single feature: library, programs
@@ -105,8 +114,8 @@ fn hack(workspace: &Workspace) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Licences, bans and sources. The list of advisories is fetched from elsewhere than the crates, so it is left out.
-fn deny(workspace: &Workspace) -> Result<bool> {
+/// The path of cargo-deny, if it is installed.
+fn deny(workspace: &Workspace) -> Result<Option<PathBuf>> {
     let installed = workspace.tools().join("bin/cargo-deny");
     if env::var(INSTALL_DENY).is_ok_and(|value| value == "1") && !answers(&mut Command::new(&installed)) {
         let mut install = cargo_command();
@@ -117,13 +126,7 @@ fn deny(workspace: &Workspace) -> Result<bool> {
         );
     }
     let mut programs = [installed, PathBuf::from("cargo-deny")].into_iter();
-    let Some(program) = programs.find(|program| answers(&mut Command::new(program))) else {
-        println!("skipped: not installed (cargo install cargo-deny)");
-        return Ok(true);
-    };
-    let mut command = tied(program);
-    command.args(["--all-features", "check", "bans", "licenses", "sources"]);
-    succeeds(command.current_dir(&workspace.root))
+    Ok(programs.find(|program| answers(&mut Command::new(program))))
 }
 
 /// A toolchain may come without its usual components; rustup adds them to the present toolchain.

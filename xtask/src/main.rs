@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::services::{FOR_GUIDE, FOR_TESTS, Services};
 use crate::workspace::Workspace;
@@ -114,18 +114,16 @@ fn keep_services(for_tests: bool, only_variables: bool) -> Result<ExitCode> {
     if !only_variables {
         services.report();
     }
-    let mut stdout = std::io::stdout().lock();
     for (backend, variable) in wanted {
-        let url = match services.url(backend) {
-            Ok(url) => url,
+        match services.url(backend) {
+            Ok(url) => println!("export {variable}={url}"),
             // Its tests are skipped.
-            Err(_) if for_tests => continue,
+            Err(_) if for_tests => {}
             Err(missing) => return Err(missing),
-        };
-        writeln!(stdout, "export {variable}={url}").context("cannot print the variables")?;
+        }
     }
-    // Whoever reads this from a pipe waits for it.
-    stdout.flush().context("cannot print the variables")?;
+    // A reader of a pipe waits for this.
+    std::io::stdout().flush()?;
     eprintln!("ctrl-c stops them");
     process::wait_for_signal()
 }

@@ -117,10 +117,9 @@ impl Process {
     /// Waits until the child ends by itself.
     pub(crate) fn wait(&self) -> Result<ExitStatus> {
         loop {
-            if let Some(status) = self.exited()? {
+            if let Some(status) = self.wait_at_most(Duration::from_secs(3600))? {
                 return Ok(status);
             }
-            thread::sleep(POLL);
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let services = Services::start(&FOR_TESTS, &workspace)?;
     services.report();
-    let (missing, broken) = (services.missing(), services.broken());
+    let (missing, broken) = services.unavailable();
     let is_ci = env::var("CI").is_ok_and(|value| value == "true" || value == "1");
     check(&missing, &broken, is_ci)?;
     let skip_log = services.folder().join("skipped");

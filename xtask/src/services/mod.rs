@@ -262,27 +262,18 @@ impl Services {
         backends.filter_map(|(backend, _)| Some((backend.variable(), self.url(*backend).ok()?)))
     }
 
-    /// The back ends that are not installed, and why.
-    pub(crate) fn missing(&self) -> Vec<String> {
-        self.reasons(|availability| match availability {
-            Availability::Missing(why) => Some(why),
-            _ => None,
-        })
-    }
-
-    /// The back ends that are installed and do not start, and why.
-    pub(crate) fn broken(&self) -> Vec<String> {
-        self.reasons(|availability| match availability {
-            Availability::Broken(why) => Some(why),
-            _ => None,
-        })
-    }
-
-    fn reasons(&self, reason: impl Fn(&Availability) -> Option<&String>) -> Vec<String> {
-        let line = |(backend, availability): &(Backend, Availability)| {
-            Some(format!("{}: {}", backend.names().0, reason(availability)?))
-        };
-        self.backends.iter().filter_map(line).collect()
+    /// The back ends that are not installed, and those that do not start, with the reasons.
+    pub(crate) fn unavailable(&self) -> (Vec<String>, Vec<String>) {
+        let (mut missing, mut broken) = (Vec::new(), Vec::new());
+        for (backend, availability) in &self.backends {
+            let (name, _) = backend.names();
+            match availability {
+                Availability::Ready { .. } => {}
+                Availability::Missing(why) => missing.push(format!("{name}: {why}")),
+                Availability::Broken(why) => broken.push(format!("{name}: {why}")),
+            }
+        }
+        (missing, broken)
     }
 
     /// A folder for the task's own files, removed when the services stop.
