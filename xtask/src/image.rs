@@ -109,18 +109,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     installed("musl-gcc", "musl-tools")?;
     let target = format!("{ARCH}-unknown-linux-musl");
-    repeat(|| {
-        let mut add = tied("rustup");
-        add.args(["target", "add", &target]);
-        run_tool(add)
-    })?;
+    repeat(|| run_tool(tied("rustup").args(["target", "add", &target])))?;
     let arguments = [&BUILD[..], &["--target", &target]].concat();
     let built = program::build(workspace, "outbox-cli", "outbox", &arguments)?;
     let parent = tempfile::tempdir().context("cannot make a temporary folder")?;
     fs::set_permissions(parent.path(), fs::Permissions::from_mode(0o711))?;
     let root = parent.path().join("root");
     add(&built, &root)?;
-    run_tool(in_root(&root, &["--version"])).context("the program needs more than itself")?;
+    run_tool(&mut in_root(&root, &["--version"])).context("the program needs more than itself")?;
     Ok(built)
 }
 

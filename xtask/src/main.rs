@@ -25,7 +25,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use anyhow::Result;
 
-use crate::services::{FOR_GUIDE, FOR_TESTS, Services};
+use crate::services::{Backend, Services, for_tests};
 use crate::workspace::Workspace;
 
 /// Tasks of this repository.
@@ -104,21 +104,22 @@ fn main() -> ExitCode {
     })
 }
 
-fn keep_services(for_tests: bool, only_variables: bool) -> Result<ExitCode> {
-    let wanted = match for_tests {
-        true => FOR_TESTS.map(|backend| (backend, backend.variable())).to_vec(),
-        false => FOR_GUIDE.to_vec(),
-    };
-    let backends: Vec<_> = wanted.iter().map(|(backend, _)| *backend).collect();
-    let services = Services::start(&backends, &Workspace::load()?)?;
+fn keep_services(is_for_tests: bool, only_variables: bool) -> Result<ExitCode> {
+    let for_guide = || vec![Backend::Postgres, Backend::NatsForDemo];
+    let wanted = if is_for_tests { for_tests() } else { for_guide() };
+    let services = Services::start(&wanted, &Workspace::load()?)?;
     if !only_variables {
         services.report();
     }
-    for (backend, variable) in wanted {
+    for backend in wanted {
+        let variable = match backend {
+            Backend::Postgres if !is_for_tests => "DATABASE_URL",
+            _ => backend.variable(),
+        };
         match services.url(backend) {
             Ok(url) => println!("export {variable}={url}"),
             // Its tests are skipped.
-            Err(_) if for_tests => {}
+            Err(_) if is_for_tests => {}
             Err(missing) => return Err(missing),
         }
     }

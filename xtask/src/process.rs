@@ -7,7 +7,7 @@
 //! Nothing here knows what a child is for. Once a shutdown has begun, every thread that asks for the registry parks:
 //! the thread that handles the signal ends the process, and nobody prints a result that is no result.
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -105,13 +105,13 @@ impl Process {
 
     /// The exit status, once there is one.
     pub(crate) fn exited(&self) -> Result<Option<ExitStatus>> {
-        match registry().children.get_mut(&self.id) {
-            Some(running) => running
-                .child
-                .try_wait()
-                .context("cannot wait for a child process"),
-            None => Err(anyhow!("the child process is no longer known")),
-        }
+        let mut registry = registry();
+        let running = registry.children.get_mut(&self.id);
+        let running = running.context("the child process is no longer known")?;
+        running
+            .child
+            .try_wait()
+            .context("cannot wait for a child process")
     }
 
     /// Waits until the child ends by itself.
@@ -288,13 +288,11 @@ pub(crate) fn wait_for_signal() -> ! {
 pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let can_tie = *SETPRIV.get_or_init(|| {
-        let probe = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "true"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        probe.is_ok_and(|status| status.success())
+        let mut probe = Command::new("setpriv");
+        probe.args(["--pdeathsig", "KILL", "true"]);
+        let quiet = probe.stdin(Stdio::null()).stdout(Stdio::null());
+        let status = quiet.stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
     });
     if !can_tie {
         return Command::new(program);
@@ -306,14 +304,12 @@ pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
 
 /// A command as one would type it, without what makes it end with us.
 pub(crate) fn words(command: &Command) -> String {
-    let all = std::iter::once(command.get_program()).chain(command.get_args());
-    let all: Vec<_> = all.map(|word| word.to_string_lossy()).collect();
-    let typed = all
-        .iter()
-        .position(|word| word == "--")
-        .filter(|_| all[0] == "setpriv")
-        .map_or(0, |dashes| dashes + 1);
-    all[typed..].join(" ")
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    let words = words.join(" ");
+    words
+        .trim_start_matches("setpriv --pdeathsig KILL -- ")
+        .to_owned()
 }
 
 /// Spawns from one thread that lives as long as this process.
@@ -339,14 +335,11 @@ fn spawn(command: Command) -> io::Result<Child> {
 }
 
 fn stop_everything() {
-    let (children, folders) = {
-        let mut registry = registry();
-        registry.closing = true;
-        (
-            std::mem::take(&mut registry.children),
-            std::mem::take(&mut registry.folders),
-        )
-    };
+    let mut registry = registry();
+    registry.closing = true;
+    let children = std::mem::take(&mut registry.children);
+    let folders = std::mem::take(&mut registry.folders);
+    drop(registry);
     let mut children: Vec<Running> = children.into_values().collect();
     for running in &mut children {
         running.ask_to_stop();
@@ -376,63 +369,44 @@ fn registry() -> MutexGuard<'static, Registry> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _};
+
     use super::*;
 
-    fn shell(script: &str) -> Command {
+    /// Starts a script and waits for its first line.
+    fn start(script: &str, manners: Manners) -> (Process, BufReader<ChildStdout>) {
         let mut command = tied("sh");
         command.args(["-c", script]).stdout(Stdio::piped());
-        command
-    }
-
-    fn is_running(process: &Process) -> bool {
-        process.exited().unwrap().is_none()
+        let mut process = Process::launch(command, manners).unwrap();
+        let mut stdout = BufReader::new(process.stdout().unwrap());
+        stdout.read_line(&mut String::new()).unwrap();
+        (process, stdout)
     }
 
     #[test]
     fn dropping_a_process_stops_it_and_its_children() {
-        use std::io::{BufRead as _, BufReader, Read as _};
-        let mut process = Process::launch(shell("sleep 600 & echo started; wait"), Manners::GROUP).unwrap();
-        let mut stdout = BufReader::new(process.stdout().unwrap());
-        stdout.read_line(&mut String::new()).unwrap();
+        let (process, mut stdout) = start("sleep 600 & echo started; wait", Manners::GROUP);
         drop(process);
         // The pipe ends only when the last process that holds it is gone.
         assert_eq!(stdout.read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 
     #[test]
-    fn a_process_that_ignores_the_polite_signal_is_killed() {
-        use std::io::{BufRead as _, BufReader};
+    fn process_that_ignores_the_polite_signal_is_killed() {
         let manners = Manners {
             patience: Duration::from_millis(50),
             ..Manners::GROUP
         };
-        let script = "trap '' TERM; echo started; while :; do sleep 1; done";
-        let mut process = Process::launch(shell(script), manners).unwrap();
-        BufReader::new(process.stdout().unwrap())
-            .read_line(&mut String::new())
-            .unwrap();
-        let began = Instant::now();
+        let (process, mut stdout) = start("trap '' TERM; echo started; while :; do sleep 1; done", manners);
         drop(process);
-        assert!(began.elapsed() < Duration::from_secs(10));
+        assert_eq!(stdout.read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 
     #[test]
-    fn a_process_survives_the_thread_that_asked_for_it() {
-        let process = thread::spawn(|| Process::launch(shell("sleep 600"), Manners::GROUP).unwrap())
-            .join()
-            .unwrap();
-        assert!(
-            process
-                .wait_at_most(Duration::from_millis(200))
-                .unwrap()
-                .is_none()
-        );
-        assert!(is_running(&process));
-    }
-
-    #[test]
-    fn the_exit_status_is_reported() {
-        let process = Process::launch(shell("exit 3"), Manners::GROUP).unwrap();
-        assert_eq!(process.wait().unwrap().code(), Some(3));
+    fn process_survives_the_thread_that_started_it() {
+        let starting = thread::spawn(|| start("echo started; sleep 600", Manners::GROUP));
+        let (process, _stdout) = starting.join().unwrap();
+        let status = process.wait_at_most(Duration::from_millis(200));
+        assert_eq!(status.unwrap(), None);
     }
 }

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::harness::Output;
 use crate::process::{Manners, Process};
-use crate::services::{FOR_TESTS, Services};
+use crate::services::{Services, for_tests};
 use crate::workspace::{Workspace, cargo_command};
 
 /// Tests append one line, `name: reason`, for each skip.
@@ -25,7 +25,7 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     let began = Instant::now();
     let workspace = Workspace::load()?;
-    let services = Services::start(&FOR_TESTS, &workspace)?;
+    let services = Services::start(&for_tests(), &workspace)?;
     services.report();
     let (missing, broken) = services.unavailable();
     let is_ci = env::var("CI").is_ok_and(|value| value == "true" || value == "1");

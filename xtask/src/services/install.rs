@@ -54,15 +54,11 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     };
     eprintln!("installing {package} (apt-get install)");
     repeat(|| {
-        let mut update = apt_get();
-        update.arg("update");
         // An unreachable mirror need not stop an installation that works from what is there.
-        if let Err(failure) = run_tool(update) {
+        if let Err(failure) = run_tool(apt_get().arg("update")) {
             eprintln!("{failure:#}");
         }
-        let mut install = apt_get();
-        install.args(["install", "--yes", "--no-install-recommends", package]);
-        run_tool(install)
+        run_tool(apt_get().args(["install", "--yes", "--no-install-recommends", package]))
     })
 }
 
@@ -77,39 +73,28 @@ pub(crate) fn python_modules(tools: &Path, name: &str, requirements: &str, needs
         .and_then(|python| version_of(&python))
         .unwrap_or_default();
     let stamp = format!("Python {version}\n{requirements}");
-    kept(tools, name, &stamp, pip, |folder, pip| {
+    kept(tools, name, &stamp, pip, |folder, ()| {
         let file = folder.join("requirements.txt");
         fs::write(&file, requirements)?;
         repeat(|| {
-            let mut command = tied(pip[0]);
-            command
-                .args(&pip[1..])
-                .args(["install", "--quiet", "--disable-pip-version-check"]);
-            command
-                .args(["--only-binary=:all:", "--upgrade", "--target"])
-                .arg(folder);
-            command.arg("--requirement").arg(&file);
-            command.args((!needs).then_some("--no-deps"));
-            run_tool(command)
+            let mut command = tied("python3");
+            command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+            command.args(["--only-binary=:all:", "--upgrade", "--target"]);
+            command.arg(folder).arg("--requirement").arg(&file);
+            run_tool(command.args((!needs).then_some("--no-deps")))
         })
     })
 }
 
-/// The first pip that answers. Debian splits it from Python, so that having one does not mean having the other.
-fn pip() -> Result<&'static [&'static str]> {
-    let candidates: [&[&str]; 3] = [&["python3", "-m", "pip"], &["pip3"], &["pip"]];
+/// Debian splits pip from Python, so that having one does not mean having the other.
+fn pip() -> Result<()> {
     let answers = || {
-        candidates.into_iter().find(|words| {
-            let mut command = Command::new(words[0]);
-            command.args(&words[1..]).arg("--version");
-            let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
-            quiet.status().is_ok_and(|status| status.success())
-        })
+        let mut pip = Command::new("python3");
+        let quiet = pip.args(["-m", "pip", "--version"]).stdout(Stdio::null());
+        let status = quiet.stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
     };
-    if answers().is_none() {
-        debian_package("python3-pip", || answers().is_some())?;
-    }
-    answers().context("pip is needed for a download; install it (apt-get install python3-pip)")
+    debian_package("python3-pip", answers)
 }
 
 /// The `node_modules` folder of a package, made by npm as its lock file says.
@@ -123,12 +108,10 @@ pub(crate) fn node_modules(tools: &Path, name: &str, package: &Path) -> Result<P
         }
         repeat(|| {
             let mut command = tied(&npm[0]);
-            command
-                .args(&npm[1..])
-                .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+            command.args(&npm[1..]).args(["ci", "--ignore-scripts"]);
             // By default it takes more than a minute to learn that there is no network.
-            command.arg("--fetch-retries=1").current_dir(folder);
-            run_tool(command)
+            command.args(["--no-audit", "--no-fund", "--fetch-retries=1"]);
+            run_tool(command.current_dir(folder))
         })
     })?;
     Ok(folder.join("node_modules"))
@@ -177,7 +160,8 @@ fn kept<T>(
     Ok(folder)
 }
 
-pub(crate) fn run_tool(command: Command) -> Result<()> {
+pub(crate) fn run_tool(command: &mut Command) -> Result<()> {
+    let command = std::mem::replace(command, Command::new("true"));
     // An interrupted package manager leaves half-installed packages, so it may take its time to end.
     let manners = Manners {
         patience: Duration::from_secs(30),

@@ -65,67 +65,40 @@ pub(crate) enum Backend {
     NatsForDemo,
 }
 
-/// The servers of the guide.
-pub(crate) const FOR_GUIDE: [(Backend, &str); 2] = [
-    (Backend::Postgres, "DATABASE_URL"),
+/// All back ends, with the environment variables that name an instance, a program or a folder.
+const BACKENDS: [(Backend, &str); 20] = [
+    (Backend::Postgres, "OUTBOX_TEST_POSTGRES_URL"),
+    (Backend::PostgresLogical, "OUTBOX_TEST_POSTGRES_LOGICAL_URL"),
+    (Backend::PostgresProgram, "OUTBOX_TEST_POSTGRES_BIN"),
+    (Backend::MariaDb, "OUTBOX_TEST_MARIADB_URL"),
+    (Backend::MariaDbProgram, "OUTBOX_TEST_MARIADB_BIN"),
+    (Backend::Nats, "OUTBOX_TEST_NATS_URL"),
+    (Backend::NatsProgram, "OUTBOX_TEST_NATS_CLUSTER_BIN"),
+    (Backend::NatsOld, "OUTBOX_TEST_NATS_OLD_URL"),
+    (Backend::NatsOldProgram, "OUTBOX_TEST_NATS_OLD_BIN"),
+    (Backend::Redis, "OUTBOX_TEST_REDIS_URL"),
+    (Backend::Promtool, "OUTBOX_TEST_PROMTOOL_BIN"),
+    (Backend::Chromedriver, "OUTBOX_TEST_CHROMEDRIVER_BIN"),
+    (Backend::PgBouncer, "OUTBOX_TEST_PGBOUNCER_BIN"),
+    (Backend::SystemdAnalyze, "OUTBOX_TEST_SYSTEMD_ANALYZE_BIN"),
+    (Backend::Strace, "OUTBOX_TEST_STRACE_BIN"),
+    (Backend::Axe, "OUTBOX_TEST_AXE_SCRIPT"),
+    (Backend::PythonModules, "OUTBOX_TEST_PYTHON_MODULES"),
+    (Backend::Node, "OUTBOX_TEST_NODE_BIN"),
+    (Backend::NodeModules, "OUTBOX_TEST_NODE_MODULES"),
     (Backend::NatsForDemo, "NATS_URL"),
 ];
 
 /// The back ends of the tests.
-pub(crate) const FOR_TESTS: [Backend; 19] = [
-    Backend::Postgres,
-    Backend::PostgresLogical,
-    Backend::PostgresProgram,
-    Backend::MariaDb,
-    Backend::MariaDbProgram,
-    Backend::Nats,
-    Backend::NatsProgram,
-    Backend::NatsOld,
-    Backend::NatsOldProgram,
-    Backend::Redis,
-    Backend::Promtool,
-    Backend::Chromedriver,
-    Backend::PgBouncer,
-    Backend::SystemdAnalyze,
-    Backend::Strace,
-    Backend::Axe,
-    Backend::PythonModules,
-    Backend::Node,
-    Backend::NodeModules,
-];
+pub(crate) fn for_tests() -> Vec<Backend> {
+    let all = BACKENDS.iter().map(|(backend, _)| *backend);
+    all.filter(|backend| *backend != Backend::NatsForDemo).collect()
+}
 
 impl Backend {
-    /// Its name for people, and the environment variable that names an instance, a program or a folder of modules.
-    fn names(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Postgres => ("PostgreSQL", "OUTBOX_TEST_POSTGRES_URL"),
-            Self::PostgresLogical => (
-                "PostgreSQL with wal_level=logical",
-                "OUTBOX_TEST_POSTGRES_LOGICAL_URL",
-            ),
-            Self::PostgresProgram => ("PostgreSQL for private servers", "OUTBOX_TEST_POSTGRES_BIN"),
-            Self::MariaDb => ("MariaDB", "OUTBOX_TEST_MARIADB_URL"),
-            Self::MariaDbProgram => ("MariaDB for private servers", "OUTBOX_TEST_MARIADB_BIN"),
-            Self::Nats => ("nats-server", "OUTBOX_TEST_NATS_URL"),
-            Self::NatsProgram => ("nats-server for clusters", "OUTBOX_TEST_NATS_CLUSTER_BIN"),
-            Self::NatsOld => ("nats-server 2.9", "OUTBOX_TEST_NATS_OLD_URL"),
-            Self::NatsOldProgram => ("nats-server 2.9 for private servers", "OUTBOX_TEST_NATS_OLD_BIN"),
-            Self::Redis => ("Redis", "OUTBOX_TEST_REDIS_URL"),
-            Self::Promtool => ("promtool", "OUTBOX_TEST_PROMTOOL_BIN"),
-            Self::Chromedriver => ("chromedriver", "OUTBOX_TEST_CHROMEDRIVER_BIN"),
-            Self::PgBouncer => ("PgBouncer", "OUTBOX_TEST_PGBOUNCER_BIN"),
-            Self::SystemdAnalyze => ("systemd-analyze", "OUTBOX_TEST_SYSTEMD_ANALYZE_BIN"),
-            Self::Strace => ("strace", "OUTBOX_TEST_STRACE_BIN"),
-            Self::Axe => ("axe-core", "OUTBOX_TEST_AXE_SCRIPT"),
-            Self::PythonModules => ("modules for Python", "OUTBOX_TEST_PYTHON_MODULES"),
-            Self::Node => ("Node", "OUTBOX_TEST_NODE_BIN"),
-            Self::NodeModules => ("modules for Node", "OUTBOX_TEST_NODE_MODULES"),
-            Self::NatsForDemo => ("nats-server", "NATS_URL"),
-        }
-    }
-
     pub(crate) fn variable(self) -> &'static str {
-        self.names().1
+        let found = BACKENDS.iter().find(|(backend, _)| *backend == self);
+        found.map_or("", |(_, variable)| variable)
     }
 
     /// Finds the program or folder, or installs it. An error is the reason why this machine has none.
@@ -233,11 +206,10 @@ impl Services {
     /// Prints where the back ends come from.
     pub(crate) fn report(&self) {
         for (backend, availability) in &self.backends {
-            let (name, _) = backend.names();
             match availability {
-                Availability::Ready { origin, .. } => eprintln!("{name}: {origin}"),
+                Availability::Ready { origin, .. } => eprintln!("{backend:?}: {origin}"),
                 Availability::Missing(why) | Availability::Broken(why) => {
-                    eprintln!("{name}: not available: {why}");
+                    eprintln!("{backend:?}: not available: {why}");
                 }
             }
         }
@@ -245,14 +217,13 @@ impl Services {
 
     /// The URL of a wanted back end, or an error with the reason why there is none.
     pub(crate) fn url(&self, wanted: Backend) -> Result<&str> {
-        let (name, _) = wanted.names();
         let found = self.backends.iter().find(|(backend, _)| *backend == wanted);
         match found.map(|(_, availability)| availability) {
             Some(Availability::Ready { url, .. }) => Ok(url),
             Some(Availability::Missing(why) | Availability::Broken(why)) => {
-                Err(anyhow!("{name} is not available: {why}"))
+                Err(anyhow!("{wanted:?} is not available: {why}"))
             }
-            None => Err(anyhow!("{name} was not asked for")),
+            None => Err(anyhow!("{wanted:?} was not asked for")),
         }
     }
 
@@ -266,11 +237,10 @@ impl Services {
     pub(crate) fn unavailable(&self) -> (Vec<String>, Vec<String>) {
         let (mut missing, mut broken) = (Vec::new(), Vec::new());
         for (backend, availability) in &self.backends {
-            let (name, _) = backend.names();
             match availability {
                 Availability::Ready { .. } => {}
-                Availability::Missing(why) => missing.push(format!("{name}: {why}")),
-                Availability::Broken(why) => broken.push(format!("{name}: {why}")),
+                Availability::Missing(why) => missing.push(format!("{backend:?}: {why}")),
+                Availability::Broken(why) => broken.push(format!("{backend:?}: {why}")),
             }
         }
         (missing, broken)
@@ -292,7 +262,7 @@ impl Drop for Services {
 }
 
 fn make_available(backend: Backend, folder: &Folder, tools: &Path) -> (Availability, Option<Server>) {
-    let (_, variable) = backend.names();
+    let variable = backend.variable();
     if let Some(url) = env::var(variable).ok().filter(|url| !url.is_empty()) {
         let origin = format!("given by {variable}");
         return (Availability::Ready { url, origin }, None);
