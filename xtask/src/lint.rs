@@ -5,12 +5,12 @@
 
 use std::env;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::process::{Manners, Process, tied};
+use crate::process::{Manners, Process, succeeds_quietly, tied};
 use crate::workspace::{Workspace, cargo_command};
 use crate::{graph, tidy};
 
@@ -143,12 +143,7 @@ fn add_component(subcommand: &str, component: &str) -> Result<()> {
 }
 
 fn answers(command: &mut Command) -> bool {
-    let quiet = command
-        .arg("--version")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
-    let status = quiet.stderr(Stdio::null()).status();
-    status.is_ok_and(|status| status.success())
+    succeeds_quietly(command.arg("--version"))
 }
 
 fn succeeds(command: &mut Command) -> Result<bool> {

