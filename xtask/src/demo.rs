@@ -3,13 +3,13 @@
 //! With `--json` only the demo's own final object reaches the standard output. The program `northwind` in `examples`
 //! decides what is shown and checks it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use clap::{Args, ValueEnum};
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
 
 use crate::process::{self, tied};
 use crate::program;
@@ -28,46 +28,24 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", conflicts_with = "orders", default_value_t = 200)]
     generate: u32,
     /// The database that holds the orders, the outbox and the inbox.
-    #[arg(long, value_enum, default_value_t = Database::Sqlite)]
-    database: Database,
-    /// What the relays read. `log` needs `--database postgres`.
-    #[arg(long, value_enum, default_value_t = Relay::Polling)]
-    relay: Relay,
+    #[arg(long, value_parser = ["sqlite", "postgres", "mariadb"], default_value = "sqlite")]
+    database: String,
+    /// What the relays read: the outbox's table, or PostgreSQL's transaction log. `log` needs `--database postgres`.
+    #[arg(long, value_parser = ["polling", "log"], default_value = "polling")]
+    relay: String,
     /// Give each program a login of the database with the rights that `outbox print` prints for it, and no others, and a user on a NATS server of the demo's own. Needs a
     /// database server.
     #[arg(long)]
     least_rights: bool,
     /// What carries the messages.
-    #[arg(long, value_enum, default_value_t = Broker::Nats)]
-    broker: Broker,
+    #[arg(long, value_parser = ["nats", "memory"], default_value = "nats")]
+    broker: String,
     /// Write what happened into this folder.
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
     /// Print the result as one JSON object and nothing else.
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-enum Database {
-    Sqlite,
-    Postgres,
-    #[value(name = "mariadb")]
-    MariaDb,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-enum Relay {
-    /// The outbox's table.
-    Polling,
-    /// PostgreSQL's transaction log.
-    Log,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-enum Broker {
-    Nats,
-    Memory,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
@@ -117,43 +95,41 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// The servers of the demo.
 fn wanted(options: &Options) -> Result<Vec<Backend>> {
-    let has_logins = options.database != Database::Sqlite;
-    ensure!(
-        has_logins || !options.least_rights,
-        "--least-rights needs --database postgres or mariadb: SQLite has no logins"
-    );
-    let database = match (options.relay, options.database) {
-        (Relay::Polling, Database::Sqlite) => None,
-        (Relay::Polling, Database::Postgres) => Some(Backend::Postgres),
-        (Relay::Polling, Database::MariaDb) => Some(Backend::MariaDb),
-        (Relay::Log, Database::Postgres) => Some(Backend::PostgresLogical),
-        (Relay::Log, _) => bail!("--relay log needs --database postgres: only PostgreSQL's log can be read"),
+    let (relay, database) = (options.relay.as_str(), options.database.as_str());
+    let database = match (relay, database) {
+        ("polling", "sqlite") if options.least_rights => {
+            bail!("--least-rights needs --database postgres or mariadb: SQLite has no logins")
+        }
+        ("polling", "sqlite") => None,
+        ("polling", "postgres") => Some(Backend::Postgres),
+        ("polling", _) => Some(Backend::MariaDb),
+        (_, "postgres") => Some(Backend::PostgresLogical),
+        _ => bail!("--relay log needs --database postgres: only PostgreSQL's log can be read"),
     };
-    let broker = match (options.broker, options.least_rights) {
-        (Broker::Nats, false) => Some(Backend::NatsForDemo),
-        (Broker::Nats, true) => Some(Backend::NatsProgram),
-        (Broker::Memory, _) => None,
+    let broker = match (options.broker.as_str(), options.least_rights) {
+        ("memory", _) => None,
+        (_, false) => Some(Backend::NatsForDemo),
+        (_, true) => Some(Backend::NatsProgram),
     };
     Ok(database.into_iter().chain(broker).collect())
 }
 
 /// The options that the demo program has too.
 fn passed_on(options: &Options) -> Vec<OsString> {
-    fn name(value: &impl ValueEnum) -> OsString {
-        let value = value.to_possible_value();
-        value.map_or_else(OsString::new, |value| value.get_name().into())
-    }
-    let mut arguments: Vec<OsString> = vec!["--database".into(), name(&options.database)];
-    arguments.extend(["--relay".into(), name(&options.relay)]);
-    arguments.extend(["--broker".into(), name(&options.broker)]);
+    let mut arguments: Vec<OsString> = Vec::new();
+    let mut add = |name: &str, value: &OsStr| arguments.extend([name.into(), value.into()]);
+    add("--database", options.database.as_ref());
+    add("--relay", options.relay.as_ref());
+    add("--broker", options.broker.as_ref());
     match (&options.orders, &options.lines) {
         (Some(orders), Some(lines)) => {
-            arguments.extend(["--orders".into(), orders.into(), "--lines".into(), lines.into()]);
+            add("--orders", orders.as_ref());
+            add("--lines", lines.as_ref());
         }
-        _ => arguments.extend(["--generate".into(), options.generate.to_string().into()]),
+        _ => add("--generate", options.generate.to_string().as_ref()),
     }
     if let Some(export) = &options.export {
-        arguments.extend(["--export".into(), export.into()]);
+        add("--export", export.as_ref());
     }
     arguments.extend(options.json.then(|| "--json".into()));
     arguments

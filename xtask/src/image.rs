@@ -68,32 +68,22 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
         Ok(command)
     };
-    let relay = Process::launch(
-        command(&["relay", "run", "--config", CONFIG])?,
-        Manners::FOREGROUND,
-    )?;
+    let start = command(&["relay", "run", "--config", CONFIG])?;
+    let relay = Process::launch(start, Manners::FOREGROUND)?;
     let record = || {
         let server = Path::new(services.url(Backend::PostgresProgram)?);
         let mut psql = Command::new(server.with_file_name("psql"));
-        psql.args([
-            "-q",
-            "-o",
-            "/dev/null",
-            "-c",
-            "SELECT outbox_record('order', '1', 'placed', '{}')",
-        ]);
+        psql.args(["-q", "-o", "/dev/null", "-c"]);
+        psql.arg("SELECT outbox_record('order', '1', 'placed', '{}')");
         let psql = psql.arg(services.url(Backend::Postgres)?).stderr(Stdio::null());
         Ok(psql.status().context("cannot run psql")?.success())
     };
     until(&relay, "no message can be recorded", record)?;
     let prove = || {
-        let mut prove = command(&[
-            "prove", "--since", "1h", "--until", "0s", "-o", "json", "--config", CONFIG,
-        ])?;
-        let output = prove
-            .stderr(Stdio::inherit())
-            .output()
-            .context("cannot run the program")?;
+        let span = ["--since", "1h", "--until", "0s"];
+        let words = [&["prove", "-o", "json", "--config", CONFIG], &span[..]].concat();
+        let output = command(&words)?.stderr(Stdio::inherit()).output();
+        let output = output.context("cannot run the program")?;
         let proof: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         Ok(proof["verdict"] == "balanced" && proof["stream"]["events"] == 1)
     };

@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,13 +39,14 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     if is_present() {
         return Ok(());
     }
-    if !can_install_packages() {
+    if !is_root() || find("apt-get").is_none() {
         bail!("only root on Debian can install {package}; install it by hand (apt-get install {package})");
     }
     let _lock = InstallLock::take()?;
     if is_present() {
         return Ok(());
     }
+    static IS_UPDATED: AtomicBool = AtomicBool::new(false);
     let apt_get = || {
         let mut command = tied("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive");
@@ -54,16 +56,15 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     };
     eprintln!("installing {package} (apt-get install)");
     repeat(|| {
-        // An unreachable mirror need not stop an installation that works from what is there.
-        if let Err(failure) = run_tool(apt_get().arg("update")) {
-            eprintln!("{failure:#}");
+        // Once is enough, and an unreachable mirror need not stop an installation that works from what is there.
+        if !IS_UPDATED.load(Ordering::Relaxed) {
+            match run_tool(apt_get().arg("update")) {
+                Ok(()) => IS_UPDATED.store(true, Ordering::Relaxed),
+                Err(failure) => eprintln!("{failure:#}"),
+            }
         }
         run_tool(apt_get().args(["install", "--yes", "--no-install-recommends", package]))
     })
-}
-
-fn can_install_packages() -> bool {
-    is_root() && find("apt-get").is_some()
 }
 
 /// A folder with the modules of a requirements file, for PYTHONPATH. Without `needs`, their own needs are left out.
