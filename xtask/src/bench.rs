@@ -1,7 +1,8 @@
-//! `cargo xtask bench`: starts a database and a broker, builds the program `bench` in release mode, and runs it.
+//! `cargo xtask bench`: starts a database and a broker, builds the program `bench` in release mode,
+//! and runs it.
 //!
-//! With `--json` only the list of figures reaches the standard output. The program `bench` in `stress` decides what is
-//! measured; `docs/performance.md` and `docs/performance-inbox.md` explain the figures.
+//! With `--json` only the list of figures reaches the standard output. `docs/performance.md` and
+//! `docs/performance-inbox.md` explain the figures.
 
 use std::env::consts::ARCH;
 use std::ffi::OsString;
@@ -21,12 +22,14 @@ use crate::{image, process};
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// A library to start the measuring program with, such as the allocator `libjemalloc.so.2` (`LD_PRELOAD`).
+    /// A library to start the measuring program with, such as the allocator `libjemalloc.so.2`
+    /// (`LD_PRELOAD`).
     #[arg(long, value_name = "FILE")]
     preload: Option<PathBuf>,
     #[arg(value_enum)]
     what: What,
-    /// Options of the program, such as --json, --runs N, --quick, --only GROUP,… (an unknown group lists all groups).
+    /// Options of the program, such as --json, --runs N, --quick, --only GROUP,… (an unknown group
+    /// lists all groups).
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
     arguments: Vec<String>,
 }
@@ -39,7 +42,8 @@ enum What {
     Inbox,
     /// Time and memory of `outbox prove` over a million messages; --messages changes that.
     Prove,
-    /// The relay of the program `outbox` with the system's allocator and with mimalloc, also as the static program.
+    /// The relay of the program `outbox` with the system's allocator and with mimalloc, also as the
+    /// static program.
     Programs,
 }
 
@@ -78,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         command.arg("--program").arg(outbox(&[])?);
     }
     if options.what == What::Programs {
-        // Each build takes the place of one before, so it is copied.
+        // Each build overwrites the last one, so it is copied.
         let mut add = |name: &str, built: PathBuf| {
             let copy = services.folder().join(name);
             fs::copy(&built, &copy).with_context(|| format!("cannot copy {}", built.display()))?;
@@ -96,7 +100,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         )?;
     }
     if let Some(library) = &options.preload {
-        // The dynamic linker only warns about a missing file, and the figures would be those of another allocator.
+        // The dynamic linker only warns about a missing file, and the run would measure another
+        // allocator.
         let path = library
             .canonicalize()
             .with_context(|| format!("cannot preload {}", library.display()))?;

@@ -1,7 +1,7 @@
-//! `cargo xtask chaos`: starts a database and a broker, builds the program `chaos` in release mode, and lets it torment
-//! relays or consumers.
+//! `cargo xtask chaos`: starts a database and a broker, builds the program `chaos` in release mode,
+//! and runs it.
 //!
-//! It takes minutes, so it is no test. The program in `stress` decides on the faults and checks the result.
+//! It takes minutes, so it is no test. The program injects the faults and checks the result.
 
 use std::process::ExitCode;
 
@@ -15,14 +15,15 @@ use crate::workspace::Workspace;
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// The processes to torment: polling relays, log relays with polling relays beside them for the hand-overs (their
-    /// servers are killed as well), or consumers.
+    /// The processes to kill and pause: polling relays, log relays (and their servers), or
+    /// consumers.
     #[arg(value_parser = ["relay", "log", "inbox"], default_value = "relay")]
     what: String,
     /// The database that holds the outbox or the inbox. SQLite is for `inbox` only.
     #[arg(long, value_parser = ["postgres", "mariadb", "sqlite"], default_value = "postgres")]
     database: String,
-    /// Arguments for the program, for example `-- --messages 50000 --relays 2 --seed 7`, or `-- --only kills --kills 50` for an inbox.
+    /// Arguments for the program, for example `-- --messages 50000 --relays 2 --seed 7`, or `--
+    /// --only kills --kills 50` for an inbox.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
@@ -50,7 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let wanted: Vec<Backend> = database.into_iter().chain([nats]).collect();
     let services = Services::start(&wanted, &workspace)?;
-    // Without a database the program makes a file of its own.
+    // Without a server the program creates a file.
     let database = database.map_or(Ok("sqlite"), |database| services.url(database))?;
     let nats = services.url(nats)?;
     let mut command = tied(program);

@@ -1,7 +1,7 @@
-//! `cargo xtask demo`: starts a database and a broker, then the demo program, and forwards its exit status.
+//! `cargo xtask demo`: starts a database and a broker, then the demo program, and forwards its exit
+//! status.
 //!
-//! With `--json` only the demo's own final object reaches the standard output. The program `northwind` in `examples`
-//! decides what is shown and checks it.
+//! With `--json` only the final object of the demo reaches the standard output.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -30,11 +30,12 @@ pub(crate) struct Options {
     /// The database that holds the orders, the outbox and the inbox.
     #[arg(long, value_parser = ["sqlite", "postgres", "mariadb"], default_value = "sqlite")]
     database: String,
-    /// What the relays read: the outbox's table, or PostgreSQL's transaction log. `log` needs `--database postgres`.
+    /// What the relays read: the outbox's table, or PostgreSQL's transaction log. `log` needs
+    /// `--database postgres`.
     #[arg(long, value_parser = ["polling", "log"], default_value = "polling")]
     relay: String,
-    /// Give each program a login of the database with the rights that `outbox print` prints for it, and no others, and a user on a NATS server of the demo's own. Needs a
-    /// database server.
+    /// Give each program a database login with exactly the rights that `outbox print` prints, and a
+    /// user of a private nats-server.
     #[arg(long)]
     least_rights: bool,
     /// What carries the messages.
@@ -83,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let status = process::run(&mut command)?;
     let logs = work.join("logs");
     if status != ExitCode::SUCCESS && logs.exists() {
-        // The logs outlive the folder of the demo, and replace those of an earlier run.
+        // The folder of the demo is removed; this copy replaces the logs of an earlier run.
         let kept = workspace.target_directory.join("xtask/demo-logs");
         fs::remove_dir_all(&kept).ok();
         fs::create_dir_all(workspace.target_directory.join("xtask"))?;

@@ -1,7 +1,7 @@
 //! The allowed dependencies between crates: the layers of the architecture, as a check.
 //!
-//! Normal and build dependencies count; those of a crate's tests cannot reach its users. A crate that is not listed is
-//! an error too, so that a new one gets its place on purpose.
+//! Normal and build dependencies count; dependencies of tests do not reach users. A crate that is
+//! not listed is an error too.
 
 use crate::workspace::Package;
 
@@ -26,12 +26,12 @@ const ALLOWED: &[(&str, &str)] = &[
         "outbox-stress",
         "outbox-core outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-test-servers",
     ),
-    // Private servers for tests, and for programs that torment servers.
+    // Private servers for tests and chaos.
     ("outbox-test-servers", "outbox-core"),
     ("xtask", ""),
 ];
 
-/// External crates that would drag a database or a broker into a layer that must not know it.
+/// External crates that would bring a database or a broker into the wrong layer.
 const BANNED: &[(&str, &str)] = &[
     ("outbox-core", "sea-orm sqlx async-nats redis"),
     ("outbox-nats", "sea-orm sqlx redis"),

@@ -1,4 +1,5 @@
-//! What the output of cargo's test harnesses tells: the counts, the messages of failed tests, and tests that do not end.
+//! Reads the output of cargo's test harnesses: counts, messages of failed tests, and tests that do
+//! not end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,7 +8,8 @@ use std::time::Duration;
 const SILENCE: Duration = Duration::from_secs(15 * 60);
 /// Lines that are kept of one failed test: the message of a panic comes first.
 const LINES_MAX: usize = 20;
-/// The start of a line in the log of skips if nothing was left out: the promise does not apply to the back end.
+/// The start of a line in the log of skips if nothing was left out: the promise does not apply to
+/// the back end.
 const NOT_APPLICABLE: &str = "does not apply: ";
 
 #[derive(Debug, Default)]
@@ -57,7 +59,8 @@ impl Output {
         }
     }
 
-    /// Reads a result such as `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.00s`.
+    /// Reads a result such as `ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out;
+    /// finished in 1.00s`.
     fn count(&mut self, result: &str) {
         for count in result.split([';', '.']) {
             match count.trim().split_once(' ') {
@@ -69,7 +72,8 @@ impl Output {
         }
     }
 
-    /// How long the next line may take. `None` while cargo compiles, which is as slow as the machine.
+    /// How long the next line may take. `None` while cargo compiles, which is as slow as the
+    /// machine.
     pub(crate) fn patience(&self) -> Option<Duration> {
         self.running.then_some(SILENCE)
     }

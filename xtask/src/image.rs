@@ -1,8 +1,8 @@
-//! `cargo xtask image`: builds the static program as the Containerfile of the relay does, and runs it in a root that
-//! holds nothing else.
+//! `cargo xtask image`: builds the static program as the Containerfile of the relay does, and runs
+//! it in a root that holds nothing else.
 //!
-//! There is no container engine in it. The program gets its configuration and `/etc/hosts`, and does its work from the
-//! first message to the shutdown. Not shown: the base image of the build, TLS, and name servers.
+//! The root has the program, its configuration and `/etc/hosts`. A relay publishes a message and
+//! shuts down. Not tested: a container engine, the base image of the build, TLS, and name servers.
 
 use std::env::consts::ARCH;
 use std::fs;
@@ -95,7 +95,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the program as the Containerfile does, and returns its path. It needs nothing of the system.
+/// Builds the program as the Containerfile does, and returns its path. It needs nothing of the
+/// system.
 pub(crate) fn build(workspace: &Workspace) -> Result<PathBuf> {
     installed("musl-gcc", "musl-tools")?;
     let target = format!("{ARCH}-unknown-linux-musl");
@@ -120,8 +121,8 @@ fn add(program: &Path, root: &Path) -> Result<()> {
 
 /// A command of the program, with this folder as its root.
 fn in_root(root: &Path, words: &[&str]) -> Command {
-    // The kernel does not end the program with this task, because its user is another. Without `--foreground`, signals
-    // would arrive twice, and a second one ends the relay at once.
+    // The kernel does not end a program of another user with this task, so it has a time limit.
+    // Without `--foreground`, signals would arrive twice, and a second one ends the relay at once.
     let mut command = tied("timeout");
     command.args(["--foreground", "900"]);
     match rustix::process::geteuid().is_root() {

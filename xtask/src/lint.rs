@@ -1,7 +1,7 @@
 //! `cargo xtask lint`: everything that can be checked without running a test.
 //!
-//! A failing step does not stop the others: one run shows all there is to repair. No compiler flag is set through the
-//! environment, since that would rebuild every dependency.
+//! A failing step does not stop the others: one run shows all there is to repair. No compiler flag
+//! is set through the environment, since that would rebuild every dependency.
 
 use std::env;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::{graph, tidy};
 /// Building cargo-deny takes minutes, so it happens only if this is set to 1.
 const INSTALL_DENY: &str = "OUTBOX_LINT_INSTALL_DENY";
 
-/// Runs cargo for each feature of each package. The version is pinned, as those of all tools.
+/// Runs cargo for each feature of each package. The versions of all tools are pinned.
 const HACK: &str = "cargo-hack@0.6.46";
 
 pub(crate) fn run() -> Result<ExitCode> {
@@ -74,8 +74,9 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_failure)))
 }
 
-/// Each package alone, with its default features, without them, and with each single feature: library, programs
-/// and examples. A build of the whole workspace unifies features and hides a feature that a package lacks.
+/// Each package alone, with its default features, without them, and with each single feature:
+/// library, programs and examples. A build of the whole workspace unifies features and hides a
+/// feature that a package lacks.
 fn packages_alone(workspace: &Workspace) -> Result<bool> {
     let hack = hack(workspace)?;
     let (libraries, programs): (Vec<_>, Vec<_>) =

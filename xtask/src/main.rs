@@ -1,6 +1,7 @@
 //! Tasks of this repository: `cargo xtask` lists them.
 //!
-//! One file per task. A task exists only where plain cargo cannot do the job; there are no scripts beside it.
+//! One file per task. A task exists only where plain cargo cannot do the job; there are no scripts
+//! beside it.
 
 mod bench;
 mod chaos;
@@ -48,20 +49,22 @@ enum Task {
     },
     /// Measure throughput, latency, memory and the cost of writing, each against the driver alone.
     Bench(bench::Options),
-    /// Kill and pause relays or consumers for minutes, and the servers of log relays, and balance the books.
+    /// Kill and pause relays or consumers for minutes, and the servers of log relays, and balance
+    /// the books.
     Chaos(chaos::Options),
-    /// Check Debezium's Outbox Event Router over our tables, and the move from an outbox of its own; nightly.
+    /// Check Debezium's Outbox Event Router with the tables of this project; nightly.
     Debezium(rigs::Names),
-    /// Run the services in other languages and the consumer in Python beside ours, in all stacks that can be installed; nightly.
+    /// Run the services in other languages and the consumer in Python; nightly.
     Polyglot(rigs::Names),
     /// Run the tests of the log relay and the store on PostgreSQL 18, which npm downloads; nightly.
     #[command(name = "postgres18")]
     Postgres18(rigs::Postgres18),
-    /// Build the static program as the Containerfile of the relay does, and run it in a root that holds nothing else; nightly.
+    /// Build the static program as the Containerfile does, and run it in an empty root; nightly.
     Image(image::Options),
-    /// Check formatting, house rules, clippy, features, documentation, licences and the crate graph.
+    /// Check formatting, house rules, clippy, features, documentation, licences and the crate
+    /// graph.
     Lint,
-    /// Run the relay in simulated worlds, one for each seed, in which everything goes wrong.
+    /// Run the relay in simulated worlds, one for each seed.
     Simulate(simulate::Options),
     /// Check only the house rules and the crate graph.
     Tidy,
@@ -69,7 +72,8 @@ enum Task {
     Proofs,
     /// Start the servers of the guide and keep them until ctrl-c: PostgreSQL and nats-server.
     Services {
-        /// Start the back ends of the tests instead, for running single tests. Missing programs are installed, browsers included.
+        /// Start the back ends of the tests instead, for single tests. Missing programs are
+        /// installed.
         #[arg(long)]
         tests: bool,
         /// Print the environment variables only.

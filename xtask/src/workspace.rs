@@ -24,7 +24,7 @@ pub(crate) struct Workspace {
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) has_library: bool,
-    /// Normal and build dependencies. Those of the tests ship to nobody, so they are left out.
+    /// Normal and build dependencies. Dependencies of tests do not reach users.
     pub(crate) dependencies: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ fn package(package: &Value) -> Option<Package> {
     let dependencies = package["dependencies"].as_array()?.iter();
     let dependencies = dependencies.filter(|dependency| dependency["kind"] != "dev");
     let name = |value: &Value| value["name"].as_str().map(str::to_owned);
-    // A procedural macro is a kind of its own, and `--lib` selects it.
+    // `--lib` selects procedural macros too.
     let is_library = |kind: &Value| kind == "lib" || kind == "proc-macro";
     let targets = package["targets"].as_array()?.iter();
     let mut kinds = targets.filter_map(|target| target["kind"].as_array()).flatten();
@@ -80,8 +80,8 @@ fn cargo() -> OsString {
 
 /// A call of cargo without the variables that cargo has set for this task.
 ///
-/// Build scripts look at some of them. With `CARGO_PKG_NAME` left at `xtask`, `ring` and all that depends on it would be
-/// built again each time that a call of cargo by hand follows a task, or a task follows one.
+/// Build scripts read some of these variables. If `CARGO_PKG_NAME` changed between a task and cargo
+/// by hand, `ring` and its dependents would be rebuilt each time.
 pub(crate) fn cargo_command() -> Command {
     let mut command = tied(cargo());
     for (name, _) in env::vars_os() {

@@ -1,7 +1,7 @@
 //! The temporary folder of one task, private to it and removed with it.
 //!
-//! A killed task cannot remove its folder, so the next one does: each folder holds a locked file, and a folder whose
-//! lock is free has no owner.
+//! Each folder holds a locked file. If a task is killed, the next task finds the lock free and
+//! removes the folder.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -32,7 +32,8 @@ impl Folder {
                 parent.display()
             )
         };
-        // The folder gets its final name only with its lock held; until then `sweep` of another task ignores it.
+        // The folder gets its final name only with its lock held; until then `sweep` of another
+        // task ignores it.
         let new = tempfile::Builder::new()
             .prefix("new-")
             .tempdir_in(&parent)
@@ -65,7 +66,8 @@ impl Folder {
         if let Some(user) = user {
             chown(&path, Some(user.uid), Some(user.gid)).with_context(why)?;
         }
-        // Owning a folder is not enough where one above it is closed, as private temporary folders are.
+        // Owning a folder is not enough where one above it is closed, as private temporary folders
+        // are.
         let entered = tied_as(Path::new("true"), user).current_dir(&path).status();
         entered.with_context(|| format!("the server's user may not enter {}; set TMPDIR", path.display()))?;
         Ok(path)

@@ -1,7 +1,8 @@
-//! Installs missing programs and modules: Debian packages when root, modules of PyPI and npm into the target folder.
+//! Installs missing programs and modules: Debian packages when root, modules of PyPI and npm into
+//! the target folder.
 //!
-//! One installation at a time, over all tasks on this machine: the lock waits where the package managers would fail.
-//! Nothing is uninstalled.
+//! One installation at a time, over all tasks on this machine: the lock waits where the package
+//! managers would fail. Nothing is uninstalled.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use crate::services::programs::{find, is_root, run_quietly, version_of};
 /// Downloads may be slow; an installation that hangs must still end.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// What was installed into a folder. Written last, so an interrupted installation is repeated.
+/// The file with the requirements of a folder. Written last, so an interrupted installation is
+/// repeated.
 const STAMP: &str = "installed";
 
 /// The oldest Node that runs the service in `examples/polyglot/node`.
@@ -34,7 +36,8 @@ pub(crate) fn program(program: &str, package: &str) -> Result<PathBuf> {
     find(program).with_context(|| format!("the package {package} brought no {program}; put one on the PATH"))
 }
 
-/// Installs a Debian package. `is_present` is asked again with the lock held: another thread or task may have been faster.
+/// Installs a Debian package. `is_present` is checked again under the lock: another task may have
+/// been faster.
 pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Result<()> {
     if is_present() {
         return Ok(());
@@ -50,13 +53,13 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     let apt_get = || {
         let mut command = tied("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive");
-        // Other package managers on this machine do not know the lock of these tasks.
+        // Other package managers do not use the lock of these tasks.
         command.args(["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3"]);
         command
     };
     eprintln!("installing {package} (apt-get install)");
     repeat(|| {
-        // Once is enough, and an unreachable mirror need not stop an installation that works from what is there.
+        // Once per task. If the mirror is unreachable, the present lists may be enough.
         if !IS_UPDATED.load(Ordering::Relaxed) {
             match run_tool(apt_get().arg("update")) {
                 Ok(()) => IS_UPDATED.store(true, Ordering::Relaxed),
@@ -67,7 +70,8 @@ pub(crate) fn debian_package(package: &str, is_present: impl Fn() -> bool) -> Re
     })
 }
 
-/// A folder with the modules of a requirements file, for PYTHONPATH. Without `needs`, their own needs are left out.
+/// A folder with the modules of a requirements file, for PYTHONPATH. `needs`: their dependencies
+/// too.
 pub(crate) fn python_modules(tools: &Path, name: &str, requirements: &str, needs: bool) -> Result<PathBuf> {
     // Compiled modules fit one version of Python.
     let version = find("python3")
@@ -87,7 +91,7 @@ pub(crate) fn python_modules(tools: &Path, name: &str, requirements: &str, needs
     })
 }
 
-/// Debian splits pip from Python, so that having one does not mean having the other.
+/// Debian has a package for pip alone.
 fn pip() -> Result<()> {
     let answers = || {
         let mut pip = Command::new("python3");
@@ -96,7 +100,7 @@ fn pip() -> Result<()> {
     debian_package("python3-pip", answers)
 }
 
-/// The `node_modules` folder of a package, made by npm as its lock file says.
+/// The `node_modules` folder of a package, installed by npm from its lock file.
 pub(crate) fn node_modules(tools: &Path, name: &str, package: &Path) -> Result<PathBuf> {
     let why = || format!("cannot read {}", package.display());
     let stamp = fs::read_to_string(package.join("package-lock.json")).with_context(why)?;
@@ -129,7 +133,8 @@ pub(super) fn node_and_npm(tools: &Path) -> Result<(PathBuf, Vec<PathBuf>)> {
     Ok((node.clone(), vec![node, npm]))
 }
 
-/// A folder of the tools that holds what the stamp says. `prepare` runs before the lock is taken, since it may install.
+/// A folder of the tools with this stamp. `prepare` may install too, so it runs before the lock is
+/// taken.
 fn kept<T>(
     tools: &Path,
     name: &str,
@@ -161,7 +166,8 @@ fn kept<T>(
 
 pub(crate) fn run_tool(command: &mut Command) -> Result<()> {
     let command = std::mem::replace(command, Command::new("true"));
-    // An interrupted package manager leaves half-installed packages, so it may take its time to end.
+    // An interrupted package manager leaves half-installed packages, so it may take its time to
+    // end.
     let manners = Manners {
         patience: Duration::from_secs(30),
         ..Manners::GROUP
@@ -169,7 +175,7 @@ pub(crate) fn run_tool(command: &mut Command) -> Result<()> {
     run_quietly(command, LIMIT, manners)
 }
 
-/// Tries three times: a server on the network that breaks off often answers a moment later.
+/// Tries three times, because network failures are often short.
 pub(crate) fn repeat(mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
     let begun = Instant::now();
     for pause in [Duration::from_secs(5), Duration::from_secs(20)] {

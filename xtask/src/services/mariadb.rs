@@ -1,7 +1,7 @@
 //! A private MariaDB.
 //!
-//! The account `outbox` may do everything from 127.0.0.1 and from nowhere else. Its data need not survive anything, so
-//! nothing is synced to disk.
+//! The account `outbox` may do everything from 127.0.0.1 and from nowhere else. Its data need not
+//! survive anything, so nothing is synced to disk.
 
 use std::ffi::OsString;
 use std::fs;
@@ -36,7 +36,8 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
     let (data, temporary) = (option("datadir", &home.join("data")), option("tmpdir", &home));
     let install_db = install_db().context("there is no mariadb-install-db")?;
     let mut command = tied_as(&install_db, user);
-    // Without `--force` it insists on looking up the name of this machine, which containers often cannot.
+    // Without `--force` it insists on looking up the name of this machine, which containers often
+    // cannot.
     command.args([
         "--no-defaults",
         "--force",
@@ -56,7 +57,8 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
         command.arg(format!("--port={port}"));
         command.args([
             "--bind-address=127.0.0.1",
-            // Relative to the data folder: a socket's full path may be too long in a deep temporary folder.
+            // Relative to the data folder: a socket's full path may be too long in a deep temporary
+            // folder.
             "--socket=mariadb.sock",
             "--pid-file=mariadb.pid",
             // The account is for 127.0.0.1, which a reverse look-up might turn into another name.
@@ -80,7 +82,8 @@ pub(super) fn launch(program: &Path, folder: &Folder) -> Result<Server> {
     Ok(Server { process, url })
 }
 
-/// Finds the server, or installs Debian's package. The older names are from before the fork chose its own.
+/// Finds the server, or installs Debian's package. The older names are from before the fork chose
+/// its own.
 pub(super) fn program() -> Result<PathBuf> {
     let server = || find("mariadbd").or_else(|| find("mysqld"));
     install::debian_package("mariadb-server", || server().is_some() && install_db().is_some())?;

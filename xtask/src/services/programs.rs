@@ -1,4 +1,5 @@
-//! Finds programs, their versions and the users they should run as, and runs tools. Installs nothing.
+//! Finds programs, their versions and the users they should run as, and runs tools. Installs
+//! nothing.
 
 use std::env;
 use std::fs::File;
@@ -27,7 +28,8 @@ pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The user for a server that refuses root: `name` if it exists, else `nobody`. `None` unless this task runs as root.
+/// The user for a server that refuses root: `name` if it exists, else `nobody`. `None` unless this
+/// task runs as root.
 pub(super) fn unprivileged(name: &str) -> Result<Option<User>> {
     if !is_root() {
         return Ok(None);
@@ -48,7 +50,7 @@ fn lookup_user(name: &str) -> Option<User> {
 
 /// A command that runs as `user`, or as this task does.
 ///
-/// Some servers could change their user themselves, but then the kernel would forget to kill them with this task.
+/// A server that changed its user by itself would lose the signal of [`tied`].
 pub(super) fn tied_as(program: &Path, user: Option<User>) -> Command {
     let mut command = tied(program);
     if let Some(user) = user {
@@ -62,7 +64,7 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     find_all(program).next()
 }
 
-/// All paths of a program. The first is the one that a shell would run.
+/// All paths of a program, in the order of a shell.
 pub(super) fn find_all(program: &str) -> impl Iterator<Item = PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = env::split_paths(&path).collect();

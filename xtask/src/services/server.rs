@@ -1,8 +1,8 @@
 //! Starts one server on a free port and waits until it is ready.
 //!
-//! The kernel names a free port, and another program may take it before the server does. The server then fails to bind,
-//! and gets another port. Readiness is read from the output or a file of the started server, never from the port alone:
-//! a stranger's server may answer there.
+//! The kernel names a free port, and another program may take it before the server does. The server
+//! then fails to bind, and gets another port. Readiness is read from the output or a file of the
+//! started server, never from the port alone: a stranger's server may answer there.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -96,7 +96,7 @@ pub(crate) fn free_port() -> Result<u16> {
 mod tests {
     use super::*;
 
-    /// A server that fails on port 1 like one whose port was taken, and runs on port 3.
+    /// Port 1 is taken, port 2 fails for another reason, and port 3 works.
     fn start_fake(ports: &[u16]) -> Result<u16> {
         let folder = tempfile::tempdir().unwrap();
         let command = |port: u16| {

@@ -1,7 +1,7 @@
 //! Checks that the tests named in GUARANTEES.md exist, and lists them for `cargo xtask proofs`.
 //!
-//! Whether a test proves its claim is for reviewers. A test is found by its name in a source file: a test that no
-//! longer runs is unused code, which clippy refuses.
+//! Whether a test proves its claim is for reviewers. A test is found by its name in a source file:
+//! a test that no longer runs is unused code, which clippy refuses.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,6 @@
-//! `cargo xtask tidy`: rules about files that no other tool knows.
+//! `cargo xtask tidy`: rules for the files of this repository.
 //!
-//! Each rule is a function of a path and a text. The files are those that git knows or would add.
+//! Each rule is a function of a path and a text. Files that git ignores are not checked.
 
 pub(crate) mod guarantees;
 
