@@ -18,7 +18,7 @@ mod server;
 use std::path::{Path, PathBuf};
 use std::{env, fs, thread};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result};
 
 use crate::services::folder::Folder;
 use crate::services::programs::version_of;
@@ -155,93 +155,77 @@ impl Backend {
     }
 }
 
-/// Whether a back end can be used, and why not.
+/// A wanted back end.
 #[derive(Debug)]
-enum Availability {
-    /// The URL of a server, or the path of a program or folder; and where it comes from, for
-    /// people.
-    Ready { url: String, origin: String },
-    /// It is not installed, and cannot be.
-    Missing(String),
-    /// It is installed and does not start.
-    Broken(String),
+struct Found {
+    backend: Backend,
+    /// If it is available: the URL of a server, or the path of a program or folder.
+    url: Option<String>,
+    /// For people: the version or origin, or the reason why the back end is not available.
+    note: String,
+    /// Whether the back end is installed and does not start.
+    is_broken: bool,
+    server: Option<Server>,
 }
 
 /// The wanted back ends. Dropping this value stops the started servers.
 #[derive(Debug)]
 pub(crate) struct Services {
-    backends: Vec<(Backend, Availability)>,
-    servers: Vec<Server>,
+    found: Vec<Found>,
     // Declared after the servers, so that it is removed when they no longer write to it.
     folder: Folder,
 }
 
 impl Services {
-    /// Makes every wanted back end available that can be, side by side, since each takes seconds.
+    /// Makes the back ends available in parallel, since each takes seconds.
     pub(crate) fn start(wanted: &[Backend], workspace: &Workspace) -> Result<Self> {
         let (folder, tools) = (Folder::create()?, workspace.tools());
-        let started: Vec<_> = thread::scope(|scope| {
+        let found = thread::scope(|scope| {
             let start = |&backend| {
                 let (folder, tools) = (&folder, &tools);
-                scope.spawn(move || (backend, make_available(backend, folder, tools)))
+                scope.spawn(move || provide(backend, folder, tools))
             };
             let threads: Vec<_> = wanted.iter().map(start).collect();
             let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("no start panics");
             threads.into_iter().map(join).collect()
         });
-        let (mut backends, mut servers) = (Vec::new(), Vec::new());
-        for (backend, (availability, server)) in started {
-            backends.push((backend, availability));
-            servers.extend(server);
-        }
-        Ok(Self {
-            backends,
-            servers,
-            folder,
-        })
+        Ok(Self { found, folder })
     }
 
     /// Prints where the back ends come from.
     pub(crate) fn report(&self) {
-        for (backend, availability) in &self.backends {
-            match availability {
-                Availability::Ready { origin, .. } => eprintln!("{backend:?}: {origin}"),
-                Availability::Missing(why) | Availability::Broken(why) => {
-                    eprintln!("{backend:?}: not available: {why}");
-                }
-            }
+        for found in &self.found {
+            let (backend, note) = (found.backend, &found.note);
+            let verdict = if found.url.is_some() {
+                ""
+            } else {
+                "not available: "
+            };
+            eprintln!("{backend:?}: {verdict}{note}");
         }
     }
 
     /// The URL of a wanted back end, or an error with the reason why there is none.
     pub(crate) fn url(&self, wanted: Backend) -> Result<&str> {
-        let found = self.backends.iter().find(|(backend, _)| *backend == wanted);
-        match found.map(|(_, availability)| availability) {
-            Some(Availability::Ready { url, .. }) => Ok(url),
-            Some(Availability::Missing(why) | Availability::Broken(why)) => {
-                Err(anyhow!("{wanted:?} is not available: {why}"))
-            }
-            None => Err(anyhow!("{wanted:?} was not asked for")),
-        }
+        let found = self.found.iter().find(|found| found.backend == wanted);
+        let found = found.with_context(|| format!("{wanted:?} was not asked for"))?;
+        let url = found.url.as_deref();
+        url.with_context(|| format!("{wanted:?} is not available: {}", found.note))
     }
 
     /// Variables and URLs of everything that is available.
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let backends = self.backends.iter();
-        backends.filter_map(|(backend, _)| Some((backend.variable(), self.url(*backend).ok()?)))
+        let found = self.found.iter();
+        found.filter_map(|found| Some((found.backend.variable(), found.url.as_deref()?)))
     }
 
     /// The missing and the broken back ends, with the reasons.
     pub(crate) fn unavailable(&self) -> (Vec<String>, Vec<String>) {
-        let (mut missing, mut broken) = (Vec::new(), Vec::new());
-        for (backend, availability) in &self.backends {
-            match availability {
-                Availability::Ready { .. } => {}
-                Availability::Missing(why) => missing.push(format!("{backend:?}: {why}")),
-                Availability::Broken(why) => broken.push(format!("{backend:?}: {why}")),
-            }
-        }
-        (missing, broken)
+        let unavailable = self.found.iter().filter(|found| found.url.is_none());
+        let (broken, missing): (Vec<_>, Vec<_>) = unavailable.partition(|found| found.is_broken);
+        let line = |found: &Found| format!("{:?}: {}", found.backend, found.note);
+        let lines = |found: Vec<&Found>| found.into_iter().map(line).collect();
+        (lines(missing), lines(broken))
     }
 
     /// A folder for the task's own files, removed when the services stop.
@@ -252,34 +236,39 @@ impl Services {
 
 impl Drop for Services {
     fn drop(&mut self) {
-        // Each server waits for its own end when it is dropped; asked first, they stop side by
-        // side.
-        for server in &self.servers {
-            server.process.ask_to_stop();
-        }
+        // All servers get the signal first, so they stop in parallel.
+        let servers = self.found.iter().filter_map(|found| found.server.as_ref());
+        servers.for_each(|server| server.process.ask_to_stop());
     }
 }
 
-fn make_available(backend: Backend, folder: &Folder, tools: &Path) -> (Availability, Option<Server>) {
+fn provide(backend: Backend, folder: &Folder, tools: &Path) -> Found {
+    let new = |url: Option<String>, note: String| Found {
+        backend,
+        url,
+        note,
+        is_broken: false,
+        server: None,
+    };
     let variable = backend.variable();
     if let Some(url) = env::var(variable).ok().filter(|url| !url.is_empty()) {
-        let origin = format!("given by {variable}");
-        return (Availability::Ready { url, origin }, None);
+        return new(Some(url), format!("given by {variable}"));
     }
     let program = match backend.find(tools) {
         Ok(program) => program,
-        Err(why) => return (Availability::Missing(format!("{why:#}")), None),
+        Err(why) => return new(None, format!("{why:#}")),
     };
-    let version = version_of(&program).unwrap_or_else(|| "found".to_owned());
     match backend.launch(&program, folder) {
-        Ok(None) => {
-            let url = program.display().to_string();
-            (Availability::Ready { url, origin: version }, None)
+        Ok(server) => {
+            let path = program.display().to_string();
+            let url = server.as_ref().map_or(&path, |server| &server.url).clone();
+            let note = version_of(&program).unwrap_or(path);
+            let found = new(Some(url), note);
+            Found { server, ..found }
         }
-        Ok(Some(server)) => {
-            let (url, origin) = (server.url.clone(), format!("{version}, started here"));
-            (Availability::Ready { url, origin }, Some(server))
-        }
-        Err(why) => (Availability::Broken(format!("{why:#}")), None),
+        Err(why) => Found {
+            is_broken: true,
+            ..new(None, format!("{why:#}"))
+        },
     }
 }
