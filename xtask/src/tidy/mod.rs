@@ -97,6 +97,29 @@ fn problems_of(path: &str, text: &str) -> Vec<String> {
             ));
         }
     }
+    if path.ends_with(".md") {
+        problems.extend(tables(path, text));
+    }
+    problems
+}
+
+/// A row with another number of cells than its header is shown without some of them.
+fn tables(path: &str, text: &str) -> Vec<String> {
+    let (mut problems, mut header) = (Vec::new(), None);
+    for (number, line) in (1..).zip(text.lines()) {
+        let row = line.trim();
+        if !row.starts_with('|') {
+            header = None;
+            continue;
+        }
+        let cells = row.replace("\\|", "").matches('|').count();
+        let expected = *header.get_or_insert(cells);
+        if cells != expected || !row.ends_with('|') {
+            problems.push(format!(
+                "{path}:{number}: the row does not have the cells of its header"
+            ));
+        }
+    }
     problems
 }
 
@@ -155,6 +178,16 @@ fn local_folder(line: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_have_the_cells_of_their_header() {
+        let table = "| a | b |\n|---|---|\n| `x \\| y` | 2 |\n\n| c |\n|---|\n| 3 |\n";
+        assert_eq!(tables("a.md", table), Vec::<String>::new());
+        for torn in ["| 1 | 2 | 3 |", "| 1 |", "| 1 | 2"] {
+            let text = format!("| a | b |\n|---|---|\n{torn}\n");
+            assert_eq!(tables("a.md", &text).len(), 1, "{torn}");
+        }
+    }
     use crate::workspace::root;
 
     #[track_caller]
