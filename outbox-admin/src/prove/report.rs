@@ -188,7 +188,8 @@ impl HoleOf {
 
 impl Holes {
     pub(super) fn add(&mut self, aggregate: &Aggregate, hole: Hole) {
-        self.count += hole.last - hole.first + 1;
+        let numbers = hole.last.saturating_sub(hole.first).saturating_add(1);
+        self.count = self.count.saturating_add(numbers);
         self.first.push(HoleOf {
             aggregate_type: aggregate.aggregate_type.clone(),
             aggregate_id: aggregate.id.clone(),
@@ -400,5 +401,24 @@ fn next_of(findings: &Findings, verb: &str) -> Next {
     match findings.first.first() {
         Some(found) => format!("outbox {verb} {}", found.event_id).into(),
         None => Next::advice("name more findings: `--findings`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_numbers_do_not_overflow_the_count() {
+        let mut holes = Holes::default();
+        let hole = Hole {
+            first: 0,
+            last: u64::MAX,
+            recorded_after: OffsetDateTime::UNIX_EPOCH,
+        };
+        for _ in 0..2 {
+            holes.add(&Aggregate::new("order", "1"), hole);
+        }
+        assert_eq!(holes.count, u64::MAX);
     }
 }
