@@ -53,8 +53,8 @@ struct Watched {
     over: Duration,
     /// A process asked for messages.
     asked: bool,
-    /// A message was acknowledged.
-    acknowledged: bool,
+    /// The ack floor rose, or fewer messages were unacknowledged.
+    advanced: bool,
     /// Messages were unacknowledged, so a process may be busy with them.
     busy: bool,
 }
@@ -69,7 +69,7 @@ pub enum ConsumerTrouble {
     Paused,
     /// It has as many messages unacknowledged as it may have.
     Full,
-    /// Its oldest message is old, and nothing was acknowledged while it was watched.
+    /// Its oldest message is old, and its ack floor did not move while it was watched.
     Hanging,
     /// Messages are undelivered, and no process was seen that asks for them.
     Idle,
@@ -110,35 +110,36 @@ impl ConsumerRow {
         row
     }
 
-    /// Whether another look would tell more: whether a process asks for messages, or whether any message is acknowledged.
+    /// Whether another look would tell more: whether a process asks for messages, or whether the ack
+    /// floor moves.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         let watched = self.watched.unwrap_or(Watched {
             over: Duration::ZERO,
             asked: self.is_receiving.unwrap_or_default(),
-            acknowledged: false,
+            advanced: false,
             busy: self.unacknowledged.unwrap_or_default() > 0,
         });
         let is_old = self.oldest.is_none_or(|oldest| oldest >= CONSUMER_BEHIND_AFTER);
         let is_idle = self.undelivered.unwrap_or_default() > 0 && !watched.asked && !watched.busy;
-        let hangs = watched.busy && is_old && !watched.acknowledged;
+        let hangs = watched.busy && is_old && !watched.advanced;
         self.paused.is_none() && self.floor.is_some() && (is_idle || hangs)
     }
 
     /// Adds another look, this long after the first.
     pub fn look_again(&mut self, standing: &ConsumerStanding, over: Duration) {
-        let (asked, acknowledged, busy) = self.watched.map_or(
+        let (asked, advanced, busy) = self.watched.map_or(
             (
                 self.is_receiving == Some(true),
                 false,
                 self.unacknowledged > Some(0),
             ),
-            |watched| (watched.asked, watched.acknowledged, watched.busy),
+            |watched| (watched.asked, watched.advanced, watched.busy),
         );
         self.watched = Some(Watched {
             over,
             asked: asked || standing.is_receiving,
-            acknowledged: acknowledged
+            advanced: advanced
                 || Some(standing.floor) > self.floor
                 || Some(standing.unacknowledged) < self.unacknowledged,
             busy: busy || standing.unacknowledged > 0,
@@ -151,7 +152,7 @@ impl ConsumerRow {
         self.watched = Some(Watched {
             over,
             asked: earlier.is_receiving == Some(true) || self.is_receiving == Some(true),
-            acknowledged: self.floor > earlier.floor || self.unacknowledged < earlier.unacknowledged,
+            advanced: self.floor > earlier.floor || self.unacknowledged < earlier.unacknowledged,
             busy: earlier.unacknowledged > Some(0) || self.unacknowledged > Some(0),
         });
         self.judge();
@@ -209,9 +210,10 @@ impl ConsumerRow {
         }
         let age = self.oldest.filter(|oldest| *oldest >= CONSUMER_BEHIND_AFTER);
         match (self.watched, age) {
-            (Some(watched), Some(age)) if unacknowledged > 0 && !watched.acknowledged => {
+            (Some(watched), Some(age)) if unacknowledged > 0 && !watched.advanced => {
                 let what = format!(
-                    "{} unacknowledged, and none was acknowledged within {}; the oldest has been on the stream for {}",
+                    "{} unacknowledged, and the ack floor did not move within {}; the oldest has been on the \
+                     stream for {}",
                     counted(unacknowledged, "message is", "messages are"),
                     in_words(watched.over),
                     in_words(age)
