@@ -39,17 +39,19 @@ pub(crate) struct Failing {
     pub(crate) what: String,
 }
 
-/// What keeps live relays from their work; `None` if nothing does.
+/// What keeps live relays from their work, or else the last failure of a working relay; `None` if
+/// nothing fails.
 pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
-    let fails = |relay: &&LiveRelay| relay.trouble.is_some() || relay.fitness == Fitness::Ailing;
+    let is_down = |relay: &LiveRelay| matches!(relay.fitness, Fitness::Ailing | Fitness::Trying);
+    let fails =
+        |relay: &&LiveRelay| relay.fitness == Fitness::Ailing || (is_down(relay) && relay.trouble.is_some());
     let failing: Vec<&LiveRelay> = relays.iter().filter(fails).collect();
     let count = match (failing.len(), relays.len()) {
-        (0, _) => return None,
+        (0, _) => return last_failure(relays),
         (1, 1) => "the only live relay cannot do its work".to_owned(),
         (failing, all) if failing == all => format!("none of the {all} live relays can do its work"),
         (failing, all) => format!("{failing} of {all} relays cannot do their work"),
     };
-    let is_down = |relay: &LiveRelay| matches!(relay.fitness, Fitness::Ailing | Fitness::Trying);
     let trouble = failing
         .iter()
         .filter_map(|relay| Some((relay, relay.trouble.as_ref()?)))
@@ -61,8 +63,29 @@ pub(crate) fn failing(relays: &[LiveRelay]) -> Option<Failing> {
         ),
     };
     Some(Failing {
-        is_stuck: failing.len() == relays.len() && failing.iter().all(|relay| is_down(relay)),
+        is_stuck: failing.len() == relays.len(),
         what,
+    })
+}
+
+/// The longest failure among relays that work otherwise.
+fn last_failure(relays: &[LiveRelay]) -> Option<Failing> {
+    let troubles = relays
+        .iter()
+        .filter_map(|relay| Some((relay, relay.trouble.as_ref()?)));
+    let (relay, trouble) = troubles.max_by_key(|(_, trouble)| trouble.failing_for)?;
+    let last = match trouble.class {
+        TroubleClass::Database => "its last statement failed".to_owned(),
+        class => format!("its last publish failed ({})", class.as_str()),
+    };
+    Some(Failing {
+        is_stuck: false,
+        what: format!(
+            "{}: {last}; failing for {}: {}",
+            named(relay.name.as_deref(), relay.owner),
+            in_words(trouble.failing_for),
+            trouble.error
+        ),
     })
 }
 
@@ -144,6 +167,20 @@ mod tests {
             some.what
         );
         assert!(failing(&[relay("c", Fit, None, "shop")]).is_none());
+    }
+
+    #[test]
+    fn a_working_relay_with_a_failure_does_its_work() {
+        for fitness in [Fitness::Fit, Fitness::Unproven] {
+            let relays = [
+                relay("a", fitness, Some("timed out"), "shop"),
+                relay("b", Fitness::Fit, None, "shop"),
+            ];
+            let found = failing(&relays).expect("a publish failed");
+            assert!(!found.is_stuck);
+            let what = "relay `a`: its last publish failed (transient); failing for 90 s: timed out";
+            assert_eq!(found.what, what);
+        }
     }
 
     #[test]
