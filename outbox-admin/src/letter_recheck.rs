@@ -103,15 +103,15 @@ fn judge(
             format!("they would wait: consumer {name} is paused: {reason}"),
             Some(format!("outbox consumers resume {}", quoted(&name)).into()),
         ),
-        // One that is busy does not ask at each moment.
+        // One look: the process may have asked a moment later.
         Ok(Some(ConsumerRow {
             is_receiving: Some(false),
             unacknowledged: None | Some(0),
             ..
         })) => (
-            Holds::Still,
+            Holds::Unknown,
             Obstacle::ConsumerIdle,
-            format!("they would wait: no process of consumer {name} was seen asking for messages"),
+            format!("one look saw no process of consumer {name} that asks for messages"),
             Some(format!("outbox consumers lag {}", quoted(&name)).into()),
         ),
         Ok(Some(_)) => (
@@ -201,7 +201,7 @@ mod tests {
         );
         check(
             |row| row.is_receiving = Some(false),
-            Holds::Still,
+            Holds::Unknown,
             Obstacle::ConsumerIdle,
             "no process",
         );

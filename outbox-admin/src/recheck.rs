@@ -73,7 +73,7 @@ pub enum Obstacle {
     ConsumerAbsent,
     /// The consumer is paused.
     ConsumerPaused,
-    /// No process of the consumer asks for messages.
+    /// One look saw no process of the consumer that asks for messages.
     ConsumerIdle,
     /// A handler failed.
     Handler,

@@ -212,12 +212,12 @@ fn full(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> 
     Some(lags(Cause::ConsumerFull, stored, reader, what))
 }
 
-/// Nobody takes messages for the consumer. One that is busy does not ask at each moment.
+/// One look saw no process that asks for messages. A busy process does not ask at each moment.
 fn idle(stored: &StoredMessage, reader: &Reader, what: &str) -> Option<Finding> {
     if reader.is_receiving || reader.unacknowledged > 0 {
         return None;
     }
-    let what = format!("{what}. No process of the consumer asks for messages at this moment");
+    let what = format!("{what}. One look saw no process of the consumer that asks for messages");
     Some(lags(Cause::ConsumerIdle, stored, reader, what))
 }
 

@@ -206,7 +206,7 @@ async fn a_retry_of_dead_letters_says_whether_their_consumer_can_try_them() {
     let cause = preview(&["--all"]);
     assert_eq!(
         (&cause["holds"], &cause["obstacle"], &cause["dead_letters"]),
-        (&"still".into(), &"consumer-idle".into(), &3.into()),
+        (&"unknown".into(), &"consumer-idle".into(), &3.into()),
         "{cause}"
     );
     let first = ask(place, &["dead-letters", "list", "--limit", "1", "-o", "name"]).out;

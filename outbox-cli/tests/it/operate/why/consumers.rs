@@ -59,7 +59,7 @@ async fn what_has_no_effect(kind: Kind) {
         why(&planted, second),
         3,
         &["consumer-idle", "on-stream"],
-        "No process of the consumer asks",
+        "One look saw no process of the consumer",
     );
     let pause = [
         "consumers",
@@ -157,7 +157,7 @@ async fn what_a_full_consumer_has_not_come_to(kind: Kind) {
         why(&planted, second),
         3,
         &["consumer-idle", "on-stream"],
-        "No process of the consumer asks",
+        "One look saw no process of the consumer",
     );
     planted.close().await;
 }
