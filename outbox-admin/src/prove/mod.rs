@@ -40,7 +40,7 @@ mod weigh;
 
 use std::io;
 
-use outbox_core::{OutboxReader, PublishError, StoreError, StreamReader};
+use outbox_core::{OutboxReader, PublishError, Retention, StoreError, StreamReader};
 use outbox_inbox::EventOutcomes;
 use sea_orm::DbErr;
 use time::OffsetDateTime;
@@ -151,6 +151,41 @@ pub enum RowsKept {
 }
 
 impl RowsKept {
+    /// The shortest of this and the retentions that relays registered, live or dead ones.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub async fn or_registered(self, store: &impl OutboxReader) -> Result<Self, StoreError> {
+        let live = store.relays().await?.into_iter();
+        let live = live.filter_map(|relay| relay.registration.retention);
+        let dead = store.expired_relays().await?.into_iter();
+        let dead = dead.filter_map(|relay| relay.registration.retention);
+        let now = OffsetDateTime::now_utc();
+        let all = live.chain(dead).map(|retention| Self::of(retention, now));
+        Ok(all.fold(self, Self::shortest))
+    }
+
+    fn of(retention: Retention, now: OffsetDateTime) -> Self {
+        match retention {
+            Retention::Keep => Self::All,
+            Retention::Delete => Self::Nothing,
+            Retention::KeepFor(time) => {
+                let since = time::Duration::try_from(time).ok();
+                let since = since.and_then(|time| now.checked_sub(time));
+                since.map_or(Self::All, Self::Since)
+            }
+        }
+    }
+
+    fn shortest(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Nothing, _) | (_, Self::Nothing) => Self::Nothing,
+            (Self::Since(one), Self::Since(other)) => Self::Since(one.max(other)),
+            (Self::All, kept) | (kept, Self::All) => kept,
+        }
+    }
+
     /// Whether the outbox keeps the rows of published messages that were recorded at this time.
     #[must_use]
     pub fn keeps(self, recorded_at: OffsetDateTime) -> bool {

@@ -150,6 +150,7 @@ impl Facts {
         let is_kept = |at: OffsetDateTime| {
             at.checked_sub(Duration::HOUR)
                 .is_some_and(|earliest| kept.keeps(earliest))
+        let kept = kept.or_registered(store).await?;
         };
         self.keeps_last = is_kept(head.recorded_at);
         // Every hole is older than the last recording.

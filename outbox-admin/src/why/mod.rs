@@ -277,7 +277,8 @@ impl Question {
         })
     }
 
-    /// Looks for numbers of the aggregate without a row, where the outbox keeps rows of their time. Does nothing for the question about a message.
+    /// Looks for numbers of the aggregate without a row, where the outbox keeps rows of their time: by
+    /// `rows_kept` and by what relays registered. Does nothing for the question about a message.
     ///
     /// # Errors
     ///

@@ -8,7 +8,10 @@ use outbox_admin::{
 };
 use outbox_core::testing::MemoryStore;
 use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::{Events, Fitness, Message, MessageId, NewMessage, OutboxStore, OwnerId, Selection};
+use outbox_core::{
+    Announcement, Events, Fitness, Message, MessageId, NewMessage, OutboxStore, OwnerId, Registration,
+    RelayMode, Retention, Selection,
+};
 
 use crate::plant::{LONG, aggregate, dead, failed, noted, published, record, relay, settle};
 
@@ -116,6 +119,50 @@ async fn a_deleted_row_of_an_aggregate_is_named_and_not_called_published() {
         "holds none of them although",
     );
     drop(leases);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_retention_of_a_relay_counts() {
+    let store = MemoryStore::new();
+    for _ in 0..3 {
+        noted(&store, "a");
+    }
+    store.discard(store.rows()[1].row_id);
+    for (retention, is_named) in [
+        (None, true),
+        (Some(Retention::Keep), true),
+        (Some(Retention::KeepFor(LONG * 1_000_000)), true),
+        (Some(Retention::KeepFor(Duration::from_secs(1))), false),
+        (Some(Retention::Delete), false),
+    ] {
+        let announcement = Announcement {
+            registration: Registration::new(RelayMode::Polling, None, retention).into(),
+            ..Announcement::default()
+        };
+        let announced = store.announce(OwnerId::fresh(), LONG, &announcement).await;
+        announced.expect("announced");
+        let explained = why_of(&store, RowsKept::All).await;
+        let mut causes = explained.findings.iter().map(|finding| finding.cause);
+        let found = causes.any(|cause| cause == Cause::NumberMissing);
+        assert_eq!(found, is_named, "{retention:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hole_is_named_unless_too_many_rows_are_around_it() {
+    for (later, is_known) in [(Duration::ZERO, false), (Duration::from_secs(2 * 3600), true)] {
+        let store = MemoryStore::new();
+        for _ in 0..3 {
+            noted(&store, "a");
+        }
+        store.discard(store.rows()[1].row_id);
+        tokio::time::advance(later).await;
+        let events = (0..10_000).map(|_| Probe::noted("a", 1));
+        store.record(events.collect::<Vec<_>>()).expect("recorded");
+        let explained = why_of(&store, RowsKept::All).await;
+        let is_named = explained.findings[0].cause == Cause::NumberMissing;
+        assert_eq!((is_named, explained.unseen.is_empty()), (is_known, is_known));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,8 +38,9 @@ pub struct ProveCommand {
     /// Only this consumer; otherwise all durable ones of the stream. May be repeated.
     #[arg(long = "consumer", value_name = "NAME")]
     pub consumers: Vec<String>,
-    /// How long the outbox keeps the rows of published messages: a duration, `forever`, or `0s` if it deletes them at once. The default is `retention` of the
-    /// file.
+    /// How long the outbox keeps the rows of published messages: a duration, `forever`, or `0s` if
+    /// it deletes them at once. The default is the shortest of `retention` of the file and the
+    /// retentions that relays registered.
     #[arg(long, value_name = "DURATION", value_parser = parse_kept)]
     pub rows_kept: Option<Duration>,
     /// How many of each finding are named.
@@ -67,7 +68,13 @@ impl ProveCommand {
         let publisher = place.publisher().await.map_err(CommandError::Failed)?;
         let inboxes = self.inboxes(&reading).await?;
         let request = ProofRequest::new(self.since, self.until)
-            .rows_kept(rows_kept(self.rows_kept, &place))
+            .rows_kept(match self.rows_kept {
+                Some(_) => rows_kept(self.rows_kept, &place),
+                None => {
+                    let of_file = rows_kept(None, &place);
+                    reading.ask(of_file.or_registered(&reading.store)).await?
+                }
+            })
             .shown(self.findings)
             .stream(&place.outbox.section.stream.name)
             // Whoever runs it sees how full the disk is, and may set TMPDIR.

@@ -169,8 +169,9 @@ impl StreamView for Stream {
             inboxes.push(EventOutcomes::new(place.store.connection().clone()).with_names(names));
         }
         let publisher = self.publisher().await.map_err(|error| error.to_string())?;
+        let kept = self.rows_kept().or_registered(&self.place.store).await;
         let request = ProofRequest::new(span.since, span.until)
-            .rows_kept(self.rows_kept())
+            .rows_kept(kept.map_err(|error| self.place.explain(&error))?)
             .stream(&self.place.outbox.section.stream.name)
             .disk(self.proof_disk);
         let floors =
