@@ -15,7 +15,8 @@ use crate::message::Aggregate;
 pub struct PublishedSearch {
     /// Only messages of this aggregate.
     pub aggregate: Option<Aggregate>,
-    /// Only messages whose ids were made at this time or later, by the clocks of their writers. A copy has the time of its replay.
+    /// Only messages whose ids were made at this time or later, by the clocks of their writers. A
+    /// copy has the time of its replay. A store with ids that name no time searches all messages.
     pub from: Option<OffsetDateTime>,
     /// Only messages whose ids were made before this time.
     pub until: Option<OffsetDateTime>,

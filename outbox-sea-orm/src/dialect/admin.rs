@@ -8,13 +8,10 @@ use sea_orm::{DbBackend, Statement, Value};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::ids::{IdRange, id_at};
+use super::ids::IdRange;
 use super::key::Key;
 use super::{Dialect, TIME_MICROS_MAX};
 use crate::sql::Sql;
-
-/// Largest difference between the clocks of writers, who make the ids, and the database's. With a larger one, a search by time misses rows.
-const CLOCKS_APART: time::Duration = time::Duration::DAY;
 
 /// The stored number of a status.
 pub(crate) fn status_code(status: MessageStatus) -> i64 {
@@ -30,9 +27,9 @@ pub(crate) fn status_code(status: MessageStatus) -> i64 {
 impl Dialect {
     /// Selected rows as operators see them, in the order of their row ids. Uses the primary key, or the index of a given status; for published rows
     /// the index on ids, whose order is roughly that of time.
-    pub(crate) fn list(&self, selection: &Selection, limit: i64) -> Statement {
+    pub(crate) fn list(&self, selection: &Selection, first: Option<Uuid>, limit: i64) -> Statement {
         let mut sql = self.stored();
-        self.push_selection(&mut sql, selection, None);
+        self.push_selection(&mut sql, selection, None, first);
         sql.push(" ORDER BY m.row_id LIMIT ").bind(limit);
         sql.statement()
     }
@@ -123,7 +120,8 @@ impl Dialect {
             DbBackend::Postgres => format!("SELECT * FROM ({select}"),
             _ => select,
         });
-        self.push_selection(&mut sql, selection, Some("m.status = 2"));
+        // The index of dead rows finds them, whatever their ids.
+        self.push_selection(&mut sql, selection, Some("m.status = 2"), None);
         sql.push(condition).push(" ORDER BY m.row_id LIMIT ");
         let limit = sql.placeholder(limit);
         sql.push(&match self.backend {
@@ -140,12 +138,14 @@ impl Dialect {
     pub(crate) fn replayable(
         &self,
         selection: &Selection,
+        first: Option<Uuid>,
         until: Option<i64>,
         limit: i64,
         has_log: bool,
     ) -> Statement {
         let mut sql = self.sql(format!("SELECT m.row_id, m.id FROM {} m", self.messages));
-        self.push_selection(&mut sql, selection, Some(&self.settled("IN (1, 2)", has_log)));
+        let settled = self.settled("IN (1, 2)", has_log);
+        self.push_selection(&mut sql, selection, Some(&settled), first);
         if let Some(until) = until {
             sql.push(" AND m.row_id <= ").bind(until);
         }
@@ -153,7 +153,14 @@ impl Dialect {
         sql.statement()
     }
 
-    pub(super) fn push_selection(&self, sql: &mut Sql, selection: &Selection, condition: Option<&str>) {
+    /// Appends the conditions of a selection. `first`: the first id of its time, if ids name times.
+    pub(super) fn push_selection(
+        &self,
+        sql: &mut Sql,
+        selection: &Selection,
+        condition: Option<&str>,
+        first: Option<Uuid>,
+    ) {
         sql.push(" WHERE 1 = 1");
         if let Some(condition) = condition {
             sql.push(" AND ").push(condition);
@@ -175,9 +182,10 @@ impl Dialect {
         if let Some(event_type) = &selection.event_type {
             sql.push(" AND m.event_type = ").bind(event_type.as_str());
         }
+        if let Some(first) = first {
+            sql.push(" AND m.id >= ").bind(first);
+        }
         if let Some(from) = selection.recorded_from {
-            // Copies have later ids than their time of recording, so the ids have no upper bound.
-            sql.push(" AND m.id >= ").bind(id_at(from - CLOCKS_APART));
             self.push_time(sql, " AND m.created_at >= ", from);
         }
         if let Some(until) = selection.recorded_until {

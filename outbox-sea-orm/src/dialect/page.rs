@@ -4,13 +4,20 @@
 
 use outbox_core::{MessageStatus, PageFrom, Selection};
 use sea_orm::{DbBackend, Statement};
+use uuid::Uuid;
 
 use super::Dialect;
 use super::admin::status_code;
 
 impl Dialect {
     /// A page of selected rows: in the order of row ids through the index of their status, otherwise in the order of ids through their index.
-    pub(crate) fn page(&self, selection: &Selection, from: PageFrom, limit: i64) -> Statement {
+    pub(crate) fn page(
+        &self,
+        selection: &Selection,
+        first: Option<Uuid>,
+        from: PageFrom,
+        limit: i64,
+    ) -> Statement {
         let by_row_id = from.is_by_row_id(selection.status);
         let column = if by_row_id { "row_id" } else { "id" };
         let is_postgres = self.backend == DbBackend::Postgres;
@@ -24,7 +31,7 @@ impl Dialect {
         let mut selection = selection.clone();
         selection.after = None;
         let status = selection.status.take_if(|_| !by_row_id);
-        self.push_selection(&mut sql, &selection, None);
+        self.push_selection(&mut sql, &selection, None, first);
         if let Some(status) = status {
             // In this form PostgreSQL expects the condition to remove next to nothing, whatever its statistics say of the status.
             let code = status_code(status);

@@ -74,7 +74,8 @@ pub(super) async fn list(
     selection: &Selection,
     limit: NonZeroU32,
 ) -> Result<Vec<StoredMessage>, DbErr> {
-    read_all_stored(db, dialect.list(selection, i64::from(limit.get()))).await
+    let first = ids::first(db, dialect, selection).await?;
+    read_all_stored(db, dialect.list(selection, first, i64::from(limit.get()))).await
 }
 
 pub(super) async fn page(
@@ -84,7 +85,9 @@ pub(super) async fn page(
     from: PageFrom,
     limit: NonZeroU32,
 ) -> Result<Vec<StoredMessage>, DbErr> {
-    read_all_stored(db, dialect.page(selection, from, i64::from(limit.get()))).await
+    let first = ids::first(db, dialect, selection).await?;
+    let statement = dialect.page(selection, first, from, i64::from(limit.get()));
+    read_all_stored(db, statement).await
 }
 
 pub(super) async fn read_all_stored(db: &Session, statement: Statement) -> Result<Vec<StoredMessage>, DbErr> {
@@ -269,7 +272,9 @@ pub(super) async fn replayable(
     page: usize,
 ) -> Result<Vec<(i64, Uuid)>, DbErr> {
     let limit = i64::try_from(page).unwrap_or(i64::MAX);
-    let statement = dialect.replayable(selection, until, limit, has_log(db, dialect).await?);
+    let first = ids::first(db, dialect, selection).await?;
+    let has_log = has_log(db, dialect).await?;
+    let statement = dialect.replayable(selection, first, until, limit, has_log);
     let mut rows = Vec::new();
     let take = |row: QueryResult| {
         rows.push((row.try_get_by_index(0)?, row.try_get_by_index(1)?));

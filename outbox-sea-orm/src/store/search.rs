@@ -1,6 +1,7 @@
 //! The bounded search among published messages.
 //!
-//! Invariant: two statements, each of which reads a bounded number of rows by the index on ids. Rows that come or go between them are of no consequence.
+//! Invariant: each statement reads a bounded number of rows by the index on ids. Rows that come or
+//! go between the statements are of no consequence.
 
 use outbox_core::headers::CAUSATION_ID;
 use outbox_core::{FoundPublished, PublishedFound, PublishedSearch};
@@ -9,6 +10,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::admin::read_stored;
+use super::ids;
 use super::session::Session;
 use crate::dialect::Dialect;
 
@@ -17,13 +19,20 @@ pub(super) async fn search_published(
     dialect: &Dialect,
     search: &PublishedSearch,
 ) -> Result<PublishedFound, DbErr> {
-    let rows = db.query_all_raw(dialect.search_published(search)).await?;
+    let mut by_id = search.clone();
+    let name_times = ids::name_times(db, dialect).await?;
+    if !name_times {
+        (by_id.from, by_id.until) = (None, None);
+    }
+    let rows = db.query_all_raw(dialect.search_published(&by_id)).await?;
     let messages = rows.iter().map(read).collect::<Result<_, _>>()?;
-    let end = db.query_one_raw(dialect.search_end(search)).await?;
+    let end = db.query_one_raw(dialect.search_end(&by_id)).await?;
     let end: Option<Uuid> = end.map(|row| row.try_get("", "id")).transpose()?;
+    // If ids name no times, an unread row may be of any time.
+    let any = || search.until.unwrap_or_else(OffsetDateTime::now_utc);
     Ok(PublishedFound {
         messages,
-        looked_from: end.map(time_of),
+        looked_from: end.map(|end| if name_times { time_of(end) } else { any() }),
     })
 }
 

@@ -28,7 +28,7 @@ fn search() -> PublishedSearch {
 
 /// The statements of a timeline.
 fn statements(dialect: &Dialect) -> [(&'static str, Statement); 5] {
-    let of = |status| dialect.list(&Selection::all().aggregate(&order()).status(status), 26);
+    let of = |status| dialect.list(&Selection::all().aggregate(&order()).status(status), None, 26);
     [
         ("pending", of(MessageStatus::Pending)),
         ("waiting", of(MessageStatus::Waiting)),

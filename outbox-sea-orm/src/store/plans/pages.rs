@@ -47,7 +47,7 @@ async fn check_postgres(db: &DatabaseConnection, names: &TableNames) {
         }
         for (name, selection, from) in pages() {
             let explain = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON)";
-            let plan = explain_statement(db, dialect.page(&selection, from, LIMIT), explain).await;
+            let plan = explain_statement(db, dialect.page(&selection, None, from, LIMIT), explain).await;
             let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
             let mut read = 0.0;
             for_each(&plan, &mut |node| {
@@ -102,7 +102,7 @@ async fn mariadb() {
     fill_table(&db, &dialect).await;
     for (name, selection, from) in pages() {
         run(&db, "FLUSH STATUS").await;
-        db.query_all_raw(dialect.page(&selection, from, LIMIT))
+        db.query_all_raw(dialect.page(&selection, None, from, LIMIT))
             .await
             .unwrap();
         let read = entries_read(&db).await;
@@ -116,7 +116,7 @@ async fn sqlite() {
     let dialect = Dialect::new(DbBackend::Sqlite, &names);
     fill_table(&db, &dialect).await;
     for (name, selection, from) in pages() {
-        let explained = with_prefix(dialect.page(&selection, from, LIMIT), "EXPLAIN QUERY PLAN");
+        let explained = with_prefix(dialect.page(&selection, None, from, LIMIT), "EXPLAIN QUERY PLAN");
         let rows = db.query_all_raw(explained).await.unwrap();
         let plan: Vec<String> = rows
             .iter()
