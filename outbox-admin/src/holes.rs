@@ -6,17 +6,28 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use outbox_core::{Aggregate, AggregateHead, OutboxReader, Selection, StoreError, StoredMessage};
+use outbox_core::{
+    Aggregate, AggregateHead, OutboxReader, PublishedSearch, Selection, StoreError, StoredMessage,
+};
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
+use crate::of_aggregate::UNPUBLISHED;
 use crate::serial;
 
 /// How far the clocks of writers may differ.
 const CLOCKS_APART: Duration = Duration::HOUR;
 
-/// Rows of an aggregate that are read to confirm its holes.
+/// Rows of an aggregate that are read by a statement to confirm its holes.
 const ROWS_MAX: NonZeroU32 = NonZeroU32::new(10_000).unwrap();
+
+/// Rows of everybody that a search reads, and searches for the holes of an aggregate.
+const LOOKED_AT_MAX: NonZeroU32 = NonZeroU32::new(200_000).unwrap();
+const SEARCHES_MAX: u32 = 5;
+
+/// What is said if holes could not be confirmed within these bounds.
+pub(crate) const NOT_KNOWN: &str =
+    "missing numbers: too many rows were recorded at the time of the aggregate's events";
 
 /// Consecutive numbers of an aggregate without a row, behind a number with a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -42,26 +53,92 @@ impl Hole {
     }
 }
 
-/// The holes between rows of an aggregate, and behind the last one. `rows` may be incomplete: each hole is confirmed by the rows of its time. None are returned for
-/// an aggregate with more rows since then than are read.
+/// The holes between rows of an aggregate, and behind the last one. `rows` may be incomplete: each
+/// hole is confirmed by the rows of its time. `None` if too many rows were recorded around that
+/// time, so that it is not known whether the numbers have rows.
 pub(crate) async fn of_rows(
     store: &impl OutboxReader,
     aggregate: &Aggregate,
     rows: &[StoredMessage],
     head: Option<&AggregateHead>,
-) -> Result<Vec<Hole>, StoreError> {
-    let Some(first) = between(rows, head).first().copied() else {
-        return Ok(Vec::new());
+) -> Result<Option<Vec<Hole>>, StoreError> {
+    let holes = between(rows, head);
+    let (Some(first), Some(last)) = (holes.first(), holes.last()) else {
+        return Ok(Some(holes));
     };
-    let since = first.recorded_after.checked_sub(CLOCKS_APART);
-    let mut selection = Selection::all().aggregate(aggregate);
-    selection.recorded_from = since;
-    let mut all = store.list(&selection, ROWS_MAX).await?;
-    if all.len() >= ROWS_MAX.get() as usize {
-        return Ok(Vec::new());
-    }
+    let above = rows
+        .iter()
+        .find(|row| row.sequence.is_some_and(|number| number > last.last));
+    let above = above.map(|row| row.created_at);
+    let until = above.or(head.map(|head| head.recorded_at));
+    let span = (
+        first.recorded_after.checked_sub(CLOCKS_APART),
+        until.and_then(|until| until.checked_add(CLOCKS_APART)),
+    );
+    let Some(mut all) = of_span(store, aggregate, span).await? else {
+        return Ok(None);
+    };
     all.extend_from_slice(rows);
-    Ok(between(&all, head))
+    Ok(Some(between(&all, head)))
+}
+
+/// The rows of an aggregate that were recorded within a span; `None` if there are too many rows.
+async fn of_span(
+    store: &impl OutboxReader,
+    aggregate: &Aggregate,
+    (from, until): (Option<OffsetDateTime>, Option<OffsetDateTime>),
+) -> Result<Option<Vec<StoredMessage>>, StoreError> {
+    // Statuses change meanwhile, so unpublished rows are listed before and after the search.
+    let Some(mut rows) = unpublished(store, aggregate, (from, until)).await? else {
+        return Ok(None);
+    };
+    let mut end = until;
+    for _ in 0..SEARCHES_MAX {
+        let search = PublishedSearch {
+            aggregate: Some(aggregate.clone()),
+            from,
+            until: end,
+            looked_at_max: LOOKED_AT_MAX,
+            limit: ROWS_MAX,
+        };
+        let found = store.search_published(&search).await?;
+        if found.messages.len() >= ROWS_MAX.get() as usize {
+            return Ok(None);
+        }
+        rows.extend(found.messages.into_iter().map(|found| found.stored));
+        let Some(looked_from) = found.looked_from else {
+            let later = unpublished(store, aggregate, (from, until)).await?;
+            return Ok(later.map(|later| {
+                rows.extend(later);
+                rows
+            }));
+        };
+        let next = looked_from.checked_add(Duration::milliseconds(1));
+        if next.is_none() || end.is_some_and(|end| next >= Some(end)) {
+            return Ok(None);
+        }
+        end = next;
+    }
+    Ok(None)
+}
+
+/// The rows of an aggregate that are not published; `None` if there are too many of them.
+async fn unpublished(
+    store: &impl OutboxReader,
+    aggregate: &Aggregate,
+    (from, until): (Option<OffsetDateTime>, Option<OffsetDateTime>),
+) -> Result<Option<Vec<StoredMessage>>, StoreError> {
+    let mut rows = Vec::new();
+    for status in UNPUBLISHED {
+        let mut selection = Selection::all().aggregate(aggregate).status(status);
+        (selection.recorded_from, selection.recorded_until) = (from, until);
+        let listed = store.list(&selection, ROWS_MAX).await?;
+        if listed.len() >= ROWS_MAX.get() as usize {
+            return Ok(None);
+        }
+        rows.extend(listed);
+    }
+    Ok(Some(rows))
 }
 
 fn between(rows: &[StoredMessage], head: Option<&AggregateHead>) -> Vec<Hole> {

@@ -28,7 +28,7 @@ const CLOCKS_APART: Duration = Duration::minutes(5);
 pub(crate) const UNPUBLISHED_MAX: NonZeroU32 = NonZeroU32::new(1_000).unwrap();
 
 /// Messages that are not published, each found by an index of its own.
-const UNPUBLISHED: [MessageStatus; 3] = [
+pub(crate) const UNPUBLISHED: [MessageStatus; 3] = [
     MessageStatus::Pending,
     MessageStatus::Waiting,
     MessageStatus::Dead,

@@ -5,7 +5,8 @@
 use std::num::NonZeroU32;
 
 use outbox_core::{
-    Aggregate, EventId, Message, MessageId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage,
+    Aggregate, EventId, Message, MessageId, MessageStatus, OutboxReader, Selection, StoreError,
+    StoredMessage, describe,
 };
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement, Value};
 use serde::Serialize;
@@ -187,7 +188,18 @@ pub(crate) async fn list_events(
     let head = store.head(aggregate).await?;
     let listed = of_aggregate(store, aggregate, head.as_ref(), &selection, limit).await?;
     let end = head.as_ref().filter(|_| !listed.has_more);
-    let holes = holes::of_rows(store, aggregate, &listed.messages, end).await?;
+    let mut unseen = listed.unseen;
+    let holes = match holes::of_rows(store, aggregate, &listed.messages, end).await {
+        Ok(Some(holes)) => holes,
+        Ok(None) => {
+            unseen.push(holes::NOT_KNOWN.to_owned());
+            Vec::new()
+        }
+        Err(error) => {
+            unseen.push(format!("missing numbers: {}", describe(&error)));
+            Vec::new()
+        }
+    };
     Ok(Timeline {
         holes,
         aggregate_type: aggregate.aggregate_type.clone(),
@@ -195,7 +207,7 @@ pub(crate) async fn list_events(
         last_sequence: head.map(|head| head.last_sequence),
         events: listed.messages.into_iter().map(TimelineEvent::new).collect(),
         is_complete: !listed.has_more,
-        unseen: listed.unseen,
+        unseen,
     })
 }
 

@@ -163,6 +163,9 @@ pub struct Holes {
     pub count: u64,
     /// The first holes.
     pub first: Vec<HoleOf>,
+    /// Further numbers of which it is not known whether they have rows: too many rows were recorded
+    /// at that time, or the rows could not be read.
+    pub unknown: u64,
 }
 
 /// Consecutive numbers of an aggregate without rows.
@@ -305,6 +308,13 @@ impl Proof {
                 Some(hole) => format!("outbox timeline {}", quoted(&hole.aggregate())).into(),
                 None => Next::advice("name more findings: `--findings`"),
             },
+        );
+        self.add(
+            State::Degraded,
+            self.holes.unknown,
+            "number of an aggregate may have no row: too many rows were recorded at its time, or they could not be read",
+            "numbers of aggregates may have no rows: too many rows were recorded at their time, or they could not be read",
+            Next::advice("prove a shorter span"),
         );
         self.add(
             State::Stuck,

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use outbox_core::{MessageId, OutboxReader, StoredMessage, StreamExtent};
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::disk::Disk;
@@ -343,7 +344,8 @@ impl<S: OutboxReader> Weighing<'_, S> {
             if let Some(above) = above.filter(|_| numbered.is_kept)
                 && above.sequence - numbered.sequence > 1
             {
-                hole(self.store, &mut self.proof.holes, (&numbered, &above), shown).await?;
+                let span = (self.request.until, shown);
+                hole(self.store, &mut self.proof.holes, (&numbered, &above), span).await?;
             }
             above = Some(numbered);
         }
@@ -352,30 +354,40 @@ impl<S: OutboxReader> Weighing<'_, S> {
     }
 }
 
-/// Counts the numbers between two of an aggregate. Those that are named are looked for once more: their transactions may have been committed since.
+/// Counts the numbers between two of an aggregate. Named ones are looked for once more, because
+/// their transactions may have been committed since. `until`: the end of the span.
 async fn hole(
     store: &impl OutboxReader,
     holes: &mut Holes,
     (below, above): (&Numbered, &Numbered),
-    shown: usize,
+    (until, shown): (OffsetDateTime, usize),
 ) -> Result<(), ProofError> {
+    let between = above.sequence - below.sequence - 1;
     if holes.first.len() >= shown {
-        holes.count += above.sequence - below.sequence - 1;
+        holes.count = holes.count.saturating_add(between);
         return Ok(());
     }
-    let id = MessageId::from(Uuid::from_u128(below.event));
+    let id = |numbered: &Numbered| MessageId::from(Uuid::from_u128(numbered.event));
     // A purge may have deleted the row since, and then the rows behind it too.
-    let Some(found) = store.find(id).await? else {
+    let Some(found) = store.find(id(below)).await? else {
         return Ok(());
     };
+    // The later one may be on the stream only.
+    let end = store.find(id(above)).await?;
+    let end = end.map_or(until, |end| end.stored.created_at);
     let below = found.stored;
     let aggregate = below.aggregate.clone();
     let end = StoredMessage {
         sequence: Some(above.sequence),
+        created_at: end,
         ..below.clone()
     };
     let numbers = below.sequence.unwrap_or_default()..above.sequence;
-    for hole in holes::of_rows(store, &aggregate, &[below, end], None).await? {
+    let Ok(Some(confirmed)) = holes::of_rows(store, &aggregate, &[below, end], None).await else {
+        holes.unknown = holes.unknown.saturating_add(between);
+        return Ok(());
+    };
+    for hole in confirmed {
         if numbers.contains(&hole.first) && holes.first.len() < shown {
             holes.add(&aggregate, hole);
         }

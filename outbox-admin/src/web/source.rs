@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use outbox_core::{
     Aggregate, EventId, Intent, Message, MessageId, OperationFilter, OperationId, OutboxAudit, PageFrom,
-    PauseRequest, Selection, SensitiveFields, StoreError,
+    PauseRequest, Selection, SensitiveFields, StoreError, describe,
 };
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -279,7 +279,9 @@ impl<S: OutboxAudit> Outbox for Over<S> {
             Subject::Message(id) => Question::of_message(&self.0, *id).await?,
             Subject::Aggregate(aggregate) => Question::of_aggregate(&self.0, aggregate).await?,
         };
-        question.look_for_holes(&self.0, stream.rows_kept()).await?;
+        if let Err(error) = question.look_for_holes(&self.0, stream.rows_kept()).await {
+            question.without_holes(describe(&error));
+        }
         if let Some(message) = question.failing() {
             let refuses = answered(stream.refuses()).await;
             let refused = refuses.map(|refuses| refuses(message));

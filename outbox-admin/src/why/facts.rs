@@ -75,6 +75,8 @@ pub(super) struct Facts {
     pub(super) unpublished: u64,
     /// Numbers of the aggregate without a row, although the outbox keeps rows of their time.
     pub(super) holes: Vec<Hole>,
+    /// What could not be looked at.
+    pub(super) unseen: Vec<String>,
     /// Whether the outbox keeps rows of the aggregate's last recording.
     pub(super) keeps_last: bool,
 }
@@ -134,6 +136,7 @@ impl Facts {
             pauses: Vec::new(),
             unpublished: 0,
             holes: Vec::new(),
+            unseen: Vec::new(),
             keeps_last: false,
         }
     }
@@ -147,10 +150,10 @@ impl Facts {
         let (Subject::Aggregate(aggregate), Some(head)) = (&self.subject, self.head) else {
             return Ok(());
         };
+        let kept = kept.or_registered(store).await?;
         let is_kept = |at: OffsetDateTime| {
             at.checked_sub(Duration::HOUR)
                 .is_some_and(|earliest| kept.keeps(earliest))
-        let kept = kept.or_registered(store).await?;
         };
         self.keeps_last = is_kept(head.recorded_at);
         // Every hole is older than the last recording.
@@ -158,8 +161,11 @@ impl Facts {
             return Ok(());
         }
         let rows = of_aggregate(store, aggregate, Some(&head), &Selection::all(), UNPUBLISHED_MAX).await?;
-        let holes = holes::of_rows(store, aggregate, &rows.messages, Some(&head)).await?;
-        self.holes = holes;
+        let end = Some(&head).filter(|_| !rows.has_more);
+        match holes::of_rows(store, aggregate, &rows.messages, end).await? {
+            Some(holes) => self.holes = holes,
+            None => self.unseen.push(holes::NOT_KNOWN.to_owned()),
+        }
         self.holes.retain(|hole| is_kept(hole.recorded_after));
         Ok(())
     }

@@ -191,16 +191,19 @@ pub struct Explanation {
     pub findings: Vec<Finding>,
     /// Messages of the aggregate that are not published, dead letters that halt it included; counting stops at 1,000.
     pub unpublished: u64,
+    /// What could not be looked at.
+    pub unseen: Vec<String>,
 }
 
 impl Explanation {
-    fn new(subject: String, findings: Vec<Finding>, unpublished: u64) -> Self {
+    fn new(subject: String, findings: Vec<Finding>, unpublished: u64, unseen: Vec<String>) -> Self {
         let worst = findings.iter().map(|finding| finding.state).max();
         Self {
             subject,
             state: worst.unwrap_or(State::Well),
             findings,
             unpublished,
+            unseen,
         }
     }
 }
@@ -277,8 +280,8 @@ impl Question {
         })
     }
 
-    /// Looks for numbers of the aggregate without a row, where the outbox keeps rows of their time: by
-    /// `rows_kept` and by what relays registered. Does nothing for the question about a message.
+    /// Looks for numbers of the aggregate without a row, where the outbox keeps rows of their time:
+    /// by `rows_kept` and by what relays registered. Does nothing for the question about a message.
     ///
     /// # Errors
     ///
@@ -289,6 +292,11 @@ impl Question {
         rows_kept: RowsKept,
     ) -> Result<(), StoreError> {
         self.facts.look_for_holes(store, rows_kept).await
+    }
+
+    /// Notes why [`Self::look_for_holes`] has not answered, for people.
+    pub fn without_holes(&mut self, why: impl std::fmt::Display) {
+        self.facts.unseen.push(format!("missing numbers: {why}"));
     }
 
     /// The message that has failed and holds everything up, if one does: the broker is to be asked whether it would refuse it again.
@@ -328,6 +336,6 @@ impl Question {
     #[must_use]
     pub fn explain(self) -> Explanation {
         let findings = explain::explain(&self.facts);
-        Explanation::new(self.subject, findings, self.facts.unpublished)
+        Explanation::new(self.subject, findings, self.facts.unpublished, self.facts.unseen)
     }
 }

@@ -193,6 +193,19 @@ async fn a_number_without_a_row_is_a_hole() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hole_among_too_many_rows_is_not_balanced_silently() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    noted(&store, "a");
+    let events = (0..10_002).map(|_| Probe::noted("a", 1));
+    store.record(events.collect::<Vec<_>>()).expect("recorded");
+    delete(&store, 1);
+    drain(&store, &broker).await;
+    let proof = of_stream(&store, &broker, &all()).await;
+    assert_eq!((proof.holes.count, proof.holes.unknown), (0, 1));
+    assert_eq!(proof.verdict, Verdict::CannotTell, "{:?}", proof.reasons);
+}
+
+#[tokio::test(start_paused = true)]
 async fn numbers_whose_rows_may_be_purged_are_no_holes() {
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
     for _ in 0..3 {

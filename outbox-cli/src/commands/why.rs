@@ -54,9 +54,10 @@ pub(super) async fn explain(
         Subject::Message(id) => place.ask(Question::of_message(&place.store, *id)).await?,
         Subject::Aggregate(aggregate) => place.ask(Question::of_aggregate(&place.store, aggregate)).await?,
     };
-    place
-        .ask(question.look_for_holes(&place.store, rows_kept(None, place)))
-        .await?;
+    let looked = place.ask(question.look_for_holes(&place.store, rows_kept(None, place)));
+    if let Err(CommandError::Configuration(error) | CommandError::Failed(error)) = looked.await {
+        question.without_holes(error);
+    }
     // NATS is connected to only if it has to be asked.
     if let Some(message) = question.failing() {
         let refuses = recheck::refuses(place).await;
@@ -155,6 +156,12 @@ impl Print for Explanation {
             for next in &finding.next {
                 text.push_str(&hint::line(next, "  "));
             }
+            if let Some(advice) = &finding.advice {
+                text.push_str(&hint::advice(advice, "  "));
+            }
+        }
+        for unseen in &self.unseen {
+            let _ = writeln!(text, "not seen: {}", plain(unseen));
         }
         Some(text)
     }

@@ -175,6 +175,7 @@ pub(super) fn explanation(visit: &Visit, why: &Explanation) -> Markup {
                     }
                 }
             }
+            @for unseen in &why.unseen { (layout::not_seen(visit, unseen)) }
         }
     }
 }
