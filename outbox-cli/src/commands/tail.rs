@@ -1,9 +1,16 @@
 //! `outbox tail`: follows what is recorded and what becomes of it, until it is interrupted.
 //!
-//! Messages are read in the order of their ids, which every database has an index for. Ids are not the order of commits: a transaction that is open for a while
-//! commits rows whose ids others have passed, and so does a writer whose clock is behind. So each look also reads again what
-//! it has seen within `--window`, and prints what is new there, or has another status. Invariants: nothing is changed or received; a message is printed once
-//! for each status; memory is bounded by the rows of the window, at most 10,000 rows.
+//! Messages are read in the order of their ids, for which every database has an index. A
+//! transaction that is open for a while commits rows whose ids others have passed, and so does a
+//! writer whose clock is behind. So each look also reads again what it has seen within `--window`,
+//! and prints what is new there, or has another status.
+//!
+//! An id of another version than 7 does not name a time. From the first such id on, messages are
+//! followed by the time of recording: each look then reads the index of ids as a whole.
+//!
+//! Invariants: nothing is changed or received; a message is printed once for each status; memory is
+//! bounded by the rows of the window, at most 10,000 rows, and of a look by the time of recording
+//! by the rows that it finds.
 
 mod cursor;
 
@@ -71,7 +78,9 @@ impl TailCommand {
         let stop = shutdown::on_signals();
         let place = Place::open(&self.place).await?.reading(1).await?;
         let mut follower = Follower {
-            cursor: Cursor::new(WINDOW_ROWS, MessageId::from(Uuid::nil())),
+            cursor: Cursor::new(WINDOW_ROWS, first_key()),
+            by: By::Ids,
+            is_first: true,
             stream: Stream::new(self.place.output),
             printed: 0,
             command: self,
@@ -125,9 +134,27 @@ enum Round {
     Ended,
 }
 
+/// The order in which messages are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    Ids,
+    Recording,
+}
+
+/// The place of a message: its time of recording, or the same time for all, and its id.
+type Key = (OffsetDateTime, MessageId);
+
+/// The place before all messages.
+fn first_key() -> Key {
+    (OffsetDateTime::UNIX_EPOCH, MessageId::from(Uuid::nil()))
+}
+
 struct Follower {
     command: TailCommand,
-    cursor: Cursor<MessageId>,
+    cursor: Cursor<Key>,
+    by: By,
+    /// Whether no look has ended yet.
+    is_first: bool,
     stream: Stream<MessageRow>,
     printed: u64,
 }
@@ -135,32 +162,82 @@ struct Follower {
 impl Follower {
     /// Finds where to begin. What is there already is noted and not printed, unless `--since` asks for it.
     async fn begin(&mut self, place: &Place) -> Result<(), CommandError> {
+        // The neighbours of the newest rows may not be committed yet.
+        let rows = page(place, &Selection::all(), PageFrom::Newest).await?;
+        if rows.iter().any(|row| is_foreign(row.id)) {
+            let is_old = self.command.since.is_none();
+            return self.follow_recording(place, is_old).await;
+        }
         if let Some(since) = self.command.since {
-            self.cursor.begin(first_id_of(since));
+            self.cursor.begin(self.key(since, first_id_of(since)));
             return Ok(());
         }
-        // The neighbours of the newest rows may not be committed yet.
-        let rows = page(place, PageFrom::Newest).await?;
         if let Some(oldest) = rows.last().filter(|_| rows.len() == PAGE.get() as usize) {
-            self.cursor.begin(oldest.id);
+            self.cursor.begin(self.key(oldest.recorded_at, oldest.id));
         }
         for row in rows {
-            self.cursor.see(row.id, row.status, Instant::now());
+            let key = self.key(row.recorded_at, row.id);
+            self.cursor.see(key, row.status, Instant::now());
         }
         Ok(())
     }
 
+    /// Follows by the time of recording from now on. What is there already is noted if it was
+    /// printed, or if `is_old` says that it is not to be printed.
+    async fn follow_recording(&mut self, place: &Place, is_old: bool) -> Result<(), CommandError> {
+        self.by = By::Recording;
+        let window = self.command.window.try_into().unwrap_or(time::Duration::MAX);
+        let begun = OffsetDateTime::now_utc().checked_sub(window);
+        let since = self.command.since.filter(|_| self.is_first);
+        let from = since.or(begun).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let (epoch, nil) = first_key();
+        let known = std::mem::replace(&mut self.cursor, Cursor::new(WINDOW_ROWS, (from, nil)));
+        let (mut after, now) = (nil, Instant::now());
+        let selection = Selection::all().recorded_from(from);
+        while is_old || known.is_any() {
+            let rows = page(place, &selection, PageFrom::After(after)).await?;
+            let is_last = rows.len() < PAGE.get() as usize;
+            after = rows.last().map_or(after, |row| row.id);
+            for row in rows {
+                if is_old || known.has((epoch, row.id), row.status) {
+                    self.cursor.see((row.recorded_at, row.id), row.status, now);
+                }
+            }
+            if is_last {
+                break;
+            }
+        }
+        self.cursor.forget(self.command.window, now);
+        Ok(())
+    }
+
+    fn key(&self, recorded_at: OffsetDateTime, id: MessageId) -> Key {
+        match self.by {
+            By::Ids => (first_key().0, id),
+            By::Recording => (recorded_at, id),
+        }
+    }
+
     /// Reads the window again, and everything behind it.
     async fn look(&mut self, place: &Place) -> Result<Round, CommandError> {
-        let mut after = self.cursor.floor();
-        let before = self.printed;
+        let floor = self.cursor.floor();
+        let (selection, mut after) = match self.by {
+            By::Ids => (Selection::all(), floor.1),
+            By::Recording => (Selection::all().recorded_from(floor.0), first_key().1),
+        };
+        let (before, is_empty) = (self.printed, !self.cursor.is_any());
         loop {
-            let rows = page(place, PageFrom::After(after)).await?;
+            let rows = page(place, &selection, PageFrom::After(after)).await?;
+            if self.by == By::Ids && rows.iter().any(|row| is_foreign(row.id)) {
+                self.follow_recording(place, false).await?;
+                return Ok(Round::Found);
+            }
             let is_last = rows.len() < PAGE.get() as usize;
             after = rows.last().map_or(after, |row| row.id);
             let now = Instant::now();
             for row in rows {
-                if !self.cursor.see(row.id, row.status, now) || !self.command.is_wanted(&row) {
+                let key = self.key(row.recorded_at, row.id);
+                if key <= floor || !self.cursor.see(key, row.status, now) || !self.command.is_wanted(&row) {
                     continue;
                 }
                 if !self.stream.push(&row)? {
@@ -175,12 +252,17 @@ impl Follower {
                     return Ok(Round::Ended);
                 }
             }
-            // After each page, or a look back over a long time would remember each row of it.
-            self.cursor.forget(self.command.window, now);
+            // After each page, or a look back over a long time would remember each row of it. By
+            // the time of recording, a later page may hold a row that would be forgotten, and was
+            // noted by an earlier look.
+            if self.by == By::Ids || is_empty || is_last {
+                self.cursor.forget(self.command.window, now);
+            }
             if is_last {
                 break;
             }
         }
+        self.is_first = false;
         Ok(if self.printed > before {
             Round::Found
         } else {
@@ -198,11 +280,16 @@ impl Follower {
 }
 
 /// A page of all messages: filters are applied to what was read, so that a look costs the same whatever they let through.
-async fn page(place: &Place, from: PageFrom) -> Result<Vec<MessageRow>, CommandError> {
-    let selection = Selection::all();
+async fn page(place: &Place, selection: &Selection, from: PageFrom) -> Result<Vec<MessageRow>, CommandError> {
     place
-        .ask(outbox_admin::page(&place.store, &selection, from, PAGE))
+        .ask(outbox_admin::page(&place.store, selection, from, PAGE))
         .await
+}
+
+/// Whether an id does not name the time of its making.
+fn is_foreign(id: MessageId) -> bool {
+    let tomorrow = OffsetDateTime::now_utc().saturating_add(time::Duration::DAY);
+    id.as_uuid().get_version_num() != 7 || id > first_id_of(tomorrow)
 }
 
 /// The smallest id that is made at a time.

@@ -36,6 +36,16 @@ impl<K: Copy + Ord> Cursor<K> {
         self.floor
     }
 
+    /// Whether any row is remembered.
+    pub(super) fn is_any(&self) -> bool {
+        !self.seen.is_empty()
+    }
+
+    /// Whether a row was noted with this status.
+    pub(super) fn has(&self, row: K, status: MessageStatus) -> bool {
+        self.seen.get(&row).is_some_and(|(known, _)| *known == status)
+    }
+
     /// Notes a row. Whether it is new, or has another status than before.
     pub(super) fn see(&mut self, row: K, status: MessageStatus, now: Instant) -> bool {
         match self.seen.get_mut(&row) {

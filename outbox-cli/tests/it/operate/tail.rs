@@ -5,6 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use outbox::core::testing::eventually;
+use sea_orm::ConnectionTrait as _;
+
 use super::answer::ask;
 use super::plant::Planted;
 use crate::place::Kind;
@@ -137,4 +140,49 @@ async fn a_late_commit_and_a_new_status_in_postgres_are_printed() {
 #[tokio::test]
 async fn a_late_commit_and_a_new_status_in_mariadb_are_printed() {
     a_late_commit_and_a_new_status_are_printed(Kind::MariaDb).await;
+}
+
+async fn a_row_behind_a_random_id_is_printed(kind: Kind) {
+    let Some(planted) = Planted::open(kind).await else {
+        return;
+    };
+    let random = "fffffff0-0000-4000-8000-000000000000";
+    let first = planted.placed("1").await.to_string();
+    let before = Follower::start(&planted, &["--since", "1h", "-o", "name"]);
+    assert_eq!(before.next(), first);
+    let (id, open) = planted.open_transaction("2").await;
+    let id = id.to_string();
+    let sql = |id: &str| match kind {
+        Kind::Postgres => format!("'{id}'"),
+        _ => format!("X'{}'", id.replace('-', "")),
+    };
+    let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
+    let rename = format!(
+        "UPDATE {}outbox_messages SET id = {} WHERE id = {}",
+        schema.unwrap_or_default(),
+        sql(random),
+        sql(&id)
+    );
+    open.execute_unprepared(&rename).await.unwrap();
+    open.commit().await.unwrap();
+    assert_eq!(before.next(), random);
+    let after = Follower::start(&planted, &["--since", "1h", "--window", "1s", "-o", "name"]);
+    assert_eq!([after.next(), after.next()], [first, random.to_owned()]);
+    let begun = std::time::Instant::now();
+    eventually("the end of the window", async || begun.elapsed().as_secs() >= 4).await;
+    for order in ["3", "4"] {
+        let later = planted.placed(order).await.to_string();
+        assert_eq!([before.next(), after.next()], [later.clone(), later]);
+    }
+    planted.close().await;
+}
+
+#[tokio::test]
+async fn a_row_behind_a_random_id_in_postgres_is_printed() {
+    a_row_behind_a_random_id_is_printed(Kind::Postgres).await;
+}
+
+#[tokio::test]
+async fn a_row_behind_a_random_id_in_sqlite_is_printed() {
+    a_row_behind_a_random_id_is_printed(Kind::Sqlite).await;
 }
