@@ -133,6 +133,11 @@ pub(crate) fn lines(next: &Next, margin: &str) -> String {
 pub(crate) fn line(command: &Command, margin: &str) -> String {
     format!("{margin}next: {}\n", plain(&self::command(command)))
 }
+/// The line of an advice.
+pub(crate) fn advice(advice: &str, margin: &str) -> String {
+    format!("{margin}advice: {}\n", complete(&plain(advice)))
+}
+
 
 /// Adds `--outbox` to a command about one of several outboxes. The name of the program is added when the command is printed.
 pub(crate) fn name_outbox(next: &mut Next, outbox: &str) {
