@@ -109,7 +109,11 @@ pub(crate) fn complete(text: &str) -> String {
 
 /// A command as it can be copied: with the words by which the program was called, and with the options that have chosen the outbox.
 pub(crate) fn command(command: &Command) -> String {
-    complete(command.as_str())
+    let given = GIVEN.get().map(Vec::as_slice).unwrap_or_default();
+    match PROGRAM.get() {
+        Some(Program { commands, name }) => completed_command(command, given, commands, name),
+        None => command.to_string(),
+    }
 }
 
 /// A command as the program was called, without further options.
@@ -124,26 +128,26 @@ pub(crate) fn lines(next: &Next, margin: &str) -> String {
         text.push_str(&line(command, margin));
     }
     if let Some(advice) = &next.advice {
-        text.push_str(&format!("{margin}advice: {}\n", complete(&plain(advice))));
+        text.push_str(&self::advice(advice, margin));
     }
     text
+}
+
+/// The line of an advice.
+pub(crate) fn advice(advice: &str, margin: &str) -> String {
+    format!("{margin}advice: {}\n", complete(&plain(advice)))
 }
 
 /// The line of a command.
 pub(crate) fn line(command: &Command, margin: &str) -> String {
     format!("{margin}next: {}\n", plain(&self::command(command)))
 }
-/// The line of an advice.
-pub(crate) fn advice(advice: &str, margin: &str) -> String {
-    format!("{margin}advice: {}\n", complete(&plain(advice)))
-}
-
 
 /// Adds `--outbox` to a command about one of several outboxes. The name of the program is added when the command is printed.
 pub(crate) fn name_outbox(next: &mut Next, outbox: &str) {
     let given = [("outbox", quoted(outbox))];
     if let (Some(command), Some(Program { commands, .. })) = (&mut next.command, PROGRAM.get()) {
-        *command = completed(command.as_str(), &given, commands, NAME).into();
+        *command = completed_command(command, &given, commands, NAME).into();
     }
 }
 
@@ -191,6 +195,41 @@ fn length(json: &str) -> usize {
     json.len()
 }
 
+/// A command with the options that it takes. Its arguments may name commands, as part of an id:
+/// these stay as they are.
+fn completed_command(command: &Command, given: &[Given], commands: &Arguments, name: &str) -> String {
+    let line = command.as_str();
+    if !line.starts_with("outbox ") {
+        return line.to_owned();
+    }
+    let Some((length, found)) = command_in(line, commands) else {
+        return command.called_as(name);
+    };
+    let (words, arguments) = line.split_at(length);
+    format!(
+        "{name}{}{}{arguments}",
+        &words[NAME.len()..],
+        options(found, &unquoted(arguments), given)
+    )
+}
+
+/// A command line without its quoted parts.
+fn unquoted(line: &str) -> String {
+    line.split('\'').step_by(2).collect()
+}
+
+/// The given options that a command takes and does not have among its arguments.
+fn options(command: &Arguments, arguments: &str, given: &[Given]) -> String {
+    let takes = |option: &str| {
+        let mut options = command.get_arguments().filter_map(clap::Arg::get_long);
+        options.any(|long| long == option) && !arguments.contains(&format!(" --{option}"))
+    };
+    let taken = given.iter().filter(|(option, _)| takes(option));
+    taken
+        .map(|(option, value)| format!(" --{option} {value}"))
+        .collect()
+}
+
 fn completed(text: &str, given: &[Given], commands: &Arguments, name: &str) -> String {
     let (mut done, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find(NAME) {
@@ -207,13 +246,7 @@ fn completed(text: &str, given: &[Given], commands: &Arguments, name: &str) -> S
         done.push_str(name);
         done.push_str(&words[NAME.len()..]);
         let end = after.find(['`', '\n']).unwrap_or(after.len());
-        let takes = |option: &str| {
-            let mut options = command.get_arguments().filter_map(clap::Arg::get_long);
-            options.any(|long| long == option) && !after[..end].contains(&format!(" --{option}"))
-        };
-        for (option, value) in given.iter().filter(|(option, _)| takes(option)) {
-            done.push_str(&format!(" --{option} {value}"));
-        }
+        done.push_str(&options(command, &after[..end], given));
         rest = after;
     }
     done + rest
@@ -271,6 +304,27 @@ mod tests {
             ),
         ] {
             assert_eq!(completed(text), expected);
+        }
+    }
+
+    #[test]
+    fn arguments_of_a_command_stay_as_they_are() {
+        let given = [("config", "x".to_owned())];
+        let commands = commands();
+        let completed = |line: &str, name| completed_command(&line.into(), &given, &commands, name);
+        assert_eq!(
+            completed("outbox why 'order/a: outbox status --config y'", NAME),
+            "outbox why --config x 'order/a: outbox status --config y'"
+        );
+        assert_eq!(
+            completed("outbox why 'order/`outbox status`'", "shop outbox"),
+            "shop outbox why --config x 'order/`outbox status`'"
+        );
+        for line in [
+            "outbox why --config y order/1",
+            "nats stream info 'a: outbox status'",
+        ] {
+            assert_eq!(completed(line, NAME), line);
         }
     }
 
