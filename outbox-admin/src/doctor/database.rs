@@ -78,8 +78,10 @@ pub async fn database_facts(db: &DatabaseConnection, tables: &[String]) -> Resul
     Ok(facts)
 }
 
-/// Whether every new session of a database can only read, so that no relay renews its leases there: a standby, or a setting of the server or of the database.
-/// Settings of this login alone do not count.
+/// Whether every new session of a database can only read by a setting of the server or of the
+/// database, so that no relay renews its leases there. Settings of this login alone do not count, and
+/// neither does a standby, whose relays may use the primary. A session that was opened with the
+/// setting itself sees it of the database and not of the server.
 ///
 /// # Errors
 ///
@@ -87,9 +89,17 @@ pub async fn database_facts(db: &DatabaseConnection, tables: &[String]) -> Resul
 pub async fn only_reads(db: &DatabaseConnection) -> Result<bool, DbErr> {
     let sql = match db.get_database_backend() {
         DbBackend::Postgres => {
-            "SELECT pg_catalog.pg_is_in_recovery() OR EXISTS (SELECT FROM pg_catalog.pg_settings \
-             WHERE name = 'default_transaction_read_only' AND setting = 'on' \
-             AND source IN ('command line', 'configuration file', 'environment variable', 'global', 'database')) AS only_reads"
+            // The setting of a database precedes that of all databases.
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_settings \
+             WHERE name = 'default_transaction_read_only' AND setting = 'on' AND source IN \
+             ('command line', 'configuration file', 'environment variable', 'global', 'database')) \
+             OR COALESCE((SELECT option ~* '=(on|t|tr|tru|true|y|ye|yes|1)$' \
+             FROM pg_catalog.pg_db_role_setting s \
+             LEFT JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase, \
+             pg_catalog.unnest(s.setconfig) AS option \
+             WHERE s.setrole = 0 AND (s.setdatabase = 0 OR d.datname = pg_catalog.current_database()) \
+             AND option ~ '^default_transaction_read_only=' \
+             ORDER BY s.setdatabase = 0 LIMIT 1), false) AS only_reads"
         }
         DbBackend::MySql => "SELECT @@global.read_only <> 0 AS only_reads",
         _ => return Ok(false),

@@ -11,7 +11,7 @@ use super::arguments::{ForecastArguments, PlaceArguments};
 use super::log;
 use super::log_row::LogRow;
 use super::place::Place;
-use super::{foresee, stream, text};
+use super::{doctor, foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
 use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
@@ -58,8 +58,9 @@ impl StatusCommand {
             if let Some(stream) = &stream {
                 status.see_stream(stream);
             }
-            if status.relays.fit == 0 && place_only_reads(&place).await {
-                let what = "the database only reads: it is a standby, or `default_transaction_read_only` or `read_only` is on, so no relay renews its leases";
+            if status.relays.alive == 0 && doctor::only_reads(&place).await {
+                let what = "new sessions of the database only read (`default_transaction_read_only` or \
+                            `read_only` is on), so no relay renews its leases";
                 status.add_cause(State::Stuck, what, "outbox doctor");
             }
             let consumers_unseen = match consumers {
@@ -99,12 +100,6 @@ impl StatusCommand {
         let worst = rows.iter().map(|row| row.status.state).max();
         Ok(worst.unwrap_or(State::Well).into())
     }
-}
-
-/// Whether the database takes no writes from anybody. An error is no proof of that.
-async fn place_only_reads(place: &Place) -> bool {
-    let asked = outbox_admin::doctor::only_reads(place.store.connection());
-    matches!(tokio::time::timeout(place.timeout, asked).await, Ok(Ok(true)))
 }
 
 /// What NATS has answered.

@@ -166,6 +166,14 @@ async fn look_at_database(
             return Ok(());
         }
     }
+    if only_reads(place).await {
+        found.findings.push(Diagnosis::failed(
+            Check::DatabaseSetting,
+            "new sessions only read: `default_transaction_read_only` or `read_only` is on",
+            "off: relays renew leases and settle messages",
+            Next::advice("turn the setting off for the database or the server"),
+        ));
+    }
     if closely.as_relay {
         look_as_relay(place, found).await;
     }
@@ -191,6 +199,12 @@ async fn look_at_database(
         ),
     }
     look_at_server(place, &closely, found).await
+}
+
+/// Whether a setting lets every new session of the database only read. An error is no proof of that.
+pub(super) async fn only_reads(place: &Place) -> bool {
+    let asked = outbox_admin::doctor::only_reads(place.store.connection());
+    matches!(tokio::time::timeout(place.timeout, asked).await, Ok(Ok(true)))
 }
 
 async fn look_as_relay(place: &Place, found: &mut Examination) {

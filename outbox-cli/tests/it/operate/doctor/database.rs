@@ -389,3 +389,76 @@ async fn a_file_without_a_write_ahead_log_is_found_and_mended_by_the_next_comman
     assert!(!checks(&doctor(place, &[])).contains(&check));
     planted.close().await;
 }
+
+/// `status` and a viewer's `doctor` see a setting of the database that their own sessions override.
+#[tokio::test]
+async fn a_database_that_only_reads_is_found() {
+    let Some(program) = backend_url("OUTBOX_TEST_POSTGRES_BIN") else {
+        return;
+    };
+    let mut server = Server::postgres(Path::new(&program), &[]).unwrap();
+    server.start().await.unwrap();
+    let admin = server.connect(1).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("outbox.toml");
+    std::fs::write(&config, "[[outbox]]\n[outbox.stream]\nname = \"SHOP\"\n").unwrap();
+    let run = |words: &[&str]| {
+        let words = [words, &["--config", config.to_str().unwrap(), "-o", "json"]].concat();
+        answer::run(
+            &words,
+            &[("DATABASE_URL", server.url()), ("NATS_URL", "nats://127.0.0.1:1")],
+        )
+    };
+    run(&["migrate", "--yes"]).expect(0);
+    let only_reads = |words: &[&str]| run(words).out.contains("default_transaction_read_only");
+    let commands: [&[&str]; 3] = [&["status"], &["doctor"], &["doctor", "--viewer"]];
+    for command in commands {
+        assert!(!only_reads(command), "{command:?}");
+    }
+    let database = admin
+        .query_one_raw(Statement::from_string(
+            admin.get_database_backend(),
+            "SELECT CAST(current_database() AS text) AS name",
+        ))
+        .await
+        .unwrap();
+    let database: String = database.unwrap().try_get("", "name").unwrap();
+    let set = format!("ALTER DATABASE {database} SET default_transaction_read_only = on");
+    admin.execute_unprepared(&set).await.unwrap();
+    for command in commands {
+        assert!(only_reads(command), "{command:?}");
+    }
+    admin.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn row_level_security_of_the_login_is_found() {
+    let Some(planted) = sound(Kind::Postgres).await else {
+        return;
+    };
+    let place = &planted.place;
+    let relay = Login::new(Kind::Postgres, place, &[Role::Relay]).await;
+    for table in ["outbox_messages", "inbox_messages"] {
+        let enable = format!("ALTER TABLE {}{table} ENABLE ROW LEVEL SECURITY", schema(place));
+        place.db.execute_unprepared(&enable).await.unwrap();
+    }
+    let answer = logged_in(place, &relay.url, &place.nats, &["doctor", "-o", "json"]).expect(4);
+    let rules = checks(&answer)
+        .into_iter()
+        .filter(|check| check == "row-security");
+    assert_eq!(
+        rules.count(),
+        2,
+        "one of the preflight, one of the inbox: {answer:?}"
+    );
+    // The owner sees all rows.
+    let answer = doctor(place, &[]);
+    assert!(
+        !checks(&answer).contains(&"row-security".to_owned()),
+        "{answer:?}"
+    );
+    let not_checked = answer.json()[0]["not_checked"].to_string();
+    assert!(!not_checked.contains("row-security"), "{not_checked}");
+    relay.close(Kind::Postgres, place).await;
+    planted.close().await;
+}
