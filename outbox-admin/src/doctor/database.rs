@@ -28,7 +28,7 @@ pub struct DatabaseFacts {
     pub slots: Vec<ReplicationSlot>,
     /// Where autovacuum is off: `the server`, or names of tables.
     pub without_autovacuum: Vec<String>,
-    /// Tables with row-level security.
+    /// Tables of which row-level security filters the rows for this login.
     pub row_security: Vec<String>,
     /// What this login may not see.
     pub unseen: Vec<String>,
@@ -79,8 +79,8 @@ pub async fn database_facts(db: &DatabaseConnection, tables: &[String]) -> Resul
 }
 
 /// Whether every new session of a database can only read by a setting of the server or of the
-/// database, so that no relay renews its leases there. Settings of this login alone do not count, and
-/// neither does a standby, whose relays may use the primary. A session that was opened with the
+/// database, so that no relay renews its leases there. Settings of this login alone do not count,
+/// and neither does a standby, whose relays may use the primary. A session that was opened with the
 /// setting itself sees it of the database and not of the server.
 ///
 /// # Errors
@@ -214,7 +214,8 @@ async fn of_postgres(
         {
             facts.without_autovacuum.push(table.clone());
         }
-        let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)::oid AND c.relrowsecurity) AS is_on";
+        let sql =
+            "SELECT pg_catalog.to_regclass($1) IS NOT NULL AND pg_catalog.row_security_active($1) AS is_on";
         let asked = Statement::from_sql_and_values(DbBackend::Postgres, sql, [table.as_str().into()]);
         if let Some(row) = db.query_one_raw(asked).await?
             && row.try_get("", "is_on")?

@@ -67,6 +67,13 @@ pub fn of_setup(checked: Result<Vec<String>, StoreError>) -> Vec<Diagnosis> {
             "outbox migrate --yes",
         )];
     }
+    if context.starts_with("row-level security hides rows") {
+        return finding(
+            Check::RowSecurity,
+            "tables without row-level security, or a login with BYPASSRLS",
+            "let the owner of the tables or a superuser run the statement",
+        );
+    }
     if context.starts_with("the server is ") {
         return finding(
             Check::DatabaseVersion,
@@ -102,8 +109,12 @@ pub fn of_database(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
     found.extend(facts.row_security.iter().map(|table| {
         warning(
             Check::RowSecurity,
-            (table, format!("row-level security is enabled on {table}")),
-            "off, or a login of the relay and of consumers with BYPASSRLS: rows that a policy hides are never published or deduplicated",
+            (
+                table,
+                format!("row-level security filters the rows of {table} for this login"),
+            ),
+            "off, or a login with BYPASSRLS: a relay or an inbox with such a login does not start, and \
+             other commands do not see hidden rows",
             sql(&format!("ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")),
         )
     }));
@@ -421,6 +432,9 @@ mod tests {
         assert_eq!(setup(format), [Check::DatabaseSetting]);
         let untrusted = "no TLS connection to PostgreSQL server db:5432 (user `relay`, database `shop`); check that its certificate is for this host name";
         assert_eq!(setup(untrusted), [Check::Database]);
+        let hidden = "row-level security hides rows of outbox_messages from the relay's user, so their messages would never be published; \
+                      let a superuser run: ALTER ROLE relay BYPASSRLS;";
+        assert_eq!(setup(hidden), [Check::RowSecurity]);
     }
 
     #[test]

@@ -201,7 +201,8 @@ async fn look_at_database(
     look_at_server(place, &closely, found).await
 }
 
-/// Whether a setting lets every new session of the database only read. An error is no proof of that.
+/// Whether a setting lets every new session of the database only read. An error is no proof of
+/// that.
 pub(super) async fn only_reads(place: &Place) -> bool {
     let asked = outbox_admin::doctor::only_reads(place.store.connection());
     matches!(tokio::time::timeout(place.timeout, asked).await, Ok(Ok(true)))
@@ -221,6 +222,7 @@ async fn look_as_relay(place: &Place, found: &mut Examination) {
                     Check::DatabaseVersion,
                     Check::Tables,
                     Check::Rights,
+                    Check::DatabaseSetting,
                 ];
                 found.made(checks);
             }
@@ -290,15 +292,22 @@ async fn look_at_server(
                 Check::PreparedTransaction,
                 Check::ReplicationSlot,
                 Check::Autovacuum,
+                Check::RowSecurity,
             ];
             found.made(
                 checks
                     .into_iter()
                     .filter(|check| !facts.not_checked.contains(check)),
             );
-            // The settings are examined with the rights of a relay.
-            found.made(closely.as_relay.then_some(Check::DatabaseSetting));
-            found.findings.extend(of_database(&facts, &closely.limits));
+            // The preflight of a relay has named its tables.
+            let is_known = |finding: &Diagnosis| {
+                let is_it =
+                    |known: &Diagnosis| known.check == finding.check && known.seen.contains(&finding.subject);
+                finding.check == Check::RowSecurity && found.findings.iter().any(is_it)
+            };
+            let mut of_facts = of_database(&facts, &closely.limits);
+            of_facts.retain(|finding| !is_known(finding));
+            found.findings.extend(of_facts);
             found.unseen.extend(facts.unseen);
         }
         Ok(Err(error)) => found.findings.push(away(&place.advice(&error))),
