@@ -152,7 +152,7 @@ impl LagCommand {
         let mut row = [place
             .ask(outbox_admin::consumer(&consumers, &self.consumer))
             .await?];
-        stream::watch(&place, &consumers, &mut row).await?;
+        stream::watch(&consumers, &mut row).await;
         let [row] = row;
         let state = row.state;
         output::one(self.place.output, &Lag(row))?;

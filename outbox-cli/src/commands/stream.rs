@@ -63,9 +63,10 @@ pub(super) async fn has_consumer(place: &Place, client: Client, consumer: &str) 
 
 /// How often a doubtful consumer is examined again, and how often at most.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
-const WATCHES: u32 = 6;
-/// The longest time for which consumers are watched.
-pub(super) const WATCHED_MAX: Duration = WATCH_EVERY.saturating_mul(WATCHES);
+/// How long doubtful consumers are watched.
+const WATCHED_FOR: Duration = Duration::from_secs(3);
+/// The same with the answers of the last examination.
+pub(super) const WATCHED_MAX: Duration = Duration::from_millis(3_500);
 
 /// The consumers of the stream, and paused ones. Without the tables of their inboxes, dead letters and pauses are not known, and the reason is returned.
 pub(super) async fn rows(
@@ -104,29 +105,28 @@ pub(super) async fn watched(
     let consumers = consumers_of(place, client.clone())?;
     let names = names_on_stream(place, client).await?;
     let (mut rows, unseen) = look(place, &consumers, names).await?;
-    watch(place, &consumers, &mut rows).await?;
+    watch(&consumers, &mut rows).await;
     Ok((rows, unseen))
 }
 
-/// Examines doubtful consumers again.
-pub(super) async fn watch(
-    place: &Place,
-    consumers: &Consumers<JetStreamSubscriber>,
-    rows: &mut [ConsumerRow],
-) -> Result<(), CommandError> {
+/// Examines doubtful consumers again, for at most [`WATCHED_MAX`]. What was seen before an error or the
+/// end of this time stays.
+pub(super) async fn watch(consumers: &Consumers<JetStreamSubscriber>, rows: &mut [ConsumerRow]) {
     let begun = Instant::now();
-    for _ in 0..WATCHES {
-        if !rows.iter().any(ConsumerRow::is_doubtful) {
-            break;
-        }
-        tokio::time::sleep(WATCH_EVERY).await;
-        for row in rows.iter_mut().filter(|row| row.is_doubtful()) {
-            if let Some(standing) = place.ask(consumers.standing(&row.consumer)).await? {
-                row.look_again(&standing, begun.elapsed());
+    let watching = async {
+        while begun.elapsed() < WATCHED_FOR && rows.iter().any(ConsumerRow::is_doubtful) {
+            tokio::time::sleep(WATCH_EVERY).await;
+            for row in rows.iter_mut().filter(|row| row.is_doubtful()) {
+                let Ok(standing) = consumers.standing(&row.consumer).await else {
+                    return;
+                };
+                if let Some(standing) = standing {
+                    row.look_again(&standing, begun.elapsed());
+                }
             }
         }
-    }
-    Ok(())
+    };
+    let _ = tokio::time::timeout(WATCHED_MAX, watching).await;
 }
 
 /// How the stream of a place is filled, without its latency, in one request.
