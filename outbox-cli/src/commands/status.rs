@@ -218,13 +218,15 @@ impl Print for StatusRow {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("outbox", |row| row.outbox.clone()),
         Column::new("state", |row| row.status.state.as_str().to_owned()),
-        Column::new("pending", |row| row.status.backlog.pending.to_string()),
-        Column::new("waiting", |row| row.status.backlog.waiting.to_string()),
+        Column::new("pending", |row| BacklogCounts::text(row.status.backlog.pending)),
+        Column::new("waiting", |row| BacklogCounts::text(row.status.backlog.waiting)),
         Column::new("oldest", |row| {
             text::any(row.status.backlog.oldest_unpublished.map(text::duration))
         }),
-        Column::new("dead", |row| row.status.backlog.dead_letters.to_string()),
-        Column::new("halted", |row| row.status.backlog.halted_aggregates.to_string()),
+        Column::new("dead", |row| BacklogCounts::text(row.status.backlog.dead_letters)),
+        Column::new("halted", |row| {
+            BacklogCounts::text(row.status.backlog.halted_aggregates)
+        }),
         Column::new("relays", |row| row.status.relays.alive.to_string()),
         Column::new("consumers", |row| {
             text::any(
@@ -234,7 +236,9 @@ impl Print for StatusRow {
             )
         }),
         Column::new("partitions", |row| row.status.partitions.owned.to_string()),
-        Column::wide("blocked", |row| row.status.backlog.blocked_aggregates.to_string()),
+        Column::wide("blocked", |row| {
+            BacklogCounts::text(row.status.backlog.blocked_aggregates)
+        }),
         Column::wide("stream", |row| row.stream.clone()),
         Column::wide("reasons", |row| {
             let reasons = row.status.reasons.iter().map(|reason| reason.what.as_str());
