@@ -14,6 +14,10 @@ use crate::words::{at_least, counted, in_words, quoted};
 /// How long the oldest message of a consumer may be unacknowledged: that of the alert in `docs/monitoring`.
 pub const CONSUMER_BEHIND_AFTER: Duration = Duration::from_secs(60);
 
+/// Why the dead letters of a consumer are not known.
+const NO_ROWS: &str = "this database has no row of the consumer; its inbox may be in another database, or \
+                       its strategy writes no rows";
+
 /// How a consumer stands.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -35,12 +39,16 @@ pub struct ConsumerRow {
     pub floor: Option<u64>,
     /// Whether a process asks for messages at this moment.
     pub is_receiving: Option<bool>,
-    /// Dead letters about which nobody has decided; counted to 10,000. `None` if the tables of its inbox cannot be read.
+    /// Dead letters that wait for a decision; counted to 10,000. `None` if they are not known, see
+    /// `unseen`.
     pub dead_letters_open: Option<u64>,
-    /// Dead letters that are to be tried again; counted to 10,000 together with the open ones. `None` if the tables of its inbox cannot be read.
+    /// Dead letters that are to be retried; counted to 10,000 together with the open ones. `None`
+    /// if they are not known, see `unseen`.
     pub dead_letters_marked: Option<u64>,
-    /// Why it is paused; `None` if it is not, or if the tables of its inbox cannot be read.
+    /// Why it is paused; `None` if it is not, or if that is not known, see `unseen`.
     pub paused: Option<String>,
+    /// Why dead letters and pauses are not known, for people; `None` if they are known.
+    pub unseen: Option<String>,
     #[serde(skip)]
     max_unacknowledged: Option<u64>,
     #[serde(skip)]
@@ -94,6 +102,7 @@ impl ConsumerRow {
             dead_letters_open: None,
             dead_letters_marked: None,
             paused: None,
+            unseen: None,
             max_unacknowledged: standing.and_then(|standing| standing.max_unacknowledged),
             watched: None,
         }
@@ -101,17 +110,22 @@ impl ConsumerRow {
 
     fn of_lag(consumer: &str, lag: ConsumerLag) -> Self {
         let mut row = Self {
-            dead_letters_open: Some(lag.dead_letters_open),
-            dead_letters_marked: Some(lag.dead_letters_marked),
             paused: lag.paused,
             ..Self::new(consumer, lag.on_stream)
         };
+        // Before its first acknowledgement a consumer has no row anywhere.
+        if lag.has_rows || row.floor.unwrap_or_default() == 0 {
+            row.dead_letters_open = Some(lag.dead_letters_open);
+            row.dead_letters_marked = Some(lag.dead_letters_marked);
+        } else {
+            row.unseen = Some(NO_ROWS.to_owned());
+        }
         row.judge();
         row
     }
 
-    /// Whether another look would tell more: whether a process asks for messages, or whether the ack
-    /// floor moves.
+    /// Whether another look would tell more: whether a process asks for messages, or whether the
+    /// ack floor moves.
     #[must_use]
     pub fn is_doubtful(&self) -> bool {
         let watched = self.watched.unwrap_or(Watched {

@@ -57,16 +57,20 @@ impl Status {
 
     /// Adds the consumers of the stream, and what is wrong with them.
     pub fn see_consumers(&mut self, rows: &[ConsumerRow]) {
+        let none = rows.is_empty().then_some(0);
         let mut counts = ConsumerCounts {
-            dead_letters_open: Some(0),
+            dead_letters_open: none,
+            paused: none.map(|_| 0),
             ..ConsumerCounts::default()
         };
         for row in rows {
             counts.all += 1;
             counts.well += u32::from(row.state == State::Well);
-            counts.paused += u32::from(row.paused.is_some());
-            let open = counts.dead_letters_open.zip(row.dead_letters_open);
-            counts.dead_letters_open = open.map(|(sum, open)| sum + open);
+            // A table that tells one tells the other.
+            if let Some(open) = row.dead_letters_open {
+                *counts.dead_letters_open.get_or_insert_default() += open;
+                *counts.paused.get_or_insert_default() += u32::from(row.paused.is_some());
+            }
             for reason in &row.reasons {
                 let what = format!("consumer {}: {}", row.consumer, reason.what);
                 self.add(reason.state, what, reason.next.clone());
@@ -182,9 +186,10 @@ pub struct ConsumerCounts {
     pub all: u32,
     /// Those with which nothing is wrong.
     pub well: u32,
-    /// Those that are paused.
-    pub paused: u32,
-    /// Their open dead letters, of each counted to 10,000; `None` if the tables of an inbox cannot be read.
+    /// Those of which it is known that they are paused; `None` if it is known of none.
+    pub paused: Option<u32>,
+    /// The open dead letters of those of which they are known, of each counted to 10,000; `None` if
+    /// they are known of none.
     pub dead_letters_open: Option<u64>,
 }
 

@@ -120,10 +120,15 @@ async fn a_consumer_that_is_not_well_degrades_the_status() {
     let expected = ConsumerCounts {
         all: 2,
         well: 1,
-        paused: 0,
+        paused: Some(0),
         dead_letters_open: Some(3),
     };
     assert_eq!(status.consumers, Some(expected));
+    let mut unknown = crate::consumers::dead("mail", 0);
+    unknown.dead_letters_open = None;
+    status.see_consumers(&[unknown]);
+    let counts = status.consumers.expect("they were checked");
+    assert_eq!((counts.paused, counts.dead_letters_open), (None, None));
 }
 
 #[tokio::test(start_paused = true)]

@@ -125,13 +125,14 @@ impl ListConsumersCommand {
         let place = Place::open(&self.place).await?;
         let client = place.client().await.map_err(CommandError::Failed)?;
         let (rows, unseen) = stream::watched(&place, client).await?;
+        let of_rows = stream::unseen(&rows);
         let forecast = foresee::foresee(&place, self.forecast).await?;
         let rows: Vec<Listed> = rows
             .into_iter()
             .map(|row| Listed::new(row, forecast.as_ref()))
             .collect();
         output::many(self.place.output, &rows)?;
-        if let Some(unseen) = unseen {
+        if let Some(unseen) = unseen.or(of_rows) {
             say(&format!("not checked: dead letters and pauses: {unseen}"));
         }
         if rows.is_empty() {
@@ -413,6 +414,9 @@ impl Print for Lag {
 
     fn text(&self) -> Option<String> {
         let mut text = text::lines(Self::COLUMNS, self);
+        if let Some(unseen) = &self.0.unseen {
+            let _ = writeln!(text, "not checked: dead letters and pauses: {}", plain(unseen));
+        }
         for reason in &self.0.reasons {
             // Writing to a `String` does not fail.
             let _ = writeln!(text, "{}: {}", reason.state.as_str(), plain(&reason.what));

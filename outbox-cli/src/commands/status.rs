@@ -66,7 +66,7 @@ impl StatusCommand {
             let consumers_unseen = match consumers {
                 Ok((rows, unseen)) => {
                     status.see_consumers(&rows);
-                    unseen
+                    unseen.or_else(|| stream::unseen(&rows))
                 }
                 Err(error) => Some(error),
             };
@@ -294,14 +294,16 @@ impl Print for StatusRow {
             partitions.all
         );
         if let Some(consumers) = consumers {
+            let not_checked = || "not checked".to_owned();
+            let paused = consumers.paused.map(|paused| paused.to_string());
             let letters = consumers.dead_letters_open.map(|open| open.to_string());
             let _ = writeln!(
                 text,
                 "consumers   {}: well {}, paused {}, open dead letters {}",
                 consumers.all,
                 consumers.well,
-                consumers.paused,
-                letters.unwrap_or_else(|| "not checked".to_owned())
+                paused.unwrap_or_else(not_checked),
+                letters.unwrap_or_else(not_checked)
             );
         }
         if let Some(unseen) = &self.consumers_unseen {

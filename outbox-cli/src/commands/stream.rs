@@ -61,7 +61,7 @@ pub(super) async fn has_consumer(place: &Place, client: Client, consumer: &str) 
     }
 }
 
-/// How often a doubtful consumer is examined again, and how often at most.
+/// How often a doubtful consumer is examined again.
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// How long doubtful consumers are watched.
 const WATCHED_FOR: Duration = Duration::from_secs(3);
@@ -86,7 +86,11 @@ async fn look(
     match tokio::time::timeout(place.timeout, outbox_admin::consumers(consumers, names.clone())).await {
         Ok(Err(ConsumersError::Database(error))) => {
             let looked = place.ask(outbox_admin::consumers_on_stream(consumers, names));
-            Ok((looked.await?, Some(place.explain(&error))))
+            let (mut rows, unseen) = (looked.await?, place.explain(&error));
+            for row in &mut rows {
+                row.unseen = Some(unseen.clone());
+            }
+            Ok((rows, Some(unseen)))
         }
         Ok(rows) => Ok((place.ask(std::future::ready(rows)).await?, None)),
         Err(_) => Err(CommandError::failed(format!(
@@ -94,6 +98,16 @@ async fn look(
             place.timeout
         ))),
     }
+}
+
+/// The consumers whose dead letters and pauses are not known, for people.
+pub(super) fn unseen(rows: &[ConsumerRow]) -> Option<String> {
+    let unseen = rows.iter().filter_map(|row| {
+        let why = row.unseen.as_ref()?;
+        Some(format!("{}: {why}", row.consumer))
+    });
+    let unseen: Vec<String> = unseen.collect();
+    (!unseen.is_empty()).then(|| unseen.join("; "))
 }
 
 /// As [`rows`]. Consumers for which one look does not show whether a process asks for messages, or whether any is acknowledged, are watched for up to
@@ -109,8 +123,8 @@ pub(super) async fn watched(
     Ok((rows, unseen))
 }
 
-/// Examines doubtful consumers again, for at most [`WATCHED_MAX`]. What was seen before an error or the
-/// end of this time stays.
+/// Examines doubtful consumers again, for at most [`WATCHED_MAX`]. What was seen before an error or
+/// the end of this time stays.
 pub(super) async fn watch(consumers: &Consumers<JetStreamSubscriber>, rows: &mut [ConsumerRow]) {
     let begun = Instant::now();
     let watching = async {

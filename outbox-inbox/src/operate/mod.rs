@@ -72,6 +72,9 @@ pub struct ConsumerLag {
     pub dead_letters_marked: u64,
     /// Why it is paused; `None` if it is not.
     pub paused: Option<String>,
+    /// Whether a table of this database has a row of the consumer. Without one, its inbox may be in
+    /// another database.
+    pub has_rows: bool,
 }
 
 /// Why a consumer could not be looked at or moved.
@@ -136,6 +139,7 @@ impl<S: Subscriber> Consumers<S> {
             dead_letters_open,
             dead_letters_marked,
             paused: pause.map(|pause| pause.reason),
+            has_rows: rows::of_any(&self.db, &inbox, &[consumer.to_owned()]).await? == [true],
         })
     }
 
@@ -149,8 +153,9 @@ impl<S: Subscriber> Consumers<S> {
         Ok(self.subscriber.standing(consumer).await?)
     }
 
-    /// As [`Self::lag`], for these consumers and for those that are paused, by their names. However many there are, the database is asked twice: for the pauses,
-    /// and for the dead letters of all.
+    /// As [`Self::lag`], for these consumers and for those that are paused, by their names. However
+    /// many there are, the database is asked three times: for the pauses, for the dead letters of
+    /// all, and for which of them it has rows.
     ///
     /// # Errors
     ///
@@ -171,13 +176,15 @@ impl<S: Subscriber> Consumers<S> {
         }
         let names: Vec<String> = names.into_iter().collect();
         let letters = rows::letters_of(&self.db, &self.sql(), &names).await?;
+        let rows = rows::of_any(&self.db, &self.sql(), &names).await?;
         let mut lags = BTreeMap::new();
-        for (name, (open, marked)) in names.into_iter().zip(letters) {
+        for ((name, (open, marked)), has_rows) in names.into_iter().zip(letters).zip(rows) {
             let lag = ConsumerLag {
                 on_stream: self.subscriber.standing(&name).await?,
                 dead_letters_open: open,
                 dead_letters_marked: marked,
                 paused: reasons.remove(&name),
+                has_rows,
             };
             lags.insert(name, lag);
         }

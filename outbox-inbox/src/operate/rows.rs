@@ -122,6 +122,46 @@ pub(super) async fn letters_of(
     Ok(letters)
 }
 
+/// Whether any table has a row of each of these consumers. The first part of each primary key, and
+/// of the index of dead letters; one statement for each hundred of them.
+pub(super) async fn of_any(
+    db: &DatabaseConnection,
+    inbox: &InboxSql,
+    consumers: &[String],
+) -> Result<Vec<bool>, DbErr> {
+    let tables = [
+        inbox.messages(),
+        inbox.sequences(),
+        inbox.dead_letters(),
+        inbox.pauses(),
+    ];
+    let mut has_rows = vec![false; consumers.len()];
+    for (chunk, has_rows) in consumers
+        .chunks(CONSUMERS_MAX)
+        .zip(has_rows.chunks_mut(CONSUMERS_MAX))
+    {
+        let mut sql = inbox.sql(String::new());
+        for (place, consumer) in chunk.iter().enumerate() {
+            let all = if place == 0 { "" } else { " UNION ALL " };
+            sql.push(&format!(
+                "{all}SELECT {place} AS place FROM (SELECT 1 AS one) x{place} WHERE"
+            ));
+            for (number, table) in tables.iter().enumerate() {
+                let or = if number == 0 { "" } else { " OR" };
+                sql.push(&format!("{or} EXISTS (SELECT 1 FROM {table} WHERE consumer = "));
+                sql.bind(inbox.key(consumer)).push(")");
+            }
+        }
+        for row in db.query_all_raw(sql.statement()).await? {
+            let place = usize::try_from(row.try_get::<i32>("", "place")?).unwrap_or_default();
+            if let Some(has_rows) = has_rows.get_mut(place) {
+                *has_rows = true;
+            }
+        }
+    }
+    Ok(has_rows)
+}
+
 fn count(row: &QueryResult, column: &str) -> Result<u64, DbErr> {
     Ok(u64::try_from(row.try_get::<i64>("", column)?).unwrap_or_default())
 }

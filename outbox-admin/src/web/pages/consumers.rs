@@ -1,5 +1,7 @@
 //! The consumers of the stream: how far each is behind.
 
+use std::collections::BTreeSet;
+
 use axum::response::Response;
 use maud::{Markup, html};
 use serde_json::json;
@@ -77,8 +79,17 @@ pub(super) fn table(visit: &Visit, sample: &Sample) -> Markup {
         } @else {
             @let lines: Vec<Markup> = sample.consumers.iter().map(|row| line(visit, sample, row)).collect();
             (layout::table("Consumers of the stream", &columns, &lines))
+            @for reason in unseen(sample) {
+                (layout::not_seen(visit, &format!("dead letters and pauses of consumers: {reason}")))
+            }
         }
     }
+}
+
+/// Each reason why something of the consumers is not known, once.
+fn unseen(sample: &Sample) -> BTreeSet<&str> {
+    let rows = sample.consumers.iter();
+    rows.filter_map(|row| row.unseen.as_deref()).collect()
 }
 
 fn line(visit: &Visit, sample: &Sample, row: &ConsumerRow) -> Markup {
@@ -97,6 +108,12 @@ fn line(visit: &Visit, sample: &Sample, row: &ConsumerRow) -> Markup {
             }
         }
         td { (forecast(sample, &row.consumer)) }
-        td { (row.paused.as_deref().unwrap_or_default()) }
+        td {
+            @match (&row.paused, row.dead_letters_open) {
+                (Some(reason), _) => { (reason) }
+                (None, None) => { "not checked" }
+                (None, Some(_)) => {}
+            }
+        }
     }
 }

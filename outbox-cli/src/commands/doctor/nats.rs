@@ -202,7 +202,12 @@ async fn look_closely(
         .map_err(|error| text(&error))?;
     found.made(OF_STREAM);
     match error {
-        None => found.made(OF_TABLES),
+        None => {
+            found.made(OF_TABLES);
+            let unseen = stream::unseen(&rows);
+            let unseen = unseen.map(|unseen| format!("dead letters and pauses of consumers: {unseen}"));
+            found.unseen.extend(unseen);
+        }
         Some(error) => found.unseen.push(format!(
             "pauses of consumers, their dead letters, and how long their inboxes remember, because their tables cannot be read here ({error}); if they are in another \
              database, give the file an outbox with it"
