@@ -1,10 +1,9 @@
-//! Tests of the ownership of partitions: shares, deadlines, suspensions, and what is read before something is taken.
+//! Tests of the ownership of partitions: shares, deadlines and suspensions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::*;
-use crate::testing::MemoryStore;
 
 fn lease(partition: u16) -> Lease {
     Lease { partition, epoch: 1 }
@@ -106,24 +105,6 @@ async fn deadlines_count_from_before_the_request() {
     let deadlines = ownership.deadlines().unwrap();
     assert_eq!(deadlines.start, asked_at + Duration::from_secs(6));
     assert_eq!(deadlines.confirm, asked_at + Duration::from_secs(10));
-}
-
-/// Others have given up what they owned, long before this relay renews what it does not own.
-#[tokio::test(start_paused = true)]
-async fn a_relay_that_owns_nothing_reads_the_pauses_before_it_takes_something() {
-    let store = MemoryStore::new();
-    let ttl = Duration::from_secs(15);
-    let mut ownership = Ownership::new(OwnerId::fresh(), ttl, ttl, true, Clocks::default());
-    let first = ownership.plan(Fitness::Fit);
-    ownership.apply(first);
-    let upkeep = ownership.plan(Fitness::Fit);
-    assert!(!upkeep.renews());
-    let upkeep = upkeep.run(&store).await.unwrap();
-    assert_eq!(upkeep.taken.len(), 64);
-    assert_eq!(upkeep.pauses, Some(Vec::new()));
-    ownership.apply(upkeep);
-    let upkeep = ownership.plan(Fitness::Fit).run(&store).await.unwrap();
-    assert_eq!(upkeep.pauses, None, "they are read with each renewal");
 }
 
 /// The machine sleeps, and its monotonic clock with it. A wall clock that is set back, or ticks a little faster, changes nothing.

@@ -1,6 +1,6 @@
 //! Operators pause publishing: of everything, and of an aggregate type.
 
-use outbox_core::{Health, OutboxAdmin, OutboxStore, PauseRequest};
+use outbox_core::{Health, OutboxAdmin, OutboxStore, OwnerId, PauseRequest};
 
 use super::*;
 
@@ -171,4 +171,29 @@ async fn a_relay_that_cannot_read_the_pauses_sends_nothing() {
     let (report, ()) = tokio::join!(relay.run(shutdown.clone()), stop);
     assert_eq!(report.unwrap().published, 0);
     assert_eq!(broker.publishes(), 0);
+}
+
+/// Its last renewal, which reads the pauses, was before the pause.
+#[tokio::test(start_paused = true)]
+async fn partitions_taken_between_renewals_honour_a_new_pause() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let other = OwnerId::fresh();
+    let leases = store.acquire(other, Duration::from_secs(60), 64).await.unwrap();
+    credit(&store, 1, 1);
+    let relay = relay_of(&store, &broker, quick());
+    run_during(&relay, async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        pause(&store, None, None).await;
+        store.release(other, &leases).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(
+            store
+                .acquire(other, Duration::from_secs(60), 64)
+                .await
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(broker.publishes(), 0);
+    })
+    .await;
 }
