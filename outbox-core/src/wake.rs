@@ -14,7 +14,6 @@ static REMOTE: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::ne
 
 /// Tells the relays of this process that messages were committed. Call it after the commit, never before.
 pub fn notify() {
-    #[cfg(feature = "testing")]
     if isolation::notify(Wake::Local) {
         return;
     }
@@ -23,7 +22,6 @@ pub fn notify() {
 
 /// Tells the relays of this process that another process has committed messages.
 pub fn notify_remote() {
-    #[cfg(feature = "testing")]
     if isolation::notify(Wake::Remote) {
         return;
     }
@@ -104,7 +102,6 @@ impl Default for LocalListener {
 }
 
 fn subscribe(wake: Wake) -> watch::Receiver<u64> {
-    #[cfg(feature = "testing")]
     if let Some(isolated) = isolation::subscribe(wake) {
         return isolated;
     }
@@ -114,12 +111,11 @@ fn subscribe(wake: Wake) -> watch::Receiver<u64> {
     }
 }
 
-#[cfg(feature = "testing")]
+#[doc(hidden)]
 pub use isolation::{Isolation, isolate};
 
 /// Wake-ups of one thread, so that a simulation sees only its own commits and repeats exactly. Each listener has a
 /// channel of its own, because a channel wakes its receivers in no particular order.
-#[cfg(feature = "testing")]
 mod isolation {
     use std::cell::RefCell;
 
@@ -194,7 +190,6 @@ mod tests {
     }
 
     /// A log relay of one test woke the relays of all others.
-    #[cfg(feature = "testing")]
     #[tokio::test]
     async fn remote_hints_of_an_isolated_thread_stay_on_it() {
         let outside = Listener::new();

@@ -29,7 +29,6 @@ pub struct LogRelay<S, L: MessageLog, P> {
     fitness: LogFitness,
     log_config: LogConfig,
     config: RelayConfig,
-    #[cfg(feature = "testing")]
     wall_clock: Option<Arc<dyn Fn() -> time::Duration + Send + Sync>>,
 }
 
@@ -47,7 +46,6 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
             shared: Arc::new(Shared::new(LogConfig::default())),
             log_config: LogConfig::default(),
             config,
-            #[cfg(feature = "testing")]
             wall_clock: None,
         }
     }
@@ -79,7 +77,7 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
     }
 
     /// As [`Relay::with_wall_clock`]. For tests.
-    #[cfg(feature = "testing")]
+    #[doc(hidden)]
     #[must_use]
     pub fn with_wall_clock(mut self, lead: impl Fn() -> time::Duration + Send + Sync + 'static) -> Self {
         let lead = Arc::new(lead);
@@ -157,7 +155,6 @@ impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
         config.store_timeout = (config.store_timeout + FETCH_MAX).min(Duration::from_secs(60));
         let (publisher, health) = (self.publisher.clone(), self.health.clone());
         let relay = Relay::of_log(outbox, publisher, config, health, self.shared.breaks.clone());
-        #[cfg(feature = "testing")]
         if let Some(lead) = self.wall_clock.clone() {
             return relay.with_wall_clock(move || lead());
         }

@@ -192,7 +192,7 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
     }
 
     /// Replaces the wall clock by which the relay notices that the machine was suspended: `lead` tells how far it has run ahead of Tokio's. For tests.
-    #[cfg(feature = "testing")]
+    #[doc(hidden)]
     #[must_use]
     pub fn with_wall_clock(mut self, lead: impl Fn() -> time::Duration + Send + Sync + 'static) -> Self {
         self.clocks = Clocks::new(lead);
