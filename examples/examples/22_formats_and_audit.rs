@@ -3,10 +3,10 @@
 //! Payloads that are not JSON, and a consumer that keeps messages without decoding them. No server is needed.
 
 use outbox::core::payload::{Codec, CodecError, Decode, Encode};
-use outbox::core::testing::MemoryBroker;
 use outbox::core::{Cbor, Message};
 use outbox::inbox::RawMessage;
 use outbox::prelude::*;
+use outbox::testing::MemoryBroker;
 use outbox::testing::TestDatabase;
 use sea_orm::entity::prelude::*;
 use sea_orm::{QueryOrder as _, Set, TransactionTrait as _};

@@ -112,12 +112,12 @@ fn spans(timeline: &Timeline) -> Vec<(OffsetDateTime, OffsetDateTime)> {
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::testing::MemoryStore;
-    use outbox_core::testing::conformance::probe::Probe;
     use outbox_core::{
         Aggregate, FetchRequest, Fitness, Message, MessageContext, MessageId, OutboxStore, OwnerId,
         Selection, Settlement, Verdict,
     };
+    use outbox_testing::MemoryStore;
+    use outbox_testing::conformance::probe::Probe;
 
     use super::*;
     use crate::timeline::{Effect, EffectRow, timeline};

@@ -305,8 +305,8 @@ pub async fn apply_unpause(
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::testing::MemoryStore;
     use outbox_core::{OutboxAdmin as _, OutboxStore as _};
+    use outbox_testing::MemoryStore;
 
     use super::*;
 

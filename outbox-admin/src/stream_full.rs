@@ -66,7 +66,7 @@ fn reason(stream: &StreamUse, pending: u64) -> Option<Reason> {
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::testing::MemoryStore;
+    use outbox_testing::MemoryStore;
 
     use super::*;
     use crate::{BrokerCheck, status};

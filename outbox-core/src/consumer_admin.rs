@@ -1,7 +1,7 @@
 //! The seam to the broker for operators of consumers: look ahead, place anew, copy, remove.
 //!
-//! Implementations: JetStream (`outbox-nats`), the in-memory broker (feature `testing`). Each runs
-//! `testing::conformance::subscriber` with `consumer_admin_conformance`. Not here: what the inbox remembers of a consumer, and
+//! Implementations: JetStream (`outbox-nats`), the in-memory broker (`outbox-testing`). Each runs
+//! `outbox_testing::conformance::subscriber` with `consumer_admin_conformance`. Not here: what the inbox remembers of a consumer, and
 //! whether its processes run, see `outbox-inbox`.
 
 use std::future::Future;

@@ -1,6 +1,6 @@
 //! The seam for copies of dead letters, meant for people and programs that watch streams rather than tables.
 //!
-//! Implementations: a JetStream stream (`outbox-nats`), memory (feature `testing`). Invariant: the table of dead
+//! Implementations: a JetStream stream (`outbox-nats`), memory (`outbox-testing`). Invariant: the table of dead
 //! letters is the truth. A copy is sent after the transaction that writes the dead letter, and nothing waits for the
 //! copy, so a crash in between loses it. Not here: the decision that a message becomes a dead letter, see
 //! `outbox-inbox`.

@@ -14,8 +14,8 @@
 //!
 //! So pass a stable key to the external service as well, if it accepts one.
 //!
-//! Implementations: Redis (`outbox-inbox`, feature `redis`), NATS key-value buckets (`outbox-nats`), in memory (feature
-//! `testing`). Each runs `testing::conformance::dedup_store`. Not here: running handlers and counting attempts, see
+//! Implementations: Redis (`outbox-inbox`, feature `redis`), NATS key-value buckets (`outbox-nats`), in memory
+//! (`outbox-testing`). Each runs `outbox_testing::conformance::dedup_store`. Not here: running handlers and counting attempts, see
 //! `outbox-inbox`.
 //!
 //! | store | choose it when | durability |

@@ -11,8 +11,9 @@
 //! * messages as recorded, stored and sent ([`NewMessage`], [`Message`], [`codec`]),
 //! * the seams to the outside ([`OutboxStore`], [`Publisher`], [`Subscriber`]), which `outbox-sea-orm` and
 //!   `outbox-nats` implement,
-//! * the engine over them ([`Relay`]),
-//! * with the feature `testing`: in-memory implementations, and the test suites that every implementation runs.
+//! * the engine over them ([`Relay`]).
+//!
+//! In-memory implementations, and the test suites that every implementation runs, are in `outbox-testing`.
 //!
 //! **Promised**, if store and broker keep the contracts of their traits: a message whose transaction committed is published at least once, and
 //! the messages of an aggregate in the order of their commits, although relays crash and broker or database are unreachable meanwhile.
@@ -20,10 +21,8 @@
 //! **Not promised**: one copy on the wire, which nobody can promise; order between aggregates, or of events that are declared `unsequenced`.
 //!
 //! ```standalone_crate
-//! use outbox_core::{
-//!     DomainEvent, Relay,
-//!     testing::{MemoryBroker, MemoryStore},
-//! };
+//! use outbox_core::{DomainEvent, Relay};
+//! use outbox_testing::{MemoryBroker, MemoryStore};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(DomainEvent, Serialize, Deserialize)]
@@ -51,7 +50,7 @@
 //! |---|---|
 //! | to describe an event | [`DomainEvent`] |
 //! | to run a relay | [`Relay`], [`RelayConfig`], [`shutdown`] |
-//! | to write a store or a broker | [`OutboxStore`], [`Publisher`], [`Subscriber`]; suites: `testing::conformance` (feature `testing`) |
+//! | to write a store or a broker | [`OutboxStore`], [`Publisher`], [`Subscriber`]; suites: `outbox_testing::conformance` |
 //! | to operate | [`OutboxAdmin`], [`OutboxReader`], [`health`], [`telemetry`] |
 //! | to show payloads to people | [`SensitiveFields`] |
 //! | correlation and trace ids | [`MessageContext`] |
@@ -91,9 +90,6 @@ mod metrics_table;
 mod quick_map;
 mod setters;
 mod unbroken;
-
-#[cfg(feature = "testing")]
-pub mod testing;
 
 pub use catalogue::{Catalogue, CatalogueError};
 pub use consumer_admin::{ConsumerAdmin, Foreseen};

@@ -1,7 +1,7 @@
 //! The seam to the broker for sending: relays publish through it.
 //!
-//! Implementations: JetStream (`outbox-nats`), the in-memory broker (feature `testing`). Each runs
-//! `testing::conformance::publisher`. Not here: windows, retries and order, see [`crate::relay`].
+//! Implementations: JetStream (`outbox-nats`), the in-memory broker (`outbox-testing`). Each runs
+//! `outbox_testing::conformance::publisher`. Not here: windows, retries and order, see [`crate::relay`].
 
 use std::collections::HashSet;
 use std::error::Error;

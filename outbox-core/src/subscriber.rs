@@ -1,7 +1,7 @@
 //! The seam to the broker for receiving: subscribers, subscriptions and deliveries.
 //!
-//! Implementations: JetStream durable pull consumers (`outbox-nats`), the in-memory broker (feature `testing`). Each
-//! runs `testing::conformance::subscriber`. Not here: deduplication and dispatch, see `outbox-inbox`.
+//! Implementations: JetStream durable pull consumers (`outbox-nats`), the in-memory broker (`outbox-testing`). Each
+//! runs `outbox_testing::conformance::subscriber`. Not here: deduplication and dispatch, see `outbox-inbox`.
 
 use std::error::Error;
 use std::fmt;

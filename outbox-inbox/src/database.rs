@@ -301,7 +301,7 @@ mod tests {
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn transactions_wait_for_the_disk_where_sessions_do_not() {
-        let Some(url) = outbox_core::testing::backend_url("OUTBOX_TEST_POSTGRES_URL") else {
+        let Some(url) = outbox_testing::backend_url("OUTBOX_TEST_POSTGRES_URL") else {
             return;
         };
         let separator = if url.contains('?') { '&' } else { '?' };

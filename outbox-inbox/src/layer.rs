@@ -27,7 +27,7 @@ use crate::handler::{BoxFuture, Effect, HandlerContext, HandlerError, Invoke};
 ///     })
 /// }
 ///
-/// # fn demo(inbox: outbox_inbox::Inbox<outbox_core::testing::MemorySubscriber>) {
+/// # fn demo(inbox: outbox_inbox::Inbox<outbox_testing::MemorySubscriber>) {
 /// let inbox = inbox.with_middleware(log_slow);
 /// # }
 /// ```

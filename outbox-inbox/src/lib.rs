@@ -22,7 +22,7 @@
 //! never run it in a handler.
 //!
 //! ```standalone_crate
-//! use outbox_core::testing::MemoryBroker;
+//! use outbox_testing::MemoryBroker;
 //! use outbox_core::{DomainEvent, Relay};
 //! use outbox_inbox::{Event, HandlerError, Inbox, Outbox, Tx, idempotent_handler};
 //! use outbox_sea_orm::{SqlStore, record};

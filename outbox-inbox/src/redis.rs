@@ -235,8 +235,8 @@ fn warnings(info: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::testing::backend_url;
-    use outbox_core::testing::conformance::dedup_store::DedupStoreFixture;
+    use outbox_testing::backend_url;
+    use outbox_testing::conformance::dedup_store::DedupStoreFixture;
 
     use super::*;
 
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    outbox_core::dedup_store_conformance!(
+    outbox_testing::dedup_store_conformance!(
         #[tokio::test]
         Fixture::new()
     );

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::backend_url;
 use outbox_sea_orm::TableNames;
+use outbox_testing::backend_url;
 use sea_orm::{
     ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, DbBackend,
 };

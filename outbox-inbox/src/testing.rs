@@ -2,7 +2,7 @@
 //!
 //! [`Harness`] runs one handler against one event, with the real deduplication and the real database, and without a broker.
 //! [`handled`] and [`dead_letters`] look at what an inbox left behind. For tests with a broker see
-//! [`outbox_core::testing::MemoryBroker`] and [`Inbox::drain`](crate::Inbox::drain). Not here: anything for production, see
+//! `outbox_testing::MemoryBroker` and [`Inbox::drain`](crate::Inbox::drain). Not here: anything for production, see
 //! [`Inbox::run`](crate::Inbox::run).
 
 use std::collections::HashMap;

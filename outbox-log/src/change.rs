@@ -82,7 +82,7 @@ async fn holders(db: &DatabaseConnection, table: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::testing::backend_url;
+    use outbox_testing::backend_url;
     use sea_orm::{Database, TransactionTrait as _};
     use uuid::Uuid;
 

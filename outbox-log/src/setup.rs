@@ -443,8 +443,8 @@ async fn takes_new(db: &DatabaseConnection, names: &Names) -> Result<bool, LogEr
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::testing::backend_url;
     use outbox_sea_orm::TableNames;
+    use outbox_testing::backend_url;
     use sea_orm::Database;
 
     use super::*;

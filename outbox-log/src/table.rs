@@ -286,7 +286,7 @@ mod tests {
     use std::pin::pin;
     use std::task::Poll;
 
-    use outbox_core::testing::backend_url;
+    use outbox_testing::backend_url;
     use sea_orm::{ConnectOptions, Database};
 
     use super::*;

@@ -3,8 +3,8 @@
 //! Not for production: each function reads the whole outbox, published messages included.
 
 use outbox_core::payload::{Decode, EventCodec};
-use outbox_core::testing::decode_event;
 use outbox_core::{Message, StoreError};
+use outbox_testing::decode_event;
 use sea_orm::DatabaseConnection;
 
 use crate::SqlStore;

@@ -3,9 +3,10 @@
 //! Tests can read back and compare recorded, published and handled messages. Only the broker is simulated: tables, statements, relay and inbox are
 //! those of production. Needs the feature `testing`, and `sqlite` for [`TestDatabase`].
 
-pub use outbox_core::testing::{MemoryBroker, MemoryDedupStore};
 pub use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled, handled_in};
 pub use outbox_sea_orm::testing::{recorded, recorded_events, recorded_events_in, recorded_in};
+#[doc(inline)]
+pub use outbox_testing::*;
 
 #[cfg(feature = "sqlite")]
 pub use self::database::TestDatabase;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use outbox_core::testing::free_port;
+use outbox_testing::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 use tempfile::TempDir;

@@ -9,11 +9,16 @@ use crate::workspace::Package;
 const ALLOWED: &[(&str, &str)] = &[
     ("outbox-macros", ""),
     ("outbox-core", "outbox-macros"),
-    ("outbox-sea-orm", "outbox-core"),
+    // The test kit: in-memory implementations of the seams, and the suites that every implementation runs.
+    ("outbox-testing", "outbox-core"),
+    ("outbox-sea-orm", "outbox-core outbox-testing"),
     ("outbox-nats", "outbox-core"),
     ("outbox-log", "outbox-core outbox-sea-orm"),
     ("outbox-inbox", "outbox-core outbox-macros outbox-sea-orm"),
-    ("outbox", "outbox-core outbox-inbox outbox-nats outbox-sea-orm"),
+    (
+        "outbox",
+        "outbox-core outbox-inbox outbox-nats outbox-sea-orm outbox-testing",
+    ),
     // Read models for operators: over the seams of the core, and over the tables of inboxes.
     ("outbox-admin", "outbox-core outbox-inbox"),
     // The log as well, which `outbox` leaves out: the program sets it up and reads it.
@@ -24,16 +29,17 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "outbox-stress",
-        "outbox-core outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-test-servers",
+        "outbox-core outbox-inbox outbox-log outbox-nats outbox-sea-orm outbox-test-servers outbox-testing",
     ),
     // Private servers for tests and chaos.
-    ("outbox-test-servers", "outbox-core"),
+    ("outbox-test-servers", "outbox-testing"),
     ("xtask", ""),
 ];
 
 /// External crates that would bring a database or a broker into the wrong layer.
 const BANNED: &[(&str, &str)] = &[
     ("outbox-core", "sea-orm sqlx async-nats redis"),
+    ("outbox-testing", "sea-orm sqlx async-nats redis"),
     ("outbox-nats", "sea-orm sqlx redis"),
     ("outbox-sea-orm", "async-nats redis"),
     ("outbox-log", "async-nats redis"),

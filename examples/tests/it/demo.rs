@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use outbox_core::testing::backend_url;
+use outbox::testing::backend_url;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

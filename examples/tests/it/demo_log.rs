@@ -1,6 +1,6 @@
 //! The demo with log relays, on a PostgreSQL whose log can be read.
 
-use outbox_core::testing::backend_url;
+use outbox::testing::backend_url;
 
 #[cfg(unix)]
 use crate::demo::kill;

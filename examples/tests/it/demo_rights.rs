@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use outbox_core::testing::backend_url;
+use outbox::testing::backend_url;
 
 use crate::demo::{Demo, check, text};
 

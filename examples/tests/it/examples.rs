@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use outbox_core::testing::backend_url;
+use outbox::testing::backend_url;
 use outbox_nats::EventStream;
 use rustix::process::{Pid, Signal, kill_process};
 

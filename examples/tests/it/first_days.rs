@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
-use outbox_core::testing::{backend_url, free_port};
+use outbox::testing::{backend_url, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 use sea_orm::{
     ConnectionTrait as _, Database, DatabaseConnection, DatabaseTransaction, TransactionTrait as _,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use outbox_core::testing::{backend_url, free_port};
+use outbox::testing::{backend_url, free_port};
 use outbox_core::{DomainEvent, EventDescriptor, MessageId, NewMessage, Publisher as _};
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx,

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use outbox::testing::{MemoryStore, backend_url};
 use outbox_core::retry::Backoff;
-use outbox_core::testing::{MemoryStore, backend_url};
 use outbox_core::{DomainEvent, EventDescriptor, MessageId, Relay, RelayConfig};
 use outbox_nats::async_nats::jetstream::{self, stream::Stream};
 use outbox_nats::{EventStream, PublisherConfig, connect, connect_options};

@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use outbox_core::testing::not_applicable;
+use outbox::testing::not_applicable;
 use serde_json::{Value, json};
 
 use crate::demo::Demo;

@@ -1,6 +1,6 @@
 //! A database on PostgreSQL for one test, whose programs make schemas and tables with fixed names.
 
-use outbox_core::testing::backend_url;
+use outbox::testing::backend_url;
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection};
 
 pub(crate) struct OwnDatabase {

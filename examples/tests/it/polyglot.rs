@@ -10,9 +10,9 @@ use std::process::{Output, Stdio};
 
 use futures_util::future::join_all;
 use outbox::prelude::*;
+use outbox::testing::{backend_url, eventually};
 use outbox::{RunReport, migrate};
 use outbox_core::EventDescriptor;
-use outbox_core::testing::{backend_url, eventually};
 use outbox_inbox::Router;
 use outbox_nats::async_nats::{Client, jetstream, jetstream::stream::Stream};
 use sea_orm::{ConnectionTrait as _, Database, DatabaseConnection, DbBackend, FromQueryResult, Statement};

@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use outbox::testing::backend_url;
 use outbox_core::relay::reconcile::{self, Reconciled, Span};
-use outbox_core::testing::backend_url;
 use outbox_core::{
     DomainEvent, EventDescriptor, MessageId, OutboxAdmin as _, Relay, Selection, StreamLog as _,
 };

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use outbox::testing::{MemoryDedupStore, backend_url};
 use outbox_core::retry::Backoff;
-use outbox_core::testing::{MemoryDedupStore, backend_url};
 use outbox_core::{
     ConsumerSpec, ConsumerStanding, DomainEvent, EventDescriptor, Message, NewMessage, Publisher as _,
     StreamFacts, Subscriber, SubscriberError,

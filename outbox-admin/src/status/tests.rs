@@ -1,7 +1,7 @@
 //! Tests of what `status` judges.
 
-use outbox_core::testing::MemoryStore;
 use outbox_core::{OutboxStore, OwnerId};
+use outbox_testing::MemoryStore;
 
 use super::*;
 

@@ -3,8 +3,8 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use outbox_admin::{Change, carry_out, list_operations, preview, preview_rest, show_operation};
-use outbox_core::testing::MemoryStore;
 use outbox_core::{Fitness, Intent, OperationFilter, OutboxAudit, Selection};
+use outbox_testing::MemoryStore;
 
 use crate::plant::{all, dead, noted, published, relay, settle};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use outbox_admin::{Change, PREVIEW_MAX, apply, preview, preview_resume, show_operation};
-use outbox_core::testing::MemoryStore;
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{Events, Fitness, Intent, OperationScope, Selection};
+use outbox_testing::MemoryStore;
+use outbox_testing::conformance::probe::Probe;
 
 use crate::plant::{aggregate, all, dead, failed, noted, published, relay, settle};
 

@@ -3,12 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use outbox_core::testing::MemoryStore;
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
     Aggregate, FetchRequest, Fitness, IntoEvents, Lease, MessageId, OutboxAdmin, OutboxStore, OwnerId,
     Selection, Verdict, WaitingRequest,
 };
+use outbox_testing::MemoryStore;
+use outbox_testing::conformance::probe::Probe;
 
 /// Longer than any test takes, on a paused clock.
 pub(crate) const LONG: Duration = Duration::from_secs(600);

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use outbox_admin::{ConsumerFloor, DISK_MAX, Proof, ProofError, ProofRequest, RowsKept, Verdict, prove};
-use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::{MemoryBroker, MemoryStore};
 use outbox_core::{Events, Message, Relay, codec};
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::{MemoryBroker, MemoryStore};
 use time::OffsetDateTime;
 
 use crate::plant::{LONG, aggregate, noted};

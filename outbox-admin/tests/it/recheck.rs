@@ -1,11 +1,11 @@
 //! Whether the cause of a failure still holds, over an outbox in memory and a broker that says what it would refuse.
 
 use outbox_admin::{Change, Holds, Next, Obstacle, Refused, causes, causes_of_aggregate, preview};
-use outbox_core::testing::MemoryStore;
 use outbox_core::{
     Aggregate, Fitness, Message, MessageId, OutboxAdmin, OutboxStore, OwnerId, PauseRequest, Selection,
     Verdict,
 };
+use outbox_testing::MemoryStore;
 
 use crate::plant::{LONG, aggregate, noted, published, relay, settle};
 

@@ -1,9 +1,9 @@
 //! What is shown of messages, relays and blocks.
 
 use outbox_admin::{RelayRow, blocked, partitions, relays, show};
-use outbox_core::testing::MemoryStore;
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{Events, Fitness, NewMessage, OutboxStore, OwnerId, SensitiveFields};
+use outbox_testing::MemoryStore;
+use outbox_testing::conformance::probe::Probe;
 use std::num::NonZeroU32;
 use std::time::Duration;
 

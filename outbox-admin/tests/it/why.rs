@@ -6,12 +6,12 @@ use std::time::Duration;
 use outbox_admin::{
     Cause, Explanation, Hole, Obstacle, Question, Refused, RowsKept, State, why_aggregate, why_message,
 };
-use outbox_core::testing::MemoryStore;
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
     Announcement, Events, Fitness, Message, MessageId, NewMessage, OutboxStore, OwnerId, Registration,
     RelayMode, Retention, Selection,
 };
+use outbox_testing::MemoryStore;
+use outbox_testing::conformance::probe::Probe;
 
 use crate::plant::{LONG, aggregate, dead, failed, noted, published, record, relay, settle};
 

@@ -105,7 +105,7 @@ fn cannot_write(options: &mut ConnectOptions, statement_max: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use outbox::core::testing::{backend_url, eventually};
+    use outbox::testing::{backend_url, eventually};
     use sea_orm::ConnectionTrait as _;
 
     use super::*;

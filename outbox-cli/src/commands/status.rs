@@ -324,7 +324,7 @@ impl Print for StatusRow {
 
 #[cfg(test)]
 mod tests {
-    use outbox::core::testing::MemoryStore;
+    use outbox::testing::MemoryStore;
 
     use super::*;
 

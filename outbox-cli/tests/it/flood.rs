@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use futures_util::future::join_all;
-use outbox::core::testing::eventually;
+use outbox::testing::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 

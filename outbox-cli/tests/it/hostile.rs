@@ -6,12 +6,12 @@
 
 use std::collections::BTreeSet;
 
-use outbox::core::testing::eventually;
 use outbox::inbox::{HandlerError, RawMessage, idempotent_handler};
 use outbox::nats::async_nats::jetstream;
 use outbox::nats::hints;
 use outbox::prelude::*;
 use outbox::sea_orm::TableNames;
+use outbox::testing::eventually;
 use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
 use uuid::Uuid;
 

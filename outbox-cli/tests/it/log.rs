@@ -1,7 +1,7 @@
 //! `outbox log`, and the relay that reads the log, on real servers.
 #![cfg(unix)]
 
-use outbox::core::testing::eventually;
+use outbox::testing::eventually;
 use outbox_admin::rights::Role;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! What the dashboard shows of the log while a relay reads it, and after that.
 #![cfg(unix)]
 
-use outbox::core::testing::eventually;
+use outbox::testing::eventually;
 use serde_json::{Value, json};
 
 use crate::log::{ask, reading, start, until_it_reads, until_on_stream};

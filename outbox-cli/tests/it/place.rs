@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
-use outbox::core::testing::{backend_url, eventually};
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
+use outbox::testing::{backend_url, eventually};
 use sea_orm::TransactionTrait as _;
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 
 use std::os::unix::net::UnixDatagram;
 
-use outbox::core::testing::{backend_url, eventually};
+use outbox::testing::{backend_url, eventually};
 
 use crate::place::{Kind, Place, Program};
 

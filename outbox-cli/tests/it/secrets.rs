@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use outbox::core::testing::{backend_url, eventually};
+use outbox::testing::{backend_url, eventually};
 
 use crate::operate::serve::{PASSWORD, Served, basic, users_in};
 use crate::place::{Kind, Place, Program};

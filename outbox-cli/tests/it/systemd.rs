@@ -6,7 +6,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use outbox::core::testing::{backend_url, eventually};
+use outbox::testing::{backend_url, eventually};
 
 use crate::place::{Kind, Place, Program};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use outbox::core::testing::eventually;
 use outbox::nats::EventStream;
 use outbox::nats::async_nats::jetstream::{self, stream};
+use outbox::testing::eventually;
 
 use crate::operate::answer::{Answer, run};
 use crate::place::{Kind, Place, Program};

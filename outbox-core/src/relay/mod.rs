@@ -55,7 +55,8 @@ const SILENCE_MIN: Duration = Duration::from_secs(30);
 /// Drains an outbox to a broker.
 ///
 /// ```
-/// # use outbox_core::{Relay, testing::{MemoryBroker, MemoryStore}};
+/// # use outbox_core::Relay;
+/// # use outbox_testing::{MemoryBroker, MemoryStore};
 /// # async fn demo() -> Result<(), outbox_core::RelayError> {
 /// # let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
 /// let shutdown = outbox_core::shutdown::on_signals();

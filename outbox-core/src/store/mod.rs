@@ -1,4 +1,4 @@
-//! The seam to the database: the outbox as the relay sees it. Implementations: PostgreSQL, MySQL/MariaDB and SQLite (`outbox-sea-orm`), and memory (feature `testing`). Each runs `testing::conformance::store`. Not here:
+//! The seam to the database: the outbox as the relay sees it. Implementations: PostgreSQL, MySQL/MariaDB and SQLite (`outbox-sea-orm`), and memory (`outbox-testing`). Each runs `outbox_testing::conformance::store`. Not here:
 //! recording, because each integration writes messages in the application's own transaction in its own way.
 //!
 //! # The states of a message

@@ -6,10 +6,5 @@
 )]
 
 mod catalogue;
-mod conformance;
-mod environment;
-mod memory;
-mod memory_broker;
-mod memory_random;
 mod relay;
 mod wire_format;

@@ -41,11 +41,11 @@ impl TestDb {
                 (format!("sqlite://{}?mode=rwc", path.display()), None)
             }
             Kind::Postgres => (
-                outbox_core::testing::backend_url("OUTBOX_TEST_POSTGRES_URL")?,
+                outbox_testing::backend_url("OUTBOX_TEST_POSTGRES_URL")?,
                 Some("SCHEMA"),
             ),
             Kind::MariaDb => (
-                outbox_core::testing::backend_url("OUTBOX_TEST_MARIADB_URL")?,
+                outbox_testing::backend_url("OUTBOX_TEST_MARIADB_URL")?,
                 Some("DATABASE"),
             ),
         };

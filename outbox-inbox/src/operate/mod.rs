@@ -38,7 +38,7 @@ const NAME_MAX: usize = 64;
 /// Works in any process that reaches both, with inboxes running or not. Looking ([`Self::lag`], [`Self::positions`], the plans) changes nothing.
 ///
 /// ```
-/// use outbox_core::testing::MemoryBroker;
+/// use outbox_testing::MemoryBroker;
 /// use outbox_inbox::{Consumers, ConsumersError, Memory, PausedConsumers, StartAt};
 ///
 /// async fn replay_a_day(db: sea_orm::DatabaseConnection, broker: MemoryBroker, day: time::OffsetDateTime) -> Result<(), ConsumersError> {

@@ -42,8 +42,8 @@ pub(super) async fn may_forget<S: Subscriber>(
 mod tests {
     use std::time::Duration;
 
-    use outbox_core::testing::{MemoryBroker, MemorySubscriber};
     use outbox_core::{ConsumerSpec, ConsumerStanding, Message, StreamFacts, SubscriberError};
+    use outbox_testing::{MemoryBroker, MemorySubscriber};
 
     use super::*;
     use crate::handler::{HandlerOptions, IntoEffect as _, Shape};

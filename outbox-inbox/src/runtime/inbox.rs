@@ -27,7 +27,7 @@ use crate::upcast::Upcasters;
 /// Runs the handlers of this program on the messages of a subscriber.
 ///
 /// ```
-/// # use outbox_core::testing::MemoryBroker;
+/// # use outbox_testing::MemoryBroker;
 /// # use outbox_inbox::{Inbox, InboxError};
 /// # async fn demo(db: sea_orm::DatabaseConnection, broker: MemoryBroker) -> Result<(), InboxError> {
 /// # struct Mailer;
@@ -198,7 +198,7 @@ impl<S: Subscriber> Inbox<S> {
     ///     Ok(())
     /// }
     ///
-    /// # fn demo(inbox: Inbox<outbox_core::testing::MemorySubscriber>) {
+    /// # fn demo(inbox: Inbox<outbox_testing::MemorySubscriber>) {
     /// let inbox = inbox.with_limits::<book_carrier>(HandlerLimits::new().concurrency(2).rate(10, Duration::from_secs(1)));
     /// # }
     /// ```
@@ -224,7 +224,7 @@ impl<S: Subscriber> Inbox<S> {
     /// ```
     /// # use std::time::Duration;
     /// # use outbox_inbox::{Inbox, InboxConfig};
-    /// # fn demo(inbox: Inbox<outbox_core::testing::MemorySubscriber>) {
+    /// # fn demo(inbox: Inbox<outbox_testing::MemorySubscriber>) {
     /// let inbox = inbox
     ///     .with_config(InboxConfig::default().attempts_max(5))
     ///     // Long runs, few at a time. It has five attempts as well.
@@ -322,7 +322,7 @@ impl<S: Subscriber> Inbox<S> {
     ///     if passes { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
     /// }
     ///
-    /// # fn demo(inbox: outbox_inbox::Inbox<outbox_core::testing::MemorySubscriber>) {
+    /// # fn demo(inbox: outbox_inbox::Inbox<outbox_testing::MemorySubscriber>) {
     /// let probes: Router = Router::new()
     ///     .route("/live", get(live))
     ///     .route("/ready", get(ready))

@@ -370,8 +370,8 @@ fn report(consumer: &Consumer, routed: &RoutedMessage, handling: Handling) {
 
 #[cfg(test)]
 mod tests {
-    use outbox_core::testing::MemoryBroker;
     use outbox_core::{ConsumerSpec, Subscriber as _, Subscription as _};
+    use outbox_testing::MemoryBroker;
     use tokio::time::{Instant, timeout};
 
     use super::*;

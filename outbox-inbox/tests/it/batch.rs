@@ -1,12 +1,12 @@
 //! Batches: either all messages of a batch take effect once in one transaction, or each message is handled by itself.
 
 use outbox_core::codec;
-use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     Event, Handler, HandlerError, HandlerState, Inbox, InboxConfig, InboxReport, Router, Tx,
     idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, eventually};
 use tokio_util::sync::CancellationToken;
 
 use crate::on_every_backend;
@@ -76,7 +76,7 @@ fn inbox<H: Handler>(
     test: &TestDb,
     broker: &MemoryBroker,
     orders: &Orders,
-) -> Inbox<outbox_core::testing::MemorySubscriber> {
+) -> Inbox<outbox_testing::MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<H>())
         .with_config(one_by_one())
         .with_state(orders.clone())

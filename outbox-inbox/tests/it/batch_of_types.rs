@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use outbox_core::DomainEvent;
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{Event, HandlerError, HandlerState, Router, Tx, idempotent_handler};
+use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use outbox_core::{
     ConsumerSpec, ConsumerStanding, Delivery, DomainEvent as _, Incoming, Message, StartAt, StreamFacts,
     Subscriber, SubscriberError, Subscription,
@@ -12,6 +11,7 @@ use outbox_core::{
 use outbox_inbox::{
     Event, Handler, HandlerError, HandlerState, Inbox, InboxReport, Router, Tx, idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use sea_orm::DatabaseConnection;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

@@ -6,7 +6,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use outbox_core::testing::{programs_refused_in_any_words, programs_that_do_not_compile};
+use outbox_testing::{programs_refused_in_any_words, programs_that_do_not_compile};
 
 const WRONG_USES: &str = "compile_fail::wrong_uses";
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler};
+use outbox_testing::{MemoryBroker, eventually};
 
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule};

@@ -1,7 +1,7 @@
 //! How far consumers are behind, while they stand still as well.
 
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{Consumers, ConsumersError, DeadLetterSelection, DeadLetters, PausedConsumers, Router};
+use outbox_testing::MemoryBroker;
 
 use crate::on_every_backend;
 use crate::runtime::within;
@@ -62,7 +62,7 @@ mod gauges {
     use std::time::Duration;
 
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-    use outbox_core::testing::eventually;
+    use outbox_testing::eventually;
     use tokio_util::sync::CancellationToken;
 
     use super::*;

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::testing::{Harness, Outcome, dead_letters};
 use outbox_inbox::{Inbox, Router};
+use outbox_testing::MemoryBroker;
 use tokio_util::sync::CancellationToken;
 
 use crate::lost_acks::{failed_rows, lost_constraint, lost_key, lost_natural, lost_patient};

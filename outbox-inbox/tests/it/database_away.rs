@@ -1,7 +1,7 @@
 //! A database that is away for longer than `ack_wait`, while messages are in memory and on their way back to the broker.
 
-use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, Router, Tx, idempotent_handler};
+use outbox_testing::{MemoryBroker, eventually};
 use sea_orm::TransactionTrait as _;
 
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};

@@ -1,8 +1,8 @@
 //! Databases that no inbox can work with are refused at the start.
 
-use outbox_core::testing::{MemoryBroker, backend_url};
 use outbox_inbox::http::IdempotencyLayer;
 use outbox_inbox::{Inbox, InboxError, Problem, Router};
+use outbox_testing::{MemoryBroker, backend_url};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
 use uuid::Uuid;
 

@@ -1,9 +1,9 @@
 //! Messages that cannot be handled: each is kept as a dead letter with its raw bytes and blocks no other message.
 
-use outbox_core::testing::MemoryBroker;
 use outbox_core::{DomainEvent, Incoming, codec};
 use outbox_inbox::testing::{Outcome, dead_letters};
 use outbox_inbox::{Event, HandlerError, Router, Tx, UnknownVersion, Unreadable, idempotent_handler};
+use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use outbox_core::{
     ConsumerSpec, ConsumerStanding, DomainEvent as _, Message, NewMessage, StreamFacts, Subscriber,
     SubscriberError, Subscription,
@@ -14,6 +13,7 @@ use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     Event, Handler, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use sea_orm::DatabaseConnection;
 use time::OffsetDateTime;
 use tokio::sync::Notify;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
 use outbox_core::{
     ConsumerSpec, ConsumerStanding, Message, StreamFacts, Subscriber, SubscriberError, Subscription,
 };
 use outbox_inbox::{Inbox, Router};
+use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
 
 use crate::runtime::within;
 use crate::support::{Backend, Script, TestDb, book, placed, publish, slow};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::testing::{Harness, Outcome, dead_letters, handled};
 use outbox_inbox::{Router, StableKey};
+use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::testing::Outcome;
 use outbox_inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters, PausedConsumers, Router};
+use outbox_testing::{MemoryBroker, eventually};
 use sea_orm::DbBackend;
 
 use crate::on_every_backend;

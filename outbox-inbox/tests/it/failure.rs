@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::Router;
 use outbox_inbox::testing::{Outcome, dead_letters, handled};
+use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;

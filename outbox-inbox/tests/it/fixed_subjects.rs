@@ -1,11 +1,11 @@
 //! Events with a fixed subject, where sequences are kept. They have numbers of the aggregate, and the broker gives them to those who ask for the subject.
 
-use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
 use outbox_core::{
     ConsumerSpec, ConsumerStanding, Delivery as _, DomainEvent, Message, NewMessage, StreamFacts, Subscriber,
     SubscriberError, Subscription,
 };
 use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, Router, Tx, idempotent_handler};
+use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 

@@ -1,10 +1,10 @@
 //! Follow-up events: they commit with the effect and carry the context of their cause.
 
-use outbox_core::testing::MemoryBroker;
 use outbox_core::{Limits, MessageContext, Relay, wake};
 use outbox_inbox::testing::Outcome;
 use outbox_inbox::{Event, HandlerError, Router, Tx, idempotent_handler};
 use outbox_sea_orm::{OutboxConfig, SqlStore};
+use outbox_testing::MemoryBroker;
 
 use crate::on_every_backend;
 use crate::support::{OrderBooked, OrderPlaced, Script, Step, TestDb, as_a_library, book, message, placed};

@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::{Event, HandlerError, HandlerState, Router, Tx, idempotent_handler};
+use outbox_testing::{MemoryBroker, eventually};
 use sea_orm::{ConnectionTrait as _, Statement, TransactionTrait as _};
 
 use crate::orders::{copy, numbered, put};

@@ -4,11 +4,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use outbox_core::Health;
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{
     ConsumerHealth, ConsumerState, Event, HandlerError, HandlerState, Inbox, InboxError, InboxHealthCheck,
     Router, SubscriptionState, idempotent_handler,
 };
+use outbox_testing::MemoryBroker;
 use tokio_util::sync::CancellationToken;
 
 use crate::runtime::spawn;

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::MemoryBroker;
 use outbox_core::{Message, codec};
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, HandlerError, Router, StableKey, Tx, idempotent_handler,
 };
+use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 
 use crate::on_every_backend;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler};
+use outbox_testing::MemoryBroker;
 use tokio::sync::{Notify, RwLock};
 
 use crate::on_every_backend;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     BoxFuture, Effect, Event, HandlerContext, HandlerError, HandlerState, Middleware, Next, Router, Tx,
     Upcasters, idempotent_handler,
 };
+use outbox_testing::MemoryBroker;
 use serde::{Deserialize, Serialize};
 
 use crate::on_every_backend;
@@ -271,8 +271,8 @@ mod metrics_of_an_inbox {
     use std::collections::HashMap;
 
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
-    use outbox_core::testing::eventually;
     use outbox_inbox::telemetry::METRICS;
+    use outbox_testing::eventually;
 
     use super::*;
     use crate::orders::copy;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     Event, HandlerError, HandlerLimits, HandlerState, InboxConfig, Router, Tx, idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, eventually};
 use tokio::sync::Semaphore;
 
 use crate::on_every_backend;

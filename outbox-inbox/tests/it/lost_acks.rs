@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox_core::dedup::DedupFuture;
-use outbox_core::testing::{MemoryBroker, MemoryDedupStore, eventually};
 use outbox_core::{ClaimToken, DedupKey, DedupStore, DedupStoreError, Message, StoreClaim};
 use outbox_inbox::testing::{Harness, Outcome, dead_letters};
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, Handler, HandlerError, HandlerState, Inbox, Router, Tx,
     idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, MemoryDedupStore, eventually};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend};
 use tokio_util::sync::CancellationToken;
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, MemoryDedupStore, MemorySubscriber, eventually};
 use outbox_inbox::testing::{Harness, Outcome, dead_letters};
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, Handler, HandlerError, HandlerState, Inbox, Router, Tx,
     idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, MemoryDedupStore, MemorySubscriber, eventually};
 
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};

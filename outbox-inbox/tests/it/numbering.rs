@@ -1,12 +1,12 @@
 //! Strategy `sequence` where numbers are not what they seem: aggregates whose beginning has left the stream, and producers that number anew.
 
-use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_core::{Message, codec};
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, Router, Tx,
     idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, eventually};
 
 use crate::on_every_backend;
 use crate::orders::{Orders, lines, numbered, prepare, put};
@@ -23,7 +23,7 @@ async fn note(
     orders.note("newcomer", &event, &tx).await
 }
 
-type TestInbox = Inbox<outbox_core::testing::MemorySubscriber>;
+type TestInbox = Inbox<outbox_testing::MemorySubscriber>;
 
 fn inbox(test: &TestDb, broker: &MemoryBroker, orders: &Orders) -> TestInbox {
     test.inbox(broker, Router::new().handler::<note>())

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use outbox_core::testing::{MemoryBroker, backend_url};
 use outbox_inbox::{InboxError, Problem, Router};
 use outbox_test_servers::planted::{Called, marks};
 use outbox_test_servers::{Rerun, Server};
+use outbox_testing::{MemoryBroker, backend_url};
 use sea_orm::ConnectionTrait as _;
 
 use crate::support::{Backend, Script, Step, TestDb, book};

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{Event, HandlerError, HandlerState, InboxConfig, Router, Tx, idempotent_handler};
+use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

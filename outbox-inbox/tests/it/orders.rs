@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::testing::MemoryBroker;
 use outbox_core::{Message, MessageId, NewMessage, Publisher as _};
 use outbox_inbox::{HandlerError, Tx};
+use outbox_testing::MemoryBroker;
 use sea_orm::{ConnAcquireErr, ConnectionTrait as _, DbBackend, DbErr, Statement};
 use time::OffsetDateTime;
 use tokio::sync::watch;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::Router;
+use outbox_testing::{MemoryBroker, eventually};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 

@@ -8,7 +8,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::{MemoryBroker, MemorySubscriber};
 use outbox_core::{
     ConsumerSpec, ConsumerStanding, DeadLetterCopy, DeadLetterSink, DomainEvent, Message, PublishError,
     StreamFacts, Subscriber, SubscriberError,
@@ -18,6 +17,7 @@ use outbox_inbox::{
     BoxFuture, Effect, Event, HandlerContext, HandlerError, Inbox, InboxError, InboxReport, Next, Router, Tx,
     Upcasters, idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, MemorySubscriber};
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Deserializer, Serialize};
 

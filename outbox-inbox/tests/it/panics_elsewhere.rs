@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use outbox_core::testing::MemoryBroker;
-use outbox_core::testing::MemorySubscriber;
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{Event, HandlerError, Inbox, Router, Tx, idempotent_handler};
+use outbox_testing::MemoryBroker;
+use outbox_testing::MemorySubscriber;
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox_core::Health;
-use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_inbox::testing::handled;
 use outbox_inbox::{
     ConsumerState, Event, HandlerError, HandlerState, Inbox, InboxHealthCheck, PausedConsumers, Router,
     SubscriptionState, Tx, idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, eventually};
 
 use crate::on_every_backend;
 use crate::orders::{numbered, put};

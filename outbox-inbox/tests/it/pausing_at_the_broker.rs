@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use outbox_core::{
     ConsumerSpec, ConsumerStanding, Message, StreamFacts, Subscriber, SubscriberError, Subscription,
 };
 use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, PausedConsumers, Router, idempotent_handler};
+use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

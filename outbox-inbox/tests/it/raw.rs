@@ -1,12 +1,12 @@
 //! Handlers of undecoded messages, beside handlers of events.
 
 use outbox_core::payload::{Codec, CodecError, Decode, Encode};
-use outbox_core::testing::MemoryBroker;
 use outbox_core::{DomainEvent, EventDescriptor, Message, Publisher as _};
 use outbox_inbox::testing::{Outcome, dead_letters};
 use outbox_inbox::{
     Event, Handler as _, HandlerError, RawMessage, Router, Tx, UnknownVersion, idempotent_handler,
 };
+use outbox_testing::MemoryBroker;
 use sea_orm::{ConnectionTrait as _, Statement};
 use serde::{Deserialize, Serialize};
 

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySubscriber, eventually};
 use outbox_core::{EventId, Message};
 use outbox_inbox::testing::{dead_letters, handled};
 use outbox_inbox::{
     DeadDelivery, DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, Event, Handler,
     HandlerError, HandlerState, Inbox, Router, Tx, idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, MemoryDeadLetters, MemoryDedupStore, MemorySubscriber, eventually};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, TransactionTrait as _};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, not_applicable};
 use outbox_inbox::{Event, HandlerError, Inbox, InboxError, Problem, Router, Tx, idempotent_handler};
 use outbox_sea_orm::ConnectError;
+use outbox_testing::{MemoryBroker, not_applicable};
 use sea_orm::{ConnectOptions, DatabaseConnection};
 
 use crate::support::{Backend, OrderPlaced, Script, TestDb, book, placed, publish, quick};

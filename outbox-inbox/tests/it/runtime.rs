@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{Inbox, InboxReport, Router};
+use outbox_testing::MemoryBroker;
 use sea_orm::{ConnectionTrait as _, Statement};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +14,7 @@ use crate::support::{
     with_ack_wait,
 };
 
-type TestInbox = Inbox<outbox_core::testing::MemorySubscriber>;
+type TestInbox = Inbox<outbox_testing::MemorySubscriber>;
 
 pub(crate) fn spawn(inbox: TestInbox) -> (CancellationToken, JoinHandle<InboxReport>) {
     let shutdown = CancellationToken::new();

@@ -4,11 +4,11 @@ use std::fmt::{Debug, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outbox_core::testing::MemoryBroker;
 use outbox_core::{DomainEvent, MaskedPayload, NewMessage, Publisher as _, SensitiveFields};
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Router, Tx, idempotent_handler,
 };
+use outbox_testing::MemoryBroker;
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::Layer;
@@ -109,7 +109,7 @@ fn inbox(
     test: &TestDb,
     broker: &MemoryBroker,
     mended: &Mended,
-) -> outbox_inbox::Inbox<outbox_core::testing::MemorySubscriber> {
+) -> outbox_inbox::Inbox<outbox_testing::MemorySubscriber> {
     let inbox = test.inbox(broker, Router::new().handler::<print_label>());
     inbox.with_state(mended.clone())
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{
     Event, FromContext, Handler, HandlerError, HandlerOptions, HandlerState, Inbox, InboxConfig, InboxError,
     IntoEffect as _, OnDuplicate, Order, Problem, Registration, Router, Shape, StateMap, Strategy,
     idempotent_handler,
 };
 use outbox_sea_orm::TableNames;
+use outbox_testing::MemoryBroker;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{Backend, OrderPlaced, Script, TestDb, book, reserve};
@@ -316,9 +316,7 @@ const UPSIDE_DOWN: Backoff = Backoff {
 };
 
 async fn start(
-    change: impl FnOnce(
-        Inbox<outbox_core::testing::MemorySubscriber>,
-    ) -> Inbox<outbox_core::testing::MemorySubscriber>,
+    change: impl FnOnce(Inbox<outbox_testing::MemorySubscriber>) -> Inbox<outbox_testing::MemorySubscriber>,
 ) -> InboxError {
     let test = TestDb::open(Backend::SqliteMemory, "start").await.unwrap();
     let inbox = test

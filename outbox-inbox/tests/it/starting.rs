@@ -1,9 +1,9 @@
 //! Where a new consumer starts in the stream.
 
-use outbox_core::testing::{MemoryBroker, MemorySubscriber};
 use outbox_inbox::{
     Event, Handler, HandlerError, HandlerState, Inbox, Router, StartAt, Tx, idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, MemorySubscriber};
 
 use crate::on_every_backend;
 use crate::orders::{Orders, lines, numbered, prepare, put};

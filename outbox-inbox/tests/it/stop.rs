@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use outbox_core::testing::{MemoryBroker, MemorySubscription};
 use outbox_core::{
     ConsumerSpec, Delivery as _, DomainEvent as _, Incoming, Publisher as _, Subscriber as _,
     Subscription as _,
 };
 use outbox_inbox::{Event, HandlerError, HandlerState, Metadata, Router, Tx, idempotent_handler};
+use outbox_testing::{MemoryBroker, MemorySubscription};
 use sea_orm::{ConnAcquireErr, DbErr, TransactionTrait as _};
 
 use crate::runtime::within;

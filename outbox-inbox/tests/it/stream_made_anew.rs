@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use outbox_core::Aggregate;
-use outbox_core::testing::{MemoryBroker, MemorySubscriber, eventually};
 use outbox_inbox::{
     DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, Router, Tx,
     idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, MemorySubscriber, eventually};
 use tokio::time::sleep;
 
 use crate::on_every_backend;

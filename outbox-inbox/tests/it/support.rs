@@ -11,7 +11,6 @@ use std::time::Duration;
 use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use outbox_core::retry::Backoff;
-use outbox_core::testing::{MemoryBroker, backend_url};
 use outbox_core::{DomainEvent, Message, NewMessage, Publisher as _};
 use outbox_inbox::testing::Harness;
 use outbox_inbox::{
@@ -19,6 +18,7 @@ use outbox_inbox::{
     idempotent_handler,
 };
 use outbox_sea_orm::{OutboxTransaction, RecordError, record};
+use outbox_testing::{MemoryBroker, backend_url};
 use sea_orm::sqlx::ConnectOptions as _;
 use sea_orm::{
     ConnAcquireErr, ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr,
@@ -242,7 +242,7 @@ impl TestDb {
         &self,
         broker: &MemoryBroker,
         router: Router,
-    ) -> Inbox<outbox_core::testing::MemorySubscriber> {
+    ) -> Inbox<outbox_testing::MemorySubscriber> {
         Inbox::new(self.db.clone(), broker.subscriber())
             .with_router(router)
             .with_config(quick())

@@ -225,7 +225,7 @@ async fn effect_over_another_connection_ends_as_a_dead_letter() {
         options.map_sqlx_sqlite_opts(|options| options.busy_timeout(Duration::from_millis(20)));
     });
     let elsewhere = Elsewhere(elsewhere.await);
-    let broker = outbox_core::testing::MemoryBroker::new();
+    let broker = outbox_testing::MemoryBroker::new();
     crate::support::publish(&broker, &placed(1)).await;
     let router = outbox_inbox::Router::new().handler::<write_elsewhere>();
     let inbox = test.inbox(&broker, router).with_state(elsewhere);

@@ -4,27 +4,27 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use outbox_core::log::{Logged, MessageLog as _, Position};
-use outbox_core::testing::conformance::log::LogFixture;
-use outbox_core::testing::conformance::store::{
-    OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
-};
 use outbox_core::{Aggregate, Events, MessageId, MessageStatus};
 use outbox_log::PostgresLog;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, OutboxTransaction, SqlStore};
+use outbox_testing::conformance::log::LogFixture;
+use outbox_testing::conformance::store::{
+    OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
+};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbBackend, Statement};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use crate::support::{Place, sleep};
 
-outbox_core::log_conformance!(
+outbox_testing::log_conformance!(
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     Fixture::open().await
 );
 
 /// Whatever the promises need beyond the documented rights is denied, and fails.
 mod under_the_printed_rights {
-    outbox_core::log_conformance!(
+    outbox_testing::log_conformance!(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         super::Fixture::under_the_printed_rights().await
     );

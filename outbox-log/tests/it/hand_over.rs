@@ -7,7 +7,7 @@ use outbox_sea_orm::SqlStore;
 use crate::reading::futures_join;
 use crate::support::{Place, init, quick, sleep, until_reads};
 
-fn polling(place: &Place) -> Relay<SqlStore, outbox_core::testing::MemoryPublisher> {
+fn polling(place: &Place) -> Relay<SqlStore, outbox_testing::MemoryPublisher> {
     Relay::new(SqlStore::new(place.db.clone()), place.broker.publisher()).with_config(quick())
 }
 

@@ -1,7 +1,7 @@
 //! Sessions that break, and slots that are dropped, replaced, or moved by somebody else.
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::eventually;
+use outbox_testing::eventually;
 use sea_orm::ConnectionTrait as _;
 
 use crate::support::{Place, SOON, init, sleep};

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use outbox_core::testing::backend_url;
 use outbox_test_servers::planted::{Called, marks};
 use outbox_test_servers::{Rerun, Server};
+use outbox_testing::backend_url;
 use sea_orm::ConnectionTrait as _;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

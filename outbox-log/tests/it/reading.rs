@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use outbox_core::log::{LogConfig, LookRequest, MessageLog as _};
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::conformance::probe::{self, Probe};
 use outbox_core::{Events, FailureClass, NewMessage, OutboxAdmin as _, RelayConfig, Selection};
 use outbox_sea_orm::SqlStore;
+use outbox_testing::conformance::probe::{self, Probe};
 
 use crate::support::{Place, SOON, sleep};
 

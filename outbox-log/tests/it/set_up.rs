@@ -3,9 +3,9 @@
 use outbox_core::OutboxStore as _;
 use outbox_core::log::{LEFT_TO_LOG, MessageLog as _};
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::{backend_url, not_applicable};
 use outbox_core::{RelayConfig, RelayError, StoreError};
 use outbox_log::{LogError, PostgresLog};
+use outbox_testing::{backend_url, not_applicable};
 use sea_orm::{ConnectionTrait as _, Database};
 
 use crate::support::{Place, init, sleep};
@@ -336,12 +336,9 @@ async fn a_writer_that_is_slow_only_delays_the_set_up() {
     };
     let writer = outbox_sea_orm::OutboxConnection::new(place.db.clone(), Default::default());
     let tx = writer.begin().await.unwrap();
-    outbox_sea_orm::record(
-        &tx,
-        [outbox_core::testing::conformance::probe::Probe::noted("slow", 1)],
-    )
-    .await
-    .unwrap();
+    outbox_sea_orm::record(&tx, [outbox_testing::conformance::probe::Probe::noted("slow", 1)])
+        .await
+        .unwrap();
     let log = place.log();
     let slow = async {
         sleep(1_500).await;

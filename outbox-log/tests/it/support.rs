@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use outbox_core::log::{LogConfig, LogHealthCheck, LogRelay};
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::{MemoryBroker, MemoryPublisher, backend_url};
 use outbox_core::{Events, IntoEvents, RelayConfig, RelayReport};
 use outbox_log::{LogError, PostgresLog};
 use outbox_sea_orm::migration::{self, partitioned};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::{MemoryBroker, MemoryPublisher, backend_url};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement};
 use uuid::Uuid;
 

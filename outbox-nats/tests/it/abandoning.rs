@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use outbox_core::testing::{backend_url, eventually};
 use outbox_core::{FailureClass, Message, Publisher as _};
 use outbox_nats::{EventStream, JetStreamPublisher, connect_options};
+use outbox_testing::{backend_url, eventually};
 
 use crate::environment::{Nats, PLACED, answered, connected, message, on_both_servers, publish};
 use crate::proxy::Proxy;

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use outbox_core::testing::eventually;
 use outbox_core::{ConsumerSpec, Delivery as _, EventDescriptor, Subscription as _};
 use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, Config, FromConsumer as _, pull};
+use outbox_testing::eventually;
 
 use crate::environment::{
     CANCELLED, Nats, PLACED, SHIPPED, answered, asked_for, consumer, event, message, on_both_servers, receive,

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use outbox_core::Message;
-use outbox_core::testing::LogEntry;
-use outbox_core::testing::backend_url;
-use outbox_core::testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
-use outbox_core::testing::conformance::stream_log::StreamLogFixture;
-use outbox_core::testing::conformance::subscriber::SubscriberFixture;
 use outbox_nats::{JetStreamPublisher, JetStreamSubscriber, connect_options};
+use outbox_testing::LogEntry;
+use outbox_testing::backend_url;
+use outbox_testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
+use outbox_testing::conformance::stream_log::StreamLogFixture;
+use outbox_testing::conformance::subscriber::SubscriberFixture;
 use time::OffsetDateTime;
 
 use crate::environment::{Nats, answered, connected, publish};
@@ -134,64 +134,64 @@ impl SubscriberFixture for Fixture {
 }
 
 mod publisher_on_current {
-    outbox_core::publisher_conformance!(
+    outbox_testing::publisher_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_URL").await
     );
 }
 
 mod publisher_on_old {
-    outbox_core::publisher_conformance!(
+    outbox_testing::publisher_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
     );
 }
 
 mod fenced_publisher_on_current {
-    outbox_core::publisher_conformance!(
+    outbox_testing::publisher_conformance!(
         #[tokio::test]
         super::Fixture::fenced("OUTBOX_TEST_NATS_URL").await
     );
 }
 
 mod fenced_publisher_on_old {
-    outbox_core::publisher_conformance!(
+    outbox_testing::publisher_conformance!(
         #[tokio::test]
         super::Fixture::fenced("OUTBOX_TEST_NATS_OLD_URL").await
     );
 }
 
 mod log_on_current {
-    outbox_core::stream_log_conformance!(
+    outbox_testing::stream_log_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_URL").await
     );
 }
 
 mod log_on_old {
-    outbox_core::stream_log_conformance!(
+    outbox_testing::stream_log_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
     );
 }
 
 mod subscriber_on_current {
-    outbox_core::subscriber_conformance!(
+    outbox_testing::subscriber_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_URL").await
     );
-    outbox_core::consumer_admin_conformance!(
+    outbox_testing::consumer_admin_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_URL").await
     );
 }
 
 mod subscriber_on_old {
-    outbox_core::subscriber_conformance!(
+    outbox_testing::subscriber_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
     );
-    outbox_core::consumer_admin_conformance!(
+    outbox_testing::consumer_admin_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
     );

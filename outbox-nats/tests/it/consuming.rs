@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::eventually;
 use outbox_core::{ConsumerSpec, Delivery as _, Subscriber as _, SubscriberError, Subscription as _};
 use outbox_nats::JetStreamDelivery;
+use outbox_testing::eventually;
 
 use crate::environment::{
     CANCELLED, LONG, Nats, PLACED, SHIPPED, answered, consumer, event_on, message, on_both_servers, receive,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use outbox_core::MessageId;
 use outbox_core::dedup::{DedupKey, DedupStore as _, DedupStoreError, StoreClaim};
-use outbox_core::testing::conformance::dedup_store::DedupStoreFixture;
 use outbox_nats::async_nats::jetstream::stream::{Config, DiscardPolicy};
 use outbox_nats::{DedupBucketSpec, KvDedupStore, ProvisionError, Provisioning};
+use outbox_testing::conformance::dedup_store::DedupStoreFixture;
 
 use crate::environment::{Nats, SOON, answered, claim, on_both_servers, refused};
 use crate::private_server::PrivateServer;
@@ -58,14 +58,14 @@ impl DedupStoreFixture for Fixture {
 }
 
 mod on_current {
-    outbox_core::dedup_store_conformance!(
+    outbox_testing::dedup_store_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_URL").await
     );
 }
 
 mod on_old {
-    outbox_core::dedup_store_conformance!(
+    outbox_testing::dedup_store_conformance!(
         #[tokio::test]
         super::Fixture::new("OUTBOX_TEST_NATS_OLD_URL").await
     );

@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use outbox_core::dedup::{ClaimToken, DedupKey, DedupStore as _, DedupStoreError, StoreClaim};
-use outbox_core::testing::{LogEntry, backend_url};
 use outbox_core::{
     Aggregate, ConsumerSpec, Delivery as _, EventDescriptor, FailureClass, Headers, Message, MessageId,
     PublishError, Publisher as _, Receipt, Subscriber as _, SubscriberError, Subscription as _,
@@ -21,6 +20,7 @@ use outbox_nats::{
     EventStream, JetStreamDelivery, JetStreamPublisher, JetStreamSubscriber, JetStreamSubscription,
     KvDedupStore, ProvisionError, PublisherConfig, SubjectPrefix, SubscriberConfig, connect, connect_options,
 };
+use outbox_testing::{LogEntry, backend_url};
 use tokio::time::{sleep, timeout};
 
 /// Bound on waiting for something that should happen soon. It is long, because the machine is busy when all tests run.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use outbox_core::testing::eventually;
 use outbox_core::{
     Delivery as _, EventDescriptor, FailureClass, Message, MessageId, Publisher as _, StreamLog as _,
 };
 use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::{EventStream, JetStreamPublisher, connect_options};
+use outbox_testing::eventually;
 
 use crate::environment::{
     self, Nats, PLACED, SHIPPED, answered, asked_for, connected, consumer, event_on, message,

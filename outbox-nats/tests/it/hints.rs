@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::{backend_url, eventually};
 use outbox_core::wake::{self, Wake};
 use outbox_nats::async_nats::{Client, Subscriber};
 use outbox_nats::{connect_options, hints};
+use outbox_testing::{backend_url, eventually};
 use tokio::sync::Mutex;
 
 use crate::environment::{SOON, connected};

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use data_encoding::BASE64URL_NOPAD;
 use nkeys::KeyPair;
-use outbox_core::testing::eventually;
 use outbox_nats::{connect_options, connect_options_with_credentials};
+use outbox_testing::eventually;
 use serde_json::{Value, json};
 
 use crate::authentication::{assert_refused, assert_works};

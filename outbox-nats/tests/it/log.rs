@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use outbox_core::StreamLog as _;
-use outbox_core::testing::eventually;
+use outbox_testing::eventually;
 use time::OffsetDateTime;
 
 use crate::environment::{Nats, PLACED, answered, message, on_both_servers, publish};

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use outbox_core::testing::eventually;
 use outbox_core::{Message, Publisher as _, StreamLog as _};
 use outbox_nats::JetStreamPublisher;
+use outbox_testing::eventually;
 use time::OffsetDateTime;
 
 use crate::environment::{Nats, PLACED, answered, message};

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::{MemoryStore, eventually};
 use outbox_core::{
     AggregateId, Delivery as _, DomainEvent, EventDescriptor, FailureClass, Health, Publisher as _, Relay,
     RelayConfig, StreamLog as _, SubscriberError, Subscription as _,
 };
 use outbox_nats::async_nats::connection::State;
 use outbox_nats::{JetStreamPublisher, PublisherConfig};
+use outbox_testing::{MemoryStore, eventually};
 use time::OffsetDateTime;
 
 use crate::environment::{

@@ -6,13 +6,13 @@
 use std::thread::panicking;
 use std::time::Duration;
 
-use outbox_core::testing::conformance::dedup_store::DedupStoreFixture;
-use outbox_core::testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
-use outbox_core::testing::conformance::stream_log::StreamLogFixture;
-use outbox_core::testing::conformance::subscriber::SubscriberFixture;
-use outbox_core::testing::{LogEntry, eventually};
 use outbox_core::{ConsumerSpec, Message};
 use outbox_nats::{DedupBucketSpec, JetStreamPublisher, JetStreamSubscriber, KvDedupStore, Provisioning};
+use outbox_testing::conformance::dedup_store::DedupStoreFixture;
+use outbox_testing::conformance::publisher::{PublisherCapabilities, PublisherFixture};
+use outbox_testing::conformance::stream_log::StreamLogFixture;
+use outbox_testing::conformance::subscriber::SubscriberFixture;
+use outbox_testing::{LogEntry, eventually};
 use time::OffsetDateTime;
 
 use crate::environment::{Nats, PLACED, answered, connected, consumer, publish};
@@ -211,32 +211,32 @@ impl DedupStoreFixture for Bucket {
 }
 
 mod publisher {
-    outbox_core::publisher_conformance!(
+    outbox_testing::publisher_conformance!(
         #[tokio::test]
         super::Fixture::new(super::NEWEST).await
     );
 }
 
 mod fenced_publisher {
-    outbox_core::publisher_conformance!(
+    outbox_testing::publisher_conformance!(
         #[tokio::test]
         super::Fixture::fenced(super::NEWEST).await
     );
 }
 
 mod log {
-    outbox_core::stream_log_conformance!(
+    outbox_testing::stream_log_conformance!(
         #[tokio::test]
         super::Fixture::new(super::NEWEST).await
     );
 }
 
 mod subscriber {
-    outbox_core::subscriber_conformance!(
+    outbox_testing::subscriber_conformance!(
         #[tokio::test]
         super::Fixture::new(super::NEWEST).await
     );
-    outbox_core::consumer_admin_conformance!(
+    outbox_testing::consumer_admin_conformance!(
         #[tokio::test]
         super::Fixture::operated(super::NEWEST).await
     );
@@ -244,18 +244,18 @@ mod subscriber {
 
 /// The requests for a consumer are others for this server.
 mod subscriber_on_old {
-    outbox_core::subscriber_conformance!(
+    outbox_testing::subscriber_conformance!(
         #[tokio::test]
         super::Fixture::new(super::OLDEST).await
     );
-    outbox_core::consumer_admin_conformance!(
+    outbox_testing::consumer_admin_conformance!(
         #[tokio::test]
         super::Fixture::operated(super::OLDEST).await
     );
 }
 
 mod bucket {
-    outbox_core::dedup_store_conformance!(
+    outbox_testing::dedup_store_conformance!(
         #[tokio::test]
         super::Bucket::new(super::NEWEST).await
     );

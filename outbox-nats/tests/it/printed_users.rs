@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use outbox_core::testing::free_port;
 use outbox_nats::async_nats::{Client, ConnectOptions};
 use outbox_nats::{SubjectPrefix, connect_options, inbox_prefix};
+use outbox_testing::free_port;
 use tempfile::TempDir;
 
 use crate::environment::{Nats, connected};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use outbox_core::MessageId;
-use outbox_core::testing::{backend_url, eventually, free_port};
 use outbox_nats::async_nats::jetstream::context::{Context, ContextBuilder};
 use outbox_nats::async_nats::jetstream::stream::Config;
 use outbox_nats::connect_options;
+use outbox_testing::{backend_url, eventually, free_port};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use outbox_core::testing::{backend_url, free_port};
+use outbox_testing::{backend_url, free_port};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use tempfile::TempDir;
 

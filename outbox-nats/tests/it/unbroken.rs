@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use outbox_core::testing::eventually;
 use outbox_core::{ConsumerSpec, Delivery as _, StartAt};
 use outbox_nats::async_nats::jetstream::consumer::{FromConsumer as _, pull};
 use outbox_nats::{EventStream, JetStreamSubscription};
+use outbox_testing::eventually;
 use time::OffsetDateTime;
 
 use crate::environment::{

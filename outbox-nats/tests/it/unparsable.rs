@@ -100,7 +100,7 @@ async fn unparsable_messages_are_delivered_raw_and_good_ones_flow(nats: &Nats) {
         let info = nats.consumer_info(&spec).await;
         (info.num_pending, info.num_ack_pending) == (0, 0)
     };
-    outbox_core::testing::eventually("all is acknowledged", settled).await;
+    outbox_testing::eventually("all is acknowledged", settled).await;
 }
 
 /// The loop of a consumer drops its calls whenever something else happens.

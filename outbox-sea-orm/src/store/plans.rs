@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outbox_core::MessageId;
 use outbox_core::store::RowKey;
-use outbox_core::testing::backend_url;
+use outbox_testing::backend_url;
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
 use uuid::Uuid;
 

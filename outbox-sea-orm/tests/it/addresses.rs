@@ -1,7 +1,7 @@
 //! What `connect` makes of an address, and of an answer that the driver does not understand.
 
-use outbox_core::testing::not_applicable;
 use outbox_sea_orm::{ConnectError, connect};
+use outbox_testing::not_applicable;
 use sea_orm::{ConnectOptions, ConnectionTrait as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

@@ -3,12 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
     Intent, MessageStatus, Operation, OperationKind, OperationScope, OutboxAdmin, OutboxAudit, OutboxStore,
     PauseRequest, Selection, StoreError,
 };
 use outbox_sea_orm::SqlStore;
+use outbox_testing::conformance::probe::Probe;
 use sea_orm::DbBackend;
 use time::OffsetDateTime;
 

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::{MemoryBroker, eventually, free_port, not_applicable};
 use outbox_core::{OutboxStore as _, Relay, RelayError, StoreError};
 use outbox_sea_orm::{ConnectError, SaveError, SqlStore, connect, migration};
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::{MemoryBroker, eventually, free_port, not_applicable};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection};
 
 use crate::support::{Backend, TestDb};

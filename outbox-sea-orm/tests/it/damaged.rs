@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
     FetchedRow, HeaderError, OutboxAdmin, OutboxReader, OutboxStore, PurgeRequest, RowFault, Selection,
     Verdict,
 };
+use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ConnectionTrait, DbBackend};
 use uuid::Uuid;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::backend_url;
 use outbox_core::{OutboxStore as _, PurgeRequest};
 use outbox_sea_orm::SqlStore;
 use outbox_sea_orm::migration::partitioned;
+use outbox_testing::backend_url;
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database};
 use uuid::Uuid;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, Verdict};
 use outbox_sea_orm::{RecordError, TableNames};
+use outbox_testing::conformance::probe::Probe;
 use sea_orm::{DbBackend, DbErr, TransactionTrait};
 use time::OffsetDateTime;
 

@@ -2,9 +2,9 @@
 //!
 //! MariaDB needs a server with a slow disk: see `stress/tests/it/durable.rs`.
 
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{Events, OutboxStore as _, Verdict};
 use outbox_sea_orm::{OutboxConnection, SqlStore};
+use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 
 use crate::support::{Backend, TestDb};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::MemoryBroker;
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{OutboxStore, OwnerId, Relay, RelayConfig};
 use outbox_sea_orm::SqlStore;
+use outbox_testing::MemoryBroker;
+use outbox_testing::conformance::probe::Probe;
 use sea_orm::DatabaseConnection;
 use sea_orm::sqlx::{self, Executor};
 

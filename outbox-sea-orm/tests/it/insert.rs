@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use outbox_core::NewMessage;
-use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::not_applicable;
 use outbox_sea_orm::RecordError;
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::not_applicable;
 use sea_orm::{ConnectionTrait, DbBackend, Statement};
 
 use crate::support::{Backend, TestDb};

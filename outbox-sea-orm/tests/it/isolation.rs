@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::MemoryBroker;
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
     Announcement, Backlog, EventPolicy, FailureClass, FetchRequest, Fetched, Health, Lease, LiveRelay,
     OutboxStore, OwnerId, Pause, PoisonPolicy, PurgeRequest, Purged, Relay, RelayConfig, Relays, Retention,
     Settlement, StoreError, WaitingRequest,
 };
 use outbox_sea_orm::{OutboxConnection, SaveError, SqlStore};
+use outbox_testing::MemoryBroker;
+use outbox_testing::conformance::probe::Probe;
 use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend};
 use tokio::sync::watch;

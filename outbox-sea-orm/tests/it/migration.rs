@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_sea_orm::migration::{self, OutboxMigrator, partitioned};
 use outbox_sea_orm::{TableNames, migrate};
+use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DynIden, Statement};
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use outbox_core::testing::backend_url;
 use outbox_core::{OutboxStore as _, StoreError};
 use outbox_sea_orm::{OutboxConnection, SqlStore};
 use outbox_test_servers::{Rerun, Server};
+use outbox_testing::backend_url;
 use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
 use sea_orm::{ConnectOptions, DatabaseConnection};
 
@@ -40,7 +40,7 @@ const MARIADB_STORE: &str = "SET SESSION autocommit = 0, completion_type = 'CHAI
 
 mod postgres {
     use super::*;
-    outbox_core::store_conformance!(
+    outbox_testing::store_conformance!(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         open(Backend::Postgres).await
     );
@@ -48,7 +48,7 @@ mod postgres {
 
 mod postgres_by_day {
     use super::*;
-    outbox_core::store_conformance!(
+    outbox_testing::store_conformance!(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         open(Backend::PostgresByDay).await
     );
@@ -56,7 +56,7 @@ mod postgres_by_day {
 
 mod mariadb {
     use super::*;
-    outbox_core::store_conformance!(
+    outbox_testing::store_conformance!(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         open(Backend::MariaDb).await
     );

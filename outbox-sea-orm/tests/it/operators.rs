@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::MemoryBroker;
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
     Lease, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Relay, RelayError, Selection, StoreError,
     Verdict,
 };
 use outbox_sea_orm::SqlStore;
+use outbox_testing::MemoryBroker;
+use outbox_testing::conformance::probe::Probe;
 
 use crate::support::{Backend, TestDb, settlements};
 

@@ -1,8 +1,8 @@
 //! A whole relay over each database, and a pause that holds more than the store releases in one call.
 
-use outbox_core::testing::MemoryBroker;
-use outbox_core::testing::conformance::probe::{AGGREGATE, Probe};
 use outbox_core::{OutboxAdmin as _, OutboxStore as _, PauseRequest, Relay};
+use outbox_testing::MemoryBroker;
+use outbox_testing::conformance::probe::{AGGREGATE, Probe};
 
 use crate::support::TestDb;
 

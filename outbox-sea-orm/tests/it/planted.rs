@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use outbox_core::testing::backend_url;
 use outbox_test_servers::planted::{Called, MARK, marks};
 use outbox_test_servers::{Rerun, Server};
+use outbox_testing::backend_url;
 use sea_orm::ConnectionTrait as _;
 
 /// Tests that send the statements of store and writers, and none of their own that a planted object could be part of.

@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::{MemoryBroker, backend_url, eventually, free_port};
 use outbox_core::{Relay, RelayError, StoreError};
 use outbox_sea_orm::{ConnectError, SqlStore, connect, reach};
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::{MemoryBroker, backend_url, eventually, free_port};
 use sea_orm::{ConnectOptions, Database};
 use tempfile::TempDir;
 

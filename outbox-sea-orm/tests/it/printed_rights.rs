@@ -17,7 +17,7 @@ const CONNECTIONS: u32 = 8;
 
 mod postgres {
     use super::*;
-    outbox_core::store_conformance!(
+    outbox_testing::store_conformance!(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         fixture(Backend::Postgres).await
     );
@@ -25,7 +25,7 @@ mod postgres {
 
 mod mariadb {
     use super::*;
-    outbox_core::store_conformance!(
+    outbox_testing::store_conformance!(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         fixture(Backend::MariaDb).await
     );

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::{MemoryBroker, MemoryPublisher, not_applicable};
 use outbox_core::{
     Destination, Fitness, Message, OutboxReader, OutboxStore, OwnerId, PublishError, Publisher, Receipt,
     Relay, RelayConfig, StoreError,
 };
 use outbox_sea_orm::{OutboxConnection, SqlStore, migration};
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::{MemoryBroker, MemoryPublisher, not_applicable};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
 use tokio::sync::watch;
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox_core::testing::not_applicable;
 use outbox_sea_orm::{
     ErrorKind, OpenTransaction, OutboxConnection, SaveError, SaveWithEvents, TransactionConfig, record,
 };
+use outbox_testing::not_applicable;
 use sea_orm::{
     AccessMode, ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, IsolationLevel,
     PaginatorTrait, QueryFilter,

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{
     Fitness, MessageStatus, NewMessage, OutboxAdmin, OutboxReader, OutboxStore, OwnerId, PurgeRequest,
     Selection, StoreError, Verdict,
 };
 use outbox_sea_orm::{OutboxConnection, SqlStore};
+use outbox_testing::conformance::probe::Probe;
 use sea_orm::sqlx::{self, Executor};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, TransactionTrait};
 

@@ -1,11 +1,11 @@
 //! Code that is generic over SeaORM's traits records where the connection says; errors say what can be done about them.
 
 use futures_util::TryStreamExt as _;
-use outbox_core::testing::not_applicable;
 use outbox_sea_orm::{
     AggregateRoot, ErrorKind, OutboxConnection, OutboxTransaction, SaveError, SaveWithEvents, Transactional,
     record,
 };
+use outbox_testing::not_applicable;
 use sea_orm::{
     AccessMode, ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, DbErr, EntityTrait,
     IsolationLevel, PaginatorTrait, QueryFilter, Select, Set, StreamTrait, TransactionOptions,

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use outbox_core::store::RowKey;
-use outbox_core::testing::conformance::probe::{Probe, aggregate};
 use outbox_core::{
     FetchRequest, Fetched, FetchedRow, Lease, MessageId, NewMessage, OutboxStore, Verdict, WaitingRequest,
 };
+use outbox_testing::conformance::probe::{Probe, aggregate};
 use time::OffsetDateTime;
 
 use crate::support::TestDb;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::{MemoryBroker, eventually};
 use outbox_core::{Health, OutboxStore, Relay, RelayConfig};
 use outbox_sea_orm::SqlStore;
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::{MemoryBroker, eventually};
 use sea_orm::DatabaseConnection;
 
 use crate::proxy::Proxy;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::{MemoryBroker, not_applicable};
 use outbox_core::{NewMessage, Relay, wake};
 use outbox_sea_orm::{RecordError, record, sqlx as plain};
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::{MemoryBroker, not_applicable};
 use sea_orm::sqlx::{Connection as _, Executor as _};
 use sea_orm::{DbBackend, DbErr};
 use time::OffsetDateTime;

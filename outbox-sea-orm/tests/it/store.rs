@@ -7,16 +7,16 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::conformance::store::{
-    OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
-};
-use outbox_core::testing::not_applicable;
 use outbox_core::{
     Aggregate, Events, Limits, MessageId, MessageStatus, NewMessage, OutboxAdmin, OutboxStore, OwnerId,
     Selection, Verdict,
 };
 use outbox_sea_orm::{OutboxConnection, OutboxTransaction, RecordError, SqlStore};
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::conformance::store::{
+    OpenTransaction, Refused, RowState, StoreCapabilities, StoreFixture,
+};
+use outbox_testing::not_applicable;
 use sea_orm::sqlx::Executor;
 use sea_orm::{ConnectionTrait, DbBackend, Statement, Value};
 use time::OffsetDateTime;
@@ -29,35 +29,35 @@ mod conformance {
 
     mod sqlite {
         use super::*;
-        outbox_core::store_conformance!(
+        outbox_testing::store_conformance!(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             Fixture::open(Backend::Sqlite).await
         );
     }
     mod sqlite_memory {
         use super::*;
-        outbox_core::store_conformance!(
+        outbox_testing::store_conformance!(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             Fixture::open(Backend::SqliteMemory).await
         );
     }
     mod postgres {
         use super::*;
-        outbox_core::store_conformance!(
+        outbox_testing::store_conformance!(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             Fixture::open(Backend::Postgres).await
         );
     }
     mod postgres_by_day {
         use super::*;
-        outbox_core::store_conformance!(
+        outbox_testing::store_conformance!(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             Fixture::open(Backend::PostgresByDay).await
         );
     }
     mod mariadb {
         use super::*;
-        outbox_core::store_conformance!(
+        outbox_testing::store_conformance!(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             Fixture::open(Backend::MariaDb).await
         );

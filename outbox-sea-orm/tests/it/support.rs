@@ -6,13 +6,13 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use outbox_core::testing::backend_url;
 use outbox_core::{
     FetchRequest, Fetched, FetchedRow, IntoEvents, Lease, OutboxStore, OwnerId, Settlement, Verdict,
     WaitingRequest,
 };
 use outbox_sea_orm::migration::{self, partitioned};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, RecordError, SqlStore, TableNames};
+use outbox_testing::backend_url;
 use sea_orm::sqlx::sqlite::SqliteSynchronous;
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
 use tempfile::TempDir;

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::Context;
 
-use outbox_core::testing::{eventually, not_applicable};
 use outbox_sea_orm::{SaveError, SaveWithEvents};
+use outbox_testing::{eventually, not_applicable};
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Set, TransactionTrait};
 
 use crate::on_every_backend;

@@ -4,10 +4,10 @@
 //! SQLSTATE HY000). On SQLite a trigger does, as a full disk would. The caller ignores the error.
 
 use futures_util::StreamExt as _;
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_sea_orm::{
     OutboxTransaction, RecordError, SaveError, SaveWithEvents, Transactional, record, sqlx as plain,
 };
+use outbox_testing::conformance::probe::Probe;
 use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Statement, StreamTrait, TransactionTrait};
 
@@ -281,7 +281,7 @@ async fn commit_of_sqlx_transaction_is_refused(shop: Shop) {
 /// The closure swallows the error of its first attempt.
 async fn repeated_transaction_is_stored_once(shop: Shop) {
     if shop.test.sql_backend() == DbBackend::Sqlite {
-        return outbox_core::testing::not_applicable("a trigger is no conflict");
+        return outbox_testing::not_applicable("a trigger is no conflict");
     }
     let (shop, attempts) = (&shop, &std::sync::atomic::AtomicU32::new(0));
     let done: Result<(), SaveError> = shop

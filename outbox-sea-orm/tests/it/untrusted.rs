@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::MemoryBroker;
 use outbox_core::{Relay, RelayError, StoreError, describe};
 use outbox_sea_orm::{ConnectError, SqlStore, connect};
+use outbox_testing::MemoryBroker;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};

@@ -1,7 +1,7 @@
 //! The whole path of an event: saved with its order, relayed, handled, and its effect counted.
 
-use outbox::core::testing::MemoryBroker;
 use outbox::prelude::*;
+use outbox::testing::MemoryBroker;
 use sea_orm::{ActiveModelTrait, ConnectOptions, Database, EntityTrait, IntoActiveModel, Schema, Set};
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 use serde::{Deserialize, Serialize};

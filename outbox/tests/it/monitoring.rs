@@ -9,9 +9,9 @@ use std::process::Command;
 use outbox::core::message::PARTITIONS;
 use outbox::core::store::BACKLOG_COUNT_MAX;
 use outbox::core::telemetry::METRICS as RELAY;
-use outbox::core::testing::backend_url;
 use outbox::inbox::telemetry::METRICS as INBOX;
 use outbox::inbox::{DEAD_LETTERS_COUNT_MAX, InboxConfig};
+use outbox::testing::backend_url;
 
 /// What Prometheus adds to the name of a histogram.
 const SUFFIXES: [&str; 3] = ["_sum", "_count", "_bucket"];

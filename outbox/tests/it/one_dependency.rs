@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use outbox_core::testing::without_package;
+use outbox::testing::without_package;
 
 /// Uses every name that generated code can refer to: each kind of event, and handlers with options that need types of their own.
 const BODY: &str = r#"

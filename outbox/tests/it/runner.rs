@@ -3,9 +3,9 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use outbox::core::testing::{MemoryBroker, MemoryPublisher, MemoryStore};
 use outbox::core::{Destination, Health, Message, PublishError, Publisher, Receipt};
 use outbox::prelude::*;
+use outbox::testing::{MemoryBroker, MemoryPublisher, MemoryStore};
 use outbox::{RunError, Runner, RunnerHealth};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 use tokio::runtime::{Builder, Runtime};

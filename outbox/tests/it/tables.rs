@@ -1,7 +1,7 @@
 //! The tables of both crates in one database.
 
-use outbox::core::testing::backend_url;
 use outbox::sea_orm::TableNames;
+use outbox::testing::backend_url;
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, Statement};
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 use tempfile::TempDir;

@@ -1,10 +1,10 @@
 //! Handlers of messages as they are: wildcards over event types and aggregate types, unknown types, and what is no message of an outbox.
 
-use outbox::core::testing::eventually;
 use outbox::core::{Message, NewMessage, Publisher as _};
 use outbox::inbox::{DeadLetterSelection, DeadLetters, RawMessage, Router};
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
+use outbox::testing::eventually;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use outbox::core::testing::{backend_url, eventually};
 use outbox::inbox::{HandlerLimits, PausedConsumers};
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
 use outbox::testing::TestDatabase;
+use outbox::testing::{backend_url, eventually};
 use sea_orm::{DatabaseConnection, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outbox::core::testing::eventually;
 use outbox::core::{
     ConsumerAdmin, ConsumerSpec, ConsumerStanding, Foreseen, Message, StartAt, StreamFacts, Subscriber,
     SubscriberError,
@@ -11,6 +10,7 @@ use outbox::core::{
 use outbox::inbox::{Consumers, ConsumersError, Handler, Memory, PausedConsumers, Router, Unremembered};
 use outbox::nats::JetStreamSubscription;
 use outbox::prelude::*;
+use outbox::testing::eventually;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use outbox::core::testing::{backend_url, eventually};
 use outbox::inbox::{ConsumerState, InboxHealthCheck, InboxReport};
 use outbox::nats::async_nats::Client;
 use outbox::nats::async_nats::jetstream::consumer::Info;
 use outbox::nats::async_nats::jetstream::{self, stream::Stream};
 use outbox::prelude::*;
+use outbox::testing::{backend_url, eventually};
 use sea_orm::{
     ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, DbBackend, Statement,
     TransactionTrait as _,

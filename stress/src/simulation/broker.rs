@@ -1,7 +1,7 @@
 //! The connection from a simulated relay to the broker.
 //!
 //! Invariant: a message that was handed over travels on its own, whether or not its caller still waits. It arrives, is
-//! lost, or arrives much later, as its fault says. [`MemoryBroker`](outbox_core::testing::MemoryBroker) stores it.
+//! lost, or arrives much later, as its fault says. [`MemoryBroker`](outbox_testing::MemoryBroker) stores it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,7 @@ use outbox_core::log::{LogEvent, LogReader, Logged, Look, LookRequest, MessageLo
 use outbox_core::message::MessageId;
 use outbox_core::relay::Retention;
 use outbox_core::store::{MessageStatus, OutboxStore as _, Pause, PurgeRequest, Purged, StoreError};
-use outbox_core::testing::wrong::{WrongLog, WrongLogReader};
+use outbox_testing::wrong::{WrongLog, WrongLogReader};
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 

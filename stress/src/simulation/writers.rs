@@ -12,7 +12,7 @@ use outbox_core::log::MessageLog as _;
 use outbox_core::message::NewMessage;
 use outbox_core::relay::Retention;
 use outbox_core::store::{OutboxAdmin as _, Selection, StoredMessage};
-use outbox_core::testing::MemoryTransaction;
+use outbox_testing::MemoryTransaction;
 use tokio::time::sleep;
 
 use super::checker::{Draft, Poison};

@@ -16,8 +16,8 @@ use outbox_core::store::{
     Announcement, FetchRequest, Fetched, Fitness, Lease, LiveRelay, MessageStatus, OutboxStore, OwnerId,
     PurgeRequest, Purged, Relays, RowKey, Settlement, StoreError, Verdict, WaitingRequest,
 };
-use outbox_core::testing::MemoryStore;
-use outbox_core::testing::wrong::{LogMistake, StoreMistake, WrongStore};
+use outbox_testing::MemoryStore;
+use outbox_testing::wrong::{LogMistake, StoreMistake, WrongStore};
 use tokio::time::Instant;
 
 use super::history::Life;

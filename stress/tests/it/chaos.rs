@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-use outbox_core::testing::backend_url;
+use outbox_testing::backend_url;
 use serde_json::Value;
 
 #[track_caller]

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::backend_url;
 use outbox_core::{DomainEvent, Relay, RelayConfig};
 use outbox_inbox::{Event, HandlerError, Inbox, InboxConfig, Router, Tx, idempotent_handler};
 use outbox_nats::EventStream;
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
 use outbox_stress::patient;
 use outbox_test_servers::{SOON, Server};
+use outbox_testing::backend_url;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 use serde::{Deserialize, Serialize};
 

@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::FetchRequest;
-use outbox_core::testing::backend_url;
 use outbox_core::{Fitness, OutboxStore as _, OwnerId};
 use outbox_sea_orm::SqlStore;
 use outbox_test_servers::{SOON, Server};
+use outbox_testing::backend_url;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::read_only::{Admin, int, until};

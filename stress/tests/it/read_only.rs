@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::{MemoryBroker, backend_url};
 use outbox_core::{DomainEvent, Relay, RelayConfig};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
 use outbox_test_servers::{SOON, Server};
+use outbox_testing::{MemoryBroker, backend_url};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, Statement};
 use serde::Serialize;
 

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::process::Stdio;
 use std::time::Duration;
 
-use outbox_core::testing::backend_url;
 use outbox_core::{Aggregate, EventDescriptor, Headers, Message, MessageId, Publisher as _};
 use outbox_nats::EventStream;
 use outbox_nats::async_nats::Client;
 use outbox_sea_orm::TableNames;
 use outbox_stress::patient;
+use outbox_testing::backend_url;
 use rustix::process::{Pid, Signal, kill_process};
 use sea_orm::Database;
 use time::OffsetDateTime;

@@ -4,12 +4,12 @@
 
 use std::path::Path;
 
-use outbox_core::testing::backend_url;
 use outbox_core::{DomainEvent, NewMessage};
 use outbox_inbox::testing::{Harness, Outcome};
 use outbox_inbox::{Event, HandlerError, HandlerState, Metadata, Outbox, Tx, idempotent_handler};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, record};
 use outbox_test_servers::Server;
+use outbox_testing::backend_url;
 use sea_orm::{ConnectionTrait, DatabaseConnection, Statement, TransactionTrait as _};
 use serde::{Deserialize, Serialize};
 

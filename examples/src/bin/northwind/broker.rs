@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use outbox_core::testing::{LogEntry, MemoryBroker};
+use outbox::testing::{LogEntry, MemoryBroker};
 use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, PullConsumer, pull};
 use outbox_nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
 use outbox_nats::async_nats::jetstream::stream::Stream as JetStream;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use outbox_core::testing::LogEntry;
+use outbox::testing::LogEntry;
 use outbox_core::{Aggregate, MessageId};
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, QueryResult};
 use uuid::Uuid;

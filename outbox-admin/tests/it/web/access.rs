@@ -5,7 +5,7 @@ use axum::http::Request;
 use axum::{Extension, Router};
 use outbox_admin::web::{Access, Dashboard, Role};
 use outbox_core::Fitness;
-use outbox_core::testing::MemoryStore;
+use outbox_testing::MemoryStore;
 
 use super::{SAME_SITE, form_of, get, pages, post, send};
 use crate::plant::{all, dead, noted, relay, settle};

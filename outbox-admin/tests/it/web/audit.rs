@@ -1,8 +1,8 @@
 //! The audit on pages: what an operation did is said in the words of what it did.
 
 use outbox_admin::web::Role;
-use outbox_core::testing::MemoryStore;
 use outbox_core::{Intent, Operation, OperationKind, OperationScope, OutboxAudit as _, Selection};
+use outbox_testing::MemoryStore;
 
 use super::{get, pages};
 

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use axum::{Extension, Router};
 use outbox_admin::web::{Access, Dashboard, Refuses, Role, StreamView};
 use outbox_admin::{Obstacle, Refused};
-use outbox_core::testing::MemoryStore;
 use outbox_core::{Fitness, MessageId};
+use outbox_testing::MemoryStore;
 
 use super::{SAME_SITE, form_of, get, post};
 use crate::plant::{aggregate, dead, failed, noted, relay, settle};

@@ -1,8 +1,8 @@
 //! Changes from pages: first what one would do, then the change.
 
 use outbox_admin::web::Role;
-use outbox_core::testing::MemoryStore;
 use outbox_core::{Fitness, MessageStatus};
+use outbox_testing::MemoryStore;
 
 use super::{SAME_SITE, form_of, get, pages, post};
 use crate::plant::{all, dead, failed, noted, relay, settle};

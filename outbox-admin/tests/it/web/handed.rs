@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use axum::{Extension, Router};
 use outbox_admin::web::{Access, Dashboard, InboxView, Role, StreamView, Takers};
-use outbox_core::testing::MemoryStore;
 use outbox_core::{EventId, Fitness, Message};
+use outbox_testing::MemoryStore;
 use serde_json::json;
 
 use super::{SAME_SITE, form_of, get, pages, post};

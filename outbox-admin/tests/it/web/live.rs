@@ -11,7 +11,7 @@ use axum::{Extension, Router};
 use http_body_util::BodyExt as _;
 use outbox_admin::BrokerCheck;
 use outbox_admin::web::{Access, Dashboard, Role, StreamView};
-use outbox_core::testing::MemoryStore;
+use outbox_testing::MemoryStore;
 use tower::ServiceExt as _;
 
 use super::get;

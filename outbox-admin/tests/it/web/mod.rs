@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use axum::{Extension, Router};
 use http_body_util::BodyExt as _;
 use outbox_admin::web::{Access, Dashboard, Role};
-use outbox_core::testing::MemoryStore;
+use outbox_testing::MemoryStore;
 use tower::ServiceExt as _;
 
 /// An answer.

@@ -4,9 +4,9 @@ use axum::body::Body;
 use axum::http::Request;
 use axum::{Extension, Router};
 use outbox_admin::web::{Access, Dashboard, Role};
-use outbox_core::testing::MemoryStore;
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{Fitness, OutboxStore as _, OwnerId, SensitiveFields};
+use outbox_testing::MemoryStore;
+use outbox_testing::conformance::probe::Probe;
 
 use super::{SAME_SITE, form_of, get, pages, post, send};
 use crate::plant::{LONG, dead, noted, record, relay, settle};

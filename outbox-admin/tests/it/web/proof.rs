@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use axum::{Extension, Router};
 use outbox_admin::web::{Access, Dashboard, ProofSpan, Role, StreamView};
 use outbox_admin::{ConsumerFloor, DISK_MAX, Proof, ProofRequest, ProofStage, prove};
-use outbox_core::testing::conformance::probe::Probe;
-use outbox_core::testing::{MemoryBroker, MemoryStore, eventually};
 use outbox_core::{Events, Relay};
+use outbox_testing::conformance::probe::Probe;
+use outbox_testing::{MemoryBroker, MemoryStore, eventually};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 

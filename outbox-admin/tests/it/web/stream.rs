@@ -9,9 +9,9 @@ use axum::{Extension, Router};
 use outbox_admin::StreamUse;
 use outbox_admin::doctor::{Check, Diagnosis};
 use outbox_admin::web::{Access, Dashboard, Examination, InboxView, Role, StreamView, TraceLink};
-use outbox_core::testing::MemoryStore;
-use outbox_core::testing::conformance::probe::Probe;
 use outbox_core::{EventId, Fitness, Message, MessageContext};
+use outbox_testing::MemoryStore;
+use outbox_testing::conformance::probe::Probe;
 
 use super::get;
 use crate::plant::{noted, published, record, relay, settle};

@@ -218,11 +218,11 @@ mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
-    use outbox::core::testing::MemoryStore;
-    use outbox::core::testing::conformance::probe::Probe;
     use outbox::core::{
         FetchRequest, Fitness, Lease, OutboxAdmin as _, OutboxStore as _, OwnerId, PauseRequest, Verdict,
     };
+    use outbox::testing::MemoryStore;
+    use outbox::testing::conformance::probe::Probe;
     use outbox_admin::BrokerCheck;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;

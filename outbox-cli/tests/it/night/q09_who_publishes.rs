@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use outbox::core::testing::eventually;
 use outbox::core::{Fitness, OutboxStore as _, OwnerId};
+use outbox::testing::eventually;
 
 use super::page::check;
 use crate::operate::answer::ask;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use fantoccini::{Client, ClientBuilder, Locator};
-use outbox::core::testing::{backend_url, eventually};
 use outbox::core::{Fitness, Lease, MessageId, MessageStatus, OutboxReader as _, OwnerId};
+use outbox::testing::{backend_url, eventually};
 use serde_json::json;
 
 use super::plant::{Planted, dead};

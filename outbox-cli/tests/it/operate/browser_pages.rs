@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fantoccini::key::Key;
 use fantoccini::{Client, Locator};
-use outbox::core::testing::{backend_url, eventually};
 use outbox::core::{Fitness, MessageId, OutboxAdmin as _, PauseRequest};
+use outbox::testing::{backend_url, eventually};
 use serde_json::{Value, json};
 
 use super::answer::ask;

@@ -1,8 +1,8 @@
 //! `outbox migrate` on real databases: what is missing is said, and made when that was asked for.
 
-use outbox::core::testing::eventually;
 use outbox::sea_orm::TableNames;
 use outbox::sea_orm::migration::{self, partitioned};
+use outbox::testing::eventually;
 use sea_orm::{ConnectionTrait as _, DbBackend, TransactionTrait as _};
 
 use super::answer::{Answer, ask, run};

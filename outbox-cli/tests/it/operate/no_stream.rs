@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use outbox::core::retry::Backoff;
 use outbox::core::shutdown::CancellationToken;
-use outbox::core::testing::eventually;
 use outbox::core::{EventPolicy, MessageId, MessageStatus, OutboxReader as _, Relay, RelayConfig};
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
+use outbox::testing::eventually;
 
 use super::answer::ask;
 use super::plant::Planted;

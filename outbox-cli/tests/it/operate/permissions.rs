@@ -5,10 +5,10 @@
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use outbox::core::testing::{backend_url, eventually, free_port};
 use outbox::nats::async_nats::{Client, Event, ServerError, jetstream};
 use outbox::nats::{connect_options, connect_with_events, inbox_prefix};
 use outbox::prelude::*;
+use outbox::testing::{backend_url, eventually, free_port};
 use tempfile::TempDir;
 
 use super::answer::{Answer, logged_in, run};

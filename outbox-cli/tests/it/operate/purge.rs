@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
 
-use outbox::core::testing::eventually;
 use outbox::core::{Fitness, OperationFilter, OutboxAudit as _};
+use outbox::testing::eventually;
 use sea_orm::{ConnectionTrait as _, TransactionTrait as _};
 use serde_json::Value;
 

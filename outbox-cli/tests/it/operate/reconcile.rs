@@ -1,8 +1,8 @@
 //! `outbox reconcile` on real servers: what the stream has lost is counted, and published again with `--yes`.
 
-use outbox::core::testing::eventually;
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::EventStream;
+use outbox::testing::eventually;
 
 use super::answer::{Answer, ask};
 use super::plant::Planted;

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use outbox::core::Fitness;
-use outbox::core::testing::eventually;
 use outbox::sea_orm::migration::{partitioned, writers};
 use outbox::sea_orm::{OutboxConfig, OutboxConnection, TableNames};
+use outbox::testing::eventually;
 use outbox_admin::rights::{GRANTS, Object, Role, When, grants};
 use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, TransactionTrait as _};
 use uuid::Uuid;

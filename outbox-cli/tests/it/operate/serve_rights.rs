@@ -3,7 +3,7 @@
 //! Method: a login that has run nothing but what `outbox print grants` prints for a viewer.
 
 use outbox::core::Fitness;
-use outbox::core::testing::eventually;
+use outbox::testing::eventually;
 use outbox_admin::rights::Role;
 
 use super::answer::ask;

@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 use std::sync::{Arc, Mutex};
 
 use outbox::core::Fitness;
-use outbox::core::testing::eventually;
+use outbox::testing::eventually;
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::answer::ask;

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::Fitness;
-use outbox_core::testing::Ledger;
 use outbox_core::wake;
 use outbox_core::{
     Destination, FailureClass, Health, HealthCheck, Message, OutboxStore, OwnerId, PublishError, Publisher,
     Receipt, Settlement, Verdict,
 };
+use outbox_testing::Ledger;
 use tokio::time::Instant;
 
 use super::watched::Watched;

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 
-use outbox_core::testing::Ledger;
+use outbox_testing::Ledger;
 
 use super::watched::Watched;
 use super::*;

@@ -1,7 +1,7 @@
 //! One failing or busy aggregate beside healthy ones.
 
-use outbox_core::testing::Ledger;
 use outbox_core::{FailureClass, NewMessage, OutboxStore as _};
+use outbox_testing::Ledger;
 use tokio::time::Instant;
 
 use super::*;

@@ -22,8 +22,8 @@ mod work;
 
 use std::time::Duration;
 
-use outbox_core::testing::{MemoryBroker, MemoryPublisher, MemoryStore};
 use outbox_core::{Aggregate, DomainEvent, Health, MessageStatus, Relay, RelayConfig, RelayReport};
+use outbox_testing::{MemoryBroker, MemoryPublisher, MemoryStore};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use MessageStatus::{Dead, Pending, Published, Waiting};

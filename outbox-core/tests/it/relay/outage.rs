@@ -1,7 +1,7 @@
 //! Outages of broker or database: unreachable, silent or slow.
 
-use outbox_core::testing::Ledger;
 use outbox_core::{FailureClass, RelayError};
+use outbox_testing::Ledger;
 use tokio::time::Instant;
 
 use super::watched::Watched;

@@ -25,7 +25,7 @@ pub(crate) async fn pause(store: &MemoryStore, aggregate_type: Option<&str>, las
 }
 
 fn count(store: &MemoryStore, aggregate_type: &str, status: MessageStatus) -> usize {
-    let is_of = |row: &outbox_core::testing::StoredRow| {
+    let is_of = |row: &outbox_testing::StoredRow| {
         row.aggregate().aggregate_type == aggregate_type && row.status == status
     };
     store.rows().into_iter().filter(is_of).count()

@@ -1,7 +1,7 @@
 //! Messages that cannot be published.
 
-use outbox_core::testing::Ledger;
 use outbox_core::{EventPolicy, FailureClass, OutboxAdmin, PoisonPolicy, Selection};
+use outbox_testing::Ledger;
 
 use super::*;
 

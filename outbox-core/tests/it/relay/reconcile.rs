@@ -1,7 +1,7 @@
 //! A broker that lost messages which it had confirmed.
 
 use outbox_core::relay::reconcile::{self, ReconcileError, Span};
-use outbox_core::testing::Ledger;
+use outbox_testing::Ledger;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Several relays over one outbox.
 
-use outbox_core::testing::Ledger;
+use outbox_testing::Ledger;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 

@@ -1,10 +1,10 @@
 //! How a relay ends: cleanly, or with a database that does not answer.
 
-use outbox_core::testing::Ledger;
 use outbox_core::{
     Announcement, Backlog, FetchRequest, Fetched, Lease, LiveRelay, OutboxStore, OwnerId, Pause,
     PurgeRequest, Purged, Relays, Settlement, StoreError, WaitingRequest,
 };
+use outbox_testing::Ledger;
 use tokio::time::Instant;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! A database connection that falls silent: no call is refused, and none is answered.
 
 use outbox_core::Health;
-use outbox_core::testing::Ledger;
+use outbox_testing::Ledger;
 use tokio::time::Instant;
 
 use super::pause::pause;

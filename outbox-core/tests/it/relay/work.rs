@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use outbox_core::testing::Ledger;
+use outbox_testing::Ledger;
 use tokio::time::Instant;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use outbox_core::testing::{eventually, not_applicable};
+use outbox_testing::{eventually, not_applicable};
 
 use super::*;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use outbox_core::testing::not_applicable;
 use outbox_inbox::http::IdempotencyLayer;
 use outbox_inbox::{InboxError, StartError};
+use outbox_testing::not_applicable;
 
 use super::shop::{Shop, Step, books, by_ann};
 use crate::on_every_backend;

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use outbox_core::testing::MemorySubscriber;
 use outbox_core::{
     ConsumerAdmin, ConsumerSpec, ConsumerStanding, Foreseen, Message, StartAt, StreamFacts, Subscriber,
     SubscriberError,
 };
 use outbox_inbox::{Consumers, ConsumersError, InboxReport, Memory, PausedConsumers};
+use outbox_testing::MemorySubscriber;
 
 use super::shop::{Shop, after, before};
 use crate::on_every_backend;

@@ -5,12 +5,12 @@ mod shop;
 
 use std::time::Duration;
 
-use outbox_core::testing::eventually;
 use outbox_core::{ConsumerSpec, DomainEvent as _, StartAt, Subscriber as _};
 use outbox_inbox::{
     ConsumersError, DeadLetterSelection, DeadLetters, InboxReport, Memory, Obstacle, PausedConsumers, Router,
     Unremembered,
 };
+use outbox_testing::eventually;
 
 use self::shop::{ParcelMoved, Shop, after, before, invoice, step};
 use crate::on_every_backend;

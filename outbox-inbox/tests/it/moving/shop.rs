@@ -1,11 +1,11 @@
 //! A consumer with rows of all kinds. Everything can be published again under new ids, so that what is not remembered shows.
 
-use outbox_core::testing::{MemoryBroker, MemorySubscriber};
 use outbox_core::{DomainEvent, Message, NewMessage};
 use outbox_inbox::{
     Consumers, Event, HandlerError, HandlerState, InboxReport, PausedConsumers, Router, Tx,
     idempotent_handler,
 };
+use outbox_testing::{MemoryBroker, MemorySubscriber};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 

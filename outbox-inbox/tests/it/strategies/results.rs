@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use outbox_core::testing::MemoryBroker;
 use outbox_core::{DomainEvent, MessageId, Publisher as _, Relay};
 use outbox_inbox::{Emit, Event, HandlerError, Reply, Router, idempotent_handler};
+use outbox_testing::MemoryBroker;
 use serde::{Deserialize, Serialize};
 
 use crate::on_every_backend;

@@ -4,10 +4,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use outbox_core::testing::MemoryDedupStore;
 use outbox_core::{Message, NewMessage};
 use outbox_inbox::Handler;
 use outbox_inbox::testing::{Outcome, dead_letters};
+use outbox_testing::MemoryDedupStore;
 use sea_orm::DatabaseConnection;
 use time::OffsetDateTime;
 use tokio::sync::Barrier;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::Message;
-use outbox_core::testing::MemoryDedupStore;
 use outbox_inbox::testing::{Harness, HarnessError, Outcome};
 use outbox_inbox::{Handler, InboxConfig};
+use outbox_testing::MemoryDedupStore;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement, TransactionTrait as _};
 use tokio::sync::Barrier;
 

@@ -20,7 +20,7 @@ fn fenced(nats: &Nats, of: &Nats) -> JetStreamPublisher {
 }
 
 async fn payloads(nats: &Nats) -> Vec<String> {
-    let payload = |entry: outbox_core::testing::LogEntry| entry.message.unwrap().payload;
+    let payload = |entry: outbox_testing::LogEntry| entry.message.unwrap().payload;
     let stored = nats.log().await.into_iter().map(payload);
     stored
         .map(|payload| String::from_utf8(payload.to_vec()).unwrap())

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use outbox_core::dedup::DedupStore as _;
-use outbox_core::testing::eventually;
 use outbox_core::{Publisher as _, Subscriber as _, SubscriberError};
 use outbox_nats::{
     DeadLetterConfig, DeadLetterStream, DedupBucketSpec, EventStream, KvDedupStore, ProvisionError,
     StreamWarning,
 };
+use outbox_testing::eventually;
 
 use crate::environment::{LONG, Nats, PLACED, SHIPPED, answered, consumer, subscribe};
 use crate::private_cluster::{PrivateCluster, others};

@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures_util::future::join;
 use outbox_core::dedup::{DedupKey, DedupStore as _, DedupStoreError};
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::testing::ledger::{Committed, Ledger, Logged};
-use outbox_core::testing::{MemoryStore, StoredRow, eventually};
 use outbox_core::{DomainEvent, MessageId, Relay, RelayReport};
 use outbox_nats::{DedupBucketSpec, JetStreamPublisher, KvDedupStore};
+use outbox_testing::ledger::{Committed, Ledger, Logged};
+use outbox_testing::{MemoryStore, StoredRow, eventually};
 use time::OffsetDateTime;
 
 use super::publishing::{impatient, publisher_of};

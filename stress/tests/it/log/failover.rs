@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use futures_util::future::join_all;
-use outbox_core::testing::backend_url;
 use outbox_test_servers::Server;
+use outbox_testing::backend_url;
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
 
 use super::proxy::Proxy;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use outbox_core::testing::{backend_url, not_applicable};
+use outbox_testing::{backend_url, not_applicable};
 
 use super::{Place, until};
 

@@ -1,6 +1,6 @@
 //! Plants each mistake in correct evidence, and checks the number that must show it.
 
-use outbox_core::testing::LogEntry;
+use outbox::testing::LogEntry;
 use outbox_core::{Message, NewMessage};
 
 use super::*;

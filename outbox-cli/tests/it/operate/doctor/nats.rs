@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use outbox::core::Fitness;
-use outbox::core::testing::{eventually, free_port};
 use outbox::inbox::PausedConsumers;
 use outbox::nats::async_nats::jetstream;
 use outbox::nats::async_nats::jetstream::consumer::pull;
 use outbox::nats::async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use outbox::testing::{eventually, free_port};
 
 use super::{checks, context, doctor, found, next, of_finding, settings, sound};
 use crate::operate::answer::{Answer, ask, at, logged_in};

@@ -6,10 +6,10 @@ mod paused;
 
 use outbox_core::log::{LogConfig, LogRelay, LogStatus, Position};
 use outbox_core::relay::reconcile::{self, Span};
-use outbox_core::testing::{Ledger, MemoryLog};
 use outbox_core::{
     EventPolicy, Events, FailureClass, Health, NewMessage, OutboxAdmin, PoisonPolicy, Retention, Selection,
 };
+use outbox_testing::{Ledger, MemoryLog};
 
 use super::*;
 

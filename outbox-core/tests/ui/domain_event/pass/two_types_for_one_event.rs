@@ -4,8 +4,8 @@
 
 use std::error::Error as _;
 
-use outbox_core::testing::{MemoryBroker, MemoryStore};
 use outbox_core::{DomainEvent, Relay, RelayError};
+use outbox_testing::{MemoryBroker, MemoryStore};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 

@@ -101,7 +101,7 @@ async fn concurrent_numbers_each_run_once(db: TestDb) {
 
 async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
     if db.pool.get_database_backend() == DbBackend::Sqlite {
-        return outbox_core::testing::not_applicable("its transactions themselves wait for each other");
+        return outbox_testing::not_applicable("its transactions themselves wait for each other");
     }
     let lane = Lane::new(&db);
     for sequence in [1, 2] {

@@ -4,8 +4,8 @@
 #![allow(missing_docs, missing_debug_implementations, clippy::unwrap_used)]
 
 use outbox_core::DomainEvent;
-use outbox_core::testing::MemoryBroker;
 use outbox_inbox::{Event, HandlerError, Inbox, InboxError, Router, StateMap, idempotent_handler};
+use outbox_testing::MemoryBroker;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 

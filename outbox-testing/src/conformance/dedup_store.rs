@@ -1,0 +1,227 @@
+//! The promises of every [`DedupStore`] to its consumers.
+//!
+//! Each function takes a fixture and panics if its promise does not hold. Keys are fresh, so all functions may run on
+//! one store. Not here: forgetting completed keys, which takes as long as the store's retention.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outbox_core::dedup::{ClaimToken, DedupKey, DedupStore, StoreClaim};
+use outbox_core::message::MessageId;
+
+/// A deduplication store under test.
+pub trait DedupStoreFixture: Send + Sync + 'static {
+    /// The store under test.
+    type Store: DedupStore;
+
+    /// Two handles to the same store, as two processes would have them.
+    fn stores(&self) -> [&Self::Store; 2];
+}
+
+/// A lease that does not pass while a test runs.
+const LONG: Duration = Duration::from_secs(600);
+/// A lease that passes while a test runs.
+const SHORT: Duration = Duration::from_millis(300);
+/// How long completed keys must be remembered.
+const KEEP: Duration = Duration::from_secs(3600);
+/// Longer than any step here takes.
+const SOON: Duration = Duration::from_secs(30);
+
+fn fresh_key() -> DedupKey {
+    DedupKey::new("billing", MessageId::fresh().into())
+}
+
+async fn claim(store: &impl DedupStore, key: &DedupKey, lease: Duration) -> StoreClaim {
+    store.claim(key, lease).await.expect("the store answers")
+}
+
+async fn complete(store: &impl DedupStore, key: &DedupKey, token: ClaimToken) -> bool {
+    store.complete(key, token, KEEP).await.expect("the store answers")
+}
+
+async fn release(store: &impl DedupStore, key: &DedupKey, token: ClaimToken) {
+    store.release(key, token).await.expect("the store answers");
+}
+
+/// Claims a key that must be free.
+async fn mine(store: &impl DedupStore, key: &DedupKey, lease: Duration) -> ClaimToken {
+    match claim(store, key, lease).await {
+        StoreClaim::Mine(token) => token,
+        other => panic!("{key} is free, and the claim of it is {other:?}"),
+    }
+}
+
+/// Waits until another claimant's lease has passed, and claims the key.
+async fn taken_over(store: &impl DedupStore, key: &DedupKey) -> ClaimToken {
+    let wait = async {
+        loop {
+            match claim(store, key, LONG).await {
+                StoreClaim::Mine(token) => return token,
+                StoreClaim::InProgress => tokio::time::sleep(SHORT / 6).await,
+                StoreClaim::Done => panic!("{key} was never completed"),
+            }
+        }
+    };
+    tokio::time::timeout(SOON, wait)
+        .await
+        .expect("a claim is free once its lease has passed")
+}
+
+/// A working store passes its preflight without warnings.
+pub async fn a_healthy_store_passes_its_preflight<F: DedupStoreFixture>(fixture: &F) {
+    for store in fixture.stores() {
+        let warnings = store.preflight(KEEP).await.expect("the store is healthy");
+        assert_eq!(warnings, Vec::<String>::new());
+    }
+}
+
+/// Only one claim of a key succeeds. Other keys are not affected: another event, another consumer, a consumer that
+/// differs only in case.
+pub async fn a_claim_is_exclusive<F: DedupStoreFixture>(fixture: &F) {
+    let [here, there] = fixture.stores();
+    let key = fresh_key();
+    mine(here, &key, LONG).await;
+    assert_eq!(claim(there, &key, LONG).await, StoreClaim::InProgress);
+    assert_eq!(claim(here, &key, LONG).await, StoreClaim::InProgress);
+    let longest = "c".repeat(64);
+    for consumer in ["Billing", "billing_", "b-1", &longest] {
+        mine(there, &DedupKey::new(consumer, key.event_id), LONG).await;
+    }
+    mine(there, &fresh_key(), LONG).await;
+}
+
+/// Of many claims at the same moment exactly one wins.
+pub async fn concurrent_claims_have_one_winner<F: DedupStoreFixture>(fixture: &F) {
+    let [here, there] = fixture.stores();
+    for _ in 0..5 {
+        let key = fresh_key();
+        let claims = (0..32).map(|n| claim(if n % 2 == 0 { here } else { there }, &key, LONG));
+        let claims = join_all(claims).await;
+        let winners = claims
+            .iter()
+            .filter(|claim| matches!(claim, StoreClaim::Mine(_)))
+            .count();
+        let losers = claims
+            .iter()
+            .filter(|claim| **claim == StoreClaim::InProgress)
+            .count();
+        assert_eq!((winners, losers), (1, 31), "{claims:?}");
+    }
+}
+
+/// A completed key is done for every claimant.
+pub async fn what_is_done_stays_done<F: DedupStoreFixture>(fixture: &F) {
+    let [here, there] = fixture.stores();
+    let key = fresh_key();
+    let token = mine(here, &key, SHORT).await;
+    assert!(complete(here, &key, token).await, "we hold the claim");
+    // A completed key outlasts the lease of its claim.
+    tokio::time::sleep(SHORT * 2).await;
+    for store in [here, there, here] {
+        assert_eq!(claim(store, &key, LONG).await, StoreClaim::Done);
+    }
+}
+
+/// Completing again with the same token gives the same answer, so that a caller whose answer was lost can ask again.
+pub async fn completing_again_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
+    let [here, there] = fixture.stores();
+    let key = fresh_key();
+    let token = mine(here, &key, LONG).await;
+    for store in [here, here, there] {
+        assert!(complete(store, &key, token).await, "the first time it did");
+    }
+    assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
+}
+
+/// A released claim is free at once, and its old token is worth nothing.
+pub async fn a_released_claim_is_free<F: DedupStoreFixture>(fixture: &F) {
+    let [here, there] = fixture.stores();
+    let key = fresh_key();
+    let first = mine(here, &key, LONG).await;
+    release(here, &key, first).await;
+    let second = mine(there, &key, LONG).await;
+    release(here, &key, first).await;
+    assert_eq!(claim(here, &key, LONG).await, StoreClaim::InProgress);
+    assert!(complete(there, &key, second).await, "we hold the claim");
+}
+
+/// Releasing a completed key leaves it done.
+pub async fn releasing_what_is_done_changes_nothing<F: DedupStoreFixture>(fixture: &F) {
+    let [here, there] = fixture.stores();
+    let key = fresh_key();
+    let token = mine(here, &key, LONG).await;
+    assert!(complete(here, &key, token).await, "we hold the claim");
+    release(here, &key, token).await;
+    assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
+}
+
+/// The claim of a process that died is free once its lease has passed, and not before.
+pub async fn a_crash_frees_the_claim_after_its_lease<F: DedupStoreFixture>(fixture: &F) {
+    let [here, there] = fixture.stores();
+    let (held, abandoned) = (fresh_key(), fresh_key());
+    mine(here, &held, LONG).await;
+    mine(here, &abandoned, SHORT).await;
+    taken_over(there, &abandoned).await;
+    assert_eq!(claim(there, &held, LONG).await, StoreClaim::InProgress);
+    assert_eq!(claim(here, &abandoned, LONG).await, StoreClaim::InProgress);
+}
+
+/// A claimant that lost its claim cannot complete it.
+pub async fn a_lost_claim_cannot_be_completed<F: DedupStoreFixture>(fixture: &F) {
+    let [here, there] = fixture.stores();
+    let key = fresh_key();
+    let lost = mine(here, &key, SHORT).await;
+    let held = taken_over(there, &key).await;
+    assert_ne!(lost, held, "tokens tell claims apart");
+    assert!(!complete(here, &key, lost).await, "somebody else holds it");
+    assert_eq!(claim(here, &key, LONG).await, StoreClaim::InProgress);
+    assert!(complete(there, &key, held).await, "we hold the claim");
+    assert!(
+        !complete(here, &key, lost).await,
+        "somebody else has completed it"
+    );
+    assert_eq!(claim(here, &key, LONG).await, StoreClaim::Done);
+}
+
+/// A claimant that lost its claim cannot release it.
+pub async fn a_lost_claim_cannot_be_released<F: DedupStoreFixture>(fixture: &F) {
+    let [here, there] = fixture.stores();
+    let key = fresh_key();
+    let lost = mine(here, &key, SHORT).await;
+    let held = taken_over(there, &key).await;
+    release(here, &key, lost).await;
+    assert_eq!(claim(here, &key, LONG).await, StoreClaim::InProgress);
+    assert!(complete(there, &key, held).await, "we hold the claim");
+}
+
+/// An effect that took longer than its lease is still recorded, if no other claimant has begun.
+pub async fn an_expired_claim_that_nobody_took_is_completed<F: DedupStoreFixture>(fixture: &F) {
+    let [here, there] = fixture.stores();
+    let key = fresh_key();
+    let token = mine(here, &key, SHORT).await;
+    tokio::time::sleep(SHORT * 2).await;
+    assert!(complete(here, &key, token).await, "nobody else wanted it");
+    assert_eq!(claim(there, &key, LONG).await, StoreClaim::Done);
+}
+
+/// Makes one test per promise of a deduplication store. Arguments: the attributes of the tests, and an expression for
+/// an `Option` of a [`DedupStoreFixture`](crate::conformance::dedup_store::DedupStoreFixture). The expression
+/// may await; `None` skips the test.
+#[macro_export]
+macro_rules! dedup_store_conformance {
+    ($(#[$($test:tt)*])+ $fixture:expr) => {
+        $crate::__promises!(dedup_store, [$(#[$($test)*])+], $fixture, [
+            a_healthy_store_passes_its_preflight,
+            a_claim_is_exclusive,
+            concurrent_claims_have_one_winner,
+            what_is_done_stays_done,
+            completing_again_changes_nothing,
+            a_released_claim_is_free,
+            releasing_what_is_done_changes_nothing,
+            a_crash_frees_the_claim_after_its_lease,
+            a_lost_claim_cannot_be_completed,
+            a_lost_claim_cannot_be_released,
+            an_expired_claim_that_nobody_took_is_completed,
+        ]);
+    };
+}

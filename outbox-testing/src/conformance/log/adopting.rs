@@ -1,0 +1,197 @@
+//! Messages that go over to the table.
+
+use std::time::Duration;
+
+use outbox_core::log::{LogReader, Logged, MessageLog};
+use outbox_core::message::{Events, MessageId};
+use outbox_core::store::{MessageStatus, OutboxAdmin, Selection, Verdict};
+
+use super::LogFixture;
+use super::support::{
+    DROPS, adopt, commit, commit_one, dropped_after, ids, logged, look_at, opened, read, read_all, row_of,
+    settle_pending,
+};
+use crate::conformance::probe::Probe;
+use crate::conformance::store::support::{ALL, dead, fetch, keys, lease_all, published};
+use crate::eventually;
+
+async fn status_of<F: LogFixture>(fixture: &F, id: MessageId) -> Option<MessageStatus> {
+    row_of(fixture, id).await.map(|row| row.status)
+}
+
+/// Commits one message for each aggregate, and reads them.
+async fn read_each<F: LogFixture>(fixture: &F, aggregates: &[&str]) -> Vec<Logged> {
+    for aggregate in aggregates {
+        commit_one(fixture, aggregate, 1).await;
+    }
+    let messages = logged(&read_all(fixture).await);
+    assert_eq!(messages.len(), aggregates.len());
+    messages
+}
+
+/// An adopted message is pending: the table gives it as a message that nobody has tried yet, in its place of the order.
+pub async fn adopted_messages_come_from_the_table<F: LogFixture>(fixture: &F) {
+    let messages = read_each(fixture, &["a", "a", "a", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, [], "nothing is the table's");
+    assert_eq!(adopt(fixture, &messages[..2]).await, ids(&messages[..2]));
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2))]);
+    for row in &rows {
+        assert_eq!((row.attempts, row.failures, row.waited), (0, 0, false));
+    }
+    for message in &messages[2..] {
+        assert_eq!(status_of(fixture, message.id).await, Some(MessageStatus::Logged));
+    }
+}
+
+/// A message that the table has had before stays as it is: after a crash it is not known any more.
+pub async fn only_logged_messages_are_adopted<F: LogFixture>(fixture: &F) {
+    let messages = read_each(fixture, &["published", "dead", "skipped"]).await;
+    adopt(fixture, &messages).await;
+    settle_pending(fixture, |row| match row.aggregate.id.as_str() {
+        "published" => published(),
+        _ => dead(true),
+    })
+    .await;
+    let skipped = Selection::id(messages[2].id);
+    fixture.store().skip(&skipped).await.expect("skip answers");
+    let before = fixture.rows().await;
+    adopt(fixture, &messages).await;
+    assert_eq!(fixture.rows().await, before);
+}
+
+/// A reader that was replaced may have an adoption on its way, which is carried out when its successor has published the messages and stored the position. If they
+/// became pending, they would be published again.
+pub async fn what_the_position_has_passed_is_not_adopted<F: LogFixture>(fixture: &F) {
+    let mut reader = opened(fixture).await;
+    let events = Events::new()
+        .with(Probe::noted("a", 1))
+        .with(Probe::noted("a", 2));
+    commit(fixture, events).await;
+    commit_one(fixture, "b", 1).await;
+    let found = read(fixture, &mut reader).await;
+    reader.confirm(found[0].end).await.expect("confirm answers");
+    let messages = logged(&found);
+    assert_eq!(
+        adopt(fixture, &messages).await,
+        ids(&messages),
+        "they are in the table"
+    );
+    let mut statuses = Vec::new();
+    for message in &messages {
+        statuses.push(status_of(fixture, message.id).await);
+    }
+    let (logged, pending) = (Some(MessageStatus::Logged), Some(MessageStatus::Pending));
+    assert_eq!(statuses, [logged, logged, pending]);
+    reader.close().await;
+}
+
+/// All that the table holds, whoever has adopted them.
+pub async fn an_adoption_tells_what_the_table_holds<F: LogFixture>(fixture: &F) {
+    let messages = read_each(fixture, &["a", "b", "c"]).await;
+    adopt(fixture, &messages[..1]).await;
+    settle_pending(fixture, |_| published()).await;
+    adopt(fixture, &messages[1..2]).await;
+    assert_eq!(adopt(fixture, &messages).await, ids(&messages));
+    assert_eq!(adopt(fixture, &[]).await, []);
+}
+
+/// Otherwise the relay would wait for a message that was published and deleted.
+pub async fn what_was_deleted_is_told_by_an_adoption<F: LogFixture>(fixture: &F) {
+    let messages = read_each(fixture, &["a", "b"]).await;
+    adopt(fixture, &messages[..1]).await;
+    settle_pending(fixture, |_| Verdict::Published { keep: false }).await;
+    assert_eq!(status_of(fixture, messages[0].id).await, None);
+    // It is certain only when older transactions have ended, also those of others.
+    eventually("certainty that the message is gone", async || {
+        adopt(fixture, &messages[..1]).await == ids(&messages[..1])
+    })
+    .await;
+    eventually("a look that knows that it is gone", async || {
+        let look = look_at(fixture, &[], &messages).await;
+        look.logged == ids(&messages[1..]) && look.unseen.is_empty()
+    })
+    .await;
+}
+
+/// A commit may be in the log before it can be seen in the table. To take it for gone would lose it.
+pub async fn what_cannot_be_seen_yet_is_not_taken_for_gone<F: LogFixture>(fixture: &F) {
+    let events = Events::new()
+        .with(Probe::noted("a", 1))
+        .with(Probe::noted("b", 1));
+    let messages = fixture.commit_unseen(events).await;
+    assert_eq!(messages.len(), 2);
+    for _ in 0..3 {
+        assert_eq!(adopt(fixture, &messages).await, []);
+        let look = look_at(fixture, &[], &messages).await;
+        assert_eq!((look.logged, look.unseen), (Vec::new(), ids(&messages)));
+    }
+    fixture.show().await;
+    eventually("sight of the commit", async || {
+        let look = look_at(fixture, &[], &messages).await;
+        look.logged == ids(&messages) && look.unseen.is_empty()
+    })
+    .await;
+    assert_eq!(adopt(fixture, &messages).await, ids(&messages));
+    for message in &messages {
+        assert_eq!(status_of(fixture, message.id).await, Some(MessageStatus::Pending));
+    }
+}
+
+/// At each moment at which an adoption is dropped, all of its messages are the table's or none is, and it can be repeated.
+pub async fn a_dropped_adoption_is_whole_or_nothing<F: LogFixture>(fixture: &F) {
+    for round in 0..DROPS {
+        let aggregates = ["a", "b", "c", "d"].map(|id| format!("{id}{round}"));
+        let aggregates = aggregates.each_ref().map(String::as_str);
+        for aggregate in aggregates {
+            commit_one(fixture, aggregate, 1).await;
+        }
+        let all = logged(&read_all(fixture).await);
+        let messages = &all[all.len() - aggregates.len()..];
+        drop(dropped_after(round, fixture.log().adopt(messages)).await);
+        // What is under way at the server may still be done.
+        for _ in 0..5 {
+            let adopted = messages.len() - look_at(fixture, &[], messages).await.logged.len();
+            assert!([0, messages.len()].contains(&adopted), "{adopted} of them");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!(adopt(fixture, messages).await, ids(messages));
+        assert_eq!(look_at(fixture, &[], messages).await.logged, []);
+    }
+}
+
+/// A message that comes again although it was adopted is the table's. The relay asks only for those that may be, so that it does not have to ask for each.
+pub async fn a_new_reading_knows_up_to_where_messages_were_adopted<F: LogFixture>(fixture: &F) {
+    let adopted_to = async || {
+        let reader = opened(fixture).await;
+        let adopted_to = reader.adopted_to();
+        reader.close().await;
+        adopted_to
+    };
+    for n in 1..=3 {
+        commit_one(fixture, "a", n).await;
+    }
+    let read = read_all(fixture).await;
+    assert!(adopted_to().await < read[0].end, "nothing was adopted");
+    adopt(fixture, &logged(&read[..2])).await;
+    assert!(adopted_to().await >= read[1].end, "two messages were adopted");
+    commit_one(fixture, "a", 4).await;
+    let read = read_all(fixture).await;
+    assert!(
+        adopted_to().await < read[3].end,
+        "the last message was recorded later"
+    );
+    fixture.lose().await;
+    // What was recorded before the new log may be adopted, whatever it gives.
+    let mut reader = opened(fixture).await;
+    let adopted_to = reader.adopted_to();
+    for transaction in super::support::read(fixture, &mut reader).await {
+        let id = transaction.messages[0].id;
+        let is_adopted = status_of(fixture, id).await == Some(MessageStatus::Pending);
+        assert!(
+            !is_adopted || transaction.end <= adopted_to,
+            "{transaction:?} was adopted"
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! What the relay of the log asks of the table, and what the table deletes.
+
+use std::time::Duration;
+
+use outbox_core::log::{LogReader, PENDING_MAX};
+use outbox_core::message::Events;
+
+use super::LogFixture;
+use super::support::{
+    adopt, commit, commit_one, ids, logged, look_at, opened, purge, read, read_all, row_of, settle_pending,
+};
+use crate::conformance::probe::{Probe, aggregate};
+use crate::conformance::store::support::{LONG, dead, hindered, published};
+use crate::eventually;
+
+/// An aggregate that is blocked, halted, or has a pending message must not be overtaken by the log.
+pub async fn a_look_tells_what_the_table_comes_first_for<F: LogFixture>(fixture: &F) {
+    // Names that mean something to some format or collation.
+    let odd = "ä \"b\" \\ 'c' {},\u{1}\t\n";
+    let names = ["blocked", "halted", "logged", "pending", "published", odd];
+    for id in names {
+        commit_one(fixture, id, 1).await;
+    }
+    let messages = logged(&read_all(fixture).await);
+    let early: Vec<_> = [0, 1, 4, 5].map(|n| messages[n]).to_vec();
+    adopt(fixture, &early).await;
+    settle_pending(fixture, |row| match row.aggregate.id.as_str() {
+        "halted" => dead(true),
+        "published" => published(),
+        _ => hindered(LONG),
+    })
+    .await;
+    adopt(fixture, &messages[3..4]).await;
+    let asked = names.map(aggregate);
+    let look = look_at(fixture, &asked, &[]).await;
+    let first: Vec<&str> = look.first.iter().map(|aggregate| aggregate.id.as_str()).collect();
+    assert_eq!(first, ["blocked", "halted", "pending", odd]);
+    assert!(look.any && !look.is_flooded);
+    // Only what was asked for.
+    assert_eq!(look_at(fixture, &asked[4..5], &[]).await.first, []);
+}
+
+/// While there is none, the relay of the log need not ask for each message.
+pub async fn a_look_tells_whether_there_is_any_exception<F: LogFixture>(fixture: &F) {
+    for id in ["a", "b"] {
+        commit_one(fixture, id, 1).await;
+    }
+    let messages = logged(&read_all(fixture).await);
+    assert!(!look_at(fixture, &[], &[]).await.any, "all is the log's");
+    adopt(fixture, &messages[..1]).await;
+    assert!(look_at(fixture, &[], &[]).await.any, "a message is pending");
+    settle_pending(fixture, |_| hindered(LONG)).await;
+    assert!(look_at(fixture, &[], &[]).await.any, "an aggregate is blocked");
+}
+
+/// With so many pending messages it is not known any more which aggregates have one, so nothing is published before them.
+pub async fn a_flood_of_pending_messages_is_told<F: LogFixture>(fixture: &F) {
+    let mut left = PENDING_MAX + 1;
+    while left > 0 {
+        let mut events = Events::new();
+        for n in 0..left.min(2_000) {
+            events.push(Probe::noted(format!("a{}", n % 50), 1));
+        }
+        left -= left.min(2_000);
+        commit(fixture, events).await;
+    }
+    let messages = logged(&read_all(fixture).await);
+    for chunk in messages[..PENDING_MAX].chunks(500) {
+        adopt(fixture, chunk).await;
+    }
+    let asked = [aggregate("a7"), aggregate("other")];
+    let look = look_at(fixture, &asked, &[]).await;
+    assert!(look.any && !look.is_flooded, "they are as many as can be known");
+    assert_eq!(look.first, asked[..1]);
+    adopt(fixture, &messages[PENDING_MAX..]).await;
+    assert!(look_at(fixture, &asked, &[]).await.is_flooded);
+}
+
+/// Delays are times of the database's clock.
+pub async fn a_look_tells_the_time_of_the_database<F: LogFixture>(fixture: &F) {
+    let before = fixture.now().await;
+    let now = look_at(fixture, &[], &[]).await.now;
+    let after = fixture.now().await;
+    assert!(before <= now && now <= after, "{before} {now} {after}");
+}
+
+/// After a crash the relay asks for the messages that come again: those that the table has adopted are left to it.
+pub async fn a_look_tells_which_messages_are_logged<F: LogFixture>(fixture: &F) {
+    for id in ["logged", "pending", "published"] {
+        commit_one(fixture, id, 1).await;
+    }
+    let messages = logged(&read_all(fixture).await);
+    adopt(fixture, &messages[2..]).await;
+    settle_pending(fixture, |_| published()).await;
+    adopt(fixture, &messages[1..2]).await;
+    let look = look_at(fixture, &[], &messages).await;
+    assert_eq!(look.logged, ids(&messages[..1]));
+    assert_eq!(look.unseen, [], "all can be seen");
+    assert_eq!(look_at(fixture, &[], &messages[1..]).await.logged, []);
+}
+
+/// Purges messages of any age. Some clocks tick in whole milliseconds.
+async fn purge_all<F: LogFixture>(fixture: &F) {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    purge(fixture, Duration::ZERO).await;
+}
+
+/// Messages that come again after a crash must be there.
+pub async fn only_what_the_stored_position_has_passed_is_purged<F: LogFixture>(fixture: &F) {
+    let mut reader = opened(fixture).await;
+    for n in 1..=4 {
+        commit_one(fixture, "early", n).await;
+    }
+    let early = read(fixture, &mut reader).await;
+    purge_all(fixture).await;
+    assert_eq!(fixture.rows().await.len(), 4, "nothing is passed");
+    reader.confirm(early[3].end).await.expect("confirm answers");
+    for n in 1..=4 {
+        commit_one(fixture, "late", n).await;
+    }
+    let late = logged(&read(fixture, &mut reader).await);
+    // A log may need further positions to know which messages one of them has passed.
+    let mut further = 0;
+    eventually("the purge of what was passed", async || {
+        commit_one(fixture, "further", 1).await;
+        let found = read(fixture, &mut reader).await;
+        if further == 0 {
+            purge_all(fixture).await;
+            for message in &late {
+                assert!(row_of(fixture, message.id).await.is_some(), "it was not passed");
+            }
+        }
+        further += 1;
+        let end = found.last().expect("a message was committed").end;
+        reader.confirm(end).await.expect("confirm answers");
+        purge_all(fixture).await;
+        let mut is_left = false;
+        for message in &logged(&early) {
+            is_left |= row_of(fixture, message.id).await.is_some();
+        }
+        !is_left
+    })
+    .await;
+    commit_one(fixture, "last", 1).await;
+    let last = logged(&read(fixture, &mut reader).await);
+    purge_all(fixture).await;
+    assert!(row_of(fixture, last[0].id).await.is_some(), "it was not passed");
+}
+
+/// Their retention counts from their recording.
+pub async fn logged_messages_are_kept_for_their_retention<F: LogFixture>(fixture: &F) {
+    let mut reader = opened(fixture).await;
+    for n in 1..=6 {
+        commit_one(fixture, "a", n).await;
+        let found = read(fixture, &mut reader).await;
+        let end = found.last().expect("a message was committed").end;
+        reader.confirm(end).await.expect("confirm answers");
+    }
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!(purge(fixture, LONG).await, 0);
+    assert_eq!(fixture.rows().await.len(), 6);
+}

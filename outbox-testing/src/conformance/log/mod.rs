@@ -1,0 +1,112 @@
+//! The promises of every [`MessageLog`] to the relay of the log.
+//!
+//! Each function takes a fixture whose outbox is empty and whose log is set up and read by nobody, and panics if its promise does not hold. Not here: the
+//! table as a polling relay sees it, see [`super::store`]; setting a log up.
+
+mod adopting;
+mod looking;
+mod opening;
+mod reading;
+mod support;
+
+use std::future::Future;
+
+use super::store::StoreFixture;
+use outbox_core::log::{Logged, MessageLog};
+use outbox_core::message::Events;
+
+pub use adopting::{
+    a_dropped_adoption_is_whole_or_nothing, a_new_reading_knows_up_to_where_messages_were_adopted,
+    adopted_messages_come_from_the_table, an_adoption_tells_what_the_table_holds,
+    only_logged_messages_are_adopted, what_cannot_be_seen_yet_is_not_taken_for_gone,
+    what_the_position_has_passed_is_not_adopted, what_was_deleted_is_told_by_an_adoption,
+};
+pub use looking::{
+    a_flood_of_pending_messages_is_told, a_look_tells_the_time_of_the_database,
+    a_look_tells_what_the_table_comes_first_for, a_look_tells_whether_there_is_any_exception,
+    a_look_tells_which_messages_are_logged, logged_messages_are_kept_for_their_retention,
+    only_what_the_stored_position_has_passed_is_purged,
+};
+pub use opening::{
+    a_dropped_confirmation_can_be_repeated, a_dropped_opening_leaves_nothing, a_lost_log_loses_no_message,
+    a_reader_that_is_gone_lets_another_read, a_reading_goes_on_behind_the_stored_position,
+    a_replaced_reader_cannot_confirm, an_interrupted_reading_ends, one_reader_at_a_time,
+    what_was_not_confirmed_comes_again,
+};
+pub use reading::{
+    a_dropped_wait_for_the_log_loses_nothing, a_healthy_log_passes_its_preflight,
+    a_message_of_the_log_is_the_row_of_the_table, a_reading_gives_every_message_once,
+    a_reading_reaches_what_was_written, a_reading_tells_where_it_begins,
+    transactions_come_whole_and_in_the_order_of_their_commits, what_is_kept_grows_with_what_is_not_decided,
+    what_is_rolled_back_never_comes_from_the_log, what_is_written_elsewhere_moves_a_reading,
+};
+
+/// Brings the log of one outbox into the states that the promises need.
+///
+/// New messages of the outbox are the log's: [`StoreFixture::rows`] shows them as [`Logged`](outbox_core::store::MessageStatus::Logged).
+pub trait LogFixture: StoreFixture {
+    /// The log under test.
+    type Log: MessageLog;
+
+    /// The log under test.
+    fn log(&self) -> &Self::Log;
+
+    /// Writes something that is no message into the log.
+    fn write_elsewhere(&self) -> impl Future<Output = ()> + Send;
+
+    /// Ends the open reading, as a connection does that breaks.
+    fn interrupt(&self) -> impl Future<Output = ()> + Send;
+
+    /// Ends the open reading, and replaces the log by another one that knows nothing of what was written before. What is set up beside the log stays.
+    fn lose(&self) -> impl Future<Output = ()> + Send;
+
+    /// Records the events as a commit that the log may give already, and that nobody can see in the table until [`Self::show`] is called.
+    fn commit_unseen(&self, events: Events) -> impl Future<Output = Vec<Logged>> + Send;
+
+    /// Lets everybody see the commit of [`Self::commit_unseen`].
+    fn show(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// Makes one test per promise of a log. Arguments: the attributes of the tests, and an expression for an `Option` of
+/// a fresh [`LogFixture`](crate::conformance::log::LogFixture). The expression may await; `None` skips the test.
+#[macro_export]
+macro_rules! log_conformance {
+    ($(#[$($test:tt)*])+ $fixture:expr) => {
+        $crate::__promises!(log, [$(#[$($test)*])+], $fixture, [
+            a_healthy_log_passes_its_preflight,
+            a_reading_gives_every_message_once,
+            a_message_of_the_log_is_the_row_of_the_table,
+            transactions_come_whole_and_in_the_order_of_their_commits,
+            what_is_rolled_back_never_comes_from_the_log,
+            a_reading_tells_where_it_begins,
+            what_is_written_elsewhere_moves_a_reading,
+            a_reading_reaches_what_was_written,
+            a_dropped_wait_for_the_log_loses_nothing,
+            what_is_kept_grows_with_what_is_not_decided,
+            one_reader_at_a_time,
+            a_reader_that_is_gone_lets_another_read,
+            a_reading_goes_on_behind_the_stored_position,
+            what_was_not_confirmed_comes_again,
+            a_replaced_reader_cannot_confirm,
+            an_interrupted_reading_ends,
+            a_lost_log_loses_no_message,
+            a_dropped_opening_leaves_nothing,
+            a_dropped_confirmation_can_be_repeated,
+            a_look_tells_what_the_table_comes_first_for,
+            a_look_tells_whether_there_is_any_exception,
+            a_flood_of_pending_messages_is_told,
+            a_look_tells_the_time_of_the_database,
+            a_look_tells_which_messages_are_logged,
+            adopted_messages_come_from_the_table,
+            only_logged_messages_are_adopted,
+            what_the_position_has_passed_is_not_adopted,
+            an_adoption_tells_what_the_table_holds,
+            what_was_deleted_is_told_by_an_adoption,
+            what_cannot_be_seen_yet_is_not_taken_for_gone,
+            a_dropped_adoption_is_whole_or_nothing,
+            a_new_reading_knows_up_to_where_messages_were_adopted,
+            only_what_the_stored_position_has_passed_is_purged,
+            logged_messages_are_kept_for_their_retention,
+        ]);
+    };
+}

@@ -1,0 +1,200 @@
+//! What a reading gives.
+
+use std::time::Duration;
+
+use outbox_core::log::{LogEvent, LogReader, MessageLog};
+use outbox_core::message::{Events, NewMessage};
+use outbox_core::store::{FetchedRow, MessageStatus};
+
+use super::LogFixture;
+use super::support::{
+    DROPS, adopt, commit, commit_one, dropped_after, keys, logged, next, opened, read, read_all, row_of,
+    singles,
+};
+use crate::conformance::probe::Probe;
+use crate::conformance::store::OpenTransaction;
+use crate::conformance::store::support::{ALL, fetch, lease_all};
+use crate::{eventually, not_applicable};
+
+/// The preflight finds nothing wrong with a healthy log. It may warn.
+pub async fn a_healthy_log_passes_its_preflight<F: LogFixture>(fixture: &F) {
+    let passed = fixture.log().preflight().await;
+    assert!(passed.is_ok(), "{passed:?}");
+}
+
+/// Committed messages come once, also those that are committed while the log is read, and they are the log's.
+pub async fn a_reading_gives_every_message_once<F: LogFixture>(fixture: &F) {
+    commit_one(fixture, "a", 1).await;
+    commit_one(fixture, "b", 2).await;
+    let mut reader = opened(fixture).await;
+    let mut all = read(fixture, &mut reader).await;
+    commit_one(fixture, "a", 3).await;
+    all.extend(read(fixture, &mut reader).await);
+    assert_eq!(read(fixture, &mut reader).await, [], "nothing is left");
+    assert_eq!(keys(&all), singles(&[("a", 1), ("b", 1), ("a", 2)]));
+    for row in fixture.rows().await {
+        assert_eq!(row.status, MessageStatus::Logged);
+    }
+}
+
+/// The relay must not see a difference between a message of the log and the same message of the table.
+pub async fn a_message_of_the_log_is_the_row_of_the_table<F: LogFixture>(fixture: &F) {
+    // Databases store whole microseconds.
+    let later = (fixture.now().await + Duration::from_secs(3600)).replace_nanosecond(5_000);
+    let later = later.expect("a number of nanoseconds");
+    let delayed = NewMessage::from_event(&Probe::sampled("u", 4)).expect("the probe can be encoded");
+    let events = Events::new()
+        .with(Probe::noted("ä b\"c'd,{}\\", 1))
+        .with(Probe::observed("ä b\"c'd,{}\\", 2).with_filler("ü\t\n\u{1}".repeat(10_000)))
+        .with(Probe::noted("k", 3).with_dedup_key("a key"))
+        .with(Probe::sampled("u", 5))
+        .with(delayed.available_at(later));
+    commit(fixture, events).await;
+    let of_log = read_all(fixture).await;
+    adopt(fixture, &logged(&of_log)).await;
+    let (_, leases) = lease_all(fixture).await;
+    let of_table: Vec<FetchedRow> = fetch(fixture, &leases, ALL).await;
+    let messages: Vec<_> = of_log
+        .into_iter()
+        .flat_map(|transaction| transaction.messages)
+        .collect();
+    let until: Vec<_> = messages.iter().map(|message| message.available_at).collect();
+    assert_eq!(until, [None, None, None, None, Some(later)]);
+    for message in messages.into_iter().take(4) {
+        let found = of_table.iter().find(|row| row.row_id == message.row.row_id);
+        let found = found.expect("the table has the message").clone();
+        let read = found.message.as_ref().expect("the message is readable");
+        assert_eq!((message.id, message.created_at), (read.id, read.created_at));
+        let ageless = FetchedRow {
+            age: Duration::ZERO,
+            ..found
+        };
+        assert_eq!(message.row, ageless);
+    }
+}
+
+/// A transaction that was begun first and commits last comes last. Each comes as a whole, in the order of its recording.
+pub async fn transactions_come_whole_and_in_the_order_of_their_commits<F: LogFixture>(fixture: &F) {
+    if !fixture.capabilities().overlapping_transactions {
+        return not_applicable("one transaction at a time");
+    }
+    let begun = |id: &str| {
+        Events::new()
+            .with(Probe::noted(id, 1))
+            .with(Probe::observed(id, 2))
+    };
+    let first = fixture.begin(begun("late")).await.expect("events are recorded");
+    let second = fixture.begin(begun("early")).await.expect("events are recorded");
+    let mut reader = opened(fixture).await;
+    second.commit().await;
+    let mut many = Events::new();
+    for n in 0..300 {
+        many.push(Probe::noted(format!("m{}", n % 7), n));
+    }
+    commit(fixture, many).await;
+    first.commit().await;
+    let transactions = read(fixture, &mut reader).await;
+    let sizes: Vec<usize> = transactions.iter().map(|one| one.messages.len()).collect();
+    assert_eq!(sizes, [2, 300, 2]);
+    let whole = |id: &str| vec![(id.to_owned(), Some(1)), (id.to_owned(), Some(2))];
+    let found = keys(&transactions);
+    assert_eq!((&found[0], &found[2]), (&whole("early"), &whole("late")));
+    let expected: Vec<_> = (0..300_u64)
+        .map(|n| (format!("m{}", n % 7), Some(n / 7 + 1)))
+        .collect();
+    assert_eq!(found[1], expected);
+}
+
+/// What was rolled back comes neither before nor after a commit.
+pub async fn what_is_rolled_back_never_comes_from_the_log<F: LogFixture>(fixture: &F) {
+    let mut reader = opened(fixture).await;
+    for n in 1..=5 {
+        let events = Events::new().with(Probe::noted("rolled-back", n));
+        fixture.roll_back(events).await.expect("it can be rolled back");
+        commit_one(fixture, "a", n).await;
+    }
+    let expected: Vec<_> = (1..=5).map(|n| ("a", n)).collect();
+    let transactions = read(fixture, &mut reader).await;
+    assert_eq!(keys(&transactions), singles(&expected));
+    for message in logged(&transactions) {
+        assert!(row_of(fixture, message.id).await.is_some(), "nobody recorded it");
+    }
+}
+
+/// A reading that has nothing to give says so, without anything being written. A log may hold transactions that touched no outbox, and tell of their ends before.
+pub async fn a_reading_tells_where_it_begins<F: LogFixture>(fixture: &F) {
+    let mut reader = opened(fixture).await;
+    loop {
+        match next(&mut reader).await {
+            LogEvent::Idle(_) => return,
+            LogEvent::Commit(_) => {}
+            LogEvent::Message(message) => panic!("nothing was recorded, and {message:?} came"),
+        }
+    }
+}
+
+/// Otherwise the position of an idle outbox would stand still, and the database would keep its log.
+pub async fn what_is_written_elsewhere_moves_a_reading<F: LogFixture>(fixture: &F) {
+    commit_one(fixture, "a", 1).await;
+    let mut reader = opened(fixture).await;
+    let transactions = read(fixture, &mut reader).await;
+    let mut last = transactions.last().expect("a message was committed").end;
+    for _ in 0..3 {
+        fixture.write_elsewhere().await;
+        loop {
+            match next(&mut reader).await {
+                LogEvent::Idle(position) | LogEvent::Commit(position) if position > last => {
+                    last = position;
+                    break;
+                }
+                LogEvent::Message(message) => panic!("{message:?} was read before"),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A drain knows from it when everything is read.
+pub async fn a_reading_reaches_what_was_written<F: LogFixture>(fixture: &F) {
+    let mut reader = opened(fixture).await;
+    for n in 1..=3 {
+        commit_one(fixture, "a", n).await;
+        // Returns when the position is reached, and finds what was committed before.
+        let found = read(fixture, &mut reader).await;
+        assert_eq!(keys(&found), singles(&[("a", n)]));
+    }
+}
+
+/// A relay drops the wait for the next event whenever it has something else to do.
+pub async fn a_dropped_wait_for_the_log_loses_nothing<F: LogFixture>(fixture: &F) {
+    let mut reader = opened(fixture).await;
+    for n in 1..=5 {
+        commit_one(fixture, "a", n).await;
+    }
+    let (mut round, mut found) = (0, Vec::new());
+    eventually("the last message", async || {
+        round = (round + 1) % DROPS;
+        for polls in [0, round] {
+            if let Some(event) = dropped_after(polls, reader.next()).await
+                && let LogEvent::Message(message) = event.expect("the reading goes on")
+            {
+                found.push(message.row.message.map(|message| message.sequence));
+            }
+        }
+        found.len() >= 5
+    })
+    .await;
+    let expected: Vec<_> = (1..=5).map(|n| Ok(Some(n))).collect();
+    assert_eq!(found, expected);
+}
+
+/// The relay watches it, so that the log does not fill the database's disk.
+pub async fn what_is_kept_grows_with_what_is_not_decided<F: LogFixture>(fixture: &F) {
+    let mut reader = opened(fixture).await;
+    let before = reader.retained().await.expect("retained answers").bytes;
+    eventually("growth of what is kept", async || {
+        commit_one(fixture, "a", 1).await;
+        reader.retained().await.expect("retained answers").bytes > before
+    })
+    .await;
+}

@@ -1,0 +1,191 @@
+//! The events and messages that the suites record and publish.
+//!
+//! Written without the derive, so that the suites need no feature but `testing`, and so that the probes stay out of the
+//! catalogue of the tested program.
+
+use bytes::Bytes;
+use outbox_core::event::{AggregateId, DomainEvent, EventDescriptor};
+use outbox_core::headers::Headers;
+use outbox_core::message::{Aggregate, Message, MessageId};
+use serde::{Deserialize, Serialize};
+
+/// Aggregate type of all probes.
+pub const AGGREGATE: &str = "probe";
+
+/// The event of the suites. Its event types are `probe.noted`, `probe.observed` and, unsequenced, `probe.sampled`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    id: String,
+    n: u64,
+    filler: String,
+    #[serde(skip)]
+    kind: usize,
+    #[serde(skip)]
+    dedup_key: Option<String>,
+}
+
+impl Probe {
+    /// A `probe.noted` of an aggregate; `n` distinguishes probes.
+    pub fn noted(id: impl Into<String>, n: u64) -> Self {
+        Self {
+            id: id.into(),
+            n,
+            filler: String::new(),
+            kind: 0,
+            dedup_key: None,
+        }
+    }
+
+    /// A `probe.observed`.
+    pub fn observed(id: impl Into<String>, n: u64) -> Self {
+        Self {
+            kind: 1,
+            ..Self::noted(id, n)
+        }
+    }
+
+    /// A `probe.sampled`, which is unsequenced.
+    pub fn sampled(id: impl Into<String>, n: u64) -> Self {
+        Self {
+            kind: 2,
+            ..Self::noted(id, n)
+        }
+    }
+
+    /// Gives the event a deduplication key.
+    #[must_use]
+    pub fn with_dedup_key(self, key: impl Into<String>) -> Self {
+        Self {
+            dedup_key: Some(key.into()),
+            ..self
+        }
+    }
+
+    /// Adds text to the payload.
+    #[must_use]
+    pub fn with_filler(self, filler: impl Into<String>) -> Self {
+        Self {
+            filler: filler.into(),
+            ..self
+        }
+    }
+
+    /// The number that distinguishes this probe from others.
+    #[must_use]
+    pub fn n(&self) -> u64 {
+        self.n
+    }
+}
+
+const fn descriptor(name: &'static str, sequenced: bool, line: u32) -> EventDescriptor {
+    EventDescriptor {
+        aggregate: AGGREGATE,
+        name,
+        version: 1,
+        subject: None,
+        sequenced,
+        rust_type: "outbox_testing::conformance::probe::Probe",
+        file: file!(),
+        line,
+    }
+}
+
+impl DomainEvent for Probe {
+    const DESCRIPTORS: &'static [EventDescriptor] = &[
+        descriptor("noted", true, line!()),
+        descriptor("observed", true, line!()),
+        descriptor("sampled", false, line!()),
+    ];
+
+    fn descriptor(&self) -> &'static EventDescriptor {
+        &Self::DESCRIPTORS[self.kind]
+    }
+
+    fn aggregate_id(&self) -> AggregateId {
+        AggregateId::new(self.id.clone())
+    }
+
+    fn dedup_key(&self) -> Option<String> {
+        self.dedup_key.clone()
+    }
+}
+
+impl outbox_core::payload::EventCodec for Probe {
+    type Codec = outbox_core::payload::Json;
+}
+
+/// Descriptor of `probe.noted`.
+pub const NOTED: &EventDescriptor = &Probe::DESCRIPTORS[0];
+
+/// Descriptor of `probe.observed`.
+pub const OBSERVED: &EventDescriptor = &Probe::DESCRIPTORS[1];
+
+/// The aggregate of probes with this id.
+pub fn aggregate(id: impl Into<String>) -> Aggregate {
+    Aggregate::new(AGGREGATE, id)
+}
+
+/// A stored message with a fresh id, for the suites of the broker.
+#[must_use]
+pub fn message(descriptor: &EventDescriptor, aggregate_id: &str, sequence: u64) -> Message {
+    let id = MessageId::fresh();
+    Message {
+        id,
+        event_id: id.into(),
+        aggregate: aggregate(aggregate_id),
+        sequence: Some(sequence),
+        event_type: descriptor.event_type(),
+        event_version: descriptor.version,
+        subject: None,
+        content_type: outbox_core::message::JSON.to_owned(),
+        payload: Bytes::from(format!("{{\"n\":{sequence}}}")),
+        headers: Headers::default(),
+        created_at: time::macros::datetime!(2026-01-02 03:04:05.678901 UTC),
+    }
+}
+
+/// Aggregate ids that some collation treats as equal, or that mean something to some broker. They must stay distinct
+/// all the way.
+#[must_use]
+pub fn odd_aggregate_ids() -> Vec<String> {
+    let plain = [
+        "a",
+        "A",
+        "a ",
+        " a",
+        "a.b",
+        "a..b",
+        "a b",
+        "*",
+        "a.*",
+        ">",
+        "$JS.x",
+        "a/b",
+        "a\\b",
+        "a'b",
+        "a\"b",
+        "a%b",
+        "a%20b",
+        "a_b",
+        "a-b",
+        "ä",
+        "a\u{308}",
+        "ü",
+        "Ü",
+        "ß",
+        "ss",
+        "a\u{200b}",
+        "a\n",
+        "a\tb",
+        "😀",
+        "😁",
+        "0",
+        "00",
+        "1e0",
+    ];
+    plain
+        .into_iter()
+        .map(str::to_owned)
+        .chain([String::from("x").repeat(255), "ü".repeat(255), "😀".repeat(255)])
+        .collect()
+}

@@ -1,0 +1,315 @@
+//! Promises on operations: written down with what they change, resumed without a second effect, and found again.
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use outbox_core::message::Aggregate;
+use outbox_core::store::{
+    FetchedRow, Intent, Lease, MessageStatus, Operation, OperationFilter, OperationId, OperationKind,
+    OperationScope, OutboxAudit, Selection,
+};
+
+use super::StoreFixture;
+use super::support::{
+    ALL, LONG, block_each, commit_each, dead, fetch, id_of, lease_all, limit, list, only, published, resume,
+    settled, shown, status_of, with_dead,
+};
+use crate::conformance::probe::aggregate;
+
+fn operation(kind: OperationKind, selection: Selection) -> Operation {
+    let intent = Intent::of("ann").because("INC-1");
+    Operation::new(kind, OperationScope::messages(selection), intent)
+}
+
+async fn advance<F: StoreFixture>(fixture: &F, operation: &Operation, at_most: u32) -> Operation {
+    let advanced = fixture.store().advance(operation, limit(at_most)).await;
+    advanced.expect("advance answers")
+}
+
+async fn finish<F: StoreFixture>(fixture: &F, operation: &Operation) -> Operation {
+    let mut operation = operation.clone();
+    for _ in 0..20 {
+        operation = advance(fixture, &operation, 2).await;
+        if operation.is_finished() {
+            return operation;
+        }
+    }
+    panic!("the operation does not come to an end: {operation:?}");
+}
+
+async fn written<F: StoreFixture>(fixture: &F, id: OperationId) -> Option<Operation> {
+    fixture.store().operation(id).await.expect("operation answers")
+}
+
+/// Commits one message of each aggregate, and leases everything.
+async fn with_rows<F: StoreFixture>(fixture: &F, ids: &[&str]) -> (Vec<Lease>, Vec<FetchedRow>) {
+    commit_each(fixture, ids).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    (leases, rows)
+}
+
+/// An operation says who, what, why and how many; and it is there if and only if something was changed.
+pub async fn an_operation_is_written_down_with_what_it_changes<F: StoreFixture>(fixture: &F) {
+    let (_, row) = with_dead(fixture, &["a", "a", "b"], true).await;
+    let retry = operation(OperationKind::Retry, Selection::id(id_of(&row)));
+    assert_eq!(written(fixture, retry.id).await, None);
+    let before = fixture.now().await;
+    let done = advance(fixture, &retry, ALL).await;
+    assert!(done.is_finished());
+    assert_eq!((done.changed, done.position), (1, Some(row.row_id)));
+    assert_ne!(status_of(fixture, &row).await, MessageStatus::Dead);
+    assert_eq!(written(fixture, retry.id).await.as_ref(), Some(&done));
+    assert_eq!(
+        (&done.kind, &done.intent, &done.scope),
+        (&retry.kind, &retry.intent, &retry.scope)
+    );
+    // Some clocks tick in whole seconds.
+    let started = done.started_at.expect("it has begun");
+    assert!(started >= before - Duration::from_secs(1) && done.finished_at >= done.started_at);
+
+    let again = operation(OperationKind::Retry, Selection::id(id_of(&row)));
+    let done = advance(fixture, &again, ALL).await;
+    assert!(done.is_finished());
+    assert_eq!((done.changed, written(fixture, again.id).await), (0, None));
+}
+
+/// An operation that was left goes on behind what it has done, also if its caller knows only how it began.
+pub async fn an_operation_goes_on_where_it_stands<F: StoreFixture>(fixture: &F) {
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e"]).await;
+    settled(fixture, &leases, &rows, published()).await;
+    let replay = operation(OperationKind::Replay, Selection::all());
+    let begun = advance(fixture, &replay, 2).await;
+    assert_eq!((begun.is_finished(), begun.changed), (false, 2));
+    assert_eq!(begun.position, Some(rows[1].row_id));
+    assert_eq!(written(fixture, replay.id).await, Some(begun));
+    let again = advance(fixture, &replay, 1).await;
+    assert_eq!(again.changed, 3);
+    let done = finish(fixture, &again).await;
+    assert_eq!(done.changed, 5);
+    assert_eq!(advance(fixture, &replay, ALL).await, done);
+    let copies = fetch(fixture, &leases, ALL).await;
+    let copied: Vec<_> = copies.iter().map(|row| row.aggregate.id.as_str()).collect();
+    assert_eq!(copied, ["a", "b", "c", "d", "e"]);
+}
+
+/// What is published or dies while an operation goes on is not taken by it: neither copies of a replay nor messages that were retried.
+pub async fn an_operation_takes_nothing_that_it_has_made<F: StoreFixture>(fixture: &F) {
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
+    settled(fixture, &leases, &rows, published()).await;
+    let replay = operation(OperationKind::Replay, Selection::all());
+    advance(fixture, &replay, 2).await;
+    let copies = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &copies[..1], published()).await;
+    settled(fixture, &leases, &copies[1..], dead(false)).await;
+    assert_eq!(finish(fixture, &replay).await.changed, 3);
+    assert_eq!(list(fixture, &Selection::all()).await.len(), 6);
+
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, dead(false)).await;
+    let retry = operation(OperationKind::Retry, Selection::dead_letters());
+    advance(fixture, &retry, 1).await;
+    let retried = fetch(fixture, &leases, ALL).await;
+    assert_eq!(retried.len(), 1);
+    settled(fixture, &leases, &retried, dead(false)).await;
+    assert_eq!(finish(fixture, &retry).await.changed, 2);
+    assert_eq!(status_of(fixture, &retried[0]).await, MessageStatus::Dead);
+}
+
+/// Two callers go on with one operation at once: each message is taken once.
+pub async fn two_callers_of_an_operation_take_each_message_once<F: StoreFixture>(fixture: &F) {
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
+    settled(fixture, &leases, &rows, published()).await;
+    let replay = operation(OperationKind::Replay, Selection::all());
+    let (one, other) = tokio::join!(finish(fixture, &replay), finish(fixture, &replay));
+    assert_eq!((one.changed, other.changed), (7, 7));
+    let copies = fetch(fixture, &leases, ALL).await;
+    let copied: Vec<_> = copies.iter().map(|row| row.aggregate.id.as_str()).collect();
+    assert_eq!(copied, ["a", "b", "c", "d", "e", "f", "g"]);
+}
+
+/// Two operators retry the same dead letters at once: each is counted by one of them.
+pub async fn two_operations_count_each_message_once<F: StoreFixture>(fixture: &F) {
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e"]).await;
+    settled(fixture, &leases, &rows, dead(true)).await;
+    let retry = || operation(OperationKind::Retry, Selection::dead_letters());
+    let (one, other) = (retry(), retry());
+    let (one, other) = tokio::join!(finish(fixture, &one), finish(fixture, &other));
+    assert_eq!(one.changed + other.changed, 5);
+    assert_eq!(fetch(fixture, &leases, ALL).await.len(), 5);
+
+    settled(fixture, &leases, &rows, dead(true)).await;
+    let skip = || operation(OperationKind::Skip, Selection::dead_letters());
+    let (one, other) = (skip(), skip());
+    let (one, other) = tokio::join!(finish(fixture, &one), finish(fixture, &other));
+    assert_eq!(one.changed + other.changed, 5);
+}
+
+/// An operation with a bound changes no more than so many, however often it goes on.
+pub async fn a_bounded_operation_takes_the_first_ones<F: StoreFixture>(fixture: &F) {
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
+    settled(fixture, &leases, &rows, dead(false)).await;
+    let mut retry = operation(OperationKind::Retry, Selection::dead_letters());
+    retry.scope.first = NonZeroU64::new(3);
+    let done = finish(fixture, &retry).await;
+    assert_eq!((done.changed, done.left()), (3, Some(0)));
+    let left = list(fixture, &Selection::dead_letters()).await;
+    let left: Vec<_> = left.iter().map(|message| message.row_id).collect();
+    assert_eq!(left, [rows[3].row_id]);
+    assert_eq!(advance(fixture, &retry, ALL).await, done);
+}
+
+/// Resuming and forgetting are written down with what they change, and not if they change nothing.
+pub async fn resuming_and_forgetting_are_written_down<F: StoreFixture>(fixture: &F) {
+    block_each(fixture, &["a", "b"], LONG).await;
+    let new = |kind, of: &Aggregate| {
+        let scope = OperationScope::aggregates(std::slice::from_ref(of));
+        Operation::new(kind, scope, Intent::of("ann"))
+    };
+    let (a, free) = (aggregate("a"), aggregate("free"));
+    for (of, resumes) in [(&a, true), (&free, false)] {
+        let operation = new(OperationKind::Resume, of);
+        let resumed = fixture.store().resume_as(of, &operation).await;
+        assert_eq!(resumed.expect("resume_as answers"), resumes);
+        let written = written(fixture, operation.id).await;
+        assert_eq!(
+            written.map(|written| (written.changed, written.is_finished())),
+            resumes.then_some((1, true))
+        );
+    }
+    assert!(!resume(fixture, &free).await);
+
+    let gone = aggregate("x");
+    let forget = new(OperationKind::Forget, &a);
+    let left = fixture.store().forget_as(std::slice::from_ref(&a), &forget).await;
+    assert_eq!(left.expect("forget_as answers").left, [a]);
+    assert_eq!(written(fixture, forget.id).await, None, "nothing was forgotten");
+    let forget = new(OperationKind::Forget, &gone);
+    let forgotten = fixture
+        .store()
+        .forget_as(std::slice::from_ref(&gone), &forget)
+        .await;
+    assert_eq!(forgotten.expect("forget_as answers").left, []);
+    let written = written(fixture, forget.id).await.expect("it is written down");
+    assert_eq!(
+        (written.changed, written.scope.names),
+        (0, vec!["probe/x".to_owned()])
+    );
+}
+
+/// An operation whose effects are elsewhere runs until somebody says that it has ended.
+pub async fn what_is_done_elsewhere_is_written_down<F: StoreFixture>(fixture: &F) {
+    let reconcile = operation(OperationKind::Reconcile, Selection::all());
+    for _ in 0..2 {
+        fixture
+            .store()
+            .write_down(&reconcile)
+            .await
+            .expect("write_down answers");
+    }
+    let begun = written(fixture, reconcile.id).await.expect("it is written down");
+    assert_eq!((begun.is_finished(), begun.changed), (false, 0));
+    for changed in [7, 8] {
+        fixture
+            .store()
+            .finish(reconcile.id, changed)
+            .await
+            .expect("finish answers");
+    }
+    let ended = written(fixture, reconcile.id).await.expect("it is written down");
+    assert_eq!((ended.is_finished(), ended.changed), (true, 7));
+    assert_eq!(ended.started_at, begun.started_at);
+    let refused = fixture.store().advance(&reconcile, NonZeroU32::MIN).await;
+    refused.expect_err("it takes no messages");
+}
+
+/// Operations are listed by time, the last one first, and by who did what.
+pub async fn operations_are_listed_last_first<F: StoreFixture>(fixture: &F) {
+    let mut ids = Vec::new();
+    for (actor, kind) in [
+        ("ann", OperationKind::Reconcile),
+        ("bob", OperationKind::Reconcile),
+        ("ann", OperationKind::Other("strange".to_owned())),
+    ] {
+        let one = Operation::new(kind, OperationScope::default(), Intent::of(actor));
+        fixture
+            .store()
+            .write_down(&one)
+            .await
+            .expect("write_down answers");
+        ids.push(one.id);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    ids.reverse();
+    let listed = |filter: OperationFilter, limit: u32| async move {
+        let limit = super::support::limit(limit);
+        let listed = fixture
+            .store()
+            .operations(&filter, limit)
+            .await
+            .expect("operations answers");
+        listed
+            .into_iter()
+            .map(|operation| operation.id)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(listed(OperationFilter::default(), 10).await, ids);
+    assert_eq!(listed(OperationFilter::default(), 2).await, ids[..2]);
+    let mut filter = OperationFilter::default();
+    filter.before = Some(ids[0]);
+    assert_eq!(listed(filter.clone(), 10).await, ids[1..]);
+    filter.actor = Some("ann".to_owned());
+    assert_eq!(listed(filter, 10).await, ids[2..]);
+    let mut filter = OperationFilter::default();
+    filter.kind = Some(OperationKind::Reconcile);
+    assert_eq!(listed(filter, 10).await, ids[1..]);
+    let second = written(fixture, ids[1]).await.expect("it is written down");
+    let mut filter = OperationFilter::default();
+    filter.since = second.started_at;
+    assert_eq!(listed(filter, 10).await, ids[..2]);
+}
+
+/// An operation knows its messages: those that it has retried or skipped, or the copies that it has made.
+pub async fn the_messages_of_an_operation_are_found<F: StoreFixture>(fixture: &F) {
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
+    settled(fixture, &leases, &rows[..3], dead(true)).await;
+    settled(fixture, &leases, &rows[3..], dead(false)).await;
+    let retry = operation(
+        OperationKind::Retry,
+        Selection::dead_letters().aggregate(&aggregate("a")),
+    );
+    finish(fixture, &retry).await;
+    let skip = operation(OperationKind::Skip, Selection::dead_letters());
+    finish(fixture, &skip).await;
+    let replay = operation(
+        OperationKind::Replay,
+        Selection::dead_letters().aggregate(&aggregate("b")),
+    );
+    finish(fixture, &replay).await;
+    let found = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&found, "a"), published()).await;
+    let of = |id: OperationId| async move {
+        fixture
+            .store()
+            .messages_of(id)
+            .await
+            .expect("messages_of answers")
+    };
+    let retried = of(retry.id).await;
+    assert_eq!(
+        (retried.named, retried.messages),
+        (1, vec![shown(fixture, &rows[0]).await])
+    );
+    let skipped = of(skip.id).await;
+    let expected = [shown(fixture, &rows[1]).await, shown(fixture, &rows[2]).await];
+    assert_eq!(
+        (skipped.named, skipped.messages.as_slice()),
+        (2, expected.as_slice())
+    );
+    let copies = of(replay.id).await;
+    let expected = only(&found, "b");
+    let expected: Vec<_> = expected.iter().map(id_of).collect();
+    let ids: Vec<_> = copies.messages.iter().map(|copy| copy.id).collect();
+    assert_eq!((copies.named, ids), (1, expected));
+    assert_eq!(of(OperationId::fresh()).await.named, 0);
+}

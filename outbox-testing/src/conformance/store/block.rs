@@ -1,0 +1,373 @@
+//! Promises on blocked aggregates: their messages wait in order, no other aggregate waits with them, and the block
+//! ends.
+
+use std::time::Duration;
+
+use outbox_core::message::Events;
+use outbox_core::store::{FetchRequest, Fetched, FetchedRow, MessageStatus, Verdict, WaitingRequest};
+
+use super::StoreFixture;
+use super::support::{
+    ALL, LONG, SHORT, apply, backlog, block_each, commit, commit_each, dead, failed, fetch, fetch_waiting,
+    first, hindered, id_of, keys, lease_all, limit, look, look_waiting, of, only, pending, published,
+    settled, shown, sorted_keys, status_of, until_blocks_have_ended, waiting, with_blocked,
+};
+use crate::conformance::probe::{Probe, aggregate};
+
+/// A fetch reports messages of a blocked aggregate, including later ones, as waiting. Once that is settled, no fetch
+/// meets them again. Other aggregates flow.
+pub async fn messages_of_a_blocked_aggregate_wait_and_others_flow<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a", "b", "a"], LONG).await;
+    commit_each(fixture, &["a", "c"]).await;
+    let fetched = look(fixture, pending(&leases)).await;
+    assert_eq!(sorted_keys(&fetched.due), [("b", Some(1)), ("c", Some(1))]);
+    assert_eq!(fetched.waits.len(), 1, "what waits already is not met again");
+    assert_eq!(fetched.waits[0].verdict, Verdict::Waits);
+    assert!(!fetched.more, "no bound ended the fetch");
+    apply(fixture, &leases, &fetched.waits).await;
+    let again = look(fixture, pending(&leases)).await;
+    assert_eq!((again.due.len(), again.waits.len()), (2, 0));
+    let backlog = backlog(fixture).await;
+    assert_eq!((backlog.pending, backlog.waiting), (6, 4));
+    assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (1, 0));
+}
+
+/// A fetch looks at no more rows than its limit, even if all of them have to wait. Rows that were set aside do not use
+/// up the limit of the next fetch.
+pub async fn a_fetch_looks_at_no_more_than_its_limit<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a"], LONG).await;
+    commit_each(fixture, &["a", "a", "a", "a", "a", "a", "b"]).await;
+    let request = FetchRequest {
+        limit: limit(2),
+        ..pending(&leases)
+    };
+    for _ in 0..3 {
+        let fetched = look(fixture, request).await;
+        assert_eq!(keys(&fetched.due), [], "more rows were looked at than asked for");
+        assert_eq!(fetched.waits.len(), 2);
+        assert!(fetched.more, "the limit ended the fetch");
+        apply(fixture, &leases, &fetched.waits).await;
+    }
+    assert_eq!(keys(&look(fixture, request).await.due), [("b", Some(1))]);
+}
+
+/// No message comes before its block has ended.
+pub async fn a_block_that_has_not_ended_gives_nothing<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a"], LONG).await;
+    assert_eq!(look_waiting(fixture, waiting(&leases)).await, Fetched::default());
+    assert_eq!(look(fixture, pending(&leases)).await, Fetched::default());
+}
+
+/// When the block has ended, the messages of the aggregate come in order and unchanged.
+pub async fn an_ended_block_gives_its_messages_in_order<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "b", "a", "a"], SHORT).await;
+    let rows = until_blocks_have_ended(fixture, &leases).await;
+    assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]);
+    assert!(rows.iter().all(|row| row.waited && row.sequenced));
+    settled(fixture, &leases, &rows, published()).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
+}
+
+/// A delay of zero ends the block at once: it only lets other messages come first.
+pub async fn a_block_without_delay_is_due_at_once<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
+    assert_eq!(
+        keys(&fetch_waiting(fixture, &leases).await),
+        [("a", Some(1)), ("a", Some(2))]
+    );
+}
+
+/// A message that fails again is blocked again, for as long as the last verdict says.
+pub async fn a_message_that_fails_again_blocks_again<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
+    let rows = first(&fetch_waiting(fixture, &leases).await, "a");
+    settled(fixture, &leases, &rows, hindered(LONG)).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    // A shorter delay counts as well.
+    settled(fixture, &leases, &rows, hindered(Duration::ZERO)).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await.len(), 2);
+}
+
+/// `limit`, `per_aggregate` and `bytes` bound the result of a fetch of waiting messages.
+pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a", "b", "a", "b", "a", "b"], Duration::ZERO).await;
+    let all = look_waiting(fixture, waiting(&leases)).await;
+    assert_eq!((all.due.len(), all.more), (6, false));
+    let two_each = WaitingRequest {
+        per_aggregate: limit(2),
+        ..waiting(&leases)
+    };
+    assert_eq!(
+        sorted_keys(&look_waiting(fixture, two_each).await.due),
+        [("a", Some(1)), ("a", Some(2)), ("b", Some(1)), ("b", Some(2))]
+    );
+    let four = WaitingRequest {
+        limit: limit(4),
+        ..waiting(&leases)
+    };
+    let fetched = look_waiting(fixture, four).await;
+    assert_eq!((fetched.due.len(), fetched.more), (4, true));
+    let few_bytes = WaitingRequest {
+        bytes: 1,
+        ..waiting(&leases)
+    };
+    let fetched = look_waiting(fixture, few_bytes).await;
+    assert_eq!((fetched.due.len(), fetched.more), (1, true));
+}
+
+/// The relay can leave out aggregates of which it has enough in flight.
+pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a", "b", "c", "b"], Duration::ZERO).await;
+    let without = |excluding| WaitingRequest {
+        excluding,
+        ..waiting(&leases)
+    };
+    let few = [aggregate("a"), aggregate("b"), aggregate("x")];
+    assert_eq!(
+        keys(&look_waiting(fixture, without(&few)).await.due),
+        [("c", Some(1))]
+    );
+    // As many aggregates as a relay may have in flight after an outage.
+    let many: Vec<_> = (0..500).map(|n| aggregate(format!("x{n}"))).collect();
+    let many = [many, vec![aggregate("a")]].concat();
+    assert_eq!(
+        sorted_keys(&look_waiting(fixture, without(&many)).await.due),
+        [("b", Some(1)), ("b", Some(2)), ("c", Some(1))]
+    );
+}
+
+/// Waiting messages come in the order of their sequences, and not before a pending one with a lower
+/// sequence, whatever the row ids are.
+pub async fn a_block_orders_by_sequence<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "a"]).await;
+    fixture.set_back_row_ids().await;
+    commit_each(fixture, &["a", "a", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    // The first three messages of `a` wait. The last one of `a` does not, as after a relay that
+    // died while it set messages aside.
+    let of_a: Vec<FetchedRow> = of(&rows, "a").into_iter().cloned().collect();
+    for row in [&of_a[0], &of_a[1], &of_a[3]] {
+        settled(
+            fixture,
+            &leases,
+            std::slice::from_ref(row),
+            hindered(Duration::ZERO),
+        )
+        .await;
+    }
+    let waiting = until_blocks_have_ended(fixture, &leases).await;
+    assert_eq!(keys(&waiting), [("a", Some(1)), ("a", Some(2))], "3 is pending");
+    fetch(fixture, &leases, ALL).await;
+    let waiting = until_blocks_have_ended(fixture, &leases).await;
+    let all = [1, 2, 3, 4].map(|sequence| ("a", Some(sequence)));
+    assert_eq!(keys(&waiting), all);
+}
+
+/// Waiting rows that the relay has in flight are left out. The rows behind them come, because rows in flight count as
+/// returned before.
+pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a", "b", "a", "a"], Duration::ZERO).await;
+    let rows = fetch_waiting(fixture, &leases).await;
+    let in_flight = [first(&rows, "a")[0].key(), only(&rows, "b")[0].key()];
+    let request = WaitingRequest {
+        in_flight: &in_flight,
+        ..waiting(&leases)
+    };
+    let fetched = look_waiting(fixture, request).await;
+    assert_eq!(keys(&fetched.due), [("a", Some(2)), ("a", Some(3))]);
+}
+
+/// Waiting messages of partitions that are not among the leases are left alone.
+pub async fn only_leased_partitions_give_waiting_messages<F: StoreFixture>(fixture: &F) {
+    let leases = block_each(fixture, &["a", "b", "c", "d", "e", "f"], Duration::ZERO).await;
+    let (some, rest) = leases.split_at(leases.len() / 2);
+    let mut found = 0;
+    for leases in [some, rest] {
+        let rows = look_waiting(fixture, waiting(leases)).await.due;
+        for row in &rows {
+            let is_leased = leases.iter().any(|lease| lease.partition == row.partition);
+            assert!(is_leased, "{} is not leased", row.partition);
+        }
+        found += rows.len();
+    }
+    assert_eq!(found, 6);
+    assert_eq!(look_waiting(fixture, waiting(&[])).await, Fetched::default());
+}
+
+/// Messages that have been due for longest come first, so that none waits for ever behind others.
+pub async fn the_block_that_ended_first_comes_first<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    for id in ["b", "c", "a"] {
+        settled(fixture, &leases, &only(&rows, id), hindered(Duration::ZERO)).await;
+        // Some clocks tick in whole seconds.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+    }
+    let ids: Vec<_> = fetch_waiting(fixture, &leases)
+        .await
+        .into_iter()
+        .map(|row| row.aggregate.id)
+        .collect();
+    assert_eq!(ids, ["b", "c", "a"]);
+}
+
+/// When the last waiting message is settled, the block ends, and messages recorded after that are found as usual.
+pub async fn a_block_ends_with_its_last_waiting_message<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
+    for left in [1, 0] {
+        let rows = first(&fetch_waiting(fixture, &leases).await, "a");
+        settled(fixture, &leases, &rows, published()).await;
+        assert_eq!(super::support::blocked(fixture).await.len(), left);
+    }
+    commit_each(fixture, &["a"]).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&rows), [("a", Some(3))]);
+    assert!(!rows[0].waited);
+}
+
+/// A message is found while its aggregate is blocked, and is set aside after the block has ended: it is not lost. A
+/// message that is recorded while the block drains does not overtake waiting ones.
+pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
+    let rows = fetch_waiting(fixture, &leases).await;
+    commit_each(fixture, &["a"]).await;
+    let late = look(fixture, pending(&leases)).await;
+    assert_eq!((late.due.len(), late.waits.len()), (0, 1));
+    settled(fixture, &leases, &rows, published()).await;
+    apply(fixture, &leases, &late.waits).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&rows), [("a", Some(2))], "the message is lost");
+
+    settled(fixture, &leases, &rows, hindered(Duration::ZERO)).await;
+    commit_each(fixture, &["a"]).await;
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), []);
+    commit_each(fixture, &["a"]).await;
+    let rows = fetch_waiting(fixture, &leases).await;
+    assert_eq!(keys(&rows), [("a", Some(2)), ("a", Some(3))]);
+    settled(fixture, &leases, &rows, published()).await;
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(4))]);
+}
+
+/// Setting a message aside changes nothing if its aggregate is not blocked, or no longer blocked.
+pub async fn setting_aside_without_a_block_changes_nothing<F: StoreFixture>(fixture: &F) {
+    let events = Events::new()
+        .with(Probe::noted("a", 1))
+        .with(Probe::sampled("b", 2));
+    commit(fixture, events).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, Verdict::Waits).await;
+    for row in &rows {
+        assert_eq!(status_of(fixture, row).await, MessageStatus::Pending);
+    }
+    assert_eq!(super::support::blocked(fixture).await, []);
+    assert_eq!(fetch(fixture, &leases, ALL).await.len(), 2);
+}
+
+/// An unsequenced message is not blocked with its aggregate, and does not halt the aggregate as a dead letter.
+pub async fn unsequenced_messages_are_not_blocked_and_halt_nobody<F: StoreFixture>(fixture: &F) {
+    let events = Events::new()
+        .with(Probe::noted("a", 1))
+        .with(Probe::sampled("a", 2))
+        .with(Probe::noted("a", 3));
+    commit(fixture, events).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows[..1], hindered(LONG)).await;
+    let rest = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&rest), [("a", None)]);
+    assert!(!rest[0].sequenced);
+    settled(fixture, &leases, &rest, dead(true)).await;
+    assert!(!shown(fixture, &rest[0]).await.halts);
+    assert_eq!(backlog(fixture).await.halted_aggregates, 0);
+    assert!(super::support::resume(fixture, &aggregate("a")).await);
+    assert_eq!(
+        keys(&fetch_waiting(fixture, &leases).await),
+        [("a", Some(1)), ("a", Some(2))]
+    );
+}
+
+/// An unsequenced message that fails waits by itself, and its aggregate goes on.
+pub async fn an_unsequenced_failure_waits_by_itself<F: StoreFixture>(fixture: &F) {
+    let events = Events::new()
+        .with(Probe::sampled("a", 1))
+        .with(Probe::noted("a", 2))
+        .with(Probe::sampled("b", 3));
+    commit(fixture, events).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &first(&rows, "a"), hindered(LONG)).await;
+    settled(fixture, &leases, &only(&rows, "b"), hindered(SHORT)).await;
+    assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Waiting);
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(1))]);
+    assert_eq!(
+        super::support::blocked(fixture).await,
+        [],
+        "no aggregate is blocked"
+    );
+
+    let due = until_blocks_have_ended(fixture, &leases).await;
+    assert_eq!(keys(&due), [("b", None)]);
+    assert_eq!((due[0].failures, due[0].waited), (1, true));
+    settled(fixture, &leases, &due, published()).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    let backlog = backlog(fixture).await;
+    assert_eq!((backlog.pending, backlog.waiting), (2, 1));
+}
+
+/// Every failure is counted. An attempt is counted only where the message was at fault. The last error is kept.
+pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
+    let nothing_failed = Verdict::Blocked {
+        delay: Duration::ZERO,
+        error: None,
+        attempt: false,
+    };
+    let verdicts = [failed(Duration::ZERO), nothing_failed, hindered(Duration::ZERO)];
+    let mut counted = Vec::new();
+    for verdict in verdicts {
+        let rows = fetch_waiting(fixture, &leases).await;
+        counted.push((rows[0].failures, rows[0].attempts));
+        settled(fixture, &leases, &rows, verdict).await;
+    }
+    let rows = fetch_waiting(fixture, &leases).await;
+    counted.push((rows[0].failures, rows[0].attempts));
+    assert_eq!(counted, [(1, 0), (2, 1), (2, 1), (3, 1)], "failures and attempts");
+    let shown = shown(fixture, &rows[0]).await;
+    assert_eq!((shown.failures, shown.attempts), (3, 1));
+    assert_eq!(shown.error.as_deref(), Some("out of reach"));
+    // A verdict `Dead` also uses an attempt: the one that failed.
+    settled(fixture, &leases, &rows, dead(true)).await;
+    let state = super::support::state_of(fixture, id_of(&rows[0])).await;
+    assert_eq!(state.expect("dead letters are kept").attempts, 2);
+}
+
+/// Behind a dead letter with `halt`, the messages of its aggregate wait, including later ones. Other aggregates go on.
+pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "a", "b", "a", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
+    commit_each(fixture, &["a", "c"]).await;
+    assert_eq!(
+        sorted_keys(&fetch(fixture, &leases, ALL).await),
+        [("b", Some(1)), ("b", Some(2)), ("c", Some(1))]
+    );
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+}
+
+/// A message that was in flight when its aggregate was halted joins the waiting ones, and does not lift the halt.
+pub async fn a_halted_aggregate_stays_halted<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "a", "a"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows[..1], dead(true)).await;
+    settled(fixture, &leases, &rows[1..2], hindered(Duration::ZERO)).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    let backlog = backlog(fixture).await;
+    assert_eq!((backlog.waiting, backlog.halted_aggregates), (2, 1));
+}

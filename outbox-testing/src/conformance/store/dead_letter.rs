@@ -1,0 +1,243 @@
+//! Promises on dead letters: an operator can bring them back in their place, or leave them behind for good.
+
+use outbox_core::message::MessageId;
+use outbox_core::store::{Backlog, MessageStatus, Selection};
+
+use super::StoreFixture;
+use super::support::{
+    ALL, LONG, ageless, backlog, blocked, commit_each, counts, dead, fetch, fetch_waiting, first, hindered,
+    id_of, keys, lease_all, of, only, published, retry, settled, shown, skip, sorted_keys, status_of,
+    with_blocked, with_dead,
+};
+use crate::conformance::probe::aggregate;
+
+/// Without `halt`, only the dead letter itself is set aside.
+pub async fn a_dead_letter_without_halt_lets_its_aggregate_flow<F: StoreFixture>(fixture: &F) {
+    let (leases, _) = with_dead(fixture, &["a", "a", "b", "a"], false).await;
+    let rest = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        sorted_keys(&rest),
+        [("a", Some(2)), ("a", Some(3)), ("b", Some(1))]
+    );
+    assert_eq!(blocked(fixture).await, []);
+}
+
+/// A message becomes a dead letter without `halt` while its aggregate is blocked: the other messages stay in place, and
+/// the block ends with the last of them.
+pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a"], std::time::Duration::ZERO).await;
+    let rows = first(&fetch_waiting(fixture, &leases).await, "a");
+    settled(fixture, &leases, &rows, dead(false)).await;
+    let rest = fetch_waiting(fixture, &leases).await;
+    assert_eq!(keys(&rest), [("a", Some(2))]);
+    settled(fixture, &leases, &rest, dead(false)).await;
+    assert_eq!(blocked(fixture).await, []);
+    commit_each(fixture, &["a"]).await;
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(3))]);
+}
+
+/// A retried message is pending again with no attempts used, and a fetch returns it.
+pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_dead(fixture, &["a", "a", "b"], false).await;
+    assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        sorted_keys(&rows),
+        [("a", Some(1)), ("a", Some(2)), ("b", Some(1))]
+    );
+    let retried = first(&rows, "a").remove(0);
+    assert_eq!((retried.row_id, retried.attempts), (row.row_id, 0));
+    let expected = Backlog {
+        pending: 3,
+        pending_estimate: 3,
+        ..Backlog::default()
+    };
+    assert_eq!(counts(fixture).await, expected);
+}
+
+/// A retried message no longer halts its aggregate, and can be dead-lettered again.
+pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_dead(fixture, &["a", "a", "b"], true).await;
+    assert_eq!(retry(fixture, &Selection::dead_letters()).await, 1);
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        sorted_keys(&rows),
+        [("a", Some(1)), ("a", Some(2)), ("b", Some(1))]
+    );
+    assert_eq!(blocked(fixture).await, []);
+    settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
+    let backlog = backlog(fixture).await;
+    assert_eq!((backlog.dead_letters, backlog.halted_aggregates), (1, 1));
+    assert!(shown(fixture, &row).await.halts);
+}
+
+/// A retried message comes before all waiting messages of its aggregate, and before messages recorded later.
+pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_dead(fixture, &["a", "a", "a"], true).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    commit_each(fixture, &["a"]).await;
+    assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
+    // Waiting messages first: a relay may ask in either order.
+    let waiting = fetch_waiting(fixture, &leases).await;
+    if let Some(first) = waiting.first() {
+        assert_eq!(
+            first.row_id,
+            row.row_id,
+            "a successor came first: {:?}",
+            keys(&waiting)
+        );
+    }
+    let mut arrived = Vec::new();
+    for _ in 0..10 {
+        let found = fetch(fixture, &leases, ALL).await;
+        let rows = [found, fetch_waiting(fixture, &leases).await].concat();
+        settled(fixture, &leases, &rows, published()).await;
+        arrived.extend(keys(&rows).into_iter().filter_map(|(_, sequence)| sequence));
+    }
+    assert_eq!(arrived, [1, 2, 3, 4]);
+    assert_eq!(blocked(fixture).await, []);
+}
+
+/// A dead letter without halt, once retried, comes before the waiting messages, and its retry does not end a back-off.
+pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_dead(fixture, &["a", "a", "a"], false).await;
+    let rows = first(&fetch(fixture, &leases, ALL).await, "a");
+    settled(fixture, &leases, &rows, hindered(LONG)).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    assert_eq!(retry(fixture, &Selection::dead_letters()).await, 1);
+    // Whether the message was pending or waiting, it is set aside until the block ends.
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    assert!(super::support::resume(fixture, &aggregate("a")).await);
+    let rows = fetch_waiting(fixture, &leases).await;
+    assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]);
+    assert_eq!((rows[0].row_id, rows[0].attempts), (row.row_id, 0));
+}
+
+/// Only dead letters can be retried; other messages stay unchanged.
+pub async fn retry_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "b"), published()).await;
+    assert_eq!(
+        retry(fixture, &Selection::id(MessageId::fresh())).await,
+        0,
+        "a message that does not exist was retried"
+    );
+    assert_eq!(retry(fixture, &Selection::all()).await, 0);
+    let rest = fetch(fixture, &leases, ALL).await;
+    assert_eq!(ageless(&rest), ageless(&only(&rows, "c")));
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+}
+
+/// Of two messages of one aggregate that fail for good, one halts the aggregate and the other waits for its turn.
+/// Otherwise the messages behind the other would overtake it as soon as the first is released.
+pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "a", "a", "b", "b", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let all = |id| of(&rows, id).into_iter().cloned().collect::<Vec<_>>();
+    let (a, b) = (all("a"), all("b"));
+    settled(fixture, &leases, &a[..1], dead(true)).await;
+    settled(fixture, &leases, &a[1..2], dead(true)).await;
+    // Both in one settlement.
+    settled(fixture, &leases, &b[..2], dead(true)).await;
+    for row in [&a[1], &b[1]] {
+        let shown = shown(fixture, row).await;
+        assert_eq!((shown.status, shown.halts), (MessageStatus::Waiting, false));
+        assert_eq!((shown.attempts, shown.failures), (1, 1));
+    }
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    let backlog = backlog(fixture).await;
+    assert_eq!((backlog.dead_letters, backlog.halted_aggregates), (2, 2));
+
+    assert_eq!(skip(fixture, &Selection::dead_letters()).await, 2);
+    let rows = fetch_waiting(fixture, &leases).await;
+    assert_eq!(
+        sorted_keys(&rows),
+        [("a", Some(2)), ("a", Some(3)), ("b", Some(2)), ("b", Some(3))]
+    );
+    settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
+    assert!(shown(fixture, &a[1]).await.halts);
+    assert_eq!(
+        sorted_keys(&fetch_waiting(fixture, &leases).await),
+        [("b", Some(2)), ("b", Some(3))]
+    );
+}
+
+/// A skipped message stays a dead letter, and its aggregate goes on without it. It can still be retried.
+pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_dead(fixture, &["a", "a", "a", "b"], true).await;
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
+    assert_eq!(skip(fixture, &Selection::id(id_of(&row))).await, 1);
+    assert_eq!(
+        keys(&fetch_waiting(fixture, &leases).await),
+        [("a", Some(2)), ("a", Some(3))]
+    );
+    let expected = Backlog {
+        pending: 3,
+        pending_estimate: 3,
+        waiting: 2,
+        dead_letters: 1,
+        ..Backlog::default()
+    };
+    assert_eq!(counts(fixture).await, expected);
+    let shown = shown(fixture, &row).await;
+    assert_eq!((shown.status, shown.halts), (MessageStatus::Dead, false));
+
+    assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
+    fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        keys(&fetch_waiting(fixture, &leases).await),
+        [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]
+    );
+}
+
+/// If nothing waits behind a skipped message, no block is left over.
+pub async fn skip_with_nothing_behind_leaves_no_block<F: StoreFixture>(fixture: &F) {
+    let (leases, row) = with_dead(fixture, &["a"], true).await;
+    assert_eq!(blocked(fixture).await.len(), 1);
+    assert_eq!(skip(fixture, &Selection::dead_letters()).await, 1);
+    assert_eq!(blocked(fixture).await, []);
+    let backlog = backlog(fixture).await;
+    assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (0, 0));
+    commit_each(fixture, &["a"]).await;
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(2))]);
+    assert_eq!(status_of(fixture, &row).await, MessageStatus::Dead);
+}
+
+/// Only dead letters can be skipped; other messages stay unchanged.
+pub async fn skip_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "b", "c"], LONG).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "b"), published()).await;
+    assert_eq!(
+        skip(fixture, &Selection::id(MessageId::fresh())).await,
+        0,
+        "a message that does not exist was skipped"
+    );
+    assert_eq!(skip(fixture, &Selection::all()).await, 0);
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("c", Some(1))]);
+    assert_eq!(blocked(fixture).await.len(), 1, "a back-off was ended");
+}
+
+/// An operator can decide about many messages at once, and the decision affects no others.
+pub async fn retry_and_skip_take_a_selection<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c", "a"]).await;
+    let (_, leases) = super::support::lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    for id in ["a", "b", "c"] {
+        settled(fixture, &leases, &first(&rows, id), dead(true)).await;
+    }
+    let only_b = Selection::dead_letters().aggregate(&aggregate("b"));
+    assert_eq!(retry(fixture, &only_b).await, 1);
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
+    let until_a = Selection::dead_letters().after(of(&rows, "a")[0].row_id);
+    assert_eq!(skip(fixture, &until_a).await, 1, "only c is behind a");
+    let halted: Vec<_> = blocked(fixture)
+        .await
+        .into_iter()
+        .map(|blocked| blocked.aggregate)
+        .collect();
+    assert_eq!(halted, [aggregate("a")]);
+}

@@ -1,0 +1,184 @@
+//! Promises on delayed messages: they come not before their time and in order, and no other aggregate waits.
+
+use std::time::Duration;
+
+use outbox_core::message::Events;
+use outbox_core::store::{BlockedAggregate, MessageStatus};
+
+use super::StoreFixture;
+use super::support::{
+    ALL, LONG, SHORT, backlog, blocked, commit, commit_delayed, commit_each, fetch, fetch_waiting, keys,
+    lease_all, only, published, resume, settled, sorted_keys, status_of, until_blocks_have_ended,
+    until_something_is_due, with_blocked,
+};
+use crate::conformance::probe::{Probe, aggregate};
+
+/// A delayed message is not due before its time, and nothing of its aggregate overtakes it.
+pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b"]).await;
+    commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
+    commit_delayed(fixture, Probe::noted("past", 1), Duration::ZERO).await;
+    commit_each(fixture, &["a", "b", "past"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let due = [
+        ("a", Some(1)),
+        ("b", Some(1)),
+        ("b", Some(2)),
+        ("past", Some(1)),
+        ("past", Some(2)),
+    ];
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(sorted_keys(&rows), due);
+    settled(fixture, &leases, &rows, published()).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    let blocked = blocked(fixture).await;
+    assert_eq!((blocked.len(), &blocked[0].aggregate), (1, &aggregate("a")));
+    assert!(
+        blocked[0]
+            .blocked_for
+            .is_some_and(|blocked_for| blocked_for > LONG / 2 && blocked_for <= LONG)
+    );
+    assert_eq!(backlog(fixture).await.waiting, 2);
+}
+
+/// When its time has come, a delayed message comes, and so do the messages behind it.
+pub async fn a_delayed_message_comes_when_its_time_has_come<F: StoreFixture>(fixture: &F) {
+    commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;
+    commit_each(fixture, &["a"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = until_something_is_due(fixture, &leases).await;
+    assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2))]);
+    settled(fixture, &leases, &rows, published()).await;
+    assert_eq!(blocked(fixture).await, []);
+}
+
+/// Several delayed messages of one aggregate come in order, each not before its own time.
+pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture: &F) {
+    commit_delayed(fixture, Probe::noted("a", 1), SHORT).await;
+    commit_each(fixture, &["a"]).await;
+    // One delay is shorter than that of the message before it, the other is longer.
+    commit_delayed(fixture, Probe::noted("a", 3), SHORT / 10).await;
+    commit_delayed(fixture, Probe::noted("a", 4), SHORT * 3).await;
+    commit_each(fixture, &["a"]).await;
+    commit_delayed(fixture, Probe::noted("a", 6), LONG).await;
+    commit_each(fixture, &["a"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let mut arrived = Vec::new();
+    while arrived.len() < 5 {
+        let rows = until_something_is_due(fixture, &leases).await;
+        settled(fixture, &leases, &rows, published()).await;
+        arrived.extend(keys(&rows).into_iter().filter_map(|(_, sequence)| sequence));
+    }
+    assert_eq!(arrived, [1, 2, 3, 4, 5]);
+    for _ in 0..2 {
+        assert_eq!(fetch(fixture, &leases, ALL).await, []);
+        assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    }
+    assert_eq!(backlog(fixture).await.waiting, 2);
+}
+
+/// A delayed message in an already blocked aggregate does not delay older messages, and then waits for its own time.
+pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a"], LONG).await;
+    commit_delayed(fixture, Probe::noted("a", 2), LONG * 2).await;
+    commit_each(fixture, &["a"]).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    let blocked_for = blocked(fixture).await[0].blocked_for;
+    assert!(
+        blocked_for.is_some_and(|blocked_for| blocked_for <= LONG),
+        "a later message prolonged the block"
+    );
+
+    assert!(resume(fixture, &aggregate("a")).await);
+    let rows = fetch_waiting(fixture, &leases).await;
+    assert_eq!(keys(&rows), [("a", Some(1))], "it came before its time");
+    settled(fixture, &leases, &rows, published()).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    let blocked = blocked(fixture).await;
+    assert!(
+        blocked[0]
+            .blocked_for
+            .is_some_and(|blocked_for| blocked_for > LONG),
+        "the block lasts until the time of its oldest message"
+    );
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+}
+
+/// A relay crashed with a message in flight and a delayed one behind it. The first message does not wait for the delay
+/// of the second.
+pub async fn an_older_message_does_not_wait_for_a_later_ones_delay<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a"]).await;
+    commit_delayed(fixture, Probe::noted("a", 2), LONG).await;
+    let (_, leases) = lease_all(fixture).await;
+    let lost = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&lost), [("a", Some(1))]);
+    assert_eq!(fetch(fixture, &leases, ALL).await, [], "its aggregate is blocked");
+    let rows = until_blocks_have_ended(fixture, &leases).await;
+    assert_eq!(keys(&rows), [("a", Some(1))]);
+    settled(fixture, &leases, &rows, published()).await;
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    let blocked = blocked(fixture).await;
+    assert!(
+        blocked[0]
+            .blocked_for
+            .is_some_and(|blocked_for| blocked_for > LONG / 2),
+        "the other still waits for its time"
+    );
+}
+
+/// A relay crashed with a message in flight, and meanwhile the time of a delayed message behind it has come. The
+/// delayed one still comes second, whichever query runs first.
+pub async fn what_waits_does_not_overtake_what_is_pending<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a"]).await;
+    commit_delayed(fixture, Probe::noted("a", 2), SHORT).await;
+    let (_, leases) = lease_all(fixture).await;
+    let lost = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&lost)[0], ("a", Some(1)));
+    let is_over = |blocked: &BlockedAggregate| blocked.blocked_for == Some(Duration::ZERO);
+    for _ in 0..200 {
+        if blocked(fixture).await.iter().all(is_over) {
+            break;
+        }
+        tokio::time::sleep(SHORT / 6).await;
+    }
+    let mut arrived = Vec::new();
+    for _ in 0..4 {
+        let waited = fetch_waiting(fixture, &leases).await;
+        let rows = [waited, fetch(fixture, &leases, ALL).await].concat();
+        settled(fixture, &leases, &rows, published()).await;
+        arrived.extend(keys(&rows).into_iter().filter_map(|(_, sequence)| sequence));
+    }
+    assert_eq!(arrived, [1, 2]);
+}
+
+/// A delayed unsequenced message waits by itself.
+pub async fn a_delayed_unsequenced_message_holds_back_nobody<F: StoreFixture>(fixture: &F) {
+    commit_delayed(fixture, Probe::sampled("a", 1), LONG).await;
+    commit_delayed(fixture, Probe::sampled("b", 1), SHORT).await;
+    let after = Events::new()
+        .with(Probe::noted("a", 2))
+        .with(Probe::sampled("a", 3));
+    commit(fixture, after).await;
+    let (_, leases) = lease_all(fixture).await;
+    let mut rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(super::support::of(&rows, "a").len(), 2, "{:?}", keys(&rows));
+    assert_eq!(blocked(fixture).await, [], "no aggregate is blocked");
+    let from_a: Vec<_> = rows
+        .iter()
+        .filter(|row| row.aggregate.id == "a")
+        .cloned()
+        .collect();
+    settled(fixture, &leases, &from_a, published()).await;
+
+    if super::support::of(&rows, "b").is_empty() {
+        rows = until_something_is_due(fixture, &leases).await;
+    }
+    let due = only(&rows, "b");
+    settled(fixture, &leases, &due, published()).await;
+    assert_eq!(status_of(fixture, &due[0]).await, MessageStatus::Published);
+    assert_eq!(fetch_waiting(fixture, &leases).await, []);
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+    let backlog = backlog(fixture).await;
+    assert_eq!((backlog.pending, backlog.waiting), (1, 1));
+}

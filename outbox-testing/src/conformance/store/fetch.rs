@@ -1,0 +1,298 @@
+//! Promises on fetches: a relay gets everything that is due, in order, and nothing else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use outbox_core::context::MessageContext;
+use outbox_core::message::{Events, NewMessage};
+use outbox_core::store::{FetchRequest, FetchedRow, RowKey};
+
+use super::support::{
+    ALL, LONG, commit, commit_each, dead, fetch, first, id_of, keys, lease_all, limit, look, of, only,
+    pending, published, settle, sorted_keys,
+};
+use super::{OpenTransaction, StoreFixture};
+use crate::conformance::probe::Probe;
+use crate::not_applicable;
+
+/// A fetched message is as it was recorded, with its number, its time, and the data that the relay needs to settle it.
+pub async fn fetch_returns_what_was_recorded<F: StoreFixture>(fixture: &F) {
+    let context = MessageContext {
+        correlation_id: Some("c-1".to_owned()),
+        causation_id: Some("request 17".to_owned()),
+        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+        tracestate: Some("vendor=x".to_owned()),
+    };
+    let recorded = context
+        .scope(async {
+            NewMessage::from_event(&Probe::noted("ü", 1).with_filler("NUL \0, ü, 😀, \\u0000, 1.10"))
+        })
+        .await
+        .and_then(|message| message.with_header("tenant", "Müller & Söhne \"100%\" 😀"))
+        .expect("the probe can be encoded");
+    let before = fixture.now().await;
+    commit(fixture, Events::new().with(recorded.clone())).await;
+    let after = fixture.now().await;
+
+    let (_, leases) = lease_all(fixture).await;
+    let row = only(&fetch(fixture, &leases, 10).await, "ü").remove(0);
+    let message = row.message.expect("the row is readable");
+    // Database clocks tick in whole milliseconds at worst, and may stand still for the statement or the transaction.
+    let tick = Duration::from_secs(1);
+    assert!(
+        (before - tick..=after + tick).contains(&message.created_at),
+        "recorded at {}",
+        message.created_at
+    );
+    assert_eq!(message.created_at.offset(), time::UtcOffset::UTC);
+    let expected = recorded.into_message(Some(1), message.created_at);
+    assert_eq!(*message, expected);
+    assert_eq!(row.aggregate, expected.aggregate);
+    assert_eq!(row.partition, expected.aggregate.partition());
+    assert_eq!((row.attempts, row.failures), (0, 0));
+    assert!(row.sequenced && !row.waited);
+    assert!(row.age < LONG, "recorded {:?} ago", row.age);
+}
+
+/// Messages of one aggregate come in the order of their numbers, 1, 2, 3 …, without gaps.
+pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &F) {
+    for n in 0..20 {
+        for id in ["a", "b", "c", "d", "e"] {
+            commit(fixture, Events::new().with(Probe::noted(id, n))).await;
+        }
+    }
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let mut sequences: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for (id, sequence) in keys(&rows) {
+        sequences.entry(id).or_default().extend(sequence);
+    }
+    assert_eq!(sequences.len(), 5);
+    for (id, sequences) in sequences {
+        assert_eq!(sequences, (1..=20).collect::<Vec<_>>(), "messages of {id}");
+    }
+}
+
+/// `limit` bounds a fetch, and the next fetch goes on behind it without leaving anything out.
+pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture: &F) {
+    for n in 0..10 {
+        commit(
+            fixture,
+            Events::new()
+                .with(Probe::noted("a", n))
+                .with(Probe::noted("b", n))
+                .with(Probe::noted("c", n)),
+        )
+        .await;
+    }
+    let (_, leases) = lease_all(fixture).await;
+    let mut next: BTreeMap<String, u64> = BTreeMap::new();
+    for _ in 0..30 {
+        let request = FetchRequest {
+            limit: limit(7),
+            ..pending(&leases)
+        };
+        let fetched = look(fixture, request).await;
+        let rows = fetched.due;
+        if rows.len() < 7 {
+            assert!(!fetched.more, "no bound ended the fetch");
+        }
+        assert!(rows.len() <= 7, "asked for 7 messages, got {}", rows.len());
+        assert_eq!(
+            keys(&rows),
+            keys(&fetch(fixture, &leases, 7).await),
+            "fetching alone changes nothing"
+        );
+        for (id, sequence) in keys(&rows) {
+            let expected = next.entry(id.to_owned()).or_insert(1);
+            assert_eq!(sequence, Some(*expected), "of {id}");
+            *expected += 1;
+        }
+        settle(fixture, &leases, &rows, published()).await;
+        if rows.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(next.into_values().collect::<Vec<_>>(), [11, 11, 11]);
+}
+
+/// Messages of partitions that are not among the leases are left alone.
+pub async fn only_leased_partitions_are_fetched<F: StoreFixture>(fixture: &F) {
+    let mut events = Events::new();
+    for n in 0..200 {
+        events.push(Probe::noted(format!("a{n}"), n));
+    }
+    commit(fixture, events).await;
+    let (_, leases) = lease_all(fixture).await;
+    let (some, rest) = leases.split_at(leases.len() / 2);
+    let mut fetched = 0;
+    for leases in [some, rest] {
+        let rows = fetch(fixture, leases, ALL).await;
+        for row in &rows {
+            assert!(
+                leases.iter().any(|lease| lease.partition == row.partition),
+                "{} is not leased",
+                row.partition
+            );
+            assert_eq!(row.partition, row.aggregate.partition());
+        }
+        fetched += rows.len();
+    }
+    assert_eq!(fetched, 200);
+    assert_eq!(fetch(fixture, &[], ALL).await, []);
+}
+
+/// A transaction that wrote first and commits last is published, although newer messages are settled already. Relays
+/// that remember a place in the table lose such messages.
+pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
+    if !fixture.capabilities().overlapping_transactions {
+        return not_applicable("this store has one writer at a time");
+    }
+    let (_, leases) = lease_all(fixture).await;
+    let late = fixture
+        .begin(Events::new().with(Probe::noted("late", 1)))
+        .await
+        .expect("events are recorded");
+    let never = fixture
+        .begin(Events::new().with(Probe::noted("never", 1)))
+        .await
+        .expect("events are recorded");
+    commit_each(fixture, &["early"]).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        keys(&rows),
+        [("early", Some(1))],
+        "uncommitted messages are invisible and delay nobody"
+    );
+    settle(fixture, &leases, &rows, published()).await;
+
+    late.commit().await;
+    never.roll_back().await;
+    assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("late", Some(1))]);
+}
+
+/// A message settled as published does not come again.
+pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "a", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let done = first(&rows, "a");
+    assert_eq!(settle(fixture, &leases, &done, published()).await, 1);
+    let rest = fetch(fixture, &leases, ALL).await;
+    assert_eq!(sorted_keys(&rest), [("a", Some(2)), ("b", Some(1))]);
+    assert_eq!(settle(fixture, &leases, &rest, published()).await, 2);
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+}
+
+/// Rows that the relay has in flight are left out. The rows behind them come, because rows in flight count as returned
+/// before.
+pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "a", "c", "a"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let in_flight = [first(&rows, "a")[0].key(), only(&rows, "c")[0].key()];
+    let request = FetchRequest {
+        in_flight: &in_flight,
+        ..pending(&leases)
+    };
+    let rest = look(fixture, request).await;
+    assert_eq!(
+        sorted_keys(&rest.due),
+        [("a", Some(2)), ("a", Some(3)), ("b", Some(1))]
+    );
+    // Rows in flight do not use up the limit, however many they are.
+    let all: Vec<RowKey> = rows.iter().map(FetchedRow::key).collect();
+    commit_each(fixture, &["d"]).await;
+    let request = FetchRequest {
+        in_flight: &all,
+        limit: limit(1),
+        ..pending(&leases)
+    };
+    assert_eq!(keys(&look(fixture, request).await.due), [("d", Some(1))]);
+}
+
+/// Messages of an aggregate come in sequence, whatever their row ids are. This holds for fetches in
+/// several steps while earlier messages are in flight.
+pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture: &F) {
+    for _ in 0..3 {
+        commit_each(fixture, &["a", "b", "a", "b", "a", "c"]).await;
+        fixture.set_back_row_ids().await;
+        commit_each(fixture, &["a", "b", "c", "a", "d"]).await;
+    }
+    let (_, leases) = lease_all(fixture).await;
+    let (mut order, mut flying) = (BTreeMap::<String, Vec<u64>>::new(), Vec::new());
+    for step in 0.. {
+        let mut in_flight: Vec<RowKey> = flying.iter().map(FetchedRow::key).collect();
+        in_flight.sort_unstable();
+        let request = FetchRequest {
+            limit: limit(1 + step % 5),
+            in_flight: &in_flight,
+            ..pending(&leases)
+        };
+        let fetched = look(fixture, request).await;
+        assert_eq!(fetched.waits, []);
+        for row in &fetched.due {
+            let sequence = row.message.as_ref().expect("the row is readable").sequence;
+            let numbers = order.entry(row.aggregate.id.clone()).or_default();
+            numbers.push(sequence.expect("probes are sequenced"));
+        }
+        let has_ended = fetched.due.is_empty();
+        flying.extend(fetched.due);
+        // Some stay in flight.
+        let settled = flying.split_off(if has_ended { 0 } else { flying.len() / 2 });
+        super::support::settled(fixture, &leases, &settled, published()).await;
+        if has_ended {
+            break;
+        }
+    }
+    for (id, numbers) in order {
+        let all: Vec<u64> = (1..=numbers.len() as u64).collect();
+        assert_eq!(numbers, all, "of {id}");
+    }
+}
+
+/// A fetch ends with the row that exceeds the bound on payload bytes, so a single larger message still comes.
+pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
+    let large = |n| Probe::noted("a", n).with_filler("x".repeat(1000));
+    for n in 0..4 {
+        commit(fixture, Events::new().with(large(n))).await;
+    }
+    let (_, leases) = lease_all(fixture).await;
+    for (bytes, expected) in [(0, 1), (1, 1), (1500, 2), (2500, 3)] {
+        let request = FetchRequest {
+            bytes,
+            ..pending(&leases)
+        };
+        let fetched = look(fixture, request).await;
+        assert_eq!(
+            (fetched.due.len(), fetched.more),
+            (expected, true),
+            "{bytes} bytes"
+        );
+    }
+    let fetched = look(fixture, pending(&leases)).await;
+    assert_eq!((fetched.due.len(), fetched.more), (4, false));
+}
+
+/// An unreadable row is returned as such, so that the relay can dead-letter it. It neither fails the fetch nor hides
+/// other rows.
+pub async fn an_unreadable_row_is_returned_as_such<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "a", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let broken = id_of(&first(&fetch(fixture, &leases, ALL).await, "a")[0]);
+    fixture.corrupt(broken).await;
+
+    let rows = fetch(fixture, &leases, ALL).await;
+    let of_a = of(&rows, "a");
+    assert!(
+        of_a[0].message.is_err(),
+        "the unreadable row comes first and says so: {of_a:?}"
+    );
+    assert!(
+        only(&rows, "b")[0].message.is_ok(),
+        "readable rows are unaffected"
+    );
+    assert_eq!(settle(fixture, &leases, &first(&rows, "a"), dead(false)).await, 1);
+    let rest = fetch(fixture, &leases, ALL).await;
+    assert_eq!(sorted_keys(&rest), [("a", Some(2)), ("b", Some(1))]);
+}

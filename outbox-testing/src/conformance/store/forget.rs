@@ -1,0 +1,112 @@
+//! Promises on forgetting aggregates: nothing of them is left, and nothing unpublished is ever lost.
+
+use std::time::Duration;
+
+use outbox_core::message::Events;
+use outbox_core::store::{Forgotten, OutboxAdmin, Selection};
+
+use super::StoreFixture;
+use super::support::{
+    ALL, LONG, commit, commit_each, dead, fetch, hindered, keys, lease_all, of, only, published, settled,
+    skip, sorted_keys,
+};
+use crate::conformance::probe::{Probe, aggregate};
+
+async fn forget<F: StoreFixture>(fixture: &F, ids: &[&str]) -> Forgotten {
+    let aggregates: Vec<_> = ids.iter().copied().map(aggregate).collect();
+    fixture.store().forget(&aggregates).await.expect("forget answers")
+}
+
+async fn forget_idle<F: StoreFixture>(fixture: &F, idle_for: Duration) -> u64 {
+    let aggregate_type = aggregate("a").aggregate_type;
+    let forgotten = fixture.store().forget_idle(&aggregate_type, idle_for).await;
+    forgotten.expect("forget_idle answers")
+}
+
+/// Nothing is left of a forgotten aggregate, neither messages nor keys nor its last sequence; others keep theirs.
+pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: &F) {
+    let of_a = || {
+        Events::new()
+            .with(Probe::noted("a", 1).with_dedup_key("k"))
+            .with(Probe::noted("a", 2))
+            .with(Probe::sampled("a", 3))
+    };
+    commit(fixture, of_a()).await;
+    commit_each(fixture, &["b", "c"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let rows_of_a: Vec<_> = of(&rows, "a").into_iter().cloned().collect();
+    settled(fixture, &leases, &rows_of_a[..1], published()).await;
+    settled(fixture, &leases, &rows_of_a[1..], dead(false)).await;
+    settled(fixture, &leases, &only(&rows, "b"), published()).await;
+    settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
+    skip(fixture, &Selection::dead_letters().aggregate(&aggregate("c"))).await;
+
+    let forgotten = forget(fixture, &["a", "c", "unknown"]).await;
+    assert_eq!((forgotten.messages, forgotten.left), (4, Vec::new()));
+    let left: Vec<_> = fixture
+        .rows()
+        .await
+        .into_iter()
+        .map(|row| row.aggregate.id)
+        .collect();
+    assert_eq!(left, ["b"]);
+    commit(fixture, of_a()).await;
+    commit_each(fixture, &["b", "c"]).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        sorted_keys(&rows),
+        [
+            ("a", None),
+            ("a", Some(1)),
+            ("a", Some(2)),
+            ("b", Some(2)),
+            ("c", Some(1))
+        ]
+    );
+}
+
+/// An aggregate with a message that is pending or waiting, or that halts it, is left as it is.
+pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["pending", "waiting", "halted", "free"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
+    settled(fixture, &leases, &only(&rows, "halted"), dead(true)).await;
+    settled(fixture, &leases, &only(&rows, "free"), published()).await;
+    let forgotten = forget(fixture, &["pending", "free", "waiting", "halted"]).await;
+    assert_eq!(forgotten.messages, 1);
+    assert_eq!(forgotten.left, ["pending", "waiting", "halted"].map(aggregate));
+    assert_eq!(fixture.rows().await.len(), 3);
+    commit_each(fixture, &["pending"]).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&rows), [("pending", Some(1)), ("pending", Some(2))]);
+}
+
+/// Only aggregates that have recorded nothing for long, and have nothing unpublished, are forgotten as idle.
+pub async fn only_idle_aggregates_are_forgotten<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["published", "pending", "waiting", "dead"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "published"), published()).await;
+    settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
+    settled(fixture, &leases, &only(&rows, "dead"), dead(false)).await;
+    assert_eq!(forget_idle(fixture, LONG).await, 0);
+    let other = fixture.store().forget_idle("other", Duration::ZERO).await;
+    assert_eq!(other.expect("forget_idle answers"), 0);
+    // The clocks of some databases tick in milliseconds.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(forget_idle(fixture, Duration::ZERO).await, 1);
+    assert_eq!(fixture.rows().await.len(), 4, "published messages stay");
+    commit_each(fixture, &["published", "pending", "dead"]).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        sorted_keys(&rows),
+        [
+            ("dead", Some(2)),
+            ("pending", Some(1)),
+            ("pending", Some(2)),
+            ("published", Some(1))
+        ]
+    );
+}

@@ -1,0 +1,270 @@
+//! Promises on leases and announcements: leases are exclusive, fenced by epochs, and become free again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outbox_core::message::PARTITIONS;
+use outbox_core::store::{Fitness, Lease, OutboxStore, OwnerId, Relays};
+
+use super::StoreFixture;
+use super::support::{TTL, acquire, lease_all};
+
+fn partitions(leases: &[Lease]) -> BTreeSet<u16> {
+    leases.iter().map(|lease| lease.partition).collect()
+}
+
+fn epochs(leases: &[Lease]) -> BTreeMap<u16, i64> {
+    leases
+        .iter()
+        .map(|lease| (lease.partition, lease.epoch))
+        .collect()
+}
+
+fn all_partitions() -> BTreeSet<u16> {
+    (0..PARTITIONS).collect()
+}
+
+/// Two live leases never cover the same partition, even if several relays ask at once. A relay is not given a partition
+/// that it owns already.
+pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
+    let owners: Vec<OwnerId> = (0..4).map(|_| OwnerId::fresh()).collect();
+    let mut owned = BTreeSet::new();
+    for _ in 0..PARTITIONS {
+        let rounds = join_all(owners.iter().map(|owner| acquire(fixture, *owner))).await;
+        for lease in rounds.into_iter().flatten() {
+            assert!(
+                owned.insert(lease.partition),
+                "partition {} was leased twice",
+                lease.partition
+            );
+        }
+        if owned.len() == usize::from(PARTITIONS) {
+            break;
+        }
+    }
+    assert_eq!(owned, all_partitions(), "some free partitions were never leased");
+    for owner in [owners[0], OwnerId::fresh()] {
+        assert_eq!(
+            acquire(fixture, owner).await,
+            [],
+            "owned partitions were leased again"
+        );
+    }
+}
+
+/// `max` bounds the number of partitions that one call acquires.
+pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
+    let owner = OwnerId::fresh();
+    let leases = fixture
+        .store()
+        .acquire(owner, TTL, 10)
+        .await
+        .expect("acquire answers");
+    assert!(
+        (1..=10).contains(&leases.len()),
+        "asked for 10 of {PARTITIONS} free partitions, got {}",
+        leases.len()
+    );
+    let none = fixture
+        .store()
+        .acquire(owner, TTL, 0)
+        .await
+        .expect("acquire answers");
+    assert_eq!(none, []);
+}
+
+/// Each new owner of a partition gets a higher epoch than all earlier ones, whether the lease was released or ran out.
+pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
+    let (owner, first) = lease_all(fixture).await;
+    fixture
+        .store()
+        .release(owner, &first)
+        .await
+        .expect("release answers");
+    let (_, second) = lease_all(fixture).await;
+    fixture.expire_leases().await;
+    let (_, third) = lease_all(fixture).await;
+    for (earlier, later) in [(first, second.clone()), (second, third)] {
+        let (earlier, later) = (epochs(&earlier), epochs(&later));
+        for (partition, epoch) in earlier {
+            assert!(
+                later[&partition] > epoch,
+                "epoch of partition {partition} went from {epoch} to {}",
+                later[&partition]
+            );
+        }
+    }
+}
+
+/// Renewing extends leases that are still owned. It neither revives a lease that ran out nor takes one from another
+/// relay.
+pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
+    let store = fixture.store();
+    let (owner, leases) = lease_all(fixture).await;
+    let renewed = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    assert_eq!(
+        epochs(&renewed),
+        epochs(&leases),
+        "an owned lease keeps its epoch when it is renewed"
+    );
+    let stolen = store
+        .renew(OwnerId::fresh(), &leases, TTL)
+        .await
+        .expect("renew answers");
+    assert_eq!(stolen, [], "another owner renewed the leases");
+
+    fixture.expire_leases().await;
+    let revived = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    assert_eq!(revived, [], "leases that ran out were revived");
+
+    let (successor, taken) = lease_all(fixture).await;
+    let revived = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    assert_eq!(
+        revived,
+        [],
+        "leases that were taken over were renewed by the owner before"
+    );
+    let renewed = store.renew(successor, &taken, TTL).await.expect("renew answers");
+    assert_eq!(
+        partitions(&renewed),
+        all_partitions(),
+        "the successor lost leases to the owner before"
+    );
+}
+
+/// A released partition is free at once.
+pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) {
+    let (owner, leases) = lease_all(fixture).await;
+    let (back, kept) = leases.split_at(10);
+    fixture
+        .store()
+        .release(owner, back)
+        .await
+        .expect("release answers");
+    let mut taken = BTreeSet::new();
+    for _ in 0..back.len() {
+        taken.extend(partitions(&acquire(fixture, OwnerId::fresh()).await));
+    }
+    assert_eq!(taken, partitions(back), "exactly what was released is free");
+    let renewed = fixture
+        .store()
+        .renew(owner, kept, TTL)
+        .await
+        .expect("renew answers");
+    assert_eq!(
+        partitions(&renewed),
+        partitions(kept),
+        "what was not released is still owned"
+    );
+}
+
+/// A crashed relay's partitions go to others once its leases have run out.
+pub async fn a_lease_that_ran_out_can_be_taken_over<F: StoreFixture>(fixture: &F) {
+    let (_, leases) = lease_all(fixture).await;
+    fixture.expire_leases().await;
+    let (_, taken) = lease_all(fixture).await;
+    assert_eq!(partitions(&taken), partitions(&leases));
+}
+
+/// A paused relay that releases its old leases does not free those of its successor.
+pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
+    let (owner, stale) = lease_all(fixture).await;
+    fixture.expire_leases().await;
+    lease_all(fixture).await;
+    fixture
+        .store()
+        .release(owner, &stale)
+        .await
+        .expect("releasing stale leases is no error");
+    assert_eq!(
+        acquire(fixture, OwnerId::fresh()).await,
+        [],
+        "partitions of the successor were freed"
+    );
+}
+
+async fn announce<F: StoreFixture>(fixture: &F, owner: OwnerId, ttl: Duration) -> u32 {
+    fixture
+        .store()
+        .announce(owner, ttl, &Fitness::Unproven.into())
+        .await
+        .expect("announce answers")
+        .alive()
+}
+
+/// A store that is set up passes its preflight.
+pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) {
+    fixture
+        .store()
+        .preflight(true)
+        .await
+        .expect("the store of the fixture is healthy");
+}
+
+/// Each announced relay counts once, however often it announces itself, until its announcement runs out.
+pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(fixture: &F) {
+    let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
+    assert_eq!(announce(fixture, first, TTL).await, 1);
+    assert_eq!(announce(fixture, first, TTL).await, 1);
+    assert_eq!(announce(fixture, second, Duration::from_secs(6)).await, 2);
+    assert_eq!(announce(fixture, first, TTL).await, 2);
+    for _ in 0..600 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if announce(fixture, first, TTL).await == 1 {
+            assert_eq!(
+                announce(fixture, second, TTL).await,
+                2,
+                "it may announce itself again"
+            );
+            return;
+        }
+    }
+    panic!("a relay that fell silent is counted for ever");
+}
+
+/// A relay's announcement replaces its earlier one, and every relay sees it, itself included.
+pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(fixture: &F) {
+    let store = fixture.store();
+    let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
+    for own in Fitness::ALL {
+        for other in Fitness::ALL {
+            store
+                .announce(first, TTL, &own.into())
+                .await
+                .expect("announce answers");
+            let relays = store
+                .announce(second, TTL, &other.into())
+                .await
+                .expect("announce answers");
+            let mut expected = Relays::default();
+            expected.count(own, 1);
+            expected.count(other, 1);
+            assert_eq!(relays, expected, "{own:?}, {other:?}");
+        }
+    }
+}
+
+/// A relay that leaves releases its leases and no longer counts. Others keep theirs.
+pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
+    let store = fixture.store();
+    let (stays, leaves) = (OwnerId::fresh(), OwnerId::fresh());
+    let kept = store.acquire(stays, TTL, 10).await.expect("acquire answers");
+    announce(fixture, stays, TTL).await;
+    let given = acquire(fixture, leaves).await;
+    assert_eq!(announce(fixture, leaves, TTL).await, 2);
+
+    store.leave(leaves).await.expect("leave answers");
+    assert_eq!(announce(fixture, stays, TTL).await, 1);
+    let renewed = store.renew(stays, &kept, TTL).await.expect("renew answers");
+    assert_eq!(partitions(&renewed), partitions(&kept));
+    let revived = store.renew(leaves, &given, TTL).await.expect("renew answers");
+    assert_eq!(revived, [], "a lease that was given back was renewed");
+    let mut taken = BTreeSet::new();
+    for _ in 0..given.len() {
+        taken.extend(partitions(&acquire(fixture, OwnerId::fresh()).await));
+    }
+    assert_eq!(&taken | &partitions(&kept), all_partitions());
+    // Leaving twice, or without having been there, is not an error.
+    store.leave(leaves).await.expect("leave answers");
+}

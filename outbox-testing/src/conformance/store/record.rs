@@ -1,0 +1,225 @@
+//! Promises on recording: all or nothing, numbered without gaps, and distinct.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use outbox_core::message::Events;
+use outbox_core::store::{MessageStatus, WaitingRequest};
+
+use super::StoreFixture;
+use super::support::{
+    blocked, commit, commit_each, dead, fetch, fetch_waiting, hindered, keys, lease_all, look_waiting,
+    published, settle, settled, sorted_keys, waiting,
+};
+use crate::conformance::probe::{Probe, aggregate, odd_aggregate_ids};
+
+/// Events of a rolled-back transaction never appear, and the next transaction uses their numbers.
+pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a"]).await;
+    let discarded = Events::new()
+        .with(Probe::noted("a", 7))
+        .with(Probe::noted("a", 8))
+        .with(Probe::noted("b", 9));
+    fixture
+        .roll_back(discarded)
+        .await
+        .expect("events are recorded before they are rolled back");
+    commit_each(fixture, &["a", "b"]).await;
+
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, 100).await;
+    assert_eq!(
+        sorted_keys(&rows),
+        [("a", Some(1)), ("a", Some(2)), ("b", Some(1))]
+    );
+    assert_eq!(
+        fixture.rows().await.len(),
+        3,
+        "something of the rolled back transaction is left"
+    );
+}
+
+/// Concurrent writers of the same aggregates, some of which roll back, get numbers without gaps and without repetition.
+pub async fn concurrent_writers_leave_no_hole<F: StoreFixture>(fixture: &F) {
+    let writers = (0..60_u64).map(|n| async move {
+        let events = Events::new().with(Probe::noted(format!("a{}", n % 4), n));
+        let rolls_back = n % 5 == 0;
+        let written = if rolls_back {
+            fixture.roll_back(events).await
+        } else {
+            fixture.commit(events).await
+        };
+        written.expect("events are recorded");
+    });
+    join_all(writers).await;
+    let mut numbers: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for row in fixture.rows().await {
+        numbers.entry(row.aggregate.id).or_default().extend(row.sequence);
+    }
+    for (id, mut numbers) in numbers {
+        numbers.sort_unstable();
+        assert_eq!(numbers, (1..=12).collect::<Vec<u64>>(), "numbers of {id}");
+    }
+}
+
+/// A second message with the same deduplication key is refused, together with everything recorded with it.
+pub async fn a_deduplication_key_is_refused_twice<F: StoreFixture>(fixture: &F) {
+    let keyed = |key: &str, n| Probe::noted("a", n).with_dedup_key(key);
+    commit(fixture, Events::new().with(keyed("k", 1))).await;
+    let again = Events::new().with(Probe::noted("a", 2)).with(keyed("k", 3));
+    assert!(
+        fixture.commit(again).await.is_err(),
+        "a deduplication key was taken twice"
+    );
+    let twice = Events::new().with(keyed("l", 4)).with(keyed("l", 5));
+    assert!(
+        fixture.commit(twice).await.is_err(),
+        "a deduplication key was taken twice in one transaction"
+    );
+    // Keys are compared byte by byte, whatever the database's collation says.
+    commit(fixture, Events::new().with(keyed("K", 6)).with(keyed("k ", 7))).await;
+    // A key whose transaction was rolled back is free.
+    fixture
+        .roll_back(Events::new().with(keyed("m", 8)))
+        .await
+        .expect("events are recorded before they are rolled back");
+    commit(fixture, Events::new().with(keyed("m", 9))).await;
+
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, 100).await;
+    assert_eq!(
+        keys(&rows),
+        [("a", Some(1)), ("a", Some(2)), ("a", Some(3)), ("a", Some(4))]
+    );
+}
+
+/// Messages of unsequenced events have no number and use up none.
+pub async fn unsequenced_messages_take_no_number<F: StoreFixture>(fixture: &F) {
+    let events = Events::new()
+        .with(Probe::noted("a", 1))
+        .with(Probe::sampled("a", 2))
+        .with(Probe::noted("a", 3))
+        .with(Probe::sampled("b", 4));
+    commit(fixture, events).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, 100).await;
+    assert_eq!(
+        sorted_keys(&rows),
+        [("a", None), ("a", Some(1)), ("a", Some(2)), ("b", None)]
+    );
+    assert_eq!(settle(fixture, &leases, &rows, published()).await, 4);
+    assert_eq!(fetch(fixture, &leases, 100).await, []);
+}
+
+/// Thousands of events of many aggregates in one transaction are all recorded, in order.
+pub async fn a_large_batch_keeps_its_order<F: StoreFixture>(fixture: &F) {
+    const MESSAGES: u64 = 3_000;
+    const AGGREGATES: u64 = 30;
+    let mut events = Events::new();
+    for n in 0..MESSAGES {
+        events.push(Probe::noted(format!("a{}", n % AGGREGATES), n));
+    }
+    commit(fixture, events).await;
+
+    let (_, leases) = lease_all(fixture).await;
+    let mut next: BTreeMap<String, u64> = BTreeMap::new();
+    let mut fetched = 0;
+    while fetched < MESSAGES {
+        let rows = fetch(fixture, &leases, 1_000).await;
+        assert!(
+            !rows.is_empty(),
+            "only {fetched} of {MESSAGES} messages were fetched"
+        );
+        for row in &rows {
+            let message = row.message.as_ref().expect("the row is readable");
+            let probe: Probe = serde_json::from_slice(&message.payload).expect("the payload is a probe");
+            let sequence = next.entry(row.aggregate.id.clone()).or_insert(1);
+            assert_eq!(message.sequence, Some(*sequence), "of {}", row.aggregate);
+            assert_eq!(
+                probe.n() / AGGREGATES + 1,
+                *sequence,
+                "events of {} changed places",
+                row.aggregate
+            );
+            *sequence += 1;
+        }
+        fetched += rows.len() as u64;
+        assert_eq!(settle(fixture, &leases, &rows, published()).await, rows.len());
+    }
+    assert_eq!(fetched, MESSAGES);
+}
+
+/// Aggregate ids that a collation treats as equal, or that mean something to a broker, are different aggregates, byte
+/// for byte.
+pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
+    let ids = odd_aggregate_ids();
+    for round in 1..=2 {
+        for id in &ids {
+            commit(fixture, Events::new().with(Probe::noted(id.clone(), round))).await;
+        }
+    }
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, 1_000).await;
+    let expected: BTreeSet<_> = ids
+        .iter()
+        .flat_map(|id| [(id.as_str(), Some(1)), (id.as_str(), Some(2))])
+        .collect();
+    assert_eq!(rows.len(), expected.len());
+    assert_eq!(keys(&rows).into_iter().collect::<BTreeSet<_>>(), expected);
+
+    // Blocking, excluding or halting one aggregate does not affect aggregates with similar ids.
+    let is_a = |key: &(&str, Option<u64>)| key.0 == "a";
+    let first: Vec<_> = rows
+        .iter()
+        .find(|row| row.aggregate.id == "a")
+        .cloned()
+        .into_iter()
+        .collect();
+    let others: BTreeSet<_> = expected.iter().copied().filter(|key| !is_a(key)).collect();
+    settled(fixture, &leases, &first, hindered(Duration::ZERO)).await;
+    let rest = fetch(fixture, &leases, 1_000).await;
+    assert_eq!(keys(&rest).into_iter().collect::<BTreeSet<_>>(), others);
+    assert_eq!(
+        keys(&fetch_waiting(fixture, &leases).await),
+        [("a", Some(1)), ("a", Some(2))]
+    );
+    let look_alike = [aggregate("A"), aggregate("a "), aggregate("a\u{308}")];
+    let request = WaitingRequest {
+        excluding: &look_alike,
+        ..waiting(&leases)
+    };
+    assert_eq!(look_waiting(fixture, request).await.due.len(), 2);
+    settled(fixture, &leases, &first, dead(true)).await;
+    assert_eq!(blocked(fixture).await.len(), 1);
+    let rest = fetch(fixture, &leases, 1_000).await;
+    assert_eq!(keys(&rest).into_iter().collect::<BTreeSet<_>>(), others);
+}
+
+/// An event that could never be stored or published is refused when it is recorded, together with everything in the
+/// same call.
+pub async fn an_event_that_cannot_be_stored_is_refused<F: StoreFixture>(fixture: &F) {
+    let impossible = [
+        Probe::noted("", 1),
+        Probe::noted("a\0b", 1),
+        Probe::noted("x".repeat(256), 1),
+        Probe::noted("a", 1).with_dedup_key(""),
+        Probe::noted("a", 1).with_dedup_key("ü".repeat(256)),
+        Probe::noted("a", 1).with_filler("x".repeat(1024 * 1024)),
+    ];
+    for probe in impossible {
+        let events = Events::new().with(Probe::noted("a", 0)).with(probe.clone());
+        assert!(
+            fixture.commit(events).await.is_err(),
+            "was recorded: {:.200}",
+            format!("{probe:?}")
+        );
+    }
+    assert_eq!(fixture.rows().await, []);
+    commit_each(fixture, &["a"]).await;
+    let rows = fixture.rows().await;
+    assert_eq!(
+        (rows[0].sequence, rows[0].status),
+        (Some(1), MessageStatus::Pending)
+    );
+}

@@ -1,0 +1,177 @@
+//! Promises on the registry of relays, and on leases that were granted before the clock was set back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::publisher::{Destination, FailureClass};
+use outbox_core::relay::Retention;
+use outbox_core::store::{
+    Announcement, Fitness, LEASE_TTL_MAX, LiveRelay, OutboxReader, OutboxStore, OwnerId, Registration,
+    RelayMode, RelayTrouble, Relays, TroubleClass,
+};
+
+use super::StoreFixture;
+use super::support::{TTL, acquire, lease_all};
+
+fn destination(stream: &str, source: &str) -> Destination {
+    Destination {
+        stream: stream.to_owned(),
+        subjects: "events.{aggregate}.{id}.{event}".to_owned(),
+        source: source.to_owned(),
+    }
+}
+
+fn at(destination: Destination) -> Announcement {
+    Announcement {
+        registration: Arc::new(Registration::new(RelayMode::Polling, Some(destination), None)),
+        ..Announcement::default()
+    }
+}
+
+fn failing() -> Announcement {
+    let retention = Some(Retention::KeepFor(Duration::from_secs(3600)));
+    Announcement {
+        fitness: Fitness::Ailing,
+        registration: Arc::new(Registration::new(
+            RelayMode::Log,
+            Some(destination("ORDERS", "shöp\u{0}")),
+            retention,
+        )),
+        trouble: Some(RelayTrouble {
+            class: TroubleClass::Broker(FailureClass::Configuration),
+            error: "no stream takes `events.order.1.placed`".to_owned(),
+            failing_for: Duration::from_secs(90),
+        }),
+    }
+}
+
+async fn announce<F: StoreFixture>(
+    fixture: &F,
+    owner: OwnerId,
+    ttl: Duration,
+    announcement: &Announcement,
+) -> Relays {
+    let counted = fixture.store().announce(owner, ttl, announcement).await;
+    counted.expect("announce answers")
+}
+
+async fn listed<F: StoreFixture>(fixture: &F, owner: OwnerId) -> LiveRelay {
+    let relays = fixture.store().relays().await.expect("relays answers");
+    let listed = relays.into_iter().find(|relay| relay.owner == owner);
+    listed.expect("an announced relay is listed")
+}
+
+/// The last announcement of a relay is listed: what it does, and what keeps it from its work since when. A source is any text.
+pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
+    let owner = OwnerId::fresh();
+    let announcement = failing();
+    announce(fixture, owner, TTL, &announcement).await;
+    let found = listed(fixture, owner).await;
+    assert_eq!(found.fitness, Fitness::Ailing);
+    let (registered, stated) = (&found.registration, &announcement.registration);
+    assert_eq!(
+        (registered.mode, registered.retention, &registered.version),
+        (stated.mode, stated.retention, &stated.version)
+    );
+    let destination = registered.destination.as_ref().expect("a destination is listed");
+    assert_eq!(destination.stream, "ORDERS");
+    assert_eq!(destination.subjects, "events.{aggregate}.{id}.{event}");
+    assert!(!destination.source.is_empty());
+    let (trouble, stated) = (
+        found.trouble.expect("a trouble"),
+        announcement.trouble.expect("a trouble"),
+    );
+    assert_eq!((trouble.class, trouble.error), (stated.class, stated.error));
+    let since = stated.failing_for..stated.failing_for + Duration::from_secs(60);
+    assert!(since.contains(&trouble.failing_for), "{:?}", trouble.failing_for);
+
+    announce(fixture, owner, TTL, &Fitness::Fit.into()).await;
+    let found = listed(fixture, owner).await;
+    assert_eq!((found.trouble, found.registration.destination), (None, None));
+    for retention in [Retention::Keep, Retention::Delete] {
+        let registration = Registration::new(RelayMode::Polling, None, Some(retention));
+        let announcement = Announcement {
+            registration: Arc::new(registration.clone()),
+            ..Announcement::default()
+        };
+        announce(fixture, owner, TTL, &announcement).await;
+        assert_eq!(listed(fixture, owner).await.registration, registration);
+    }
+}
+
+/// A relay hears of live relays that registered another destination or source. A relay that registered none agrees with all.
+pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture: &F) {
+    let here = at(destination("ORDERS", "shop"));
+    announce(fixture, OwnerId::fresh(), TTL, &here).await;
+    announce(fixture, OwnerId::fresh(), TTL, &Fitness::Fit.into()).await;
+    let others = [
+        (here.clone(), 0),
+        (at(destination("orders", "shop")), 1),
+        (at(destination("ORDERS", "shop ")), 1),
+        (at(destination("ORDERS", "outbox")), 1),
+        (Fitness::Fit.into(), 0),
+    ];
+    for (announcement, expected) in others {
+        let owner = OwnerId::fresh();
+        let counted = announce(fixture, owner, TTL, &announcement).await;
+        assert_eq!(counted.disagreeing, expected, "{announcement:?}");
+        assert_eq!(counted.alive(), 3, "{announcement:?}");
+        fixture.store().leave(owner).await.expect("leave answers");
+    }
+    let gone = OwnerId::fresh();
+    let elsewhere = at(destination("ELSEWHERE", "shop"));
+    announce(fixture, gone, Duration::ZERO, &elsewhere).await;
+    let counted = announce(fixture, OwnerId::fresh(), TTL, &here).await;
+    assert_eq!(counted.disagreeing, 0, "an expired announcement does not count");
+}
+
+/// A relay that fell silent is listed as expired until another relay announces itself. A relay that left is not.
+pub async fn expired_relays_are_listed<F: StoreFixture>(fixture: &F) {
+    let store = fixture.store();
+    let (silent, left) = (OwnerId::fresh(), OwnerId::fresh());
+    announce(fixture, left, TTL, &failing()).await;
+    store.leave(left).await.expect("leave answers");
+    announce(fixture, silent, Duration::ZERO, &failing()).await;
+    let expired = store.expired_relays().await.expect("expired_relays answers");
+    let owners: Vec<OwnerId> = expired.iter().map(|relay| relay.owner).collect();
+    assert_eq!(owners, [silent]);
+    assert_eq!(expired[0].registration.mode, RelayMode::Log);
+    assert!(expired[0].trouble.is_some(), "{expired:?}");
+    assert_eq!(store.relays().await.expect("relays answers"), []);
+    announce(fixture, OwnerId::fresh(), TTL, &Fitness::Fit.into()).await;
+    assert_eq!(store.expired_relays().await.expect("expired_relays answers"), []);
+}
+
+/// After the clock was set back, a lease from before it ends within [`LEASE_TTL_MAX`] once another relay asks for it, and not at once: its owner may still
+/// publish. The owner can renew it. An announcement from before counts as expired.
+pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &F) {
+    let store = fixture.store();
+    let hours = Duration::from_secs(7200);
+    let (owner, leases) = lease_all(fixture).await;
+    announce(fixture, owner, TTL, &Fitness::Fit.into()).await;
+    fixture.set_clock_back(hours).await;
+    let ahead = store.partitions().await.expect("partitions answers");
+    assert!(ahead.iter().all(|partition| partition.is_ahead), "{ahead:?}");
+    assert!(
+        ahead.iter().all(|partition| partition.owner.is_none()),
+        "{ahead:?}"
+    );
+    assert_eq!(store.relays().await.expect("relays answers"), []);
+
+    let other = OwnerId::fresh();
+    let counted = announce(fixture, other, TTL, &Fitness::Fit.into()).await;
+    assert_eq!(counted.alive(), 1, "an announcement from before still counts");
+    assert_eq!(acquire(fixture, other).await, [], "the owner may still publish");
+    let shortened = store.partitions().await.expect("partitions answers");
+    let ends = shortened.iter().map(|partition| partition.expires_in).max();
+    assert!(ends.is_some_and(|ends| ends <= LEASE_TTL_MAX), "{ends:?}");
+    assert!(
+        shortened.iter().all(|partition| !partition.is_ahead),
+        "{shortened:?}"
+    );
+
+    let renewed = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    assert_eq!(renewed.len(), leases.len(), "the owner lost its leases");
+    fixture.expire_leases().await;
+    assert_ne!(acquire(fixture, other).await, []);
+}

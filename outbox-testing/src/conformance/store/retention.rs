@@ -1,0 +1,358 @@
+//! Promises on published messages: kept as long as requested, readable, and replayable.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::message::{Events, Message, MessageId};
+use outbox_core::store::{
+    FetchedRow, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, Verdict,
+    WaitingRequest,
+};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::StoreFixture;
+use super::support::{
+    ALL, LONG, commit, commit_each, dead, fetch, hindered, id_of, keys, lease_all, limit, list, look_waiting,
+    only, published, settled, shown, status_of, until_blocks_have_ended, waiting,
+};
+use crate::conformance::probe::{Probe, aggregate};
+
+async fn purge<F: StoreFixture>(fixture: &F, request: PurgeRequest) -> Purged {
+    fixture.store().purge(request).await.expect("purge answers")
+}
+
+fn older_than(older_than: Duration) -> PurgeRequest {
+    PurgeRequest {
+        older_than: Some(older_than),
+        keys_older_than: LONG,
+        after: None,
+        limit: NonZeroU32::MAX,
+    }
+}
+
+async fn replay<F: StoreFixture>(fixture: &F, selection: &Selection) -> u64 {
+    fixture.store().replay(selection).await.expect("replay answers")
+}
+
+/// Commits `count` messages, each of an aggregate of its own, and publishes them.
+async fn with_published<F: StoreFixture>(fixture: &F, count: u64) -> Vec<FetchedRow> {
+    let mut events = Events::new();
+    for n in 0..count {
+        events.push(Probe::noted(format!("p{n}"), n));
+    }
+    commit(fixture, events).await;
+    let (owner, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, published()).await;
+    fixture.store().leave(owner).await.expect("leave answers");
+    rows
+}
+
+/// Purging deletes messages that were published long enough ago, and never pending, waiting or dead ones.
+pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["published", "pending", "waiting", "dead"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "published"), published()).await;
+    settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
+    settled(fixture, &leases, &only(&rows, "dead"), dead(true)).await;
+    // Some clocks tick in whole seconds.
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert_eq!(purge(fixture, older_than(LONG)).await.deleted, 0);
+    assert_eq!(fixture.rows().await.len(), 4);
+    assert_eq!(purge(fixture, older_than(Duration::ZERO)).await.deleted, 1);
+    let left: BTreeSet<_> = fixture
+        .rows()
+        .await
+        .into_iter()
+        .map(|row| row.aggregate.id)
+        .collect();
+    assert_eq!(
+        left,
+        BTreeSet::from(["pending", "waiting", "dead"].map(str::to_owned))
+    );
+}
+
+/// A message that waited long before it was published is still kept for the full retention.
+pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fixture: &F) {
+    // A busy machine may take too long to purge while the message is young. Then the loop tries again with a longer time.
+    for kept in [2, 4, 8, 16, 32].map(Duration::from_secs) {
+        commit_each(fixture, &["a"]).await;
+        tokio::time::sleep(kept + Duration::from_millis(1100)).await;
+        // Messages that an earlier round published are old by now.
+        purge(fixture, older_than(Duration::ZERO)).await;
+        let (owner, leases) = lease_all(fixture).await;
+        let rows = fetch(fixture, &leases, ALL).await;
+        let start = Instant::now();
+        settled(fixture, &leases, &rows, published()).await;
+        let purged = purge(fixture, older_than(kept)).await;
+        fixture.store().leave(owner).await.expect("leave answers");
+        if start.elapsed() < kept / 4 {
+            assert_eq!(purged.deleted, 0);
+            assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Published);
+            return;
+        }
+    }
+    panic!("this machine is too busy to settle and purge within eight seconds");
+}
+
+/// A deduplication key is refused as long as keys are kept, also if its message was deleted long before, when it was published or by a purge; then it is free
+/// again.
+pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: &F) {
+    let keyed = || Events::new().with(Probe::noted("a", 1).with_dedup_key("k"));
+    commit(fixture, keyed()).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, Verdict::Published { keep: false }).await;
+    assert_eq!(fixture.rows().await, []);
+    let refused = "a save that is repeated would take effect twice";
+    assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
+
+    // The same with a message that is kept, until a purge deletes it.
+    let kept = || Events::new().with(Probe::noted("a", 2).with_dedup_key("kept"));
+    commit(fixture, kept()).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, published()).await;
+    assert!(fixture.commit(kept()).await.is_err(), "{refused}");
+    // Some clocks tick in whole seconds.
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert_eq!(purge(fixture, older_than(Duration::ZERO)).await.deleted, 1);
+    assert_eq!(fixture.rows().await, []);
+    assert!(fixture.commit(kept()).await.is_err(), "{refused}");
+
+    let keys = |keys_older_than| PurgeRequest {
+        older_than: None,
+        keys_older_than,
+        after: None,
+        limit: NonZeroU32::MAX,
+    };
+    purge(fixture, keys(LONG)).await;
+    assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
+    // The clocks of some databases tick in milliseconds.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    purge(fixture, keys(Duration::ZERO)).await;
+    commit(fixture, keyed()).await;
+    commit(fixture, kept()).await;
+}
+
+/// A round of purging goes on where the last call ended, deletes everything old, and comes to an end.
+pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c", "d", "e"]).await;
+    let (owner, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, dead(false)).await;
+    fixture.store().leave(owner).await.expect("leave answers");
+    with_published(fixture, 20).await;
+    // Some clocks tick in whole seconds.
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    let (mut deleted, mut after) = (0, None);
+    for _ in 0..20 {
+        let request = PurgeRequest {
+            older_than: Some(Duration::ZERO),
+            keys_older_than: LONG,
+            after,
+            limit: limit(3),
+        };
+        let purged = purge(fixture, request).await;
+        assert!(purged.deleted <= 3, "deleted more than it may look at");
+        deleted += purged.deleted;
+        after = purged.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(after, None, "purging does not come to an end");
+    assert_eq!(deleted, 20);
+    assert_eq!(fixture.rows().await.len(), 5);
+}
+
+async fn page<F: StoreFixture>(
+    fixture: &F,
+    (from, until): (OffsetDateTime, OffsetDateTime),
+    after: Option<MessageId>,
+) -> Vec<Message> {
+    fixture
+        .store()
+        .published(from, until, after, limit(4))
+        .await
+        .expect("published answers")
+}
+
+/// Published messages can be read in pages, each once and unchanged; other messages are left out.
+pub async fn published_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
+    let rows = with_published(fixture, 10).await;
+    fixture.corrupt(id_of(&rows[3])).await;
+    commit_each(fixture, &["pending"]).await;
+    let now = fixture.now().await;
+    let (from, until) = (now - LONG, now + LONG);
+    let (mut read, mut after) = (Vec::new(), None);
+    loop {
+        let page = page(fixture, (from, until), after).await;
+        let Some(last) = page.last() else { break };
+        assert!(page.len() <= 4);
+        after = Some(last.id);
+        read.extend(page);
+        assert!(read.len() < 20, "pages repeat messages");
+    }
+    let mut expected: Vec<Message> = rows
+        .into_iter()
+        .enumerate()
+        .filter(|(n, _)| *n != 3)
+        .filter_map(|(_, row)| row.message.ok().map(Arc::unwrap_or_clone))
+        .collect();
+    expected.sort_by_key(|message| message.id);
+    assert_eq!(read, expected);
+    assert_eq!(page(fixture, (until, until + LONG), None).await, []);
+    assert_eq!(page(fixture, (from - LONG, from), None).await, []);
+}
+
+/// A message that is recorded after a replay stays behind the copies, also while all of them wait:
+/// consumers would otherwise end with the old state.
+pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "a"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let originals = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &originals, published()).await;
+    commit_each(fixture, &["a"]).await;
+    assert_eq!(replay(fixture, &Selection::all()).await, 2);
+    commit_each(fixture, &["a", "a"]).await;
+    let expected = [3, 1, 2, 4, 5].map(|sequence| ("a", Some(sequence)));
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&rows), expected);
+    settled(fixture, &leases, &rows[..1], hindered(Duration::ZERO)).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, [], "everything waits");
+    assert_eq!(keys(&until_blocks_have_ended(fixture, &leases).await), expected);
+    let few = WaitingRequest {
+        per_aggregate: limit(3),
+        ..waiting(&leases)
+    };
+    assert_eq!(keys(&look_waiting(fixture, few).await.due), expected[..3]);
+}
+
+/// A replayed copy is a new message with the old event. It is published behind everything recorded so far, in the order
+/// of its aggregate.
+pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(fixture: &F) {
+    commit(
+        fixture,
+        Events::new()
+            .with(Probe::noted("a", 1).with_dedup_key("k"))
+            .with(Probe::noted("a", 2))
+            .with(Probe::sampled("b", 1)),
+    )
+    .await;
+    let (_, leases) = lease_all(fixture).await;
+    let originals = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &originals[..2], published()).await;
+    settled(fixture, &leases, &originals[2..], dead(false)).await;
+    commit_each(fixture, &["a"]).await;
+    let before = list(fixture, &Selection::all()).await;
+    assert_eq!(
+        replay(fixture, &Selection::all()).await,
+        3,
+        "what is still pending is not copied"
+    );
+    let rows = fetch(fixture, &leases, ALL).await;
+    assert_eq!(
+        keys(&rows),
+        [("a", Some(3)), ("a", Some(1)), ("a", Some(2)), ("b", None)]
+    );
+    for (original, copy) in originals.iter().zip(&rows[1..]) {
+        let (original, copy) = (readable(original), readable(copy));
+        assert_ne!(copy.id, original.id, "the broker would take it for the original");
+        let expected = Message {
+            id: copy.id,
+            ..original.clone()
+        };
+        assert_eq!(*copy, expected);
+    }
+    let after = list(fixture, &Selection::all()).await;
+    assert_eq!(after[..before.len()], before, "the originals stay as they are");
+}
+
+/// Only the selected messages are copied, by aggregate, type and time, in the order of their recording.
+pub async fn replay_takes_a_selection<F: StoreFixture>(fixture: &F) {
+    let early = Events::new()
+        .with(Probe::noted("a", 1))
+        .with(Probe::observed("a", 2))
+        .with(Probe::noted("b", 3));
+    commit(fixture, early).await;
+    commit(
+        fixture,
+        Events::new()
+            .with(Probe::noted("a", 4))
+            .with(Probe::noted("a", 5)),
+    )
+    .await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, published()).await;
+    let originals = list(fixture, &Selection::all()).await;
+    let time = originals[3].created_at;
+    let noted = Selection::all().event_type("probe.noted");
+    let mut copies = Vec::new();
+    for (selection, wanted) in [
+        (noted.clone().aggregate(&aggregate("a")), vec![0, 3, 4]),
+        (noted.clone().aggregate_type("other"), vec![]),
+        (
+            noted
+                .clone()
+                .recorded_from(time)
+                .recorded_until(time + Duration::from_secs(60)),
+            originals
+                .iter()
+                .enumerate()
+                .filter(|(_, m)| m.created_at >= time && m.event_type == "probe.noted")
+                .map(|(n, _)| n)
+                .collect(),
+        ),
+        (
+            noted.recorded_until(time),
+            originals
+                .iter()
+                .enumerate()
+                .filter(|(_, m)| m.created_at < time && m.event_type == "probe.noted")
+                .map(|(n, _)| n)
+                .collect(),
+        ),
+    ] {
+        assert_eq!(
+            replay(fixture, &selection).await,
+            wanted.len() as u64,
+            "{selection:?}"
+        );
+        copies.extend(wanted.into_iter().map(|n: usize| originals[n].event_id));
+        let rows = fetch(fixture, &leases, ALL).await;
+        let found: Vec<_> = rows.iter().map(|row| readable(row).event_id).collect();
+        assert_eq!(found, copies, "{selection:?}");
+    }
+}
+
+fn readable(row: &FetchedRow) -> &Message {
+    row.message.as_ref().expect("the row is readable")
+}
+
+/// A copy starts with no attempts, can be settled and replayed like any message, and names the event that it carries.
+pub async fn a_replayed_copy_is_a_message_like_any_other<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &rows, dead(true)).await;
+    let only_a = Selection::all().aggregate(&aggregate("a"));
+    assert_eq!(replay(fixture, &only_a).await, 1);
+    super::support::skip(fixture, &Selection::dead_letters()).await;
+    let copy = fetch(fixture, &leases, ALL).await;
+    assert_eq!(keys(&copy), [("a", Some(1))]);
+    assert_eq!((copy[0].attempts, copy[0].failures), (0, 0));
+    settled(fixture, &leases, &copy, published()).await;
+    let shown = shown(fixture, &copy[0]).await;
+    let original = id_of(&only(&rows, "a")[0]);
+    assert_eq!((shown.event_id, shown.sequence), (original.into(), Some(1)));
+    assert_eq!(shown.status, MessageStatus::Published);
+
+    assert_eq!(replay(fixture, &Selection::id(shown.id)).await, 1);
+    let again = fetch(fixture, &leases, ALL).await;
+    assert_eq!(readable(&again[0]).event_id, original.into());
+}

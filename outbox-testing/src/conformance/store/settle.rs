@@ -1,0 +1,221 @@
+//! Promises on verdicts: fenced by the lease, recorded once, and safe to repeat.
+
+use std::time::Duration;
+
+use outbox_core::message::{Events, MessageId};
+use outbox_core::store::{
+    ERROR_CHARS_MAX, FetchedRow, MessageStatus, OutboxStore, OwnerId, Selection, Settlement, Verdict,
+};
+
+use super::StoreFixture;
+use super::support::{
+    ALL, LONG, acquire, ageless, blocked, commit, commit_delayed, commit_each, dead, failed, fetch,
+    fetch_waiting, hindered, id_of, lease_all, list, only, published, settle, settled, shown, skip, state_of,
+    status_of, with_blocked,
+};
+use crate::conformance::probe::Probe;
+
+fn deleted() -> Verdict {
+    Verdict::Published { keep: false }
+}
+
+/// One verdict of each kind.
+fn each_verdict() -> [Verdict; 7] {
+    [
+        Verdict::Waits,
+        hindered(LONG),
+        failed(Duration::ZERO),
+        dead(true),
+        dead(false),
+        published(),
+        deleted(),
+    ]
+}
+
+/// A relay that was paused until another one took over can record nothing.
+pub async fn a_stale_epoch_settles_nothing<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b"]).await;
+    let (_, stale) = lease_all(fixture).await;
+    let rows = fetch(fixture, &stale, ALL).await;
+    fixture.expire_leases().await;
+    let (_, current) = lease_all(fixture).await;
+
+    for verdict in each_verdict() {
+        assert_eq!(
+            settle(fixture, &stale, &rows, verdict.clone()).await,
+            0,
+            "{verdict:?} was accepted"
+        );
+        let untouched = fetch(fixture, &current, ALL).await;
+        assert_eq!(
+            ageless(&untouched),
+            ageless(&rows),
+            "a stale {verdict:?} changed a row"
+        );
+    }
+    assert_eq!(blocked(fixture).await, [], "a stale verdict blocked an aggregate");
+    assert_eq!(settle(fixture, &current, &rows, published()).await, 2);
+}
+
+/// A released lease counts as stale, even before another relay acquires the partition.
+pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a"]).await;
+    let (owner, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    fixture
+        .store()
+        .release(owner, &leases)
+        .await
+        .expect("release answers");
+    for verdict in each_verdict() {
+        assert_eq!(settle(fixture, &leases, &rows, verdict).await, 0);
+    }
+    assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Pending);
+}
+
+/// Verdicts are refused partition by partition: a partition that went to another relay does not hold up the others.
+pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixture: &F) {
+    let mut events = Events::new();
+    for n in 0..100 {
+        events.push(Probe::noted(format!("a{n}"), n));
+    }
+    commit(fixture, events).await;
+    let (owner, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let lost = rows[0].partition;
+    let lost_lease: Vec<_> = leases
+        .iter()
+        .copied()
+        .filter(|lease| lease.partition == lost)
+        .collect();
+    fixture
+        .store()
+        .release(owner, &lost_lease)
+        .await
+        .expect("release answers");
+    let taken = acquire(fixture, OwnerId::fresh()).await;
+    assert_eq!(taken.len(), 1, "exactly the released partition is free");
+
+    let is_lost = |row: &&FetchedRow| row.partition == lost;
+    let lost_rows: Vec<_> = rows.iter().filter(is_lost).cloned().collect();
+    let accepted = settle(fixture, &leases, &rows, published()).await;
+    assert_eq!(
+        accepted,
+        rows.len() - lost_rows.len(),
+        "verdicts of the lost partition are refused, and only those"
+    );
+    let rest = fetch(fixture, &taken, ALL).await;
+    assert_eq!(ageless(&rest), ageless(&lost_rows));
+    let nothing = settle(fixture, &leases, &[], published()).await;
+    assert_eq!(nothing, 0);
+}
+
+/// A published message is kept as published if the verdict says so, and deleted otherwise.
+pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "b"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let (kept, gone) = (only(&rows, "a"), super::support::first(&rows, "b"));
+    settled(fixture, &leases, &kept, published()).await;
+    settled(fixture, &leases, &gone, deleted()).await;
+    let shown = shown(fixture, &kept[0]).await;
+    assert_eq!(shown.status, MessageStatus::Published);
+    assert!(shown.published_at.is_some());
+    assert_eq!(state_of(fixture, id_of(&gone[0])).await, None);
+    assert_eq!(list(fixture, &Selection::all()).await.len(), 2);
+    assert_eq!(fetch(fixture, &leases, ALL).await.len(), 1);
+}
+
+/// A relay whose answer was lost sends its verdicts again, and is told that they hold.
+pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c", "d"]).await;
+    commit_delayed(fixture, Probe::noted("e", 1), LONG).await;
+    commit_each(fixture, &["e"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    let verdicts = [
+        ("a", published()),
+        ("b", deleted()),
+        ("c", dead(true)),
+        ("d", hindered(LONG)),
+    ];
+    let mut states = Vec::new();
+    for _ in 0..2 {
+        for (id, verdict) in &verdicts {
+            let accepted = settle(fixture, &leases, &only(&rows, id), verdict.clone()).await;
+            assert_eq!(
+                accepted, 1,
+                "the partition is owned, whatever happened to the row"
+            );
+        }
+        let mut shown = list(fixture, &Selection::all()).await;
+        // A failure counts each time.
+        shown.iter_mut().for_each(|message| message.failures = 0);
+        states.push((shown, super::support::counts(fixture).await));
+    }
+    assert_eq!(states[0], states[1]);
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+}
+
+/// A late verdict on a message that was settled before changes nothing. In particular it does not halt an aggregate
+/// that an operator has released.
+pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a", "b", "c"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    settled(fixture, &leases, &only(&rows, "a"), published()).await;
+    settled(fixture, &leases, &only(&rows, "b"), deleted()).await;
+    settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
+    assert_eq!(skip(fixture, &Selection::dead_letters()).await, 1);
+    let before = list(fixture, &Selection::all()).await;
+    for verdict in each_verdict() {
+        assert_eq!(settle(fixture, &leases, &rows, verdict.clone()).await, 3);
+        assert_eq!(list(fixture, &Selection::all()).await, before, "{verdict:?}");
+    }
+    assert_eq!(blocked(fixture).await, []);
+}
+
+/// A database may assign a row id again, to a message that was recorded while a relay still held an
+/// earlier one. The verdict on the earlier message changes nothing about the later one.
+pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
+    let leases = with_blocked(fixture, &["a", "a", "b", "c"], Duration::ZERO).await;
+    let mut rows = fetch(fixture, &leases, ALL).await;
+    rows.extend(fetch_waiting(fixture, &leases).await);
+    assert_eq!(rows.len(), 4);
+    let before = list(fixture, &Selection::all()).await;
+    for verdict in each_verdict() {
+        let of_others = rows.iter().map(|row| Settlement {
+            id: Some(MessageId::fresh()),
+            ..row.with_verdict(verdict.clone())
+        });
+        let of_others: Vec<Settlement> = of_others.collect();
+        let settled = fixture.store().settle(&leases, &of_others).await;
+        assert_eq!(settled.expect("settle answers"), 4, "the partitions are owned");
+        assert_eq!(list(fixture, &Selection::all()).await, before, "{verdict:?}");
+    }
+    settled(fixture, &leases, &rows, published()).await;
+    assert_eq!(fetch(fixture, &leases, ALL).await, []);
+}
+
+/// Every error text can be recorded: too long, with NUL, in any script. Otherwise recording a failure would itself
+/// fail.
+pub async fn a_long_error_text_can_be_settled<F: StoreFixture>(fixture: &F) {
+    commit_each(fixture, &["a"]).await;
+    let (_, leases) = lease_all(fixture).await;
+    let error = "NUL \0 ü 😀 'quoted' \"twice\" \\ ".repeat(500);
+    let rows = fetch(fixture, &leases, ALL).await;
+    let blocked = Verdict::Blocked {
+        delay: Duration::ZERO,
+        error: Some(error.clone()),
+        attempt: true,
+    };
+    for verdict in [blocked, Verdict::Dead { error, halt: true }] {
+        settled(fixture, &leases, &rows, verdict).await;
+        let kept = shown(fixture, &rows[0]).await.error.unwrap_or_default();
+        assert!(
+            kept.starts_with("NUL  ü 😀"),
+            "the beginning of the error is kept: {kept:?}"
+        );
+        assert!(kept.chars().count() <= ERROR_CHARS_MAX);
+    }
+}

@@ -1,0 +1,230 @@
+//! The promises of every [`StreamLog`], [`StreamSearch`] and [`StreamReader`] to code that compares the outbox with the stream.
+//!
+//! Each function takes a fixture whose stream is empty, and panics if its promise does not hold. Not here: publishing,
+//! see [`super::publisher`].
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::time::Duration;
+
+use outbox_core::message::{Message, MessageId};
+use outbox_core::publisher::{StreamExtent, StreamLog, StreamReader, StreamSearch, StreamedMessage};
+use time::OffsetDateTime;
+
+use super::probe::{NOTED, message};
+
+/// Brings one broker into the states that the promises need.
+///
+/// One value stands for one stream that nobody else uses, empty at first.
+pub trait StreamLogFixture: Send + Sync + 'static {
+    /// The log under test.
+    type Log: StreamReader;
+
+    /// The log under test.
+    fn log(&self) -> &Self::Log;
+
+    /// The broker's clock, or one that differs from it by less than half a second.
+    fn now(&self) -> impl Future<Output = OffsetDateTime> + Send;
+
+    /// Publishes a message as a relay does, and waits for the confirmation.
+    fn publish(&self, message: Message) -> impl Future<Output = ()> + Send;
+
+    /// Puts an entry onto the stream that is not a message of an outbox.
+    fn publish_foreign(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// Longer than the permitted difference between the clocks of [`StreamLogFixture::now`].
+const APART: Duration = Duration::from_millis(1100);
+
+async fn ids<F: StreamLogFixture>(fixture: &F, from: OffsetDateTime) -> HashSet<MessageId> {
+    fixture
+        .log()
+        .message_ids(from)
+        .await
+        .expect("message_ids answers")
+}
+
+/// Publishes messages of many aggregates, some of them replayed copies; returns their ids.
+async fn publish_many<F: StreamLogFixture>(fixture: &F, count: u64) -> HashSet<MessageId> {
+    let mut published = HashSet::new();
+    for n in 0..count {
+        let mut message = message(NOTED, &format!("a{n}"), 1);
+        if n % 10 == 0 {
+            message.event_id = MessageId::fresh().into();
+        }
+        published.insert(message.id);
+        fixture.publish(message).await;
+    }
+    published
+}
+
+/// The log lists every message on the stream by its own id, replayed copies included, and nothing else.
+pub async fn what_was_published_is_listed<F: StreamLogFixture>(fixture: &F) {
+    let from = fixture.now().await - APART;
+    assert_eq!(ids(fixture, from).await, HashSet::new(), "the stream is empty");
+    // More messages than a server sends at a time.
+    let published = publish_many(fixture, 600).await;
+    assert_eq!(ids(fixture, from).await, published);
+}
+
+/// Messages stored before the given time are left out.
+pub async fn a_start_time_leaves_older_messages_out<F: StreamLogFixture>(fixture: &F) {
+    let start = fixture.now().await - APART;
+    let older = publish_many(fixture, 5).await;
+    tokio::time::sleep(APART).await;
+    let between = fixture.now().await;
+    tokio::time::sleep(APART).await;
+    let newer = publish_many(fixture, 5).await;
+    assert_eq!(ids(fixture, between).await, newer);
+    assert_eq!(ids(fixture, start).await, &older | &newer);
+    let end = fixture.now().await + APART;
+    assert_eq!(ids(fixture, end).await, HashSet::new());
+}
+
+/// Foreign entries on the stream are not listed, and do not stop messages from being listed.
+pub async fn foreign_messages_are_not_listed<F: StreamLogFixture>(fixture: &F) {
+    let from = fixture.now().await - APART;
+    fixture.publish_foreign().await;
+    let published = publish_many(fixture, 3).await;
+    fixture.publish_foreign().await;
+    assert_eq!(ids(fixture, from).await, published);
+}
+
+/// A message is located by its own id while the stream holds it, also where others are on its subject. A replayed copy is another message.
+pub async fn a_message_on_the_stream_is_located<F: StreamLogFixture>(fixture: &F) {
+    fixture.publish_foreign().await;
+    let mut messages = vec![
+        message(NOTED, "a", 1),
+        message(NOTED, "a", 2),
+        message(NOTED, "b", 1),
+    ];
+    // As old as the clock of the broker, which a search starts from.
+    let now = fixture.now().await;
+    messages.iter_mut().for_each(|message| message.created_at = now);
+    let copy = Message {
+        id: MessageId::fresh(),
+        ..messages[0].clone()
+    };
+    let absent = Message {
+        id: MessageId::fresh(),
+        ..messages[0].clone()
+    };
+    messages.insert(0, copy);
+    for message in &messages {
+        fixture.publish(message.clone()).await;
+    }
+    let mut located = Vec::new();
+    for message in &messages {
+        located.push(fixture.log().locate(message).await.expect("locate answers"));
+    }
+    let first = located[0].expect("the copy is on the stream");
+    let expected: Vec<_> = (first..).take(messages.len()).map(Some).collect();
+    assert_eq!(located, expected);
+    let found = fixture.log().locate(&absent).await.expect("locate answers");
+    assert_eq!(found, None);
+}
+
+/// Reads all that was stored at `from` or later.
+async fn read<F: StreamLogFixture>(
+    fixture: &F,
+    from: OffsetDateTime,
+) -> (Vec<StreamedMessage>, StreamExtent) {
+    let mut messages = Vec::new();
+    let see = |message| {
+        messages.push(message);
+        true
+    };
+    let extent = fixture.log().read(from, see).await.expect("read answers");
+    (messages, extent)
+}
+
+fn shown(message: &Message, like: &StreamedMessage) -> StreamedMessage {
+    StreamedMessage {
+        stream_sequence: like.stream_sequence,
+        stored_at: like.stored_at,
+        id: message.id,
+        event_id: message.event_id,
+        aggregate: message.aggregate.clone(),
+        sequence: message.sequence,
+        event_type: message.event_type.clone(),
+        recorded_at: message.created_at,
+        source: like.source.clone(),
+    }
+}
+
+/// Reading shows each message as it was published, in the order of the stream, replayed copies included, and counts what is no message.
+pub async fn messages_are_read_in_the_order_of_the_stream<F: StreamLogFixture>(fixture: &F) {
+    let from = fixture.now().await - APART;
+    assert_eq!(read(fixture, from).await.0, [], "the stream is empty");
+    fixture.publish_foreign().await;
+    let mut published = Vec::new();
+    // More messages than a server sends at a time.
+    for n in 0..1_100 {
+        let id = format!("a{}", n % 7);
+        let mut message = message(NOTED, &id, n / 7 + 1);
+        if n % 100 == 99 {
+            // A replayed copy of the one before.
+            let before: &Message = published.last().expect("there is one");
+            message = Message {
+                id: MessageId::fresh(),
+                ..before.clone()
+            };
+        }
+        fixture.publish(message.clone()).await;
+        published.push(message);
+    }
+    fixture.publish_foreign().await;
+    let (messages, extent) = read(fixture, from).await;
+    assert_eq!(messages.len(), published.len());
+    for (message, shows) in published.iter().zip(&messages) {
+        assert_eq!(*shows, shown(message, shows));
+        assert!(shows.stored_at >= from && shows.stored_at <= fixture.now().await + APART);
+        assert!(!shows.source.is_empty(), "the source is read");
+    }
+    let sequences: Vec<u64> = messages.iter().map(|message| message.stream_sequence).collect();
+    let first = extent.first_stream_sequence;
+    assert_eq!(sequences, (first + 1..=first + 1_100).collect::<Vec<_>>());
+    assert_eq!(extent.last_stream_sequence, first + 1_101);
+    assert_eq!(extent.foreign, 2);
+    let first_stored_at = extent.first_stored_at.expect("the stream has a first entry");
+    assert!(first_stored_at >= from && first_stored_at <= messages[0].stored_at);
+}
+
+/// Reading begins with what was stored at the given time, and ends when it is told to.
+pub async fn reading_begins_at_a_time_and_ends_when_told<F: StreamLogFixture>(fixture: &F) {
+    publish_many(fixture, 3).await;
+    tokio::time::sleep(APART).await;
+    let between = fixture.now().await;
+    tokio::time::sleep(APART).await;
+    let newer = publish_many(fixture, 5).await;
+    let (messages, extent) = read(fixture, between).await;
+    let ids: HashSet<_> = messages.iter().map(|message| message.id).collect();
+    assert_eq!(ids, newer);
+    assert!(extent.first_stored_at.is_some_and(|first| first < between));
+    let mut seen = 0;
+    let see = |_| {
+        seen += 1;
+        seen < 2
+    };
+    fixture.log().read(between, see).await.expect("read answers");
+    assert_eq!(seen, 2);
+    let end = fixture.now().await + APART;
+    assert_eq!(read(fixture, end).await.0, []);
+}
+
+/// Makes one test per promise of a stream's log. Arguments: the attributes of the tests, and an expression for an
+/// `Option` of a fresh [`StreamLogFixture`](crate::conformance::stream_log::StreamLogFixture). The expression
+/// may await; `None` skips the test.
+#[macro_export]
+macro_rules! stream_log_conformance {
+    ($(#[$($test:tt)*])+ $fixture:expr) => {
+        $crate::__promises!(stream_log, [$(#[$($test)*])+], $fixture, [
+            what_was_published_is_listed,
+            a_start_time_leaves_older_messages_out,
+            foreign_messages_are_not_listed,
+            a_message_on_the_stream_is_located,
+            messages_are_read_in_the_order_of_the_stream,
+            reading_begins_at_a_time_and_ends_when_told,
+        ]);
+    };
+}

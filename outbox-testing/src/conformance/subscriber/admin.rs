@@ -1,0 +1,116 @@
+//! What operators do to consumers on the broker. A suite of its own: a subscriber need not offer it.
+
+use outbox_core::consumer_admin::ConsumerAdmin;
+use outbox_core::message::Message;
+use outbox_core::subscriber::{ConsumerStanding, StartAt, SubscriberError, Subscription};
+use tokio::time::sleep;
+
+use super::standing::{settles, standing};
+use super::starts::APART;
+use super::{NEVER, SubscriberFixture, ack, consumer, next, publish, read, subscribe};
+use crate::conformance::probe::{NOTED, OBSERVED};
+
+/// Receives these messages and no others, and acknowledges them.
+async fn gets<F: SubscriberFixture>(fixture: &F, name: &str, expected: &[&Message]) {
+    let mut subscription = subscribe(fixture, &consumer(name, &[NOTED], NEVER)).await;
+    for expected in expected {
+        let delivery = next(&mut subscription).await;
+        assert_eq!(read(&delivery).id, expected.id, "of consumer {name}");
+        ack(delivery).await;
+    }
+    subscription.flush().await.expect("the answers arrive");
+    assert_eq!(subscription.stop().await.len(), 0, "more came to {name}");
+    let nothing = |standing: &ConsumerStanding| standing.undelivered + standing.unacknowledged == 0;
+    assert!(
+        settles(fixture, name, nothing).await.is_some(),
+        "more waits for {name}"
+    );
+}
+
+fn is_refused<T>(result: Result<T, SubscriberError>) -> bool {
+    matches!(result, Err(SubscriberError::Configuration { .. }))
+}
+
+/// A consumer that is placed is given the messages that were foreseen, acknowledged ones too. It may start at the
+/// beginning, at a time, or behind the last message. Placing it again changes nothing.
+pub async fn what_is_foreseen_is_what_a_placed_consumer_gets<F>(fixture: &F)
+where
+    F: SubscriberFixture<Subscriber: ConsumerAdmin>,
+{
+    let subscriber = fixture.subscriber();
+    assert!(is_refused(subscriber.foresee("c", StartAt::New).await));
+    assert!(is_refused(subscriber.place("c", 1).await));
+    let early = publish(fixture, NOTED, "a", 2).await;
+    publish(fixture, OBSERVED, "b", 2).await;
+    sleep(APART).await;
+    let time = fixture.now();
+    sleep(APART).await;
+    let late = publish(fixture, NOTED, "c", 1).await;
+    let all: Vec<_> = early.iter().chain(&late).collect();
+    gets(fixture, "c", &all).await;
+    for (start_at, expected) in [
+        (StartAt::Time(time), &all[2..]),
+        (StartAt::Beginning, &all[..]),
+        (StartAt::New, &[]),
+    ] {
+        let foreseen = subscriber.foresee("c", start_at).await.expect("an answer");
+        assert_eq!(foreseen.messages, expected.len() as u64, "{start_at:?}");
+        for _ in 0..2 {
+            let placed = subscriber.place("c", foreseen.stream_sequence).await;
+            placed.expect("it is placed");
+        }
+        gets(fixture, "c", expected).await;
+    }
+}
+
+/// A copy asks for what its original asks for, and is given it from the stream sequence on that it was told. One that exists is
+/// left alone, also if its original is gone.
+pub async fn a_copy_asks_for_the_same_and_starts_where_it_is_told<F>(fixture: &F)
+where
+    F: SubscriberFixture<Subscriber: ConsumerAdmin>,
+{
+    let subscriber = fixture.subscriber();
+    assert!(is_refused(subscriber.copy("c", "d", 1).await));
+    let first = publish(fixture, NOTED, "a", 2).await;
+    gets(fixture, "c", &[&first[0], &first[1]]).await;
+    let floor = standing(fixture, "c").await.expect("it exists").floor;
+    publish(fixture, OBSERVED, "b", 2).await;
+    let second = publish(fixture, NOTED, "b", 1).await;
+    assert!(subscriber.copy("c", "d", floor + 1).await.expect("it is made"));
+    let made = standing(fixture, "d").await.expect("it exists");
+    let original = standing(fixture, "c").await.expect("it exists");
+    assert_eq!(made.undelivered, original.undelivered);
+    gets(fixture, "d", &[&second[0]]).await;
+    assert!(!subscriber.copy("c", "d", 1).await.expect("it exists"));
+    subscriber.remove("c").await.expect("it is removed");
+    assert!(!subscriber.copy("c", "d", 1).await.expect("it exists"));
+    gets(fixture, "d", &[]).await;
+}
+
+/// A removed consumer is gone, and removing it again does no harm.
+pub async fn a_removed_consumer_is_gone<F>(fixture: &F)
+where
+    F: SubscriberFixture<Subscriber: ConsumerAdmin>,
+{
+    let messages = publish(fixture, NOTED, "a", 1).await;
+    gets(fixture, "c", &[&messages[0]]).await;
+    let subscriber = fixture.subscriber();
+    assert!(subscriber.remove("c").await.expect("it is removed"));
+    assert_eq!(standing(fixture, "c").await, None);
+    assert!(!subscriber.remove("c").await.expect("there is none"));
+    // A process that subscribes makes it anew.
+    gets(fixture, "c", &[&messages[0]]).await;
+}
+
+/// Makes one test per promise of a [`ConsumerAdmin`](outbox_core::ConsumerAdmin); arguments as of
+/// [`subscriber_conformance!`](crate::subscriber_conformance).
+#[macro_export]
+macro_rules! consumer_admin_conformance {
+    ($(#[$($test:tt)*])+ $fixture:expr) => {
+        $crate::__promises!(subscriber, [$(#[$($test)*])+], $fixture, [
+            what_is_foreseen_is_what_a_placed_consumer_gets,
+            a_copy_asks_for_the_same_and_starts_where_it_is_told,
+            a_removed_consumer_is_gone,
+        ]);
+    };
+}

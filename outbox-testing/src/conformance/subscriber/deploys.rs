@@ -1,0 +1,160 @@
+//! Promises that deploys rely on: a process that stops keeps nothing from others, versions of a consumer leave each
+//! other's event types alone, and a new consumer finds out where an aggregate begins.
+
+use std::time::Duration;
+
+use outbox_core::subscriber::{ConsumerSpec, Delivery, Subscription};
+use tokio::time::sleep;
+
+use super::{
+    NEVER, NOTED, OBSERVED, SOON, SubscriberFixture, ack, answered, assert_quiet, consumer, count, next,
+    next_within, publish, read, subscribe,
+};
+
+/// The next delivery, of any event type.
+async fn next_delivery<S: Subscription>(subscription: &mut S) -> S::Delivery {
+    next_within(subscription, &[NOTED, OBSERVED], SOON)
+        .await
+        .expect("a delivery arrives")
+}
+
+/// A subscription that stops returns its fetched deliveries. Once given back, they all come to the next subscription at
+/// once and in order.
+pub async fn what_a_stopped_subscription_gives_back_comes_at_once<F: SubscriberFixture>(fixture: &F) {
+    let expected = publish(fixture, NOTED, "a", 20).await;
+    let spec = consumer("c", &[NOTED], NEVER);
+    let mut subscription = subscribe(fixture, &spec).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(next(&mut subscription).await);
+    }
+    held.extend(subscription.stop().await);
+    let stream_sequences: Vec<_> = held
+        .iter()
+        .map(|delivery| delivery.incoming().stream_sequence)
+        .collect();
+    assert!(
+        stream_sequences.is_sorted(),
+        "handed out of order: {stream_sequences:?}"
+    );
+    for delivery in held {
+        delivery
+            .retry_after(Duration::ZERO)
+            .await
+            .expect("the answer is sent");
+    }
+    subscription.flush().await.expect("the answers arrive");
+    let mut subscription = subscribe(fixture, &spec).await;
+    for expected in expected {
+        let delivery = next(&mut subscription).await;
+        assert_eq!(read(&delivery), expected);
+        ack(delivery).await;
+    }
+}
+
+/// The broker sends nothing to a subscription that has stopped: messages published after that come to others, as first
+/// deliveries.
+pub async fn a_stopped_subscription_is_sent_nothing<F: SubscriberFixture>(fixture: &F) {
+    let spec = consumer("c", &[NOTED], NEVER);
+    let mut stopped = subscribe(fixture, &spec).await;
+    // So that a request of the subscription waits at the broker for new messages.
+    assert_quiet(&mut stopped, fixture.ack_wait() / 5).await;
+    let early = stopped.stop().await;
+    assert_eq!(early.len(), 0, "nothing was published");
+    let expected = publish(fixture, NOTED, "a", 10).await;
+    // Leaves time for a wrong delivery.
+    sleep(fixture.ack_wait() / 5).await;
+    let mut subscription = subscribe(fixture, &spec).await;
+    for expected in expected {
+        let delivery = next(&mut subscription).await;
+        assert_eq!((read(&delivery), count(&delivery)), (expected, 1));
+        ack(delivery).await;
+    }
+    drop(stopped);
+}
+
+/// After a flush the broker has received all answers.
+pub async fn flushed_answers_have_arrived<F: SubscriberFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 20).await;
+    let spec = consumer("c", &[NOTED], NEVER);
+    let mut subscription = subscribe(fixture, &spec).await;
+    let mut onlooker = subscribe(fixture, &spec).await;
+    for _ in 0..20 {
+        ack(next(&mut subscription).await).await;
+    }
+    assert_eq!(subscription.stop().await.len(), 0);
+    subscription.flush().await.expect("the answers arrive");
+    assert_eq!(onlooker.backlog().await.expect("backlog answers"), 0);
+}
+
+/// Two versions of a consumer run under one name. Messages that one version asked for stay on the stream until they are
+/// answered, even while only the other version runs. That version can find out that it may not skip them.
+pub async fn what_another_version_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
+    let (old, new) = (
+        consumer("c", &[NOTED], NEVER),
+        consumer("c", &[NOTED, OBSERVED], NEVER),
+    );
+    // The new version is deployed beside the old one, and then rolled back.
+    let running = subscribe(fixture, &old).await;
+    drop(subscribe(fixture, &new).await);
+    for version in [running, subscribe(fixture, &old).await] {
+        let mut version = version;
+        let expected = publish(fixture, OBSERVED, "a", 1).await;
+        let delivery = next_delivery(&mut version).await;
+        assert_eq!(read(&delivery), expected[0]);
+        assert!(
+            answered(async || delivery.is_asked_for().await).await,
+            "another version has asked for it"
+        );
+        delivery
+            .retry_after(Duration::ZERO)
+            .await
+            .expect("the answer is sent");
+        for delivery in version.stop().await {
+            delivery
+                .retry_after(Duration::ZERO)
+                .await
+                .expect("the answer is sent");
+        }
+        let mut again = subscribe(fixture, &new).await;
+        let delivery = next_delivery(&mut again).await;
+        assert_eq!(read(&delivery), expected[0]);
+        ack(delivery).await;
+        again.flush().await.expect("the answers arrive");
+        assert_eq!(again.stop().await.len(), 0);
+    }
+}
+
+/// A delivery that nobody has asked for says so.
+pub async fn what_nobody_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
+    let spec = ConsumerSpec {
+        whole_aggregates: true,
+        ..consumer("c", &[NOTED], NEVER)
+    };
+    let mut subscription = subscribe(fixture, &spec).await;
+    publish(fixture, OBSERVED, "a", 1).await;
+    publish(fixture, NOTED, "a", 1).await;
+    for asked_for in [false, true] {
+        let delivery = next_delivery(&mut subscription).await;
+        let is_asked_for = answered(async || delivery.is_asked_for().await).await;
+        assert_eq!(is_asked_for, asked_for, "{}", read(&delivery).event_type);
+        ack(delivery).await;
+    }
+}
+
+/// Whether the stream holds an earlier message of an aggregate is known: also one of another event type, also one that
+/// is acknowledged, and not one of another aggregate.
+pub async fn predecessors_of_any_type_are_found_and_no_others<F: SubscriberFixture>(fixture: &F) {
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED, OBSERVED], NEVER)).await;
+    publish(fixture, OBSERVED, "a.b", 1).await;
+    publish(fixture, NOTED, "a", 1).await;
+    publish(fixture, NOTED, "a.b", 1).await;
+    publish(fixture, NOTED, "a", 1).await;
+    for expected in [false, false, true, true] {
+        let delivery = next_delivery(&mut subscription).await;
+        let found = answered(async || delivery.has_predecessors().await).await;
+        assert_eq!(found, expected, "{:?}", read(&delivery));
+        ack(delivery).await;
+        subscription.flush().await.expect("the answer arrives");
+    }
+}

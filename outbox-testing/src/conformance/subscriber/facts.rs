@@ -1,0 +1,55 @@
+//! What a subscriber says of its stream.
+
+use std::time::Duration;
+
+use outbox_core::subscriber::{Delivery, StreamFacts, StreamPolicy, Subscriber, SubscriberError};
+use tokio::time::sleep;
+
+use super::{NEVER, SubscriberFixture, ack, consumer, next, publish, subscribe};
+use crate::conformance::probe::NOTED;
+
+/// The facts describe the stream as it is: its messages and their stream sequences, whether or not anybody has
+/// acknowledged them.
+pub async fn facts_tell_what_is_on_the_stream<F: SubscriberFixture>(fixture: &F) {
+    let facts = async || -> StreamFacts {
+        loop {
+            match fixture.subscriber().facts().await {
+                Ok(facts) => return facts,
+                Err(SubscriberError::Interrupted { .. }) => sleep(Duration::from_millis(50)).await,
+                Err(error) => panic!("the stream cannot be looked at: {error}"),
+            }
+        }
+    };
+    let empty = facts().await;
+    assert_eq!(
+        (
+            empty.messages,
+            empty.first_stream_sequence,
+            empty.last_stream_sequence
+        ),
+        (0, None, 0)
+    );
+    assert_eq!(
+        empty.policy,
+        StreamPolicy::Limits,
+        "other policies delete what consumers have not read"
+    );
+    assert!(
+        empty.retention.is_none_or(|age| !age.is_zero()),
+        "never is `None`, not zero"
+    );
+    publish(fixture, NOTED, "a", 3).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
+    let mut stream_sequences = Vec::new();
+    for _ in 0..3 {
+        let delivery = next(&mut subscription).await;
+        stream_sequences.push(delivery.incoming().stream_sequence);
+        ack(delivery).await;
+    }
+    let full = facts().await;
+    assert_eq!(full.messages, 3);
+    assert_eq!(
+        (full.first_stream_sequence, full.last_stream_sequence),
+        (Some(stream_sequences[0]), stream_sequences[2])
+    );
+}

@@ -1,0 +1,399 @@
+//! The promises of every [`Subscriber`] to the inbox.
+//!
+//! Each function takes a fixture whose stream is empty and which has no consumers, and panics if its promise does not
+//! hold. Servers run these promises in real time, so waits are small multiples of [`SubscriberFixture::ack_wait`].
+
+mod admin;
+mod coming_back;
+mod deploys;
+mod facts;
+mod selections;
+mod standing;
+mod starts;
+mod subjects;
+mod support;
+mod unbroken;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::probe::{NOTED, OBSERVED};
+use outbox_core::message::Message;
+use outbox_core::subscriber::{ConsumerSpec, Delivery, Subscriber, Subscription};
+use support::{
+    DeliveryOf, NEVER, SOON, SubscriptionOf, ack, answered, assert_quiet, consumer, count, counted, next,
+    next_within, publish, read, subscribe,
+};
+
+pub use admin::{
+    a_copy_asks_for_the_same_and_starts_where_it_is_told, a_removed_consumer_is_gone,
+    what_is_foreseen_is_what_a_placed_consumer_gets,
+};
+pub use coming_back::a_consumer_goes_on_where_it_stopped;
+pub use deploys::{
+    a_stopped_subscription_is_sent_nothing, flushed_answers_have_arrived,
+    predecessors_of_any_type_are_found_and_no_others, what_a_stopped_subscription_gives_back_comes_at_once,
+    what_another_version_asked_for_is_known, what_nobody_asked_for_is_known,
+};
+pub use facts::facts_tell_what_is_on_the_stream;
+pub use selections::{
+    a_selected_aggregate_type_arrives_whole, everything_arrives_if_it_is_selected,
+    what_a_selection_asked_for_is_known,
+};
+pub use standing::{a_standing_tells_what_waits, a_standing_tells_whether_somebody_receives};
+pub use starts::{
+    a_consumer_that_exists_keeps_its_place, a_new_consumer_starts_where_it_asks_to,
+    what_came_before_the_start_is_no_predecessor,
+};
+pub use subjects::{a_message_belongs_on_its_own_subjects_only, siblings_with_a_fixed_subject_arrive};
+pub use unbroken::{
+    a_subscription_that_may_have_missed_something_says_so, what_a_consumer_has_passed_over_counts_as_missed,
+};
+
+/// Brings one broker into the states that the promises need.
+///
+/// One value stands for one stream that nobody else uses, empty at first.
+pub trait SubscriberFixture: Send + Sync + 'static {
+    /// The subscriber under test.
+    type Subscriber: Subscriber;
+
+    /// The subscriber under test.
+    fn subscriber(&self) -> &Self::Subscriber;
+
+    /// Puts a message onto the stream, encoded by [`outbox_core::codec`], and waits until it is stored.
+    fn publish(&self, message: Message) -> impl Future<Output = ()> + Send;
+
+    /// The shortest redelivery time that the broker keeps reliably: about 500 ms for a server, any time for a paused
+    /// clock.
+    fn ack_wait(&self) -> Duration;
+
+    /// The time on the broker's clock. Default: this machine's.
+    fn now(&self) -> OffsetDateTime {
+        OffsetDateTime::now_utc()
+    }
+
+    /// A subject outside the default ones that the stream captures.
+    fn fixed_subject(&self) -> String;
+
+    /// Whether the broker may give a message twice as if for the first time, after it has taken it back from a subscription that went away, and may skip numbers
+    /// when it counts deliveries. Default: it does neither.
+    fn gives_again(&self) -> bool {
+        false
+    }
+}
+
+/// A consumer is given every message of its types, published before or after it subscribed, in stream order and unchanged.
+pub async fn wanted_messages_arrive_in_order<F: SubscriberFixture>(fixture: &F) {
+    let mut expected = publish(fixture, NOTED, "a", 5).await;
+    let spec = consumer("c", &[NOTED, OBSERVED], NEVER);
+    let mut subscription = subscribe(fixture, &spec).await;
+    expected.extend(publish(fixture, OBSERVED, "b", 5).await);
+    expected.extend(publish(fixture, NOTED, "a.b *", 5).await);
+    let mut stream_sequence = 0;
+    for expected in expected {
+        let delivery = next_within(&mut subscription, &spec.events, SOON)
+            .await
+            .expect("a delivery of each wanted type arrives");
+        assert_eq!(read(&delivery), expected);
+        assert_eq!(count(&delivery), 1);
+        assert!(
+            delivery.incoming().stream_sequence > stream_sequence,
+            "stream sequences rise"
+        );
+        stream_sequence = delivery.incoming().stream_sequence;
+        ack(delivery).await;
+    }
+}
+
+/// Acknowledged messages do not come again.
+pub async fn acknowledged_messages_do_not_come_again<F: SubscriberFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 3).await;
+    let ack_wait = fixture.ack_wait() * 4;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], ack_wait)).await;
+    for _ in 0..3 {
+        ack(next(&mut subscription).await).await;
+    }
+    assert_quiet(&mut subscription, ack_wait * 3 / 2).await;
+}
+
+/// Unanswered messages come again after `ack_wait`, with their delivery count.
+pub async fn unacknowledged_messages_come_again<F: SubscriberFixture>(fixture: &F) {
+    let expected = publish(fixture, NOTED, "a", 1).await;
+    let began = Instant::now();
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
+    let (mut highest, mut deliveries, mut waits, mut kept) = (0, 0, 0, None);
+    while highest < 3 {
+        let delivery = next(&mut subscription).await;
+        assert_eq!(read(&delivery), expected[0]);
+        let before = highest;
+        highest = counted(fixture, &delivery, before);
+        deliveries += 1;
+        assert!(
+            deliveries < 10,
+            "{deliveries} deliveries, and the highest number is {highest}"
+        );
+        if before > 0 && highest == before + 1 {
+            waits += 1;
+            // Since the beginning, because a delivery may be noticed late.
+            let waited = began.elapsed();
+            assert!(
+                waited > fixture.ack_wait() * waits * 2 / 3,
+                "came {waits} times again within {waited:?}, before its time"
+            );
+        }
+        // Some of the deliveries are kept for a while, others are dropped: neither is an answer.
+        kept = (highest == 2).then_some(delivery);
+    }
+    drop(kept);
+}
+
+/// After `retry_after`, a message comes again after the given delay, be it shorter or longer than `ack_wait`.
+pub async fn a_retry_comes_after_its_delay<F: SubscriberFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 1).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
+    let delay = fixture.ack_wait() * 2;
+    let delivery = next(&mut subscription).await;
+    let answered_at = Instant::now();
+    delivery.retry_after(delay).await.expect("the answer is sent");
+    let delivery = next(&mut subscription).await;
+    let waited = answered_at.elapsed();
+    // The clocks of a server and of this machine may differ a little.
+    assert!(
+        waited > delay / 2,
+        "came again after {waited:?} instead of {delay:?}"
+    );
+    counted(fixture, &delivery, 1);
+    ack(delivery).await;
+    assert_quiet(&mut subscription, delay).await;
+}
+
+/// A message that waits for its retry does not hold up others.
+pub async fn a_retry_does_not_hold_up_others<F: SubscriberFixture>(fixture: &F) {
+    let expected = publish(fixture, NOTED, "a", 2).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
+    next(&mut subscription)
+        .await
+        .retry_after(NEVER)
+        .await
+        .expect("the answer is sent");
+    assert_eq!(read(&next(&mut subscription).await), expected[1]);
+}
+
+/// Consumers of different names each get everything.
+pub async fn each_consumer_gets_everything<F: SubscriberFixture>(fixture: &F) {
+    let expected = publish(fixture, NOTED, "a", 5).await;
+    for name in ["one", "two"] {
+        let mut subscription = subscribe(fixture, &consumer(name, &[NOTED], NEVER)).await;
+        for expected in &expected {
+            let delivery = next(&mut subscription).await;
+            assert_eq!(&read(&delivery), expected, "of consumer {name}");
+            ack(delivery).await;
+        }
+    }
+}
+
+/// Several processes under one name share the work: each message goes to one of them, and messages that one leaves
+/// behind go to the other.
+pub async fn subscriptions_of_one_consumer_share<F: SubscriberFixture>(fixture: &F) {
+    let spec = consumer("c", &[NOTED], fixture.ack_wait() * 8);
+    let mut one = subscribe(fixture, &spec).await;
+    let mut two = subscribe(fixture, &spec).await;
+    let expected = publish(fixture, NOTED, "a", 20).await;
+    let mut received: Vec<Message> = Vec::new();
+    while received.len() < expected.len() {
+        let delivery: DeliveryOf<F> = tokio::select! {
+            delivery = next(&mut one) => delivery,
+            delivery = next(&mut two) => delivery,
+        };
+        assert_eq!(
+            count(&delivery),
+            1,
+            "stream sequence {} came twice",
+            delivery.incoming().stream_sequence
+        );
+        received.push(read(&delivery));
+        ack(delivery).await;
+    }
+    let ids: BTreeSet<_> = received.iter().map(|message| message.id).collect();
+    assert_eq!(ids.len(), expected.len(), "a message was given to both");
+
+    let left = publish(fixture, NOTED, "b", 1).await;
+    let taken = tokio::select! {
+        delivery = next(&mut one) => { drop(one); (read(&delivery), two) }
+        delivery = next(&mut two) => { drop(two); (read(&delivery), one) }
+    };
+    let (message, mut survivor) = taken;
+    assert_eq!(message, left[0]);
+    let delivery = next(&mut survivor).await;
+    assert_eq!(read(&delivery), message, "what one left behind, the other gets");
+    counted(fixture, &delivery, 1);
+}
+
+/// `in_flight_max` bounds the unacknowledged messages at a time.
+pub async fn what_is_in_flight_is_bounded<F: SubscriberFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 10).await;
+    let spec = ConsumerSpec {
+        in_flight_max: 3,
+        ..consumer("c", &[NOTED], NEVER)
+    };
+    let mut subscription = subscribe(fixture, &spec).await;
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(next(&mut subscription).await);
+    }
+    assert_quiet(&mut subscription, fixture.ack_wait()).await;
+    for delivery in held.drain(..) {
+        ack(delivery).await;
+    }
+    for _ in 0..3 {
+        held.push(next(&mut subscription).await);
+    }
+    assert_quiet(&mut subscription, fixture.ack_wait()).await;
+}
+
+/// Unwanted messages, however many, do not keep a consumer from wanted ones.
+pub async fn other_types_do_not_block<F: SubscriberFixture>(fixture: &F) {
+    publish(fixture, OBSERVED, "a", 50).await;
+    let expected = publish(fixture, NOTED, "a", 1).await;
+    let spec = ConsumerSpec {
+        in_flight_max: 2,
+        ..consumer("c", &[NOTED], NEVER)
+    };
+    let mut subscription = subscribe(fixture, &spec).await;
+    assert_eq!(read(&next(&mut subscription).await), expected[0]);
+}
+
+/// Reporting progress postpones the redelivery. When the reports stop, the message comes again.
+pub async fn progress_postpones_redelivery<F: SubscriberFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 1).await;
+    let ack_wait = fixture.ack_wait() * 4;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], ack_wait)).await;
+    let (mut told, mut silence) = (Instant::now(), Duration::ZERO);
+    let mut delivery = next(&mut subscription).await;
+    let (mut highest, mut beginnings, mut reports) = (1, 1, 0);
+    // One and a half times as long as `ack_wait`.
+    while reports < 6 {
+        let asked = Instant::now();
+        let again = next_within(&mut subscription, &[NOTED], fixture.ack_wait()).await;
+        silence = silence.max(told.elapsed());
+        let Some(again) = again else {
+            told = Instant::now();
+            delivery.progress().await.expect("progress is sent");
+            reports += 1;
+            continue;
+        };
+        // Reports are a quarter of `ack_wait` apart. If one was much later, this machine stood still, and the broker may have waited for it in vain.
+        assert!(
+            silence > ack_wait / 2 && beginnings < 10,
+            "came again although it was worked on: {silence:?} without a report, with an ack_wait of {ack_wait:?}"
+        );
+        highest = counted(fixture, &again, highest);
+        (delivery, told, silence, reports) = (again, asked, Duration::ZERO, 0);
+        beginnings += 1;
+    }
+    counted(fixture, &next(&mut subscription).await, highest);
+}
+
+/// The backlog counts messages that are not acknowledged yet, delivered or not, and ends at zero.
+pub async fn the_backlog_counts_down<F: SubscriberFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 5).await;
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
+    for remaining in (0..5).rev() {
+        let delivery = next(&mut subscription).await;
+        assert_eq!(
+            backlog_settles_at(&mut subscription, remaining + 1).await,
+            remaining + 1
+        );
+        ack(delivery).await;
+        assert_eq!(backlog_settles_at(&mut subscription, remaining).await, remaining);
+    }
+}
+
+/// Reads the backlog until it shows `expected`, because answers take a moment to arrive. Returns the last reading.
+async fn backlog_settles_at<S: Subscription>(subscription: &mut S, expected: u64) -> u64 {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let backlog = subscription.backlog().await.expect("backlog answers");
+        if backlog == expected || Instant::now() > deadline {
+            return backlog;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Dropping a wait loses nothing.
+pub async fn a_dropped_wait_loses_nothing<F: SubscriberFixture>(fixture: &F) {
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], fixture.ack_wait())).await;
+    let mut received = BTreeSet::new();
+    let expected = async {
+        sleep(Duration::from_millis(30)).await;
+        publish(fixture, NOTED, "a", 20).await
+    };
+    let receive = async {
+        // Waits of many lengths, so that some are dropped in the middle of any step of a subscription.
+        for milliseconds in (1..=20).cycle() {
+            if received.len() == 20 {
+                break;
+            }
+            let wait = Duration::from_millis(milliseconds);
+            if let Some(delivery) = next_within(&mut subscription, &[NOTED], wait).await {
+                received.insert(read(&delivery).id);
+                ack(delivery).await;
+            }
+        }
+    };
+    let (expected, received_all) = tokio::join!(expected, timeout(SOON, receive));
+    assert!(
+        received_all.is_ok(),
+        "only {} of 20 messages arrived",
+        received.len()
+    );
+    assert_eq!(received, expected.iter().map(|message| message.id).collect());
+}
+
+/// Makes one test per promise of a subscriber. Arguments: the attributes of the tests, and an expression for an
+/// `Option` of a fresh [`SubscriberFixture`](crate::conformance::subscriber::SubscriberFixture). The
+/// expression may await; `None` skips the test.
+#[macro_export]
+macro_rules! subscriber_conformance {
+    ($(#[$($test:tt)*])+ $fixture:expr) => {
+        $crate::__promises!(subscriber, [$(#[$($test)*])+], $fixture, [
+            wanted_messages_arrive_in_order,
+            acknowledged_messages_do_not_come_again,
+            unacknowledged_messages_come_again,
+            a_retry_comes_after_its_delay,
+            a_retry_does_not_hold_up_others,
+            a_consumer_goes_on_where_it_stopped,
+            each_consumer_gets_everything,
+            subscriptions_of_one_consumer_share,
+            what_is_in_flight_is_bounded,
+            other_types_do_not_block,
+            progress_postpones_redelivery,
+            the_backlog_counts_down,
+            a_dropped_wait_loses_nothing,
+            what_a_stopped_subscription_gives_back_comes_at_once,
+            a_stopped_subscription_is_sent_nothing,
+            flushed_answers_have_arrived,
+            what_another_version_asked_for_is_known,
+            what_nobody_asked_for_is_known,
+            predecessors_of_any_type_are_found_and_no_others,
+            a_subscription_that_may_have_missed_something_says_so,
+            what_a_consumer_has_passed_over_counts_as_missed,
+            a_new_consumer_starts_where_it_asks_to,
+            a_consumer_that_exists_keeps_its_place,
+            what_came_before_the_start_is_no_predecessor,
+            siblings_with_a_fixed_subject_arrive,
+            a_selected_aggregate_type_arrives_whole,
+            everything_arrives_if_it_is_selected,
+            what_a_selection_asked_for_is_known,
+            a_message_belongs_on_its_own_subjects_only,
+            facts_tell_what_is_on_the_stream,
+            a_standing_tells_what_waits,
+            a_standing_tells_whether_somebody_receives,
+        ]);
+    };
+}

@@ -1,0 +1,69 @@
+//! Promises about selections: consumers that take messages of event types which the program does not know.
+
+use outbox_core::event::EventDescriptor;
+use outbox_core::message::{Aggregate, Message};
+
+use super::subjects::publish_exported;
+use super::{Delivery as _, NEVER, NOTED, SOON, SubscriberFixture, Subscription as _};
+use super::{ack, answered, consumer, next_within, publish, read, subscribe};
+use crate::conformance::probe::message;
+
+/// All event types of probes.
+const PROBES: &EventDescriptor = &EventDescriptor::of_aggregate("probe");
+
+/// An event type of probes that no Rust type stands for.
+const UNHEARD: &EventDescriptor = &EventDescriptor {
+    version: 1,
+    ..EventDescriptor::of_type("probe", "unheard")
+};
+
+/// A consumer that selects an aggregate type is given all its event types, those of which no program knows included.
+pub async fn a_selected_aggregate_type_arrives_whole<F: SubscriberFixture>(fixture: &F) {
+    let mut subscription = subscribe(fixture, &consumer("c", &[PROBES], NEVER)).await;
+    let noted = publish(fixture, NOTED, "a.b", 1).await;
+    let unheard = publish(fixture, UNHEARD, "a", 1).await;
+    for expected in [&noted[0], &unheard[0]] {
+        let delivery = next_within(&mut subscription, &[NOTED, UNHEARD], SOON)
+            .await
+            .expect("all event types of the aggregate type arrive");
+        assert_eq!(&read(&delivery), expected);
+        assert!(answered(async || delivery.is_asked_for().await).await);
+        ack(delivery).await;
+    }
+}
+
+/// A consumer that selects everything is given the messages of all aggregate types, also those on fixed subjects.
+pub async fn everything_arrives_if_it_is_selected<F: SubscriberFixture>(fixture: &F) {
+    let spec = consumer("c", &[&EventDescriptor::EVERYTHING], NEVER);
+    let mut subscription = subscribe(fixture, &spec).await;
+    let noted = publish(fixture, NOTED, "a", 1).await;
+    let exported = publish_exported(fixture, 2).await;
+    let other = Message {
+        aggregate: Aggregate::new("other", "a"),
+        event_type: "other.noted".to_owned(),
+        ..message(NOTED, "a", 1)
+    };
+    fixture.publish(other.clone()).await;
+    for expected in [&noted[0], &exported, &other] {
+        let delivery = tokio::time::timeout(SOON, subscription.next())
+            .await
+            .expect("every message arrives")
+            .expect("the subscription lasts");
+        assert_eq!(read(&delivery).id, expected.id);
+        assert!(answered(async || delivery.is_asked_for().await).await);
+        ack(delivery).await;
+    }
+}
+
+/// What one version of a consumer has selected, another version may not skip.
+pub async fn what_a_selection_asked_for_is_known<F: SubscriberFixture>(fixture: &F) {
+    drop(subscribe(fixture, &consumer("c", &[PROBES], NEVER)).await);
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
+    let unheard = publish(fixture, UNHEARD, "a", 1).await;
+    let delivery = next_within(&mut subscription, &[UNHEARD], SOON)
+        .await
+        .expect("the filter stays");
+    assert_eq!(read(&delivery), unheard[0]);
+    assert!(answered(async || delivery.is_asked_for().await).await);
+    ack(delivery).await;
+}

@@ -1,0 +1,95 @@
+//! What a subscriber says of a consumer, whether or not anything is delivered.
+
+use std::time::Duration;
+
+use outbox_core::subscriber::{ConsumerStanding, Delivery, Subscriber, Subscription};
+use tokio::time::{sleep, timeout};
+
+use super::{NEVER, SOON, SubscriberFixture, ack, answered, consumer, next, publish, subscribe};
+use crate::conformance::probe::{NOTED, OBSERVED};
+use crate::eventually;
+
+pub(super) async fn standing<F: SubscriberFixture>(fixture: &F, name: &str) -> Option<ConsumerStanding> {
+    answered(async || fixture.subscriber().standing(name).await).await
+}
+
+/// Waits until the standing is so: a broker may take a moment to count.
+pub(super) async fn settles<F: SubscriberFixture>(
+    fixture: &F,
+    name: &str,
+    expected: impl Fn(&ConsumerStanding) -> bool,
+) -> Option<ConsumerStanding> {
+    let settled = async {
+        loop {
+            match standing(fixture, name).await {
+                Some(standing) if expected(&standing) => return standing,
+                _ => sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    timeout(SOON, settled).await.ok()
+}
+
+/// A standing tells how many messages were not delivered to a consumer, how many it has not acknowledged, how many of those
+/// it may have, and the age of the oldest. It tells them also while nobody receives. Others' messages do not count.
+pub async fn a_standing_tells_what_waits<F: SubscriberFixture>(fixture: &F) {
+    assert_eq!(standing(fixture, "c").await, None, "there is no such consumer");
+    publish(fixture, NOTED, "a", 3).await;
+    publish(fixture, OBSERVED, "b", 2).await;
+    let spec = consumer("c", &[NOTED], NEVER);
+    let mut subscription = subscribe(fixture, &spec).await;
+    let first = next(&mut subscription).await;
+    let first_at = first.incoming().stream_sequence;
+    // A subscription may have fetched the others ahead.
+    let waiting = |standing: &ConsumerStanding| standing.undelivered + standing.unacknowledged == 3;
+    let seen = settles(fixture, "c", waiting).await.expect("three messages wait");
+    assert!(seen.unacknowledged >= 1, "{seen:?}");
+    let bound = spec.in_flight_max as u64;
+    assert_eq!(seen.max_unacknowledged, Some(bound), "{seen:?}");
+    assert!(seen.floor < first_at, "{seen:?}");
+    // Half of what has passed since, because the clocks of a server and of this machine may differ a little.
+    let pause = fixture.ack_wait();
+    sleep(pause).await;
+    if seen.oldest_age.is_some() {
+        let mut age = None;
+        // A broker that was slow for a moment does not tell it for a while.
+        eventually("the age of the oldest message", async || {
+            let later = standing(fixture, "c").await.expect("it exists");
+            age = later.oldest_age;
+            age.is_some()
+        })
+        .await;
+        assert!(age >= Some(pause / 2), "{age:?} after {pause:?}");
+    }
+    ack(first).await;
+    for _ in 0..2 {
+        ack(next(&mut subscription).await).await;
+    }
+    subscription.flush().await.expect("the answers arrive");
+    assert_eq!(subscription.stop().await.len(), 0);
+    drop(subscription);
+    let nothing = |standing: &ConsumerStanding| standing.undelivered + standing.unacknowledged == 0;
+    let idle = settles(fixture, "c", nothing).await.expect("nothing waits");
+    assert_eq!(idle.oldest_age, None, "{idle:?}");
+    assert!(idle.floor >= first_at, "{idle:?}");
+    publish(fixture, NOTED, "a", 2).await;
+    let two = |standing: &ConsumerStanding| (standing.undelivered, standing.unacknowledged) == (2, 0);
+    settles(fixture, "c", two)
+        .await
+        .expect("two messages wait for a process");
+}
+
+/// A standing tells whether a process asks for messages, and no more after it has stopped.
+pub async fn a_standing_tells_whether_somebody_receives<F: SubscriberFixture>(fixture: &F) {
+    let mut subscription = subscribe(fixture, &consumer("c", &[NOTED], NEVER)).await;
+    let receiving = settles(fixture, "c", |standing| standing.is_receiving);
+    let seen = tokio::select! {
+        seen = receiving => seen,
+        delivery = subscription.next() => panic!("{:?}", delivery.map(drop)),
+    };
+    assert!(seen.is_some(), "somebody receives");
+    subscription.stop().await;
+    drop(subscription);
+    let seen = settles(fixture, "c", |standing| !standing.is_receiving).await;
+    assert!(seen.is_some(), "nobody receives");
+}

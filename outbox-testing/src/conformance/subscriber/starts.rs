@@ -1,0 +1,97 @@
+//! Where consumers start in the stream.
+
+use std::time::Duration;
+
+use outbox_core::message::Message;
+use outbox_core::subscriber::{ConsumerSpec, Delivery, StartAt, Subscription};
+use tokio::time::sleep;
+
+use super::{NEVER, SubscriberFixture, SubscriptionOf, answered, consumer, next, publish, read, subscribe};
+use crate::conformance::probe::NOTED;
+
+/// Longer than the clocks of a machine differ.
+pub(super) const APART: Duration = Duration::from_millis(100);
+
+/// No test lasts so long.
+const TO_COME: Duration = Duration::from_secs(3600);
+
+fn starting(name: &str, start_at: StartAt) -> ConsumerSpec {
+    ConsumerSpec {
+        start_at,
+        ..consumer(name, &[NOTED], NEVER)
+    }
+}
+
+async fn receives<F: SubscriberFixture>(subscription: &mut SubscriptionOf<F>, expected: &[&Message]) {
+    for expected in expected {
+        let delivery = next(subscription).await;
+        assert_eq!(read(&delivery).id, expected.id);
+        delivery.ack().await.expect("ack is sent");
+    }
+}
+
+/// A new consumer is given all messages, those that come after its first subscription, or those that came at a time or later.
+/// To start at a time to come is to start with what comes after the subscription.
+pub async fn a_new_consumer_starts_where_it_asks_to<F: SubscriberFixture>(fixture: &F) {
+    let old = publish(fixture, NOTED, "a", 1).await;
+    sleep(APART).await;
+    let time = fixture.now();
+    sleep(APART).await;
+    let late = publish(fixture, NOTED, "b", 1).await;
+    let mut all = subscribe(fixture, &starting("all", StartAt::Beginning)).await;
+    let mut timed = subscribe(fixture, &starting("timed", StartAt::Time(time))).await;
+    let mut new = subscribe(fixture, &starting("new", StartAt::New)).await;
+    let mut early = subscribe(fixture, &starting("early", StartAt::Time(time + TO_COME))).await;
+    let later = publish(fixture, NOTED, "c", 1).await;
+    receives::<F>(&mut all, &[&old[0], &late[0], &later[0]]).await;
+    receives::<F>(&mut timed, &[&late[0], &later[0]]).await;
+    receives::<F>(&mut new, &[&later[0]]).await;
+    receives::<F>(&mut early, &[&later[0]]).await;
+}
+
+/// What is on the stream when a process subscribes again still comes, whatever the process asks for.
+pub async fn a_consumer_that_exists_keeps_its_place<F: SubscriberFixture>(fixture: &F) {
+    let mut first = subscribe(fixture, &starting("c", StartAt::Beginning)).await;
+    assert_eq!(first.stop().await.len(), 0);
+    let messages = publish(fixture, NOTED, "a", 1).await;
+    let mut again = subscribe(fixture, &starting("c", StartAt::New)).await;
+    receives::<F>(&mut again, &[&messages[0]]).await;
+    again.flush().await.expect("the answer arrives");
+    again.stop().await;
+    let later = publish(fixture, NOTED, "b", 1).await;
+    let mut again = subscribe(fixture, &starting("c", StartAt::Time(fixture.now()))).await;
+    receives::<F>(&mut again, &[&later[0]]).await;
+}
+
+/// An aggregate that had messages before the start begins with the first one after it, also for a process that subscribes
+/// later.
+pub async fn what_came_before_the_start_is_no_predecessor<F: SubscriberFixture>(fixture: &F) {
+    publish(fixture, NOTED, "a", 2).await;
+    sleep(APART).await;
+    let time = fixture.now();
+    let (after, all) = (vec![false, true], vec![false, true, true, true]);
+    let starts = [
+        (StartAt::New, &after),
+        (StartAt::Time(time), &after),
+        (StartAt::Time(time + TO_COME), &after),
+        (StartAt::Beginning, &all),
+    ];
+    let spec = |number: usize, start_at| starting(&format!("c{number}"), start_at);
+    for (number, (start_at, _)) in starts.iter().enumerate() {
+        if *start_at != StartAt::Beginning {
+            let mut first = subscribe(fixture, &spec(number, *start_at)).await;
+            assert_eq!(first.stop().await.len(), 0, "{start_at:?}");
+        }
+    }
+    sleep(APART).await;
+    publish(fixture, NOTED, "a", 2).await;
+    for (number, (start_at, expected)) in starts.into_iter().enumerate() {
+        let mut subscription = subscribe(fixture, &spec(number, start_at)).await;
+        for expected in expected {
+            let delivery = next(&mut subscription).await;
+            let found = answered(async || delivery.has_predecessors().await).await;
+            assert_eq!(found, *expected, "{start_at:?}: {:?}", read(&delivery));
+            delivery.ack().await.expect("ack is sent");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The steps that the promises have in common.
+
+use std::time::Duration;
+
+use outbox_core::codec;
+use outbox_core::event::EventDescriptor;
+use outbox_core::message::Message;
+use outbox_core::subscriber::{ConsumerSpec, Delivery, StartAt, Subscriber, SubscriberError, Subscription};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::SubscriberFixture;
+use crate::conformance::probe::{NOTED, message};
+
+/// Time limit for events that must happen. Generous, because a server works in real time.
+pub(super) const SOON: Duration = Duration::from_secs(30);
+
+/// An `ack_wait` that does not pass while a promise runs.
+pub(super) const NEVER: Duration = Duration::from_secs(60);
+
+pub(super) type SubscriptionOf<F> = <<F as SubscriberFixture>::Subscriber as Subscriber>::Subscription;
+pub(super) type DeliveryOf<F> = <SubscriptionOf<F> as Subscription>::Delivery;
+
+pub(super) fn consumer(name: &str, events: &[&'static EventDescriptor], ack_wait: Duration) -> ConsumerSpec {
+    ConsumerSpec {
+        name: name.to_owned(),
+        events: events.to_vec(),
+        ack_wait,
+        whole_aggregates: false,
+        siblings: Vec::new(),
+        in_flight_max: 100,
+        prefetch: 100,
+        start_at: StartAt::Beginning,
+    }
+}
+
+pub(super) async fn subscribe<F: SubscriberFixture>(fixture: &F, spec: &ConsumerSpec) -> SubscriptionOf<F> {
+    answered(async || fixture.subscriber().subscribe(spec).await).await
+}
+
+/// The answer of the broker. A call that is interrupted, which a slow machine may cause, is repeated for a while.
+pub(super) async fn answered<T>(mut call: impl AsyncFnMut() -> Result<T, SubscriberError>) -> T {
+    let until = Instant::now() + SOON;
+    loop {
+        match call().await {
+            Ok(answer) => return answer,
+            Err(SubscriberError::Interrupted { .. }) if Instant::now() < until => {
+                sleep(Duration::from_millis(50)).await;
+            }
+            Err(error) => panic!("the broker answers with an error: {error}"),
+        }
+    }
+}
+
+/// Publishes messages `1..=count` of an aggregate and returns them.
+pub(super) async fn publish<F: SubscriberFixture>(
+    fixture: &F,
+    descriptor: &EventDescriptor,
+    id: &str,
+    count: u64,
+) -> Vec<Message> {
+    let messages: Vec<Message> = (1..=count)
+        .map(|sequence| message(descriptor, id, sequence))
+        .collect();
+    for message in &messages {
+        fixture.publish(message.clone()).await;
+    }
+    messages
+}
+
+/// The next delivery of a wanted type within `time`. Other deliveries are acknowledged and skipped, as in the inbox.
+pub(super) async fn next_within<S: Subscription>(
+    subscription: &mut S,
+    events: &[&EventDescriptor],
+    time: Duration,
+) -> Option<S::Delivery> {
+    let wanted = async {
+        loop {
+            match subscription.next().await {
+                Ok(delivery) => {
+                    let received = read(&delivery);
+                    if events
+                        .iter()
+                        .any(|descriptor| descriptor.event_type() == received.event_type)
+                    {
+                        return delivery;
+                    }
+                    delivery.ack().await.expect("ack is sent");
+                }
+                Err(SubscriberError::Interrupted { .. }) => sleep(Duration::from_millis(50)).await,
+                Err(error) => panic!("the subscription ended: {error}"),
+            }
+        }
+    };
+    timeout(time, wanted).await.ok()
+}
+
+/// The next delivery of `probe.noted`.
+pub(super) async fn next<S: Subscription>(subscription: &mut S) -> S::Delivery {
+    next_within(subscription, &[NOTED], SOON)
+        .await
+        .expect("a delivery arrives")
+}
+
+/// Checks that no `probe.noted` arrives for a while.
+pub(super) async fn assert_quiet<S: Subscription>(subscription: &mut S, time: Duration) {
+    if let Some(delivery) = next_within(subscription, &[NOTED], time).await {
+        let incoming = delivery.incoming();
+        panic!(
+            "stream sequence {} was delivered, for the {}. time",
+            incoming.stream_sequence, incoming.delivery_count
+        );
+    }
+}
+
+pub(super) fn read<D: Delivery>(delivery: &D) -> Message {
+    let incoming = delivery.incoming();
+    codec::decode(&incoming.headers, incoming.payload.clone())
+        .expect("the suite publishes decodable messages")
+}
+
+pub(super) async fn ack<D: Delivery>(delivery: D) {
+    delivery.ack().await.expect("ack is sent");
+}
+
+pub(super) fn count<D: Delivery>(delivery: &D) -> u64 {
+    delivery.incoming().delivery_count
+}
+
+/// Checks how often a delivery says that its message has come, after `highest` times, and returns the highest number so far.
+pub(super) fn counted<F: SubscriberFixture>(fixture: &F, delivery: &DeliveryOf<F>, highest: u64) -> u64 {
+    let count = count(delivery);
+    let is_miscounted = fixture.gives_again() && (count == 1 || count > highest);
+    assert!(
+        count == highest + 1 || is_miscounted,
+        "the delivery says how often it came: {count} after {highest}"
+    );
+    count.max(highest)
+}

@@ -1,0 +1,104 @@
+//! Checks on messages in tests.
+//!
+//! Not here: collecting messages, see [`MemoryStore::rows`](super::MemoryStore::rows) and
+//! [`MemoryBroker::messages`](super::MemoryBroker::messages).
+
+use std::collections::{HashMap, HashSet};
+
+use outbox_core::event::{DomainEvent, EventDescriptor};
+use outbox_core::message::{Aggregate, Message, MessageId};
+use outbox_core::payload::{self, Decode, EventCodec, PayloadError};
+
+/// Decodes the event of a message.
+///
+/// # Errors
+///
+/// [`DecodeEventError`] if the message is of another type or version, or its payload does not fit.
+pub fn decode_event<E>(message: &Message) -> Result<E, DecodeEventError>
+where
+    E: EventCodec,
+    E::Codec: Decode<E>,
+{
+    let known: Vec<&EventDescriptor> = E::DESCRIPTORS
+        .iter()
+        .filter(|descriptor| descriptor.event_type() == message.event_type)
+        .collect();
+    if known.is_empty() {
+        let wanted = E::DESCRIPTORS.iter().map(EventDescriptor::event_type).collect();
+        return Err(DecodeEventError::Type {
+            wanted,
+            found: message.event_type.clone(),
+        });
+    }
+    if !known
+        .iter()
+        .any(|descriptor| descriptor.version == message.event_version)
+    {
+        let event_type = message.event_type.clone();
+        return Err(DecodeEventError::Version {
+            event_type,
+            found: message.event_version,
+        });
+    }
+    payload::decode(message).map_err(DecodeEventError::Payload)
+}
+
+/// Whether the message's event type is one of `E`'s, in any version.
+pub(super) fn is_event<E: DomainEvent>(message: &Message) -> bool {
+    E::DESCRIPTORS
+        .iter()
+        .any(|descriptor| descriptor.event_type() == message.event_type)
+}
+
+/// Why a message is not the event that a test asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeEventError {
+    /// The message is of another event type.
+    #[error("message is of type `{found}`, not one of {wanted:?}")]
+    Type {
+        /// The event types of the Rust type.
+        wanted: Vec<String>,
+        /// The message's type.
+        found: String,
+    },
+    /// The Rust type describes only other versions of this event type.
+    #[error("message of type `{event_type}` has version {found}, which the Rust type does not describe")]
+    Version {
+        /// The event type.
+        event_type: String,
+        /// The message's version.
+        found: u32,
+    },
+    /// The payload does not fit the Rust type.
+    #[error("payload does not fit the Rust type")]
+    Payload(#[source] PayloadError),
+}
+
+/// Checks the order of each aggregate's messages: apart from copies, their sequences are 1, 2, 3 … without gaps.
+/// Unsequenced messages have no order and are skipped.
+///
+/// # Errors
+///
+/// Names the first message that is out of order, and the sequence that was expected.
+pub fn check_order<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Result<(), String> {
+    let mut seen: HashSet<MessageId> = HashSet::new();
+    let mut next: HashMap<&Aggregate, u64> = HashMap::new();
+    for message in messages {
+        let Some(sequence) = message.sequence else {
+            continue;
+        };
+        if !seen.insert(message.id) {
+            continue;
+        }
+        let expected = next.entry(&message.aggregate).or_insert(1);
+        if sequence != *expected {
+            return Err(format!(
+                "message {} of {} has sequence {sequence} where {expected} was expected",
+                message.id, message.aggregate
+            ));
+        }
+        *expected += 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! The test kit of the outbox: in-memory implementations of the seams, faults, checks, and the conformance suites.
+//!
+//! * Users of the outbox test their services with [`MemoryStore`] and [`MemoryBroker`], make the broker fail
+//!   (`fail_next`, `lose_acks`, `ghost`, …), and examine the results ([`inspect`], [`Ledger`]). The crate `outbox`
+//!   re-exports this crate as its module `testing`.
+//! * Authors of adapters run the suites of [`conformance`] over their own implementation. [`wrong`] has the planted
+//!   mistakes that show that the suites work.
+//!
+//! Invariant: all time is Tokio's clock, so a test with `start_paused = true` controls it. Not here: servers, and
+//! production use; data in memory ends with the process.
+
+#![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
+
+mod compile_fail;
+mod environment;
+mod eventually;
+mod free_port;
+
+mod memory_broker;
+mod memory_dead_letters;
+mod memory_dedup_store;
+mod memory_log;
+mod memory_store;
+
+mod faults;
+pub mod inspect;
+pub mod ledger;
+
+pub mod conformance;
+pub mod wrong;
+
+pub use compile_fail::{programs_refused_in_any_words, programs_that_do_not_compile, without_package};
+pub use environment::{backend_url, compiler_is_pinned, not_applicable};
+pub use eventually::eventually;
+pub use free_port::free_port;
+pub use inspect::{DecodeEventError, check_order, decode_event};
+pub use ledger::{Ledger, Violation};
+pub use memory_broker::{
+    DedupWindow, LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySubscriber,
+    MemorySubscription,
+};
+pub use memory_dead_letters::MemoryDeadLetters;
+pub use memory_dedup_store::MemoryDedupStore;
+pub use memory_log::{MemoryLog, MemoryLogReader};
+pub use memory_store::{DuplicateKey, MemoryStore, MemoryTransaction, RecordError, StoredRow};

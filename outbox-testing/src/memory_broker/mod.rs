@@ -1,0 +1,305 @@
+//! A broker in memory: one ordered log, message ids that are stored once, and durable consumers.
+//!
+//! It behaves like a JetStream stream with limits retention, as far as the contracts of [`outbox_core::publisher`] and
+//! [`outbox_core::subscriber`] go. Invariant: messages reach consumers through the real [`outbox_core::codec`]. Not here:
+//! retention, several streams, and the network; network failures are planned with methods such as
+//! [`MemoryBroker::lose_acks`].
+
+mod consumer;
+mod entry;
+mod faults;
+mod publisher;
+mod state;
+mod subscriber;
+mod unacked;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+
+use self::state::State;
+use outbox_core::codec::{self, DecodeError};
+use outbox_core::message::{Message, MessageId};
+use outbox_core::publisher::{
+    PublishError, Receipt, StreamExtent, StreamLog, StreamReader, StreamSearch, StreamedMessage,
+};
+
+pub use publisher::MemoryPublisher;
+pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
+
+/// A broker in memory. Clones share their state.
+///
+/// Its clock starts at 2026-01-01 00:00 UTC and runs with Tokio's clock.
+///
+/// ```standalone_crate
+/// # use outbox_core::{DomainEvent, Relay};
+/// # use outbox_testing::{MemoryBroker, MemoryStore};
+/// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+/// store.record([OrderPlaced { order_id: 7 }])?;
+/// broker.lose_acks(1);
+/// let relay = Relay::new(store, broker.publisher());
+/// assert!(relay.drain().await.is_err()); // Stored, but the relay cannot know.
+/// relay.drain().await?;
+/// assert_eq!(broker.messages().len(), 1); // The copy was recognised by its id.
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct MemoryBroker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Notified whenever a waiting subscription might find something new.
+    changed: Notify,
+}
+
+impl fmt::Debug for MemoryBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBroker")
+            .field("state", &*self.lock())
+            .finish()
+    }
+}
+
+/// How long the broker remembers message ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DedupWindow {
+    /// For ever.
+    #[default]
+    Unlimited,
+    /// The ids of this many latest messages.
+    Messages(usize),
+    /// The ids of messages stored within this time.
+    Time(Duration),
+}
+
+impl Default for MemoryBroker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryBroker {
+    /// An empty broker that remembers message ids for ever and accepts messages of up to 1 MiB, headers included, as
+    /// nats-server does.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::new(State::default()),
+                changed: Notify::new(),
+            }),
+        }
+    }
+
+    /// Sets how long message ids are remembered. Default: [`DedupWindow::Unlimited`].
+    #[must_use]
+    pub fn with_dedup_window(self, window: DedupWindow) -> Self {
+        self.lock().window = window;
+        self
+    }
+
+    /// Sets the [`StreamFacts::retention`](outbox_core::StreamFacts#structfield.retention) that the broker reports. Default:
+    /// `None`, for ever. The broker deletes nothing either way.
+    #[must_use]
+    pub fn with_retention(self, retention: Option<Duration>) -> Self {
+        self.lock().retention = retention;
+        self
+    }
+
+    /// Sets how long a publish travels to the broker, and how long its confirmation travels back. Default: zero, so
+    /// that a publish is confirmed at once.
+    #[must_use]
+    pub fn with_latency(self, each_way: Duration) -> Self {
+        self.lock().latency = each_way;
+        self
+    }
+
+    /// Lets subscriptions fetch up to [`ConsumerSpec::prefetch`](outbox_core::ConsumerSpec::prefetch) messages ahead, as
+    /// those of a real broker do. By default a subscription fetches one message when asked for it. Messages fetched by
+    /// a dropped subscription come again after `ack_wait`.
+    #[must_use]
+    pub fn with_prefetch(self) -> Self {
+        self.lock().prefetches = true;
+        self
+    }
+
+    /// A publisher to this broker.
+    #[must_use]
+    pub fn publisher(&self) -> MemoryPublisher {
+        MemoryPublisher::new(self.clone())
+    }
+
+    /// A subscriber to this broker's messages.
+    #[must_use]
+    pub fn subscriber(&self) -> MemorySubscriber {
+        MemorySubscriber::new(self.clone())
+    }
+
+    /// Puts an entry onto the log that no relay published, and returns its stream sequence. It is delivered to
+    /// consumers of its `ce-type`, or to all consumers if it has none.
+    pub fn inject(
+        &self,
+        subject: impl Into<String>,
+        headers: Vec<(String, String)>,
+        payload: impl Into<Bytes>,
+    ) -> u64 {
+        let stream_sequence = self.lock().inject(subject.into(), headers, payload.into());
+        self.notify();
+        stream_sequence
+    }
+
+    /// The broker's clock.
+    #[must_use]
+    pub fn now(&self) -> OffsetDateTime {
+        self.lock().now()
+    }
+
+    /// Everything on the log, in order.
+    #[must_use]
+    pub fn log(&self) -> Vec<LogEntry> {
+        self.lock().log().map(|entry| entry.decoded()).collect()
+    }
+
+    /// The messages on the log, in order. Entries that cannot be decoded are left out.
+    #[must_use]
+    pub fn messages(&self) -> Vec<Message> {
+        self.log()
+            .into_iter()
+            .filter_map(|entry| entry.message.ok())
+            .collect()
+    }
+
+    /// Number of calls of publish, refused ones included.
+    #[must_use]
+    pub fn publishes(&self) -> u64 {
+        self.lock().publishes
+    }
+
+    /// Number of deliveries to this consumer.
+    #[must_use]
+    pub fn deliveries(&self, consumer: &str) -> u64 {
+        self.lock()
+            .consumer(consumer)
+            .map_or(0, |consumer| consumer.deliveries)
+    }
+
+    /// Whether this consumer exists and has acknowledged every message that it wants.
+    #[must_use]
+    pub fn is_idle(&self, consumer: &str) -> bool {
+        self.lock().is_idle(consumer)
+    }
+
+    /// Waits until [`Self::is_idle`] holds for this consumer.
+    pub async fn until_idle(&self, consumer: &str) {
+        loop {
+            let changed = self.shared.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the check, so that a change in between is not missed.
+            changed.as_mut().enable();
+            if self.is_idle(consumer) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Deletes a consumer with its progress, as an operator can. Its subscriptions end with [`SubscriberError::Gone`](outbox_core::SubscriberError::Gone).
+    pub fn delete_consumer(&self, consumer: &str) {
+        self.lock().delete_consumer(consumer);
+        self.notify();
+    }
+
+    /// Puts a message onto the log at once, ignoring the broker's planned delays and faults. For the simulation in
+    /// `stress`, which plans its own. Not public API: it may change in any release.
+    #[doc(hidden)]
+    pub fn store_message(&self, message: &Message) -> Receipt {
+        self.lock().store(message)
+    }
+
+    /// Deletes these entries of the log and, if `forgets_ids`, the ids of their messages. For the simulation in
+    /// `stress`. Not public API: it may change in any release.
+    #[doc(hidden)]
+    pub fn lose_stream_sequences(&self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
+        self.lock().lose(stream_sequences, forgets_ids);
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // A test that panicked while it held the lock has failed already, and the state is still whole.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn notify(&self) {
+        self.shared.changed.notify_waiters();
+    }
+}
+
+impl StreamLog for MemoryBroker {
+    /// Answers [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown) while the broker is down.
+    async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
+        let state = self.lock();
+        state.reachable()?;
+        Ok(state.message_ids(from))
+    }
+}
+
+impl StreamSearch for MemoryBroker {
+    /// Answers [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown) while the broker is down.
+    async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
+        let state = self.lock();
+        state.reachable()?;
+        Ok(state.locate(message.id))
+    }
+}
+
+impl StreamReader for MemoryBroker {
+    /// Answers [`FailureClass::Unknown`](outbox_core::FailureClass::Unknown) while the broker is down. `see` must not call the broker.
+    async fn read(
+        &self,
+        from: OffsetDateTime,
+        mut see: impl FnMut(StreamedMessage) -> bool + Send,
+    ) -> Result<StreamExtent, PublishError> {
+        let state = self.lock();
+        state.reachable()?;
+        Ok(state.read(from, &mut see))
+    }
+}
+
+/// An entry of the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogEntry {
+    /// The number that the stream gave to the entry, counted from 1.
+    pub stream_sequence: u64,
+    /// The subject on which the entry was published.
+    pub subject: String,
+    /// The message with its own id and that of its event, or the reason why the entry is not a message.
+    pub message: Result<Message, DecodeError>,
+}
+
+impl LogEntry {
+    /// Decodes an entry of a stream.
+    #[must_use]
+    pub fn decode(
+        stream_sequence: u64,
+        subject: String,
+        headers: &[(String, String)],
+        payload: Bytes,
+    ) -> Self {
+        Self {
+            stream_sequence,
+            subject,
+            message: codec::decode(headers, payload),
+        }
+    }
+}

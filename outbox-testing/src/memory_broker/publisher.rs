@@ -1,0 +1,79 @@
+//! The publisher of the in-memory broker.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use outbox_core::message::Message;
+use outbox_core::publisher::{Destination, FailureClass, PublishError, Publisher, Receipt};
+use tokio::time::sleep;
+
+use super::MemoryBroker;
+
+/// Publishes to a [`MemoryBroker`]. A publish takes twice [`MemoryBroker::with_latency`], by default no time.
+///
+/// Clones share a connection. [`Publisher::abandon`] closes it, drops the publishes on their way, and opens another.
+#[derive(Debug, Clone)]
+pub struct MemoryPublisher {
+    broker: MemoryBroker,
+    connection: Arc<AtomicU64>,
+    destination: Option<Destination>,
+}
+
+impl MemoryPublisher {
+    pub(super) fn new(broker: MemoryBroker) -> Self {
+        let connection = broker.lock().connect();
+        Self {
+            broker,
+            connection: Arc::new(AtomicU64::new(connection)),
+            destination: None,
+        }
+    }
+
+    /// Sets what [`Publisher::destination`] returns. Default: none.
+    #[must_use]
+    pub fn with_destination(mut self, destination: Destination) -> Self {
+        self.destination = Some(destination);
+        self
+    }
+
+    /// The broker that this publishes to.
+    #[must_use]
+    pub fn broker(&self) -> &MemoryBroker {
+        &self.broker
+    }
+
+    fn connection(&self) -> u64 {
+        self.connection.load(Ordering::Relaxed)
+    }
+}
+
+impl Publisher for MemoryPublisher {
+    fn destination(&self) -> Option<Destination> {
+        self.destination.clone()
+    }
+
+    async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
+        let (latency, connection) = (self.broker.lock().latency, self.connection());
+        if !latency.is_zero() {
+            sleep(latency).await;
+        }
+        if connection != self.connection() {
+            let context = "the publish was abandoned before it arrived";
+            return Err(PublishError::new(FailureClass::Unknown, context));
+        }
+        // If the caller drops the future before this point, nothing is stored. If it drops the future later, the
+        // message stays stored.
+        let result = self.broker.lock().publish(message, connection);
+        self.broker.notify();
+        if !latency.is_zero() {
+            sleep(latency).await;
+        }
+        result
+    }
+
+    async fn abandon(&self) {
+        let mut state = self.broker.lock();
+        state.disconnect(self.connection());
+        self.connection.store(state.connect(), Ordering::Relaxed);
+    }
+}

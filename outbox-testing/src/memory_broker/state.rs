@@ -1,0 +1,474 @@
+//! The state of the in-memory broker, and its rules.
+//!
+//! Invariants: stream sequences only grow and are never given twice. A consumer's `unacked` holds exactly the entries
+//! that it was given, has not acknowledged, and that are still on the log. Every entry up to `cursor` was given to the
+//! consumer, or is unwanted.
+
+mod reading;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use outbox_core::codec;
+use outbox_core::message::{Message, MessageId};
+use outbox_core::publisher::{FailureClass, PublishError, Receipt};
+use outbox_core::subscriber::{ConsumerSpec, ConsumerStanding, Incoming, StartAt, StreamFacts, StreamPolicy};
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use super::super::faults::{Faults, take_one};
+use super::DedupWindow;
+use super::consumer::Consumer;
+use super::entry::Entry;
+use super::unacked::Unacked;
+
+/// CloudEvents source of all messages that this broker stores.
+const SOURCE: &str = "memory";
+
+/// Beginning of all default subjects.
+pub(super) const DEFAULT_SUBJECTS: &str = "events.";
+
+/// The default limit of nats-server for payload and headers together.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct State {
+    log: BTreeMap<u64, Entry>,
+    last_stream_sequence: u64,
+    started: (Instant, OffsetDateTime),
+    /// Number of publisher connections opened so far.
+    connections: u64,
+    /// For each remembered id: the stream sequence and the time of storing.
+    ids: HashMap<MessageId, (u64, Instant)>,
+    consumers: HashMap<String, Consumer>,
+    generations: u64,
+    pub(crate) faults: Faults,
+    pub(super) window: DedupWindow,
+    pub(super) retention: Option<Duration>,
+    pub(super) latency: Duration,
+    pub(super) prefetches: bool,
+    pub(super) publishes: u64,
+}
+
+/// The answer to a subscription that asks for the next delivery.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// The message, and the number of the delivery among those of the consumer.
+    Delivery(Incoming, u64),
+    /// Nothing now, and nothing before this time unless the state changes.
+    Wait(Option<Instant>),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            log: BTreeMap::new(),
+            last_stream_sequence: 0,
+            started: (Instant::now(), time::macros::datetime!(2026-01-01 00:00 UTC)),
+            connections: 0,
+            ids: HashMap::new(),
+            consumers: HashMap::new(),
+            generations: 0,
+            faults: Faults::default(),
+            window: DedupWindow::default(),
+            retention: None,
+            latency: Duration::ZERO,
+            prefetches: false,
+            publishes: 0,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn log(&self) -> impl Iterator<Item = &Entry> {
+        self.log.values()
+    }
+
+    pub(super) fn now(&self) -> OffsetDateTime {
+        let (instant, time) = self.started;
+        time + instant.elapsed()
+    }
+
+    /// Returns the number of a new publisher connection.
+    pub(super) fn connect(&mut self) -> u64 {
+        self.connections += 1;
+        self.connections
+    }
+
+    /// Drops the publishes on their way from a connection.
+    pub(super) fn disconnect(&mut self, connection: u64) {
+        self.faults.on_the_way.retain(|(from, _)| *from != connection);
+    }
+
+    /// An error while the broker is down.
+    pub(super) fn reachable(&self) -> Result<(), PublishError> {
+        if self.faults.down {
+            let context = "injected fault: the broker is down";
+            return Err(PublishError::new(FailureClass::Unknown, context));
+        }
+        Ok(())
+    }
+
+    pub(super) fn publish(&mut self, message: &Message, connection: u64) -> Result<Receipt, PublishError> {
+        self.publishes += 1;
+        let fail = |class, context: &str| Err(PublishError::new(class, context));
+        if size_bytes(message) > MESSAGE_BYTES_MAX {
+            return fail(FailureClass::Permanent, "message is larger than the broker takes");
+        }
+        if let Some(class) = self.faults.refusal(message) {
+            return fail(class, "injected fault: the broker refused the message");
+        }
+        if take_one(&mut self.faults.ghosts) {
+            self.faults.on_the_way.push((connection, message.clone()));
+            return fail(
+                FailureClass::Unknown,
+                "injected fault: no confirmation, the message is on its way",
+            );
+        }
+        let receipt = self.store(message);
+        if take_one(&mut self.faults.lose_acks) {
+            return fail(FailureClass::Unknown, "injected fault: the confirmation was lost");
+        }
+        Ok(receipt)
+    }
+
+    /// Appends the message, unless its id is remembered.
+    pub(crate) fn store(&mut self, message: &Message) -> Receipt {
+        if let Some((stream_sequence, _)) = self
+            .ids
+            .get(&message.id)
+            .copied()
+            .filter(|stored| self.remembers(*stored))
+        {
+            return Receipt {
+                stream_sequence,
+                duplicate: true,
+            };
+        }
+        let subject = message.subject.clone();
+        let subject = subject.unwrap_or_else(|| default_subject(message));
+        let (headers, payload) = codec::encode(message, SOURCE).received();
+        let stream_sequence = self.append(subject, headers, payload, Some(message.id));
+        self.ids.insert(message.id, (stream_sequence, Instant::now()));
+        Receipt {
+            stream_sequence,
+            duplicate: false,
+        }
+    }
+
+    fn remembers(&self, (stream_sequence, stored_at): (u64, Instant)) -> bool {
+        match self.window {
+            DedupWindow::Unlimited => true,
+            DedupWindow::Messages(count) => self.last_stream_sequence - stream_sequence < count as u64,
+            DedupWindow::Time(time) => stored_at.elapsed() < time,
+        }
+    }
+
+    fn append(
+        &mut self,
+        subject: String,
+        headers: Vec<(String, String)>,
+        payload: Bytes,
+        message_id: Option<MessageId>,
+    ) -> u64 {
+        self.last_stream_sequence += 1;
+        let stream_sequence = self.last_stream_sequence;
+        let is_type = |name: &str| name.eq_ignore_ascii_case("ce-type");
+        let event_type = headers
+            .iter()
+            .find(|(name, _)| is_type(name))
+            .map(|(_, value)| value.clone());
+        let entry = Entry {
+            stream_sequence,
+            subject,
+            headers,
+            payload,
+            event_type,
+            message_id,
+            stored_at: self.now(),
+        };
+        self.log.insert(stream_sequence, entry);
+        stream_sequence
+    }
+
+    /// Appends an entry that no publisher published.
+    pub(super) fn inject(&mut self, subject: String, headers: Vec<(String, String)>, payload: Bytes) -> u64 {
+        let message = codec::decode(&headers, payload.clone());
+        let message_id = message.ok().map(|message| message.id);
+        self.append(subject, headers, payload, message_id)
+    }
+
+    /// Stream sequences of the last `count` entries of the log.
+    pub(crate) fn tail(&self, count: usize) -> HashSet<u64> {
+        self.log.keys().rev().take(count).copied().collect()
+    }
+
+    /// Stream sequences of the messages with these ids.
+    pub(crate) fn stream_sequences(&self, ids: &[MessageId]) -> HashSet<u64> {
+        self.log()
+            .filter(|entry| entry.message_id.is_some_and(|id| ids.contains(&id)))
+            .map(|entry| entry.stream_sequence)
+            .collect()
+    }
+
+    /// Removes entries. If `forgets_ids`, their ids are forgotten too; otherwise the ids stay, as after a deletion.
+    pub(crate) fn lose(&mut self, stream_sequences: &HashSet<u64>, forgets_ids: bool) {
+        self.log
+            .retain(|stream_sequence, _| !stream_sequences.contains(stream_sequence));
+        self.ids
+            .retain(|_, (stream_sequence, _)| !forgets_ids || !stream_sequences.contains(stream_sequence));
+        for consumer in self.consumers.values_mut() {
+            consumer
+                .unacked
+                .retain(|stream_sequence| !stream_sequences.contains(&stream_sequence));
+            consumer
+                .copies
+                .retain(|(stream_sequence, _)| !stream_sequences.contains(stream_sequence));
+        }
+    }
+
+    pub(crate) fn forget_ids(&mut self) {
+        self.ids.clear();
+    }
+
+    /// Creates the consumer, or adds to the types that it wants. Returns its generation.
+    pub(super) fn subscribe(&mut self, spec: &ConsumerSpec) -> u64 {
+        let event_types: HashSet<_> = spec
+            .events
+            .iter()
+            .map(|descriptor| descriptor.event_type())
+            .collect();
+        let aggregates = spec.events.iter().filter(|_| spec.whole_aggregates);
+        let aggregates: HashSet<_> = aggregates.map(|event| format!("{}.", event.aggregate)).collect();
+        if let Some(consumer) = self.consumers.get_mut(&spec.name) {
+            // Wanted types are never removed: another version of the program may have asked for them.
+            consumer.event_types.extend(event_types);
+            consumer.aggregates.extend(aggregates);
+            consumer.in_flight_max = spec.in_flight_max;
+            consumer.ack_wait = spec.ack_wait;
+            return consumer.generation;
+        }
+        self.generations += 1;
+        let start = self.start(spec.start_at);
+        let consumer = Consumer {
+            generation: self.generations,
+            deliveries: 0,
+            start,
+            event_types,
+            aggregates,
+            in_flight_max: spec.in_flight_max,
+            ack_wait: spec.ack_wait,
+            cursor: start - 1,
+            unacked: Unacked::default(),
+            copies: VecDeque::new(),
+            waiting: 0,
+        };
+        self.consumers.insert(spec.name.clone(), consumer);
+        self.generations
+    }
+
+    pub(super) fn start(&self, start_at: StartAt) -> u64 {
+        let since = match start_at {
+            StartAt::New => None,
+            StartAt::Time(time) => self.log().find(|entry| entry.stored_at >= time),
+            _ => return 1,
+        };
+        since.map_or(self.last_stream_sequence + 1, |entry| entry.stream_sequence)
+    }
+
+    pub(super) fn facts(&self) -> StreamFacts {
+        StreamFacts {
+            retention: self.retention,
+            policy: StreamPolicy::Limits,
+            duplicate_window: match self.window {
+                DedupWindow::Time(time) => Some(time),
+                DedupWindow::Unlimited | DedupWindow::Messages(_) => None,
+            },
+            first_stream_sequence: self.log.keys().next().copied(),
+            last_stream_sequence: self.last_stream_sequence,
+            messages: self.log.len() as u64,
+        }
+    }
+
+    pub(super) fn delete_consumer(&mut self, name: &str) -> bool {
+        self.consumers.remove(name).is_some()
+    }
+
+    /// How many messages a consumer would be given from a stream sequence on; `None` if there is no such consumer.
+    pub(super) fn wanted_from(&self, name: &str, stream_sequence: u64) -> Option<u64> {
+        let consumer = self.consumers.get(name)?;
+        Some(consumer.wanted_from(&self.log, stream_sequence).count() as u64)
+    }
+
+    pub(super) fn standing(&self, name: &str) -> Option<ConsumerStanding> {
+        let consumer = self.consumers.get(name)?;
+        let oldest = consumer.oldest(&self.log);
+        let unacknowledged = consumer.unacked.len() as u64;
+        Some(ConsumerStanding {
+            undelivered: consumer.backlog(&self.log) - unacknowledged,
+            unacknowledged,
+            max_unacknowledged: Some(consumer.in_flight_max as u64),
+            oldest_age: oldest
+                .and_then(|oldest| self.log.get(&oldest))
+                .map(|entry| (self.now() - entry.stored_at).try_into().unwrap_or_default()),
+            floor: consumer
+                .unacked
+                .oldest()
+                .map_or(consumer.cursor, |first| first - 1),
+            is_receiving: consumer.waiting > 0,
+        })
+    }
+
+    /// Puts a consumer under a name, asking for what the one of another name asks for. Returns whether there is such a one.
+    pub(super) fn put_consumer(&mut self, of: &str, name: &str, stream_sequence: u64) -> bool {
+        let Some(asks) = self.consumers.get(of) else {
+            return false;
+        };
+        self.generations += 1;
+        let consumer = asks.anew(self.generations, stream_sequence.max(1));
+        self.consumers.insert(name.to_owned(), consumer);
+        true
+    }
+
+    /// Takes note that a subscription of this generation begins or ends to wait for messages.
+    pub(super) fn waits(&mut self, name: &str, generation: u64, begins: bool) {
+        let consumer = self.consumers.get_mut(name);
+        if let Some(consumer) = consumer.filter(|consumer| consumer.generation == generation) {
+            consumer.waiting = if begins {
+                consumer.waiting + 1
+            } else {
+                consumer.waiting.saturating_sub(1)
+            };
+        }
+    }
+
+    /// Whether a consumer was given nothing, and has not passed anything over that it did not want.
+    pub(super) fn has_passed_nothing(&self, name: &str) -> bool {
+        let consumer = self.consumers.get(name);
+        consumer.is_some_and(|consumer| consumer.deliveries == 0 && consumer.cursor + 1 == consumer.start)
+    }
+
+    pub(super) fn consumer(&self, name: &str) -> Option<&Consumer> {
+        self.consumers.get(name)
+    }
+
+    /// Whether any subscription has asked for the entry with this stream sequence. An entry without a type counts as
+    /// asked for by everybody.
+    pub(super) fn is_asked_for(&self, name: &str, stream_sequence: u64) -> bool {
+        let event_type = self
+            .log
+            .get(&stream_sequence)
+            .and_then(|entry| entry.event_type.as_ref());
+        match (self.consumers.get(name), event_type) {
+            (Some(consumer), Some(event_type)) => consumer.asks_for(event_type),
+            _ => true,
+        }
+    }
+
+    /// Whether the log has an earlier message of the entry's aggregate, from the start of the consumer on. An entry that
+    /// is no message may have any.
+    pub(super) fn has_predecessors(&self, name: &str, stream_sequence: u64) -> bool {
+        let start = self.consumers.get(name).map_or(0, |consumer| consumer.start);
+        let header = |entry: &Entry, wanted: &str| {
+            let mut headers = entry.headers.iter();
+            headers
+                .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
+                .map(|(_, value)| value.clone())
+        };
+        let aggregate_of = |entry: &Entry| {
+            let names = [header(entry, "ce-aggregatetype"), header(entry, "ce-subject")];
+            names.iter().all(Option::is_some).then_some(names)
+        };
+        match self.log.get(&stream_sequence).map(aggregate_of) {
+            Some(Some(own)) => self
+                .log
+                .range(start.min(stream_sequence)..stream_sequence)
+                .any(|(_, entry)| aggregate_of(entry).as_ref() == Some(&own)),
+            _ => true,
+        }
+    }
+
+    pub(super) fn is_idle(&self, name: &str) -> bool {
+        self.consumers
+            .get(name)
+            .is_some_and(|c| c.copies.is_empty() && c.backlog(&self.log) == 0)
+    }
+
+    pub(super) fn backlog(&self, name: &str) -> u64 {
+        self.consumers
+            .get(name)
+            .map_or(0, |consumer| consumer.backlog(&self.log))
+    }
+
+    /// The consumer's next delivery: a planned copy, or else a message whose redelivery is due, or else the next new
+    /// message.
+    pub(super) fn next(&mut self, name: &str) -> Next {
+        let Some(consumer) = self.consumers.get_mut(name) else {
+            return Next::Wait(None);
+        };
+        let now = Instant::now();
+        let (stream_sequence, count) = if let Some(copy) = consumer.copies.pop_front() {
+            copy
+        } else if let Some((stream_sequence, count)) = consumer.unacked.first_due(now) {
+            (stream_sequence, count + 1)
+        } else if let Some(stream_sequence) = consumer.advance(&self.log) {
+            consumer.unacked.delivered(stream_sequence, 1, now);
+            if take_one(&mut self.faults.duplicate_deliveries) {
+                consumer.copies.push_back((stream_sequence, 2));
+            }
+            (stream_sequence, 1)
+        } else {
+            return Next::Wait(consumer.unacked.next());
+        };
+        // There is nothing for a copy of a message that was acknowledged meanwhile.
+        let next = now + consumer.ack_wait;
+        consumer.unacked.delivered_again(stream_sequence, count, next);
+        consumer.deliveries += 1;
+        let number = consumer.deliveries;
+        let Some(entry) = self.log.get(&stream_sequence) else {
+            return Next::Wait(None);
+        };
+        let incoming = Incoming {
+            subject: entry.subject.clone(),
+            headers: entry.headers.clone(),
+            payload: entry.payload.clone(),
+            delivery_count: count,
+            stream_sequence,
+        };
+        Next::Delivery(incoming, number)
+    }
+
+    /// Acknowledges a delivery. As on a real server, this counts even if the message has since been delivered to
+    /// another process.
+    pub(super) fn ack(&mut self, name: &str, stream_sequence: u64) {
+        if take_one(&mut self.faults.lose_consumer_acks) {
+            return;
+        }
+        if let Some(consumer) = self.consumers.get_mut(name) {
+            consumer.unacked.remove(stream_sequence);
+        }
+    }
+
+    /// Sets the time of the next delivery; without a `delay`, that is after the consumer's `ack_wait`.
+    pub(super) fn postpone(&mut self, name: &str, stream_sequence: u64, delay: Option<Duration>) {
+        let Some(consumer) = self.consumers.get_mut(name) else {
+            return;
+        };
+        let delay = delay.unwrap_or(consumer.ack_wait);
+        consumer.unacked.postpone(stream_sequence, Instant::now() + delay);
+    }
+}
+
+/// The subject of a message without a fixed one.
+pub(super) fn default_subject(message: &Message) -> String {
+    let Message { aggregate, .. } = message;
+    let (aggregate_type, id) = (&aggregate.aggregate_type, &aggregate.id);
+    format!("{DEFAULT_SUBJECTS}{aggregate_type}.{id}.{}", message.event_name())
+}
+
+fn size_bytes(message: &Message) -> usize {
+    // Rough size of the envelope's own headers.
+    const ENVELOPE_BYTES: usize = 512;
+    message.payload.len() + message.headers.size_bytes() + ENVELOPE_BYTES
+}

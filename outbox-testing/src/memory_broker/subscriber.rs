@@ -1,0 +1,376 @@
+//! The subscriber of the in-memory broker.
+//!
+//! While the broker is down, every call answers [`SubscriberError::Interrupted`] after a moment, so that a caller that
+//! tries again at once does not stop a paused clock.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use outbox_core::Unbroken;
+use outbox_core::consumer_admin::{ConsumerAdmin, Foreseen};
+use outbox_core::message::Message;
+use outbox_core::subscriber::{
+    ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, Subscriber, SubscriberError,
+    Subscription,
+};
+use tokio::time::{sleep, sleep_until};
+
+use super::MemoryBroker;
+use super::state::{DEFAULT_SUBJECTS, Next, default_subject};
+
+/// How long a call waits for a broker that is down.
+const OUTAGE_ANSWER_AFTER: Duration = Duration::from_millis(100);
+
+/// Opens subscriptions at a [`MemoryBroker`]. A new consumer starts where it asks to.
+#[derive(Debug, Clone)]
+pub struct MemorySubscriber {
+    broker: MemoryBroker,
+}
+
+impl MemorySubscriber {
+    pub(super) fn new(broker: MemoryBroker) -> Self {
+        Self { broker }
+    }
+
+    /// The broker that this reads from.
+    #[must_use]
+    pub fn broker(&self) -> &MemoryBroker {
+        &self.broker
+    }
+}
+
+impl Subscriber for MemorySubscriber {
+    type Subscription = MemorySubscription;
+
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<MemorySubscription, SubscriberError> {
+        check(consumer)?;
+        self.broker.until_up().await?;
+        let generation = self.broker.lock().subscribe(consumer);
+        let is_new = consumer.whole_aggregates && self.broker.lock().has_passed_nothing(&consumer.name);
+        // The consumer may now want other types, or may have more messages in flight.
+        self.broker.notify();
+        let prefetch = if self.broker.lock().prefetches {
+            consumer.prefetch
+        } else {
+            0
+        };
+        Ok(MemorySubscription {
+            broker: self.broker.clone(),
+            consumer: consumer.name.clone(),
+            generation,
+            prefetch,
+            fetched: VecDeque::new(),
+            // Whatever is published later, a consumer of whole aggregates looks at all subjects.
+            unbroken: Unbroken::until(if is_new { u64::MAX } else { 0 }),
+        })
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+        self.broker.until_up().await?;
+        Ok(self.broker.lock().facts())
+    }
+
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        self.broker.until_up().await?;
+        Ok(self.broker.lock().standing(consumer))
+    }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        let own_type = format!("{}.{}", message.aggregate.aggregate_type, message.event_name());
+        let is_default = subject == default_subject(message) && message.event_type == own_type;
+        let is_fixed = fixed.map_or(!subject.starts_with(DEFAULT_SUBJECTS), |fixed| {
+            fixed.contains(&subject)
+        });
+        is_default || is_fixed
+    }
+}
+
+impl ConsumerAdmin for MemorySubscriber {
+    async fn foresee(&self, consumer: &str, start_at: StartAt) -> Result<Foreseen, SubscriberError> {
+        self.broker.until_up().await?;
+        let state = self.broker.lock();
+        let stream_sequence = state.start(start_at);
+        match state.wanted_from(consumer, stream_sequence) {
+            Some(messages) => Ok(Foreseen {
+                stream_sequence,
+                messages,
+            }),
+            None => Err(missing(consumer)),
+        }
+    }
+
+    async fn place(&self, consumer: &str, stream_sequence: u64) -> Result<(), SubscriberError> {
+        self.broker.until_up().await?;
+        let is_placed = self
+            .broker
+            .lock()
+            .put_consumer(consumer, consumer, stream_sequence);
+        self.broker.notify();
+        if is_placed { Ok(()) } else { Err(missing(consumer)) }
+    }
+
+    async fn copy(&self, of: &str, consumer: &str, stream_sequence: u64) -> Result<bool, SubscriberError> {
+        self.broker.until_up().await?;
+        let mut state = self.broker.lock();
+        if state.consumer(consumer).is_some() {
+            return Ok(false);
+        }
+        if state.put_consumer(of, consumer, stream_sequence) {
+            return Ok(true);
+        }
+        Err(missing(of))
+    }
+
+    async fn remove(&self, consumer: &str) -> Result<bool, SubscriberError> {
+        self.broker.until_up().await?;
+        let is_removed = self.broker.lock().delete_consumer(consumer);
+        self.broker.notify();
+        Ok(is_removed)
+    }
+}
+
+fn missing(consumer: &str) -> SubscriberError {
+    SubscriberError::Configuration {
+        context: format!("consumer `{consumer}` does not exist"),
+        source: None,
+    }
+}
+
+fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
+    let is_token = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    let refuse = |context| {
+        Err(SubscriberError::Configuration {
+            context,
+            source: None,
+        })
+    };
+    let name = &consumer.name;
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(is_token) {
+        return refuse(format!(
+            "consumer name `{}` is malformed; use `[A-Za-z0-9_-]{{1,64}}`",
+            name.escape_debug()
+        ));
+    }
+    if consumer.in_flight_max == 0 {
+        return refuse(format!(
+            "consumer `{name}` may have nothing in flight; set `in_flight_max` to 1 or more"
+        ));
+    }
+    Ok(())
+}
+
+impl MemoryBroker {
+    async fn until_up(&self) -> Result<(), SubscriberError> {
+        if self.lock().faults.down {
+            sleep(OUTAGE_ANSWER_AFTER).await;
+        }
+        self.check_up()
+    }
+
+    fn check_up(&self) -> Result<(), SubscriberError> {
+        if self.lock().faults.down {
+            let context = "injected fault: the broker is down".to_owned();
+            return Err(SubscriberError::Interrupted {
+                context,
+                source: None,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// A subscription at a [`MemoryBroker`].
+#[derive(Debug)]
+pub struct MemorySubscription {
+    broker: MemoryBroker,
+    consumer: String,
+    generation: u64,
+    /// Number of messages to fetch ahead.
+    prefetch: usize,
+    /// Fetched messages that the caller has not asked for yet, with the numbers of their deliveries.
+    fetched: VecDeque<(Incoming, u64)>,
+    unbroken: Unbroken,
+}
+
+impl MemorySubscription {
+    fn delivery(&mut self, incoming: Incoming, number: u64) -> MemoryDelivery {
+        let (count, stream_sequence) = (incoming.delivery_count, incoming.stream_sequence);
+        MemoryDelivery {
+            broker: self.broker.clone(),
+            consumer: self.consumer.clone(),
+            incoming,
+            is_unbroken: self.unbroken.goes_on(number, count, stream_sequence),
+        }
+    }
+
+    /// Returns a fetched message, or else the next one, and fetches further messages ahead.
+    fn fetch(&mut self) -> Next {
+        let mut state = self.broker.lock();
+        let next = match self.fetched.pop_front() {
+            Some((incoming, number)) => Next::Delivery(incoming, number),
+            None => state.next(&self.consumer),
+        };
+        while self.fetched.len() < self.prefetch
+            && let Next::Delivery(incoming, number) = state.next(&self.consumer)
+        {
+            self.fetched.push_back((incoming, number));
+        }
+        next
+    }
+
+    fn check_exists(&self) -> Result<(), SubscriberError> {
+        let exists = self
+            .broker
+            .lock()
+            .consumer(&self.consumer)
+            .is_some_and(|c| c.generation == self.generation);
+        if exists {
+            return Ok(());
+        }
+        let context = format!("consumer `{}` was deleted", self.consumer);
+        Err(SubscriberError::Gone {
+            context,
+            source: None,
+        })
+    }
+}
+
+/// Tells the broker that a subscription waits, until it is dropped.
+struct Waiting {
+    broker: MemoryBroker,
+    consumer: String,
+    generation: u64,
+}
+
+impl Waiting {
+    fn new(subscription: &MemorySubscription) -> Self {
+        let MemorySubscription {
+            broker,
+            consumer,
+            generation,
+            ..
+        } = subscription;
+        broker.lock().waits(consumer, *generation, true);
+        Self {
+            broker: broker.clone(),
+            consumer: consumer.clone(),
+            generation: *generation,
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.broker.lock().waits(&self.consumer, self.generation, false);
+    }
+}
+
+impl Subscription for MemorySubscription {
+    type Delivery = MemoryDelivery;
+
+    async fn next(&mut self) -> Result<MemoryDelivery, SubscriberError> {
+        let _waiting = Waiting::new(self);
+        loop {
+            self.broker.until_up().await?;
+            let shared = self.broker.shared.clone();
+            let changed = shared.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the look, so that a message arriving in between is not missed.
+            changed.as_mut().enable();
+            self.check_exists()?;
+            let next = self.fetch();
+            match next {
+                Next::Delivery(incoming, number) => return Ok(self.delivery(incoming, number)),
+                Next::Wait(None) => changed.await,
+                Next::Wait(Some(due)) => tokio::select! {
+                    () = changed => {}
+                    () = sleep_until(due) => {}
+                },
+            }
+        }
+    }
+
+    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
+        self.broker.until_up().await?;
+        self.check_exists()?;
+        Ok(self.broker.lock().backlog(&self.consumer))
+    }
+
+    async fn stop(&mut self) -> Vec<MemoryDelivery> {
+        let fetched = std::mem::take(&mut self.fetched);
+        fetched
+            .into_iter()
+            .map(|(incoming, number)| self.delivery(incoming, number))
+            .collect()
+    }
+
+    async fn flush(&mut self) -> Result<(), SubscriberError> {
+        self.broker.until_up().await
+    }
+}
+
+/// A delivery of a [`MemoryBroker`].
+#[derive(Debug)]
+pub struct MemoryDelivery {
+    broker: MemoryBroker,
+    consumer: String,
+    incoming: Incoming,
+    is_unbroken: bool,
+}
+
+impl MemoryDelivery {
+    /// Acknowledges and keeps the delivery. Called separately only by deliberately wrong subscribers.
+    pub(crate) fn acknowledge(&self) {
+        self.broker
+            .lock()
+            .ack(&self.consumer, self.incoming.stream_sequence);
+        self.broker.notify();
+    }
+}
+
+impl Delivery for MemoryDelivery {
+    fn incoming(&self) -> &Incoming {
+        &self.incoming
+    }
+
+    async fn ack(&self) -> Result<(), SubscriberError> {
+        self.broker.check_up()?;
+        self.acknowledge();
+        Ok(())
+    }
+
+    async fn retry_after(&self, delay: Duration) -> Result<(), SubscriberError> {
+        self.broker.check_up()?;
+        self.broker
+            .lock()
+            .postpone(&self.consumer, self.incoming.stream_sequence, Some(delay));
+        self.broker.notify();
+        Ok(())
+    }
+
+    async fn progress(&self) -> Result<(), SubscriberError> {
+        self.broker.check_up()?;
+        self.broker
+            .lock()
+            .postpone(&self.consumer, self.incoming.stream_sequence, None);
+        Ok(())
+    }
+
+    async fn is_asked_for(&self) -> Result<bool, SubscriberError> {
+        self.broker.until_up().await?;
+        Ok(self
+            .broker
+            .lock()
+            .is_asked_for(&self.consumer, self.incoming.stream_sequence))
+    }
+
+    async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
+        self.broker.check_up()?;
+        let state = self.broker.lock();
+        Ok(state.has_predecessors(&self.consumer, self.incoming.stream_sequence))
+    }
+
+    fn is_unbroken(&self) -> bool {
+        self.is_unbroken
+    }
+}

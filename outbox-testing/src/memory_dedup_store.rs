@@ -1,0 +1,143 @@
+//! A deduplication store in memory: the shortest one that keeps every promise.
+//!
+//! Invariant: each operation holds one lock for its whole duration. Not here: durability.
+
+use std::collections::HashMap;
+use std::future::ready;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
+use tokio::time::Instant;
+
+/// A [`DedupStore`] for tests. Clones share their state. It keeps every key for its full retention, and its content
+/// ends with the process.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryDedupStore {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: HashMap<DedupKey, Entry>,
+    tokens: u128,
+    down: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    token: ClaimToken,
+    done: bool,
+    until: Instant,
+}
+
+impl Entry {
+    fn is_over(&self) -> bool {
+        self.until <= Instant::now()
+    }
+}
+
+impl MemoryDedupStore {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes every call fail with [`DedupStoreError::Unavailable`], without effect, until it is called with false.
+    pub fn set_down(&self, down: bool) {
+        self.state().down = down;
+    }
+
+    /// Whether a key was completed.
+    #[must_use]
+    pub fn is_done(&self, key: &DedupKey) -> bool {
+        let state = self.state();
+        state
+            .entries
+            .get(key)
+            .is_some_and(|entry| entry.done && !entry.is_over())
+    }
+
+    /// Forgets a key, as a store does that evicts it or is restored from a backup.
+    pub fn forget(&self, key: &DedupKey) {
+        self.state().entries.remove(key);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer<T: Send + 'static>(&self, operation: impl FnOnce(&mut State) -> T) -> DedupFuture<'static, T> {
+        let mut state = self.state();
+        let answer = if state.down {
+            Err(DedupStoreError::unavailable("switched off by the test", None))
+        } else {
+            Ok(operation(&mut state))
+        };
+        Box::pin(ready(answer))
+    }
+}
+
+/// Operations take effect when they are called, not when their future is polled.
+impl DedupStore for MemoryDedupStore {
+    fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
+        self.answer(|state| match state.entries.get(key) {
+            Some(entry) if !entry.is_over() => {
+                if entry.done {
+                    StoreClaim::Done
+                } else {
+                    StoreClaim::InProgress
+                }
+            }
+            _ => {
+                state.tokens += 1;
+                let token = ClaimToken::new(state.tokens);
+                let entry = Entry {
+                    token,
+                    done: false,
+                    until: Instant::now() + lease,
+                };
+                state.entries.insert(key.clone(), entry);
+                StoreClaim::Mine(token)
+            }
+        })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        key: &'a DedupKey,
+        token: ClaimToken,
+        retention: Duration,
+    ) -> DedupFuture<'a, bool> {
+        self.answer(|state| {
+            let entry = state.entries.get(key);
+            let ours = entry.is_none_or(|entry| entry.token == token || entry.is_over());
+            if ours && entry.is_none_or(|entry| !entry.done || entry.is_over()) {
+                let entry = Entry {
+                    token,
+                    done: true,
+                    until: Instant::now() + retention,
+                };
+                state.entries.insert(key.clone(), entry);
+            }
+            ours
+        })
+    }
+
+    fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()> {
+        self.answer(|state| {
+            if state
+                .entries
+                .get(key)
+                .is_some_and(|entry| entry.token == token && !entry.done)
+            {
+                state.entries.remove(key);
+            }
+        })
+    }
+
+    fn preflight(&self, _: Duration) -> DedupFuture<'_, Vec<String>> {
+        self.answer(|_| Vec::new())
+    }
+}

@@ -1,0 +1,224 @@
+//! The log of an outbox in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::log::{
+    LogEvent, LogReader, Logged, LoggedMessage, Look, LookRequest, MessageLog, Position, Retained,
+};
+use outbox_core::message::MessageId;
+use outbox_core::store::{OutboxStore as _, Pause, PurgeRequest, Purged, StoreError};
+use tokio::sync::Notify;
+
+use super::MemoryStore;
+
+/// The log of a [`MemoryStore`]. From [`MemoryStore::log`] on, new messages are the log's. Clones share their state.
+#[derive(Debug, Clone)]
+pub struct MemoryLog {
+    store: MemoryStore,
+}
+
+impl MemoryStore {
+    /// Makes new messages the log's, for a [`LogRelay`](outbox_core::log::LogRelay).
+    #[must_use]
+    pub fn log(&self) -> MemoryLog {
+        self.with_log(|log| log.set_on(true));
+        MemoryLog { store: self.clone() }
+    }
+}
+
+impl MemoryLog {
+    /// Ends the open reading with an error, as a broken connection does.
+    pub fn interrupt(&self) {
+        self.store.with_log(|log| {
+            log.reader = None;
+            log.news.notify_waiters();
+        });
+    }
+
+    /// Replaces the log by another one, which knows nothing of what was written before.
+    pub fn lose(&self) {
+        self.store.with_log(|log| log.replace());
+    }
+
+    /// Makes each opening take this long, as where a slot has to wait for transactions that are open.
+    pub fn open_slowly(&self, takes: Duration) {
+        self.store.with_log(|log| log.opens_in = takes);
+    }
+
+    /// Makes each question for how much the log keeps take this long, as in a database that is overloaded.
+    pub fn measure_slowly(&self, takes: Duration) {
+        self.store.with_log(|log| log.measures_in = takes);
+    }
+
+    /// Makes the log tell that it is given up when it keeps more than this, as where the database has a limit for it. It is not.
+    pub fn tell_limit(&self, keeps_max: u64) {
+        self.store.with_log(|log| log.keeps_max = Some(keeps_max));
+    }
+
+    /// Hides this many of the next messages from those who ask the table for them, as a commit that waits for a standby server is hidden while it is in the log.
+    pub fn hide_next(&self, questions: u32) {
+        self.store.with_log(|log| log.hidden = questions);
+    }
+
+    /// Something that is no message is written to the log: this many steps of its position.
+    pub fn write_elsewhere(&self, steps: u64) {
+        self.store.with_log(|log| log.write(steps));
+    }
+
+    /// How often the log was opened.
+    #[must_use]
+    pub fn openings(&self) -> u64 {
+        self.store.with_log(|log| log.readings)
+    }
+
+    /// Up to where the relay has stored that messages are decided.
+    #[must_use]
+    pub fn stored(&self) -> Position {
+        self.store.with_log(|log| log.stored)
+    }
+}
+
+impl MessageLog for MemoryLog {
+    type Reader = MemoryLogReader;
+
+    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn open(&self) -> Result<Option<MemoryLogReader>, StoreError> {
+        let opens_in = self.store.with_log(|log| log.opens_in);
+        if !opens_in.is_zero() {
+            tokio::time::sleep(opens_in).await;
+        }
+        let opened = self.store.open_log()?;
+        let news = self.store.with_log(|log| log.news.clone());
+        Ok(opened.map(|(number, position, adopted_to)| MemoryLogReader {
+            store: self.store.clone(),
+            number,
+            position,
+            adopted_to,
+            is_told: false,
+            rest: (Vec::new(), None),
+            news,
+        }))
+    }
+
+    async fn written(&self) -> Result<Position, StoreError> {
+        self.store.written()
+    }
+
+    async fn look(&self, request: LookRequest<'_>) -> Result<Look, StoreError> {
+        self.store.look(request)
+    }
+
+    async fn adopt(&self, messages: &[Logged]) -> Result<Vec<MessageId>, StoreError> {
+        self.store.adopt(messages)
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        self.store.purge_logged(request)
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.store.pauses().await
+    }
+}
+
+/// Reads a [`MemoryLog`].
+#[derive(Debug)]
+pub struct MemoryLogReader {
+    store: MemoryStore,
+    number: u64,
+    position: Position,
+    adopted_to: Position,
+    /// The position was told.
+    is_told: bool,
+    /// What is left of the transaction that is being read, in reverse order, and its end.
+    rest: (Vec<LoggedMessage>, Option<Position>),
+    news: Arc<Notify>,
+}
+
+impl MemoryLogReader {
+    fn check(&self) -> Result<(), StoreError> {
+        match self.store.with_log(|log| log.reader) {
+            Some(number) if number == self.number => Ok(()),
+            _ => Err(StoreError::Database {
+                context: "the reading was interrupted",
+                source: "injected fault".into(),
+            }),
+        }
+    }
+
+    fn event(&mut self) -> Option<LogEvent> {
+        if let Some(message) = self.rest.0.pop() {
+            return Some(LogEvent::Message(message));
+        }
+        if let Some(end) = self.rest.1.take() {
+            self.position = end;
+            return Some(LogEvent::Commit(end));
+        }
+        let (end, mut messages) = self.store.logged_behind(self.position)?;
+        messages.reverse();
+        self.rest = (messages, Some(end));
+        self.event()
+    }
+}
+
+impl LogReader for MemoryLogReader {
+    async fn next(&mut self) -> Result<LogEvent, StoreError> {
+        loop {
+            let news = self.news.clone();
+            let notified = news.notified();
+            tokio::pin!(notified);
+            // Registered before the look, so that what is written in between is not missed.
+            notified.as_mut().enable();
+            self.check()?;
+            if let Some(event) = self.event() {
+                return Ok(event);
+            }
+            let written = self.store.with_log(|log| log.written());
+            if written > self.position || !self.is_told {
+                (self.position, self.is_told) = (written, true);
+                return Ok(LogEvent::Idle(written));
+            }
+            notified.await;
+        }
+    }
+
+    async fn confirm(&mut self, position: Position) -> Result<(), StoreError> {
+        self.check()?;
+        self.store.with_log(|log| log.confirm(position));
+        Ok(())
+    }
+
+    async fn retained(&mut self) -> Result<Retained, StoreError> {
+        self.check()?;
+        let (takes, bytes, max) = self
+            .store
+            .with_log(|log| (log.measures_in, log.retained(), log.keeps_max));
+        tokio::time::sleep(takes).await;
+        Ok(Retained {
+            bytes,
+            safe: max.map(|max| max.saturating_sub(bytes)),
+        })
+    }
+
+    fn adopted_to(&self) -> Position {
+        self.adopted_to
+    }
+
+    async fn close(self) {
+        drop(self);
+    }
+}
+
+impl Drop for MemoryLogReader {
+    fn drop(&mut self) {
+        self.store.with_log(|log| {
+            if log.reader == Some(self.number) {
+                log.reader = None;
+            }
+        });
+    }
+}

@@ -1,0 +1,484 @@
+//! An outbox in memory.
+//!
+//! It keeps every promise that a database keeps, so that tests of services and of the relay are meaningful. As identity columns and head rows do, it gives row ids at
+//! recording and sequences at commit, so a late commit looks like one in a database. Invariant: all state is behind one lock, and every method is one step under
+//! that lock. Not here: durability, and writers of one aggregate that wait for each other; here they simply commit in some order.
+
+mod audit;
+mod reader;
+mod row;
+mod state;
+mod transaction;
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+
+use self::state::{Log, LoggedCommit, State};
+use super::faults::take_one;
+use super::inspect;
+use outbox_core::log::{Logged, Look, LookRequest, Position};
+use outbox_core::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
+use outbox_core::payload::{Decode, EventCodec};
+use outbox_core::store::{
+    Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay, OutboxAdmin,
+    OutboxStore, OwnerId, PageFrom, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
+    StoreError, StoredMessage, WaitingRequest,
+};
+
+pub use row::StoredRow;
+pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
+
+/// An outbox in memory. Clones share their state.
+///
+/// ```
+/// # use outbox_core::DomainEvent;
+/// # use outbox_testing::MemoryStore;
+/// # #[derive(DomainEvent, serde::Serialize, serde::Deserialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: u64 }
+/// let store = MemoryStore::new();
+/// let mut transaction = store.begin();
+/// transaction.record([OrderPlaced { order_id: 7 }])?;
+/// transaction.commit()?;
+///
+/// assert_eq!(store.recorded::<OrderPlaced>()[0].order_id, 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Its clock starts at 2026-01-01 00:00 UTC, or at the time given to [`Self::starting_at`], and runs with Tokio's clock.
+#[derive(Debug, Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Notified when messages are settled.
+    settled: Notify,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// An empty outbox.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::starting_at(time::macros::datetime!(2026-01-01 00:00 UTC))
+    }
+
+    /// An empty outbox whose clock shows `time` now.
+    #[must_use]
+    pub fn starting_at(time: OffsetDateTime) -> Self {
+        let shared = Shared {
+            state: Mutex::new(State::new(time)),
+            settled: Notify::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Replaces the bounds on recorded messages.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        self.lock().limits = limits;
+        self
+    }
+
+    /// Makes new messages pending again.
+    pub fn end_log(&self) {
+        self.with_log(|log| log.set_on(false));
+    }
+
+    pub(super) fn with_log<R>(&self, work: impl FnOnce(&mut Log) -> R) -> R {
+        let result = work(&mut self.lock().log);
+        self.shared.settled.notify_waiters();
+        result
+    }
+
+    /// Begins a reading, unless there is one. Returns its number, where it begins, and up to where messages may have been adopted.
+    pub(super) fn open_log(&self) -> Result<Option<(u64, Position, Position)>, StoreError> {
+        let opened = self.call("open the log", |state| {
+            if state.log.reader.is_some() {
+                return None;
+            }
+            state.adopt_lost();
+            state.log.readings += 1;
+            state.log.reader = Some(state.log.readings);
+            Some((state.log.readings, state.log.stored, state.log.adopted_to))
+        });
+        if opened.is_err() {
+            // The connection that would read is gone.
+            self.with_log(|log| log.reader = None);
+        }
+        opened
+    }
+
+    /// The first commit of the log behind a position.
+    pub(super) fn logged_behind(&self, position: Position) -> Option<LoggedCommit> {
+        self.lock().log.behind(position)
+    }
+
+    pub(super) fn written(&self) -> Result<Position, StoreError> {
+        self.call("ask for the end of the log", |state| state.log.written())
+    }
+
+    pub(super) fn look(&self, request: LookRequest<'_>) -> Result<Look, StoreError> {
+        self.call("look at the table", |state| state.look(request))
+    }
+
+    pub(super) fn adopt(&self, messages: &[Logged]) -> Result<Vec<MessageId>, StoreError> {
+        self.call("adopt messages", |state| state.adopt(messages))
+    }
+
+    pub(super) fn purge_logged(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        self.call("purge logged messages", |state| state.purge_logged(request))
+    }
+
+    /// Begins a transaction. Several may be open at once.
+    pub fn begin(&self) -> MemoryTransaction {
+        MemoryTransaction::new(self.clone())
+    }
+
+    /// Records events in a transaction of their own and commits it.
+    ///
+    /// # Errors
+    ///
+    /// As [`MemoryTransaction::record`] and [`MemoryTransaction::commit`]. Nothing is recorded then.
+    pub fn record(&self, events: impl IntoEvents) -> Result<(), RecordError> {
+        let mut transaction = self.begin();
+        transaction.record(events)?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// The store's clock.
+    #[must_use]
+    pub fn now(&self) -> OffsetDateTime {
+        self.lock().now()
+    }
+
+    /// Every committed message that the outbox still holds, oldest first.
+    #[must_use]
+    pub fn rows(&self) -> Vec<StoredRow> {
+        self.lock().rows.values().map(StoredRow::from).collect()
+    }
+
+    /// The committed events of one Rust type, oldest first.
+    ///
+    /// # Panics
+    ///
+    /// If a message of one of `E`'s event types cannot be read as `E`: the test has then found a mistake in `E`'s serde
+    /// attributes.
+    #[must_use]
+    pub fn recorded<E: EventCodec>(&self) -> Vec<E>
+    where
+        E::Codec: Decode<E>,
+    {
+        self.lock()
+            .rows
+            .values()
+            .filter(|row| inspect::is_event::<E>(&row.message))
+            .map(|row| match inspect::decode_event(&row.message) {
+                Ok(event) => event,
+                Err(error) => panic!(
+                    "message {} was recorded but cannot be read back: {error}",
+                    row.message.id
+                ),
+            })
+            .collect()
+    }
+
+    /// Waits until no message is pending or waiting, so that all are published or dead. Delayed messages and those of a
+    /// halted aggregate count as waiting.
+    pub async fn until_drained(&self) {
+        loop {
+            let settled = self.shared.settled.notified();
+            tokio::pin!(settled);
+            // Registered before the check, so that a settlement in between is not missed.
+            settled.as_mut().enable();
+            {
+                let state = self.lock();
+                if state.backlog().pending == 0 && state.log.is_freed() {
+                    return;
+                }
+            }
+            settled.await;
+        }
+    }
+
+    /// The calls that were made so far, those that failed included: what a database would have had to answer.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.lock().faults.calls
+    }
+
+    /// Makes the relay's next `calls` calls fail without effect, as an unreachable database does.
+    pub fn fail_next(&self, calls: usize) {
+        self.lock().faults.fail_next = calls;
+    }
+
+    /// Makes the relay's next `calls` calls take effect and answer with an error, as when the connection breaks during
+    /// the commit: the caller does not know the outcome.
+    pub fn lose_answers(&self, calls: usize) {
+        self.lock().faults.lose_answers = calls;
+    }
+
+    /// Makes all calls of the relay fail until this is called with false.
+    pub fn set_down(&self, down: bool) {
+        self.lock().faults.down = down;
+    }
+
+    /// Refuses every verdict on these messages ([`StoreError::Refused`]), as a database does whose constraint or missing right one verdict meets. An empty list
+    /// ends it.
+    pub fn refuse_verdicts(&self, ids: &[MessageId]) {
+        self.lock().faults.refused = ids.iter().copied().collect();
+    }
+
+    /// Makes all leases run out now, as if their time had passed.
+    pub fn expire_leases(&self) {
+        self.lock().leases.expire();
+    }
+
+    /// Makes all leases and announcements older by this much, as if the store's clock were set forward, or the machines of all relays had been suspended
+    /// meanwhile.
+    pub fn age_leases(&self, by: Duration) {
+        self.lock().leases.age(by);
+    }
+
+    /// As if the store's clock had been set back by this much: what was granted before lasts for as much longer.
+    pub fn set_clock_back(&self, by: Duration) {
+        self.lock().leases.set_back(by);
+    }
+
+    /// Number of partitions that each relay owns.
+    #[must_use]
+    pub fn owners(&self) -> HashMap<OwnerId, usize> {
+        self.lock().leases.owners()
+    }
+
+    /// Makes a stored message unreadable, as another program's bug could. Returns false if there is no such message.
+    pub fn corrupt(&self, id: MessageId) -> bool {
+        self.lock().corrupt(id)
+    }
+
+    /// The id of the message with this row id, readable or not. For the simulation in `stress`. Not public API: it may change in any release.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn id_of(&self, row_id: i64) -> Option<MessageId> {
+        self.lock().rows.get(&row_id).map(|row| row.message.id)
+    }
+
+    /// The current leases, live or not. For stores that ignore the fence on purpose. Not public API: it may change in
+    /// any release.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn current_leases(&self) -> Vec<Lease> {
+        self.lock().leases.current()
+    }
+
+    /// Uses up a number that no message gets. For writers that leave gaps on purpose.
+    pub(super) fn use_up_number(&self, aggregate: &Aggregate) {
+        self.lock().use_up_number(aggregate);
+    }
+
+    /// Deletes a row in any status. For purges that delete too much on purpose. Not public API: it may change in any
+    /// release.
+    #[doc(hidden)]
+    pub fn discard(&self, row_id: i64) {
+        self.lock().delete(row_id);
+    }
+
+    /// Forgets pauses that have ended, without releasing what they held. For a store that does so on purpose.
+    pub(super) fn drop_ended_pauses(&self) {
+        self.lock().drop_ended_pauses();
+    }
+
+    /// Frees all deduplication keys. For writers that ignore them on purpose.
+    pub(super) fn forget_dedup_keys(&self) {
+        self.lock().forget_dedup_keys();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A test that panicked while it held the lock has failed already, and the state is still whole.
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs one call of the relay under the lock, with the planned faults.
+    fn call<T>(&self, context: &'static str, work: impl FnOnce(&mut State) -> T) -> Result<T, StoreError> {
+        let failed = |reason: &'static str| StoreError::Database {
+            context,
+            source: Box::from(reason),
+        };
+        let mut state = self.lock();
+        state.faults.calls += 1;
+        if state.faults.down || take_one(&mut state.faults.fail_next) {
+            return Err(failed("injected fault: the store cannot be reached"));
+        }
+        let result = work(&mut state);
+        if take_one(&mut state.faults.lose_answers) {
+            return Err(failed("injected fault: the answer was lost, the work is done"));
+        }
+        Ok(result)
+    }
+}
+
+impl OutboxStore for MemoryStore {
+    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
+        self.call("check the store", |_| Vec::new())
+    }
+
+    async fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        announcement: &Announcement,
+    ) -> Result<Relays, StoreError> {
+        self.call("announce a relay", |state| {
+            state.leases.announce(owner, ttl, announcement)
+        })
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        self.call("list relays", |state| state.leases.relays())
+    }
+
+    async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+        self.call("acquire leases", |state| state.leases.acquire(owner, ttl, max))
+    }
+
+    async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
+        self.call("renew leases", |state| state.leases.renew(owner, leases, ttl))
+    }
+
+    async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
+        self.call("release leases", |state| state.leases.release(owner, leases))
+    }
+
+    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
+        self.call("leave", |state| state.leases.leave(owner))
+    }
+
+    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        self.call("fetch messages", |state| state.fetch(request))
+    }
+
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
+        self.call("fetch waiting messages", |state| state.fetch_waiting(request))
+    }
+
+    async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
+        let result = self.call("settle messages", |state| {
+            if state.refuses(settlements) {
+                return Err(StoreError::Refused {
+                    context: "settle messages",
+                    source: Box::from("injected fault: the store refuses a verdict"),
+                });
+            }
+            Ok(state.settle(leases, settlements))
+        });
+        let result = result.flatten();
+        self.shared.settled.notify_waiters();
+        result
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        self.call("purge published messages", |state| state.purge(request))
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.call("read the pauses", |state| state.pauses())
+    }
+
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
+        let result = self.call("finish pauses", State::finish_pauses);
+        outbox_core::wake::notify();
+        result
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        self.call("count the backlog", |state| state.backlog())
+    }
+}
+
+impl OutboxAdmin for MemoryStore {
+    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
+        self.call("list messages", |state| state.list(selection, limit))
+    }
+
+    async fn page(
+        &self,
+        selection: &Selection,
+        from: PageFrom,
+        limit: NonZeroU32,
+    ) -> Result<Vec<StoredMessage>, StoreError> {
+        self.call("list messages", |state| state.page(selection, from, limit))
+    }
+
+    async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
+        let result = self.call("retry dead letters", |state| state.retry(selection));
+        outbox_core::wake::notify();
+        result
+    }
+
+    async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
+        let result = self.call("skip dead letters", |state| state.skip(selection));
+        outbox_core::wake::notify();
+        result
+    }
+
+    async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
+        let result = self.call("replay messages", |state| state.replay(selection));
+        outbox_core::wake::notify();
+        result
+    }
+
+    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
+        self.call("list blocked aggregates", |state| state.blocked(limit))
+    }
+
+    async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
+        let result = self.call("resume an aggregate", |state| state.resume(aggregate));
+        outbox_core::wake::notify();
+        result
+    }
+
+    async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
+        self.call("forget aggregates", |state| state.forget(aggregates))
+    }
+
+    async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
+        self.call("forget idle aggregates", |state| {
+            state.forget_idle(aggregate_type, idle_for)
+        })
+    }
+
+    async fn pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
+        self.call("pause publishing", |state| state.pause(request))
+    }
+
+    async fn unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
+        self.call("end a pause", |state| state.unpause(aggregate_type))
+    }
+
+    async fn published(
+        &self,
+        recorded_from: OffsetDateTime,
+        recorded_until: OffsetDateTime,
+        after: Option<MessageId>,
+        limit: NonZeroU32,
+    ) -> Result<Vec<Message>, StoreError> {
+        self.call("read published messages", |state| {
+            state.published((recorded_from, recorded_until), after, limit)
+        })
+    }
+}

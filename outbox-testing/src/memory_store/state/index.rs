@@ -1,0 +1,173 @@
+//! The index: pending, waiting and dead rows, and blocked aggregates.
+//!
+//! Invariants: a block lists exactly the waiting sequenced rows of its aggregate and the dead row that halts it, and
+//! exists only while there is one of them. A waiting unsequenced row is in `alone`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use outbox_core::message::Aggregate;
+use outbox_core::store::MessageStatus;
+use time::OffsetDateTime;
+
+use super::Row;
+
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    pub(super) pending: BTreeSet<i64>,
+    pub(super) dead: BTreeSet<i64>,
+    pub(super) blocks: HashMap<Aggregate, Block>,
+    /// Waiting unsequenced rows, by the end of their wait.
+    pub(super) alone: BTreeSet<(OffsetDateTime, i64)>,
+    /// Pending sequenced rows.
+    pending_of: HashMap<Aggregate, BTreeMap<Place, i64>>,
+}
+
+/// The place of a sequenced row among the originals or the copies of its aggregate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// An original.
+    Sequence(u64),
+    /// A replayed copy, by its row id.
+    Copy(i64),
+}
+
+/// Rows of an aggregate in their order: originals by sequence, and each copy before the first
+/// original that was recorded after it.
+pub(super) fn in_order(rows: &BTreeMap<Place, i64>) -> impl Iterator<Item = (Place, i64)> {
+    let first_copy = Place::Copy(i64::MIN);
+    let mut originals = rows.range(..first_copy).peekable();
+    let mut copies = rows.range(first_copy..).peekable();
+    let mut next = move || match (originals.peek(), copies.peek()) {
+        (Some((_, original)), Some((_, copy))) if copy < original => copies.next(),
+        (Some(_), _) => originals.next(),
+        (None, _) => copies.next(),
+    };
+    std::iter::from_fn(move || next().map(|(place, row_id)| (*place, *row_id)))
+}
+
+/// Whether a row has to be sent before another one of its aggregate.
+pub(super) fn precedes(one: (Place, i64), other: (Place, i64)) -> bool {
+    match (one.0, other.0) {
+        (Place::Sequence(one), Place::Sequence(other)) => one < other,
+        _ => one.1 < other.1,
+    }
+}
+
+impl Row {
+    pub(super) fn place(&self) -> Place {
+        let is_copy = self.message.event_id.as_uuid() != self.message.id.as_uuid();
+        match self.message.sequence {
+            Some(sequence) if !is_copy => Place::Sequence(sequence),
+            _ => Place::Copy(self.row_id),
+        }
+    }
+}
+
+/// The block on an aggregate.
+#[derive(Debug)]
+pub(super) struct Block {
+    /// End of the block, unless the aggregate is halted.
+    pub(super) until: OffsetDateTime,
+    /// The dead row that halts the aggregate.
+    pub(super) halted_by: Option<i64>,
+    pub(super) waiting: BTreeMap<Place, i64>,
+}
+
+impl Block {
+    /// The row that is sent first.
+    pub(super) fn first(&self) -> Option<(Place, i64)> {
+        in_order(&self.waiting).next()
+    }
+
+    fn new(until: OffsetDateTime) -> Self {
+        Self {
+            until,
+            halted_by: None,
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn is_halted(&self) -> bool {
+        self.halted_by.is_some()
+    }
+
+    pub(super) fn is_due(&self, now: OffsetDateTime) -> bool {
+        !self.is_halted() && self.until <= now
+    }
+}
+
+impl Index {
+    pub(super) fn insert(&mut self, row: &Row) {
+        let aggregate = &row.message.aggregate;
+        match row.status {
+            MessageStatus::Pending => {
+                self.pending.insert(row.row_id);
+                if row.is_sequenced() {
+                    self.pending_of
+                        .entry(aggregate.clone())
+                        .or_default()
+                        .insert(row.place(), row.row_id);
+                }
+            }
+            MessageStatus::Waiting if row.is_sequenced() => {
+                self.block(aggregate, row.message.created_at)
+                    .waiting
+                    .insert(row.place(), row.row_id);
+            }
+            MessageStatus::Waiting => {
+                self.alone.insert((row.waits_until, row.row_id));
+            }
+            MessageStatus::Dead => {
+                self.dead.insert(row.row_id);
+                if row.halts {
+                    self.block(aggregate, row.message.created_at).halted_by = Some(row.row_id);
+                }
+            }
+            MessageStatus::Published | MessageStatus::Logged => {}
+        }
+    }
+
+    pub(super) fn remove(&mut self, row: &Row) {
+        self.pending.remove(&row.row_id);
+        self.dead.remove(&row.row_id);
+        self.alone.remove(&(row.waits_until, row.row_id));
+        if let Some(block) = self.blocks.get_mut(&row.message.aggregate) {
+            block.waiting.remove(&row.place());
+            block.halted_by = block.halted_by.filter(|row_id| *row_id != row.row_id);
+        }
+        if let Some(pending) = self.pending_of.get_mut(&row.message.aggregate) {
+            pending.remove(&row.place());
+            if pending.is_empty() {
+                self.pending_of.remove(&row.message.aggregate);
+            }
+        }
+    }
+
+    /// The block of an aggregate. If there is none, creates one that ends at `until`.
+    pub(super) fn block(&mut self, aggregate: &Aggregate, until: OffsetDateTime) -> &mut Block {
+        self.blocks
+            .entry(aggregate.clone())
+            .or_insert_with(|| Block::new(until))
+    }
+
+    /// Removes the block of an aggregate, unless it has waiting rows or is a halt.
+    pub(super) fn end_block(&mut self, aggregate: &Aggregate) {
+        if let Some(block) = self.blocks.get(aggregate)
+            && block.waiting.is_empty()
+            && !block.is_halted()
+        {
+            self.blocks.remove(aggregate);
+        }
+    }
+
+    /// Pending sequenced rows of an aggregate with their row ids, in order.
+    pub(super) fn pending_of(&self, aggregate: &Aggregate) -> impl Iterator<Item = (Place, i64)> {
+        self.pending_of.get(aggregate).into_iter().flat_map(in_order)
+    }
+
+    /// Number of waiting rows, sequenced or not.
+    pub(super) fn waiting(&self) -> usize {
+        let blocked: usize = self.blocks.values().map(|block| block.waiting.len()).sum();
+        blocked + self.alone.len()
+    }
+}

@@ -1,0 +1,307 @@
+//! The state of the in-memory outbox, and recording.
+//!
+//! Invariants: the order of publishing within an aggregate is that of the sequences. The index
+//! agrees with the rows, because rows change only through [`State::change`].
+
+mod admin;
+mod audit;
+mod fetch;
+mod forget;
+mod index;
+mod leases;
+mod logged;
+mod pauses;
+mod reader;
+mod settle;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
+use self::audit::WrittenDown;
+use self::index::Index;
+use self::leases::Leases;
+pub(super) use self::logged::{Log, LoggedCommit};
+use outbox_core::message::{Aggregate, Limits, Message, MessageId, NewMessage};
+use outbox_core::store::{FetchedRow, MessageStatus, OperationId, StoredMessage};
+
+use self::pauses::PauseRow;
+use super::StoredRow;
+use super::transaction::DuplicateKey;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) limits: Limits,
+    pub(super) faults: Faults,
+    pub(super) rows: BTreeMap<i64, Row>,
+    pub(super) leases: Leases,
+    index: Index,
+    ids: BTreeMap<MessageId, i64>,
+    /// Deduplication keys and when they were recorded. They outlive their messages.
+    dedup_keys: HashMap<String, OffsetDateTime>,
+    heads: HashMap<Aggregate, Head>,
+    /// By aggregate type; `None` holds for all messages.
+    pauses: BTreeMap<Option<String>, PauseRow>,
+    last_row_id: i64,
+    /// The last row id that was assigned since the counter of row ids was set back.
+    set_back: Option<i64>,
+    operations: BTreeMap<OperationId, WrittenDown>,
+    pub(super) log: Log,
+    started: (Instant, OffsetDateTime),
+}
+
+/// Faults that a test has planned.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    pub(super) fail_next: usize,
+    pub(super) lose_answers: usize,
+    pub(super) down: bool,
+    /// Messages whose verdicts are refused.
+    pub(super) refused: HashSet<MessageId>,
+    /// Calls that were made so far.
+    pub(super) calls: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    row_id: i64,
+    partition: u16,
+    pub(super) message: Message,
+    status: MessageStatus,
+    attempts: u32,
+    failures: u32,
+    last_error: Option<String>,
+    halts: bool,
+    unreadable: bool,
+    dedup_key: Option<String>,
+    available_at: Option<OffsetDateTime>,
+    /// End of the wait of an unsequenced message that waits alone.
+    waits_until: OffsetDateTime,
+    published_at: Option<OffsetDateTime>,
+}
+
+/// The head row of an aggregate.
+#[derive(Debug, Default)]
+struct Head {
+    sequence: u64,
+    row_id: i64,
+    recorded_at: Option<OffsetDateTime>,
+}
+
+impl State {
+    pub(super) fn new(now: OffsetDateTime) -> Self {
+        Self {
+            limits: Limits::default(),
+            faults: Faults::default(),
+            rows: BTreeMap::new(),
+            leases: Leases::default(),
+            index: Index::default(),
+            ids: BTreeMap::new(),
+            dedup_keys: HashMap::new(),
+            heads: HashMap::new(),
+            pauses: BTreeMap::new(),
+            last_row_id: 0,
+            set_back: None,
+            operations: BTreeMap::new(),
+            log: Log::default(),
+            started: (Instant::now(), now),
+        }
+    }
+
+    pub(super) fn now(&self) -> OffsetDateTime {
+        let (instant, time) = self.started;
+        // Databases store whole microseconds.
+        time + Duration::from_micros(u64::try_from(instant.elapsed().as_micros()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn next_row_id(&mut self) -> i64 {
+        if let Some(row_id) = &mut self.set_back {
+            *row_id -= 1;
+            return *row_id;
+        }
+        self.last_row_id += 1;
+        self.last_row_id
+    }
+
+    pub(super) fn commit(&mut self, messages: Vec<(i64, NewMessage)>) -> Result<(), DuplicateKey> {
+        let mut keys = HashSet::new();
+        for key in messages.iter().filter_map(|(_, message)| message.dedup_key()) {
+            if self.dedup_keys.contains_key(key) || !keys.insert(key.to_owned()) {
+                return Err(DuplicateKey { key: key.to_owned() });
+            }
+        }
+        let now = self.now();
+        self.dedup_keys.extend(keys.into_iter().map(|key| (key, now)));
+        let recorded: Vec<i64> = messages
+            .into_iter()
+            .map(|(row_id, message)| self.record(row_id, message, now))
+            .collect();
+        self.write_log(&recorded);
+        Ok(())
+    }
+
+    fn record(&mut self, row_id: i64, message: NewMessage, now: OffsetDateTime) -> i64 {
+        let fresh = self.last_row_id + 1;
+        let head = self.heads.entry(message.aggregate().clone()).or_default();
+        // In a database this writer would have waited for the other one and then got a larger row id.
+        let row_id = match row_id > head.row_id || self.set_back.is_some() {
+            true => row_id,
+            false => fresh,
+        };
+        head.row_id = row_id;
+        head.recorded_at = Some(now);
+        let sequence = message.is_sequenced().then(|| {
+            head.sequence += 1;
+            head.sequence
+        });
+        let (dedup_key, available_at) = (message.dedup_key().map(str::to_owned), message.delayed_until());
+        let message = message.into_message(sequence, now);
+        self.insert(Row {
+            dedup_key,
+            available_at,
+            status: self.log.status(),
+            ..Row::pending(row_id, message)
+        });
+        row_id
+    }
+
+    fn insert(&mut self, row: Row) {
+        self.last_row_id = self.last_row_id.max(row.row_id);
+        self.ids.insert(row.message.id, row.row_id);
+        self.index.insert(&row);
+        self.rows.insert(row.row_id, row);
+    }
+
+    /// Changes a row and its entry in the index. Removes the block of its aggregate if nothing waits any more.
+    fn change(&mut self, row_id: i64, change: impl FnOnce(&mut Row)) {
+        let Some(row) = self.rows.get_mut(&row_id) else {
+            return;
+        };
+        self.index.remove(row);
+        change(row);
+        self.index.insert(row);
+        self.index.end_block(&row.message.aggregate);
+    }
+
+    pub(super) fn delete(&mut self, row_id: i64) {
+        let Some(row) = self.rows.remove(&row_id) else {
+            return;
+        };
+        self.index.remove(&row);
+        self.index.end_block(&row.message.aggregate);
+        self.ids.remove(&row.message.id);
+    }
+
+    pub(super) fn purge_keys(&mut self, older_than: Duration) {
+        let now = self.now();
+        self.dedup_keys
+            .retain(|_, recorded| Duration::try_from(now - *recorded).unwrap_or_default() <= older_than);
+    }
+
+    /// Row ids that are assigned from now on are below all earlier ones, the last one the lowest.
+    pub(super) fn set_back_row_ids(&mut self) {
+        let lowest = self.rows.keys().next().copied().unwrap_or_default().min(0);
+        self.set_back.get_or_insert(lowest);
+    }
+
+    pub(super) fn use_up_number(&mut self, aggregate: &Aggregate) {
+        self.heads.entry(aggregate.clone()).or_default().sequence += 1;
+    }
+
+    pub(super) fn forget_dedup_keys(&mut self) {
+        self.dedup_keys.clear();
+    }
+
+    pub(super) fn corrupt(&mut self, id: MessageId) -> bool {
+        self.corrupt_logged(id);
+        let row = self.ids.get(&id).and_then(|row_id| self.rows.get_mut(row_id));
+        row.map(|row| row.unreadable = true).is_some()
+    }
+}
+
+impl Row {
+    fn pending(row_id: i64, message: Message) -> Self {
+        Self {
+            row_id,
+            partition: message.aggregate.partition(),
+            status: MessageStatus::Pending,
+            attempts: 0,
+            failures: 0,
+            last_error: None,
+            halts: false,
+            unreadable: false,
+            dedup_key: None,
+            available_at: None,
+            waits_until: message.created_at,
+            published_at: None,
+            message,
+        }
+    }
+
+    fn is_sequenced(&self) -> bool {
+        self.message.sequence.is_some()
+    }
+
+    /// The time until which the message is delayed, unless that time has come.
+    fn delayed_at(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        self.available_at.filter(|at| *at > now)
+    }
+
+    fn fetched(&self, now: OffsetDateTime) -> FetchedRow {
+        let message = if self.unreadable {
+            Err("headers are not JSON: injected fault".to_owned().into())
+        } else {
+            Ok(Arc::new(self.message.clone()))
+        };
+        FetchedRow {
+            row_id: self.row_id,
+            id: Some(self.message.id),
+            partition: self.partition,
+            aggregate: self.message.aggregate.clone(),
+            sequenced: self.is_sequenced(),
+            attempts: self.attempts,
+            failures: self.failures,
+            waited: self.status == MessageStatus::Waiting,
+            age: (now - self.message.created_at).try_into().unwrap_or_default(),
+            message,
+        }
+    }
+
+    fn stored(&self) -> StoredMessage {
+        StoredMessage {
+            row_id: self.row_id,
+            id: self.message.id,
+            event_id: self.message.event_id,
+            aggregate: self.message.aggregate.clone(),
+            sequence: self.message.sequence,
+            event_type: self.message.event_type.clone(),
+            status: self.status,
+            attempts: self.attempts,
+            failures: self.failures,
+            error: self.last_error.clone(),
+            halts: self.halts,
+            created_at: self.message.created_at,
+            published_at: self.published_at,
+        }
+    }
+}
+
+impl From<&Row> for StoredRow {
+    fn from(row: &Row) -> Self {
+        Self {
+            row_id: row.row_id,
+            message: row.message.clone(),
+            status: row.status,
+            attempts: row.attempts,
+            failures: row.failures,
+            last_error: row.last_error.clone(),
+            halts: row.halts,
+            dedup_key: row.dedup_key.clone(),
+            available_at: row.available_at,
+            published_at: row.published_at,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Transactions of the in-memory outbox.
+//!
+//! Invariant: nothing of a transaction is visible before it commits, and nothing is left when it is dropped, except
+//! that its row ids stay unused, as with identity columns.
+
+use std::mem;
+
+use outbox_core::message::{EventError, IntoEvents, NewMessage};
+
+use super::MemoryStore;
+
+/// An open transaction. Dropping it rolls it back.
+#[derive(Debug)]
+#[must_use = "a transaction that is not committed is rolled back"]
+pub struct MemoryTransaction {
+    store: MemoryStore,
+    /// Recorded messages with their row ids.
+    messages: Vec<(i64, NewMessage)>,
+}
+
+impl MemoryStore {
+    /// Sets the counter of row ids back, as a data-only restore does. Row ids that are assigned
+    /// from now on are below all earlier ones, the last one the lowest.
+    pub fn set_back_row_ids(&self) {
+        self.lock().set_back_row_ids();
+    }
+}
+
+impl MemoryTransaction {
+    pub(super) fn new(store: MemoryStore) -> Self {
+        Self {
+            store,
+            messages: Vec::new(),
+        }
+    }
+
+    /// Records events in this transaction.
+    ///
+    /// # Errors
+    ///
+    /// The [`EventError`] of the first event that has one. None of `events` is recorded then.
+    pub fn record(&mut self, events: impl IntoEvents) -> Result<(), EventError> {
+        let mut state = self.store.lock();
+        for message in events.into_events().checked(&state.limits)? {
+            self.messages.push((state.next_row_id(), message));
+        }
+        Ok(())
+    }
+
+    /// Makes everything recorded visible at once, numbered in commit order, and wakes the relays of this process.
+    ///
+    /// # Errors
+    ///
+    /// [`DuplicateKey`] if a message's deduplication key is taken. The transaction is rolled back then.
+    pub fn commit(mut self) -> Result<(), DuplicateKey> {
+        let messages = mem::take(&mut self.messages);
+        self.store.lock().commit(messages)?;
+        outbox_core::wake::notify();
+        Ok(())
+    }
+
+    /// Discards everything recorded, like dropping the transaction.
+    pub fn roll_back(self) {}
+}
+
+/// A deduplication key is taken by an earlier message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("deduplication key `{key}` is taken by an earlier message")]
+pub struct DuplicateKey {
+    /// The key.
+    pub key: String,
+}
+
+/// Why [`MemoryStore::record`] recorded nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// An event cannot be recorded; see [`EventError`].
+    #[error(transparent)]
+    Event(#[from] EventError),
+    /// A deduplication key is taken by an earlier message.
+    #[error(transparent)]
+    Duplicate(#[from] DuplicateKey),
+}

@@ -1,0 +1,184 @@
+//! Deduplication stores with one mistake each.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, StoreClaim};
+
+use crate::MemoryDedupStore;
+
+/// The planted mistake of a [`WrongDedupStore`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DedupStoreMistake {
+    /// Warns although nothing is wrong.
+    AlwaysComplains,
+    /// Grants a claim of a key that is already claimed.
+    SharesClaims,
+    /// Checks whether a key is free, and claims it a moment later.
+    LooksThenClaims,
+    /// Leaves the consumer out of its key.
+    ForgetsConsumer,
+    /// Completing only ends the claim.
+    ForgetsDone,
+    /// Forgets a completed key when the lease of its claim ends.
+    KeepsForTheLease,
+    /// Completing is possible once; a repetition is refused.
+    CompletesOnce,
+    /// Releasing does nothing; the claim is free after its lease.
+    ForgetsRelease,
+    /// Releasing removes the key, even if it is completed.
+    ReleasesDone,
+    /// A claim lasts for ever.
+    NeverExpires,
+    /// A claim is free at once.
+    ExpiresAtOnce,
+    /// Accepts a completion from any claimant.
+    CompletesForAnybody,
+    /// Accepts a release from any claimant.
+    ReleasesForAnybody,
+    /// A claim cannot be completed after its lease.
+    RefusesLateCompletion,
+}
+
+/// A deduplication store with one mistake.
+#[derive(Debug)]
+pub struct WrongDedupStore {
+    inner: MemoryDedupStore,
+    mistake: DedupStoreMistake,
+    /// For each key: the last token, and the end of its lease.
+    claims: Mutex<HashMap<DedupKey, (ClaimToken, tokio::time::Instant)>>,
+}
+
+impl WrongDedupStore {
+    /// Wraps a fresh store.
+    #[must_use]
+    pub fn new(mistake: DedupStoreMistake) -> Self {
+        Self {
+            inner: MemoryDedupStore::new(),
+            mistake,
+            claims: Mutex::default(),
+        }
+    }
+
+    fn claims(&self) -> std::sync::MutexGuard<'_, HashMap<DedupKey, (ClaimToken, tokio::time::Instant)>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is(&self, mistake: DedupStoreMistake) -> bool {
+        self.mistake == mistake
+    }
+
+    fn key(&self, key: &DedupKey) -> DedupKey {
+        let mut key = key.clone();
+        if self.is(DedupStoreMistake::ForgetsConsumer) {
+            key.consumer.clear();
+        }
+        key
+    }
+
+    /// The token of the current claim in the wrapped store, whoever holds it.
+    fn token_of_holder(&self, key: &DedupKey, token: ClaimToken) -> ClaimToken {
+        self.claims().get(key).map_or(token, |(holder, _)| *holder)
+    }
+
+    fn has_passed(&self, key: &DedupKey) -> bool {
+        self.claims()
+            .get(key)
+            .is_some_and(|(_, until)| *until <= tokio::time::Instant::now())
+    }
+}
+
+impl DedupStore for WrongDedupStore {
+    fn claim<'a>(&'a self, key: &'a DedupKey, lease: Duration) -> DedupFuture<'a, StoreClaim> {
+        Box::pin(async move {
+            let key = self.key(key);
+            let granted = match self.mistake {
+                DedupStoreMistake::NeverExpires => lease * 1_000_000,
+                DedupStoreMistake::ExpiresAtOnce => Duration::ZERO,
+                _ => lease,
+            };
+            let mut claim = self.inner.claim(&key, granted).await?;
+            let until = tokio::time::Instant::now() + lease;
+            if self.is(DedupStoreMistake::LooksThenClaims)
+                && let StoreClaim::Mine(token) = claim
+            {
+                self.inner.release(&key, token).await?;
+                tokio::task::yield_now().await;
+                // A claim that another claimant made meanwhile is granted again.
+                if let Some((token, _)) = self.claims().get(&key).copied() {
+                    return Ok(StoreClaim::Mine(token));
+                }
+                claim = self.inner.claim(&key, granted).await?;
+            }
+            match claim {
+                StoreClaim::Mine(token) => {
+                    self.claims().insert(key, (token, until));
+                }
+                StoreClaim::InProgress if self.is(DedupStoreMistake::SharesClaims) => {
+                    let token = self.token_of_holder(&key, ClaimToken::new(0));
+                    return Ok(StoreClaim::Mine(token));
+                }
+                _ => {}
+            }
+            Ok(claim)
+        })
+    }
+
+    fn complete<'a>(
+        &'a self,
+        key: &'a DedupKey,
+        token: ClaimToken,
+        retention: Duration,
+    ) -> DedupFuture<'a, bool> {
+        Box::pin(async move {
+            let key = self.key(key);
+            match self.mistake {
+                DedupStoreMistake::ForgetsDone => {
+                    self.inner.release(&key, token).await?;
+                    Ok(true)
+                }
+                DedupStoreMistake::KeepsForTheLease => {
+                    let until = self.claims().get(&key).map(|(_, until)| *until);
+                    let left = until.map_or(retention, |until| until - tokio::time::Instant::now());
+                    self.inner.complete(&key, token, left).await
+                }
+                DedupStoreMistake::CompletesOnce if self.inner.is_done(&key) => Ok(false),
+                DedupStoreMistake::CompletesForAnybody => {
+                    let token = self.token_of_holder(&key, token);
+                    self.inner.complete(&key, token, retention).await
+                }
+                DedupStoreMistake::RefusesLateCompletion if self.has_passed(&key) => Ok(false),
+                _ => self.inner.complete(&key, token, retention).await,
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, key: &'a DedupKey, token: ClaimToken) -> DedupFuture<'a, ()> {
+        Box::pin(async move {
+            let key = self.key(key);
+            match self.mistake {
+                DedupStoreMistake::ForgetsRelease => Ok(()),
+                DedupStoreMistake::ReleasesForAnybody => {
+                    let token = self.token_of_holder(&key, token);
+                    self.inner.release(&key, token).await
+                }
+                DedupStoreMistake::ReleasesDone if self.inner.is_done(&key) => {
+                    self.inner.forget(&key);
+                    Ok(())
+                }
+                _ => self.inner.release(&key, token).await,
+            }
+        })
+    }
+
+    fn preflight(&self, retention: Duration) -> DedupFuture<'_, Vec<String>> {
+        Box::pin(async move {
+            let mut warnings = self.inner.preflight(retention).await?;
+            if self.is(DedupStoreMistake::AlwaysComplains) {
+                warnings.push("the store might be wrong".to_owned());
+            }
+            Ok(warnings)
+        })
+    }
+}

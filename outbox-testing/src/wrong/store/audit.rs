@@ -1,0 +1,126 @@
+//! Mistakes in operations.
+
+use std::num::NonZeroU32;
+
+use outbox_core::message::Aggregate;
+use outbox_core::store::{
+    Forgotten, MessageStatus, Operation, OperationFilter, OperationId, OperationKind, OperationMessages,
+    OperationScope, OutboxAdmin, OutboxAudit, PauseRequest, StoreError,
+};
+use time::OffsetDateTime;
+use time::macros::datetime;
+
+use super::{M, WrongStore};
+
+/// A time that no message has reached.
+const FAR_AHEAD: OffsetDateTime = datetime!(2200-01-01 00:00 UTC);
+
+impl WrongStore {
+    /// The operation as it is to be advanced.
+    async fn mistaken(&self, operation: &Operation) -> Result<Operation, StoreError> {
+        let mut mistaken = operation.clone();
+        match self.mistake {
+            M::WritesNothingDown => mistaken.id = OperationId::fresh(),
+            M::BeginsAnew => self.inner.move_operation(operation.id, 0),
+            M::IgnoresTheBound => mistaken.scope.first = None,
+            M::PurgesWhatIsYoung if operation.scope.purges_before().is_some() => {
+                let first = operation.scope.first;
+                mistaken.scope = OperationScope::published_before(FAR_AHEAD).first(first);
+            }
+            M::PurgesAnyScope if operation.kind == OperationKind::Purge => {
+                mistaken.scope = OperationScope::published_before(FAR_AHEAD);
+            }
+            M::CopiesCopies if operation.kind == OperationKind::Replay => {
+                if let Some(begun) = self.inner.operation(operation.id).await? {
+                    let copies = begun.scope.selection.after(begun.until.unwrap_or(i64::MAX));
+                    self.inner.replay(&copies).await?;
+                }
+            }
+            _ => {}
+        }
+        Ok(mistaken)
+    }
+}
+
+impl OutboxAudit for WrongStore {
+    async fn advance(&self, operation: &Operation, at_most: NonZeroU32) -> Result<Operation, StoreError> {
+        let mistaken = self.mistaken(operation).await?;
+        let mut advanced = self.inner.advance(&mistaken, at_most).await?;
+        if self.mistake == M::CountsForAll {
+            let is_retried = |row: &crate::StoredRow| row.status != MessageStatus::Published;
+            advanced.changed = self.find(is_retried).len() as u64;
+        }
+        Ok(advanced)
+    }
+
+    async fn resume_as(&self, aggregate: &Aggregate, operation: &Operation) -> Result<bool, StoreError> {
+        if self.mistake == M::WritesDownNothing {
+            self.inner.write_down(operation).await?;
+        }
+        self.inner.resume_as(aggregate, operation).await
+    }
+
+    async fn forget_as(
+        &self,
+        aggregates: &[Aggregate],
+        operation: &Operation,
+    ) -> Result<Forgotten, StoreError> {
+        self.inner.forget_as(aggregates, operation).await
+    }
+
+    async fn pause_as(&self, request: &PauseRequest, operation: &Operation) -> Result<bool, StoreError> {
+        match self.mistake {
+            M::PausesWithoutAWord => self.inner.pause(request).await.map(|()| true),
+            M::PausesOnceMore => {
+                self.inner.pause_as(request, operation).await?;
+                self.inner.pause(request).await.map(|()| true)
+            }
+            _ => self.inner.pause_as(request, operation).await,
+        }
+    }
+
+    async fn unpause_as(
+        &self,
+        aggregate_type: Option<&str>,
+        operation: &Operation,
+    ) -> Result<bool, StoreError> {
+        match self.mistake {
+            M::PausesWithoutAWord => self.inner.unpause(aggregate_type).await,
+            _ => self.inner.unpause_as(aggregate_type, operation).await,
+        }
+    }
+
+    async fn write_down(&self, operation: &Operation) -> Result<(), StoreError> {
+        self.inner.write_down(operation).await
+    }
+
+    async fn finish(&self, id: OperationId, changed: u64) -> Result<(), StoreError> {
+        if self.mistake == M::FinishDoesNothing {
+            return Ok(());
+        }
+        self.inner.finish(id, changed).await
+    }
+
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        limit: NonZeroU32,
+    ) -> Result<Vec<Operation>, StoreError> {
+        let mut operations = self.inner.operations(filter, limit).await?;
+        if self.mistake == M::ListsOldOperationsFirst {
+            operations.reverse();
+        }
+        Ok(operations)
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        self.inner.operation(id).await
+    }
+
+    async fn messages_of(&self, id: OperationId) -> Result<OperationMessages, StoreError> {
+        if self.mistake == M::NamesNoMessages {
+            return Ok(OperationMessages::default());
+        }
+        self.inner.messages_of(id).await
+    }
+}

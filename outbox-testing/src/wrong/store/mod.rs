@@ -1,0 +1,235 @@
+//! Stores with one mistake each.
+//!
+//! Each wraps a correct [`MemoryStore`] and changes its arguments or its answers. Not here: mistakes in recording,
+//! because a store does not record; see [`WrongWriter`](super::WrongWriter).
+
+mod audit;
+mod mistake;
+mod operate;
+mod pause;
+mod read;
+mod spoil;
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::{MemoryStore, StoredRow};
+use outbox_core::message::{Aggregate, MessageId, PARTITIONS};
+use outbox_core::store::{
+    Announcement, Backlog, FetchRequest, Fetched, Fitness, LEASE_TTL_MAX, Lease, LiveRelay, OutboxReader,
+    OutboxStore, OwnerId, Pause, PurgeRequest, Purged, Relays, Settlement, StoreError, WaitingRequest,
+};
+
+pub use mistake::StoreMistake;
+
+use StoreMistake as M;
+
+/// A store with one mistake.
+#[derive(Debug)]
+pub struct WrongStore {
+    inner: MemoryStore,
+    mistake: StoreMistake,
+    memory: Mutex<Memory>,
+}
+
+/// Data that some mistakes remember between calls.
+#[derive(Debug, Default)]
+struct Memory {
+    cursor: i64,
+    leased: bool,
+    /// The first fitness that each relay announced.
+    fitness: HashMap<OwnerId, Fitness>,
+    /// Aggregates whose messages are no longer returned.
+    stuck: HashSet<Aggregate>,
+    retried: HashSet<MessageId>,
+}
+
+impl WrongStore {
+    /// Wraps a store.
+    #[must_use]
+    pub fn new(inner: MemoryStore, mistake: StoreMistake) -> Self {
+        Self {
+            inner,
+            mistake,
+            memory: Mutex::default(),
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the clock was set back since a lease was granted.
+    async fn is_ahead(&self) -> bool {
+        let partitions = self.inner.partitions().await.unwrap_or_default();
+        partitions.iter().any(|partition| partition.is_ahead)
+    }
+
+    fn find(&self, wanted: impl Fn(&StoredRow) -> bool) -> Vec<StoredRow> {
+        self.inner.rows().into_iter().filter(wanted).collect()
+    }
+}
+
+impl OutboxStore for WrongStore {
+    async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
+        if self.mistake == M::AlwaysComplains {
+            let context = "the server is too new; install an older one".to_owned();
+            return Err(StoreError::Setup { context });
+        }
+        self.inner.preflight(deletes).await
+    }
+
+    async fn announce(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+        announcement: &Announcement,
+    ) -> Result<Relays, StoreError> {
+        let mut announcement = announcement.clone();
+        let mut ttl = ttl;
+        match self.mistake {
+            M::AnnouncesForEver => ttl = LEASE_TTL_MAX,
+            M::KeepsTheFirstFitness => {
+                let first = *self.memory().fitness.entry(owner).or_insert(announcement.fitness);
+                announcement.fitness = first;
+            }
+            M::ForgetsDestinations => announcement.registration = Arc::default(),
+            _ => {}
+        }
+        self.inner.announce(owner, ttl, &announcement).await
+    }
+
+    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
+        let mut relays = self.inner.relays().await?;
+        match self.mistake {
+            M::ListsNoAilingRelays => relays.retain(|relay| relay.fitness != Fitness::Ailing),
+            M::ForgetsTroubles => relays.iter_mut().for_each(|relay| relay.trouble = None),
+            _ => {}
+        }
+        Ok(relays)
+    }
+
+    async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
+        match self.mistake {
+            M::GrantsOwnedLeases => self.inner.expire_leases(),
+            M::IgnoresMax => return self.inner.acquire(owner, ttl, PARTITIONS).await,
+            M::TakesLeasesAhead if self.is_ahead().await => self.inner.expire_leases(),
+            M::KeepsLeasesAhead if self.is_ahead().await => return Ok(Vec::new()),
+            M::LeasesForEver if self.memory().leased => return Ok(Vec::new()),
+            _ => {}
+        }
+        let mut leases = self.inner.acquire(owner, ttl, max).await?;
+        self.memory().leased = true;
+        if self.mistake == M::ReusesEpochs {
+            for lease in &mut leases {
+                lease.epoch = 1;
+            }
+        }
+        Ok(leases)
+    }
+
+    async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
+        if self.mistake == M::RenewsBlindly {
+            return Ok(leases.to_vec());
+        }
+        self.inner.renew(owner, leases, ttl).await
+    }
+
+    async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
+        self.memory().leased = false;
+        match self.mistake {
+            M::ForgetsReleases => return Ok(()),
+            M::ReleasesForOthers => self.inner.expire_leases(),
+            _ => {}
+        }
+        self.inner.release(owner, leases).await
+    }
+
+    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
+        if self.mistake == M::LeavesWithoutGivingBack {
+            return Ok(());
+        }
+        self.inner.leave(owner).await
+    }
+
+    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
+        let all = self.inner.current_leases();
+        let mut wrong = request;
+        match self.mistake {
+            M::IgnoresPartitions => wrong.leases = &all,
+            M::IgnoresLimit | M::LooksPastItsLimit => wrong.limit = NonZeroU32::MAX,
+            M::IgnoresBytes => wrong.bytes = usize::MAX,
+            M::IgnoresRowsInFlight => wrong.in_flight = &[],
+            _ => {}
+        }
+        let mut fetched = self.inner.fetch(wrong).await?;
+        if self.mistake == M::LooksPastItsLimit {
+            fetched.due.truncate(request.limit.get() as usize);
+        }
+        self.spoil(&mut fetched)?;
+        Ok(fetched)
+    }
+
+    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
+        let all = self.inner.current_leases();
+        let mut wrong = request;
+        match self.mistake {
+            M::IgnoresPartitions => wrong.leases = &all,
+            M::IgnoresWaitingBounds => {
+                wrong.limit = NonZeroU32::MAX;
+                wrong.per_aggregate = NonZeroU32::MAX;
+                wrong.bytes = usize::MAX;
+            }
+            M::IgnoresExclusions => wrong.excluding = &[],
+            M::IgnoresRowsInFlight => wrong.in_flight = &[],
+            _ => {}
+        }
+        let mut fetched = self.inner.fetch_waiting(wrong).await?;
+        self.spoil_waiting(&mut fetched, &request);
+        Ok(fetched)
+    }
+
+    async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
+        let current = self.inner.current_leases();
+        match self.mistake {
+            M::AcceptsStaleEpochs => return self.inner.settle(&current, settlements).await,
+            M::AllOrNothing if leases.iter().any(|lease| !current.contains(lease)) => return Ok(0),
+            M::LosesSettlements => return Ok(settlements.len()),
+            _ => {}
+        }
+        let spoilt = self.spoil_settlements(settlements).await?;
+        let accepted = self.inner.settle(leases, &spoilt).await?;
+        self.after_settling(settlements).await?;
+        if self.mistake == M::FreesKeysEarly {
+            self.inner.forget_dedup_keys();
+        }
+        let lost = settlements.len() - spoilt.len();
+        let is_counted = self.mistake == M::CountsChangedRows;
+        Ok(accepted + if is_counted { 0 } else { lost })
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        self.purge_wrongly(request).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        self.inner.pauses().await
+    }
+
+    async fn finish_pauses(&self) -> Result<bool, StoreError> {
+        self.finish_wrongly().await
+    }
+
+    async fn backlog(&self) -> Result<Backlog, StoreError> {
+        let mut backlog = self.inner.backlog().await?;
+        match self.mistake {
+            M::HidesDeadLetters => backlog.dead_letters = 0,
+            M::HidesWaiting => backlog.waiting = 0,
+            M::HidesAgeOfFailed if backlog.pending == backlog.waiting => backlog.oldest_unpublished = None,
+            _ => {}
+        }
+        Ok(backlog)
+    }
+}

@@ -1,0 +1,127 @@
+//! Stream logs with one mistake each.
+
+use std::collections::HashSet;
+
+use outbox_core::message::{Message, MessageId};
+use outbox_core::publisher::{
+    FailureClass, PublishError, StreamExtent, StreamLog, StreamReader, StreamSearch, StreamedMessage,
+};
+use time::OffsetDateTime;
+
+use crate::MemoryBroker;
+
+/// The mistake of a [`WrongStreamLog`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamLogMistake {
+    /// Lists the ids of events, so that a replayed copy hides the loss of the original.
+    ListsEvents,
+    /// Reads one batch and treats it as the whole stream.
+    ReadsOneBatch,
+    /// Ignores the start time and lists the whole stream.
+    IgnoresStart,
+    /// Fails because of one foreign message.
+    FailsOnForeign,
+    /// Takes a replayed copy for the original.
+    LocatesEvents,
+    /// Shows a message once that the stream holds twice.
+    ShowsNoCopies,
+    /// Shows the messages of each aggregate together.
+    ShowsByAggregate,
+    /// Counts nothing of what is no message.
+    CountsNoForeign,
+    /// Shows the whole stream, whatever the start time.
+    ShowsOlder,
+    /// Goes on after it was told to end.
+    ShowsOn,
+}
+
+/// A log with one mistake.
+#[derive(Debug)]
+pub struct WrongStreamLog {
+    inner: MemoryBroker,
+    mistake: StreamLogMistake,
+}
+
+impl WrongStreamLog {
+    /// Wraps the log of a broker.
+    #[must_use]
+    pub fn new(inner: MemoryBroker, mistake: StreamLogMistake) -> Self {
+        Self { inner, mistake }
+    }
+}
+
+impl StreamLog for WrongStreamLog {
+    async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
+        match self.mistake {
+            StreamLogMistake::ListsEvents => {
+                let messages = self.inner.messages().into_iter();
+                Ok(messages
+                    .map(|message| message.event_id.as_uuid().into())
+                    .collect())
+            }
+            StreamLogMistake::ReadsOneBatch => {
+                let ids = self.inner.message_ids(from).await?;
+                Ok(ids.into_iter().take(500).collect())
+            }
+            StreamLogMistake::IgnoresStart => self.inner.message_ids(OffsetDateTime::UNIX_EPOCH).await,
+            StreamLogMistake::FailsOnForeign => {
+                if self.inner.log().iter().any(|entry| entry.message.is_err()) {
+                    let context = "the stream holds something that is no message";
+                    return Err(PublishError::new(FailureClass::Permanent, context));
+                }
+                self.inner.message_ids(from).await
+            }
+            _ => self.inner.message_ids(from).await,
+        }
+    }
+}
+
+impl StreamSearch for WrongStreamLog {
+    async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
+        if self.mistake == StreamLogMistake::LocatesEvents {
+            let entries = self.inner.log().into_iter();
+            let mut of_event = entries.filter(|entry| {
+                let found = entry.message.as_ref();
+                found.is_ok_and(|found| found.event_id == message.event_id)
+            });
+            return Ok(of_event.next().map(|entry| entry.stream_sequence));
+        }
+        self.inner.locate(message).await
+    }
+}
+
+impl StreamReader for WrongStreamLog {
+    async fn read(
+        &self,
+        from: OffsetDateTime,
+        mut see: impl FnMut(StreamedMessage) -> bool + Send,
+    ) -> Result<StreamExtent, PublishError> {
+        let from = match self.mistake {
+            StreamLogMistake::ShowsOlder => OffsetDateTime::UNIX_EPOCH,
+            _ => from,
+        };
+        let mut messages = Vec::new();
+        let collect = |message| {
+            messages.push(message);
+            true
+        };
+        let mut extent = self.inner.read(from, collect).await?;
+        match self.mistake {
+            StreamLogMistake::ShowsNoCopies => {
+                let mut seen = HashSet::new();
+                messages.retain(|message| seen.insert(message.event_id));
+            }
+            StreamLogMistake::ShowsByAggregate => {
+                messages.sort_by_key(|message| message.aggregate.id.clone())
+            }
+            StreamLogMistake::CountsNoForeign => extent.foreign = 0,
+            _ => {}
+        }
+        for message in messages {
+            if !see(message) && self.mistake != StreamLogMistake::ShowsOn {
+                break;
+            }
+        }
+        Ok(extent)
+    }
+}

@@ -1,0 +1,408 @@
+//! Subscribers with one mistake each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use outbox_core::consumer_admin::{ConsumerAdmin, Foreseen};
+use outbox_core::event::{DomainEvent, EventDescriptor};
+use outbox_core::message::Message;
+use outbox_core::subscriber::{
+    ConsumerSpec, ConsumerStanding, Delivery, Incoming, StartAt, StreamFacts, Subscriber, SubscriberError,
+    Subscription,
+};
+use tokio::sync::OnceCell;
+
+use crate::conformance::probe::Probe;
+use crate::{MemoryDelivery, MemorySubscriber, MemorySubscription};
+
+/// The mistake of a [`WrongSubscriber`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubscriberMistake {
+    /// Delivers each message once and never again.
+    NeverRedelivers,
+    /// Acknowledges each message on delivery, before it is handled.
+    AcksOnDelivery,
+    /// Sends no acknowledgements.
+    LosesAcks,
+    /// Starts from the beginning whenever it subscribes.
+    LosesProgress,
+    /// Starts with messages published after the subscription.
+    SkipsWhatWasThere,
+    /// Asks the broker for the first event type only, as a filter for one subject does.
+    OnlyFirstType,
+    /// Gives each subscription a consumer of its own, so that all of them get everything.
+    DoesNotShare,
+    /// Uses one consumer for all names.
+    SharesAcrossNames,
+    /// Asks for everything, and neither returns nor acknowledges unwanted messages.
+    HoardsOtherTypes,
+    /// Has one message in flight at a time, whatever `in_flight_max` says.
+    OneAtATime,
+    /// Does not bound the number of messages in flight.
+    IgnoresInFlightMax,
+    /// Delivers messages again at once, whatever `retry_after` says.
+    IgnoresRetryDelay,
+    /// Does not tell the broker that work continues.
+    ForgetsProgress,
+    /// Reports each delivery as the first one.
+    ForgetsCount,
+    /// Reports no backlog.
+    ReportsNoBacklog,
+    /// Takes a delivery from the broker before its caller can have it, and loses it if the caller drops the wait.
+    LosesDroppedWaits,
+    /// Keeps reporting the first facts about the stream.
+    RemembersFacts,
+    /// Keeps fetched messages when it is stopped, instead of returning them.
+    KeepsWhatItFetched,
+    /// Continues to receive after it is stopped.
+    DoesNotStop,
+    /// Sends answers some time later, and reports at once that they have arrived.
+    FlushesNothing,
+    /// Acknowledges messages that its own subscription did not ask for.
+    AcksOtherTypes,
+    /// Knows only the event types that its own subscription asked for.
+    ForgetsOtherVersions,
+    /// Treats every message as one that was asked for.
+    AsksForEverything,
+    /// Says of every message that it is the first of its aggregate.
+    OverlooksPredecessors,
+    /// Starts every new consumer at the beginning.
+    IgnoresStart,
+    /// Starts a consumer anew when another start is asked for.
+    StartsAnew,
+    /// Counts messages from before the start.
+    LooksBeforeTheStart,
+    /// Says of every message that there are earlier ones.
+    FindsPredecessorsEverywhere,
+    /// Says of every delivery that nothing was missed before it.
+    BelievesItMissedNothing,
+    /// Does not ask the broker for messages with a fixed subject that only count.
+    ForgetsSiblings,
+    /// Does not understand selections of aggregate types.
+    IgnoresSelections,
+    /// Selects the aggregate type of the probe instead of everything.
+    NarrowsEverything,
+    /// Takes every message for one that belongs where it came.
+    BelievesHeaders,
+    /// Takes every message for a foreign one.
+    BelievesNothing,
+    /// Says of every consumer that nothing waits for it.
+    SeesNothingWaiting,
+    /// Counts what was delivered as if it were not.
+    CountsDeliveredOnes,
+    /// Tells the age of the youngest message that waits.
+    TellsTheYoungest,
+    /// Does not say how many messages may be unacknowledged.
+    HidesTheBound,
+    /// Says that nobody receives.
+    SeesNobody,
+    /// Looks ahead from the beginning, whatever it is asked.
+    ForeseesEverything,
+    /// Leaves a consumer where it was.
+    PlacesNothing,
+    /// Places a consumer at the beginning.
+    PlacesAtTheBeginning,
+    /// Makes every copy at the beginning.
+    CopiesFromTheBeginning,
+    /// Makes a copy of a consumer although there is one of that name.
+    OverwritesCopies,
+    /// Removes nothing.
+    RemovesNothing,
+}
+
+/// A subscriber with one mistake.
+#[derive(Debug)]
+pub struct WrongSubscriber {
+    inner: MemorySubscriber,
+    mistake: SubscriberMistake,
+    subscriptions: AtomicUsize,
+    facts: OnceCell<StreamFacts>,
+}
+
+impl WrongSubscriber {
+    /// Wraps a subscriber.
+    #[must_use]
+    pub fn new(inner: MemorySubscriber, mistake: SubscriberMistake) -> Self {
+        Self {
+            inner,
+            mistake,
+            subscriptions: AtomicUsize::new(0),
+            facts: OnceCell::new(),
+        }
+    }
+}
+
+impl Subscriber for WrongSubscriber {
+    type Subscription = WrongSubscription;
+
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<WrongSubscription, SubscriberError> {
+        let mut spec = consumer.clone();
+        let number = self.subscriptions.fetch_add(1, Ordering::Relaxed);
+        match self.mistake {
+            SubscriberMistake::NeverRedelivers => spec.ack_wait = Duration::from_secs(1_000_000),
+            SubscriberMistake::LosesProgress => self.inner.broker().delete_consumer(&spec.name),
+            SubscriberMistake::IgnoresStart => spec.start_at = StartAt::Beginning,
+            SubscriberMistake::StartsAnew if spec.start_at != StartAt::Beginning => {
+                self.inner.broker().delete_consumer(&spec.name);
+            }
+            SubscriberMistake::OnlyFirstType => spec.events.truncate(1),
+            SubscriberMistake::DoesNotShare => spec.name = format!("{}-{number}", spec.name),
+            SubscriberMistake::SharesAcrossNames => spec.name = "everybody".to_owned(),
+            SubscriberMistake::HoardsOtherTypes => spec.events = Probe::DESCRIPTORS.iter().collect(),
+            SubscriberMistake::IgnoresSelections => spec.events.retain(|event| !event.is_selection()),
+            SubscriberMistake::NarrowsEverything => {
+                for event in spec.events.iter_mut().filter(|event| event.is_everything()) {
+                    *event = const { &EventDescriptor::of_aggregate("probe") };
+                }
+            }
+            SubscriberMistake::OneAtATime => spec.in_flight_max = 1,
+            SubscriberMistake::IgnoresInFlightMax => spec.in_flight_max = usize::MAX,
+            _ => {}
+        }
+        let mut inner = self.inner.subscribe(&spec).await?;
+        if self.mistake == SubscriberMistake::SkipsWhatWasThere {
+            while inner.backlog().await? > 0 {
+                inner.next().await?.ack().await?;
+            }
+        }
+        let wanted = consumer
+            .events
+            .iter()
+            .map(|descriptor| descriptor.event_type())
+            .collect();
+        Ok(WrongSubscription {
+            inner,
+            mistake: self.mistake,
+            wanted,
+            subscriber: self.inner.clone(),
+            spec,
+        })
+    }
+
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+        if self.mistake == SubscriberMistake::RemembersFacts {
+            return self.facts.get_or_try_init(|| self.inner.facts()).await.cloned();
+        }
+        self.inner.facts().await
+    }
+
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        let Some(mut standing) = self.inner.standing(consumer).await? else {
+            return Ok(None);
+        };
+        match self.mistake {
+            SubscriberMistake::SeesNothingWaiting => {
+                (standing.undelivered, standing.unacknowledged) = (0, 0);
+            }
+            SubscriberMistake::CountsDeliveredOnes => standing.undelivered += standing.unacknowledged,
+            SubscriberMistake::TellsTheYoungest => {
+                standing.oldest_age = standing.oldest_age.map(|_| Duration::ZERO);
+            }
+            SubscriberMistake::HidesTheBound => standing.max_unacknowledged = None,
+            SubscriberMistake::SeesNobody => standing.is_receiving = false,
+            _ => {}
+        }
+        Ok(Some(standing))
+    }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        match self.mistake {
+            SubscriberMistake::BelievesHeaders => true,
+            SubscriberMistake::BelievesNothing => false,
+            _ => self.inner.belongs(message, subject, fixed),
+        }
+    }
+}
+
+impl ConsumerAdmin for WrongSubscriber {
+    async fn foresee(&self, consumer: &str, start_at: StartAt) -> Result<Foreseen, SubscriberError> {
+        let start_at = match self.mistake {
+            SubscriberMistake::ForeseesEverything => StartAt::Beginning,
+            _ => start_at,
+        };
+        self.inner.foresee(consumer, start_at).await
+    }
+
+    async fn place(&self, consumer: &str, stream_sequence: u64) -> Result<(), SubscriberError> {
+        match self.mistake {
+            SubscriberMistake::PlacesNothing => Ok(()),
+            SubscriberMistake::PlacesAtTheBeginning => self.inner.place(consumer, 1).await,
+            _ => self.inner.place(consumer, stream_sequence).await,
+        }
+    }
+
+    async fn copy(&self, of: &str, consumer: &str, stream_sequence: u64) -> Result<bool, SubscriberError> {
+        match self.mistake {
+            SubscriberMistake::CopiesFromTheBeginning => self.inner.copy(of, consumer, 1).await,
+            SubscriberMistake::OverwritesCopies => {
+                self.inner.remove(consumer).await?;
+                self.inner.copy(of, consumer, stream_sequence).await
+            }
+            _ => self.inner.copy(of, consumer, stream_sequence).await,
+        }
+    }
+
+    async fn remove(&self, consumer: &str) -> Result<bool, SubscriberError> {
+        match self.mistake {
+            SubscriberMistake::RemovesNothing => Ok(true),
+            _ => self.inner.remove(consumer).await,
+        }
+    }
+}
+
+/// A subscription of a [`WrongSubscriber`].
+#[derive(Debug)]
+pub struct WrongSubscription {
+    inner: MemorySubscription,
+    mistake: SubscriberMistake,
+    wanted: Vec<String>,
+    subscriber: MemorySubscriber,
+    spec: ConsumerSpec,
+}
+
+impl WrongSubscription {
+    fn wants(&self, incoming: &Incoming) -> bool {
+        let event_type = incoming.headers.iter().find(|(name, _)| name == "ce-type");
+        event_type.is_some_and(|(_, event_type)| self.wanted.contains(event_type))
+    }
+
+    fn delivery(&self, inner: MemoryDelivery) -> WrongDelivery {
+        let mut incoming = inner.incoming().clone();
+        if self.mistake == SubscriberMistake::ForgetsCount {
+            incoming.delivery_count = 1;
+        }
+        let wanted = self.wants(&incoming);
+        WrongDelivery {
+            inner: Arc::new(inner),
+            incoming,
+            mistake: self.mistake,
+            wanted,
+        }
+    }
+}
+
+impl Subscription for WrongSubscription {
+    type Delivery = WrongDelivery;
+
+    async fn next(&mut self) -> Result<WrongDelivery, SubscriberError> {
+        let mut inner = self.inner.next().await?;
+        while self.mistake == SubscriberMistake::HoardsOtherTypes && !self.wants(inner.incoming()) {
+            inner = self.inner.next().await?;
+        }
+        while self.mistake == SubscriberMistake::AcksOtherTypes && !self.wants(inner.incoming()) {
+            inner.acknowledge();
+            inner = self.inner.next().await?;
+        }
+        while self.mistake == SubscriberMistake::ForgetsSiblings
+            && !inner.incoming().subject.starts_with("events.")
+        {
+            inner.acknowledge();
+            inner = self.inner.next().await?;
+        }
+        match self.mistake {
+            SubscriberMistake::AcksOnDelivery => inner.acknowledge(),
+            SubscriberMistake::LosesDroppedWaits => {
+                inner.acknowledge();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            _ => {}
+        }
+        Ok(self.delivery(inner))
+    }
+
+    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
+        let backlog = self.inner.backlog().await?;
+        Ok(if self.mistake == SubscriberMistake::ReportsNoBacklog {
+            0
+        } else {
+            backlog
+        })
+    }
+
+    async fn stop(&mut self) -> Vec<WrongDelivery> {
+        let fetched = self.inner.stop().await;
+        if self.mistake == SubscriberMistake::KeepsWhatItFetched {
+            return Vec::new();
+        }
+        if self.mistake == SubscriberMistake::DoesNotStop
+            && let Ok(mut subscription) = self.subscriber.subscribe(&self.spec).await
+        {
+            tokio::spawn(async move { while subscription.next().await.is_ok() {} });
+        }
+        fetched.into_iter().map(|inner| self.delivery(inner)).collect()
+    }
+
+    async fn flush(&mut self) -> Result<(), SubscriberError> {
+        self.inner.flush().await
+    }
+}
+
+/// A delivery of a [`WrongSubscriber`].
+#[derive(Debug)]
+pub struct WrongDelivery {
+    inner: Arc<MemoryDelivery>,
+    incoming: Incoming,
+    mistake: SubscriberMistake,
+    /// Whether its own subscription asked for this message.
+    wanted: bool,
+}
+
+impl Delivery for WrongDelivery {
+    fn incoming(&self) -> &Incoming {
+        &self.incoming
+    }
+
+    async fn ack(&self) -> Result<(), SubscriberError> {
+        if self.mistake == SubscriberMistake::LosesAcks {
+            return Ok(());
+        }
+        if self.mistake == SubscriberMistake::FlushesNothing {
+            let inner = self.inner.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                inner.acknowledge();
+            });
+            return Ok(());
+        }
+        self.inner.ack().await
+    }
+
+    async fn retry_after(&self, delay: Duration) -> Result<(), SubscriberError> {
+        let delay = if self.mistake == SubscriberMistake::IgnoresRetryDelay {
+            Duration::ZERO
+        } else {
+            delay
+        };
+        self.inner.retry_after(delay).await
+    }
+
+    async fn progress(&self) -> Result<(), SubscriberError> {
+        if self.mistake == SubscriberMistake::ForgetsProgress {
+            return Ok(());
+        }
+        self.inner.progress().await
+    }
+
+    async fn is_asked_for(&self) -> Result<bool, SubscriberError> {
+        match self.mistake {
+            SubscriberMistake::ForgetsOtherVersions => Ok(self.wanted),
+            SubscriberMistake::AsksForEverything => Ok(true),
+            _ => self.inner.is_asked_for().await,
+        }
+    }
+
+    async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
+        match self.mistake {
+            SubscriberMistake::OverlooksPredecessors => Ok(false),
+            SubscriberMistake::FindsPredecessorsEverywhere | SubscriberMistake::LooksBeforeTheStart => {
+                Ok(true)
+            }
+            _ => self.inner.has_predecessors().await,
+        }
+    }
+
+    fn is_unbroken(&self) -> bool {
+        self.mistake == SubscriberMistake::BelievesItMissedNothing || self.inner.is_unbroken()
+    }
+}

@@ -1,0 +1,513 @@
+//! The in-memory implementations keep every promise, and the suites notice every planted mistake.
+//!
+//! For each mistake, its promise fails on the wrong implementation and holds on the right one. So the suite notices the mistake and nothing else.
+
+use std::collections::BTreeSet;
+
+use outbox_testing::conformance::memory::{
+    MemoryDedupStoreFixture, MemoryLogFixture, MemoryPublisherFixture, MemoryStoreFixture,
+    MemorySubscriberFixture,
+};
+use outbox_testing::conformance::memory_log::MemoryMessageLogFixture;
+use outbox_testing::conformance::{dedup_store, log, publisher, store, stream_log, subscriber};
+use outbox_testing::wrong::{
+    DedupStoreMistake, LogMistake, PublisherMistake, StoreMistake, StreamLogMistake, SubscriberMistake,
+    WriterMistake, WrongDedupStore, WrongLog, WrongPublisher, WrongStore, WrongStreamLog, WrongSubscriber,
+    WrongWriter,
+};
+
+mod memory_store {
+    use super::MemoryStoreFixture;
+
+    outbox_testing::store_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemoryStoreFixture::new())
+    );
+}
+
+mod memory_publisher {
+    use super::MemoryPublisherFixture;
+
+    outbox_testing::publisher_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemoryPublisherFixture::new())
+    );
+}
+
+mod memory_subscriber {
+    use super::MemorySubscriberFixture;
+
+    outbox_testing::subscriber_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemorySubscriberFixture::new())
+    );
+    outbox_testing::consumer_admin_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemorySubscriberFixture::new())
+    );
+}
+
+mod memory_stream_log {
+    use super::MemoryLogFixture;
+
+    outbox_testing::stream_log_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemoryLogFixture::new())
+    );
+}
+
+mod memory_log {
+    use super::MemoryMessageLogFixture;
+
+    outbox_testing::log_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemoryMessageLogFixture::new())
+    );
+}
+
+mod memory_dedup_store {
+    use super::MemoryDedupStoreFixture;
+
+    outbox_testing::dedup_store_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemoryDedupStoreFixture::new())
+    );
+}
+
+/// One test per mistake: its promise fails on `$wrong(mistake)` and holds on `$right`.
+macro_rules! noticed {
+    ($suite:ident, $mistakes:ident, $right:expr, $wrong:expr, [$($test:ident: $mistake:ident => $promise:ident,)*]) => {
+    $(
+        #[tokio::test(start_paused = true)]
+        async fn $test() {
+            $suite::$promise(&$right).await;
+            let wrong = $wrong($mistakes::$mistake);
+            // A promise need not be `Send`.
+            let local = tokio::task::LocalSet::new();
+            let promise = local.spawn_local(async move { $suite::$promise(&wrong).await });
+            let outcome = local.run_until(promise).await;
+            let noticed = outcome.is_err_and(|error| error.is_panic());
+            assert!(noticed, "`{}` did not notice `{}`", stringify!($promise), stringify!($mistake));
+        }
+    )*
+
+        /// Does not compile if a mistake has no test.
+        #[allow(dead_code, unreachable_patterns, reason = "only that it compiles matters")]
+        fn every_mistake_has_a_test(mistake: $mistakes) {
+            match mistake {
+                $($mistakes::$mistake => {})*
+            }
+        }
+    };
+}
+
+/// The suite over `Arc<dyn DedupStore>`, the form in which an inbox holds its store.
+mod shared_dedup_store {
+    use std::sync::Arc;
+
+    use outbox_core::DedupStore;
+    use outbox_testing::MemoryDedupStore;
+
+    use super::MemoryDedupStoreFixture;
+
+    outbox_testing::dedup_store_conformance!(
+        #[tokio::test(start_paused = true)]
+        Some(MemoryDedupStoreFixture::over(
+            Arc::new(MemoryDedupStore::new()) as Arc<dyn DedupStore>
+        ))
+    );
+}
+
+mod wrong_stores {
+    use super::*;
+
+    fn wrong(mistake: StoreMistake) -> MemoryStoreFixture<WrongStore> {
+        MemoryStoreFixture::wrapping(|memory| WrongStore::new(memory, mistake))
+    }
+
+    noticed!(store, StoreMistake, MemoryStoreFixture::new(), wrong, [
+        always_complains: AlwaysComplains => a_healthy_store_passes_its_preflight,
+        announces_for_ever: AnnouncesForEver => announced_relays_are_counted_until_that_runs_out,
+        keeps_the_first_fitness: KeepsTheFirstFitness => relays_are_counted_by_what_they_say_of_themselves,
+        forgets_destinations: ForgetsDestinations => relays_of_another_destination_are_counted,
+        forgets_troubles: ForgetsTroubles => registrations_are_listed,
+        lists_no_expired_relays: ListsNoExpiredRelays => expired_relays_are_listed,
+        takes_leases_ahead: TakesLeasesAhead => leases_ahead_of_the_clock_are_shortened,
+        keeps_leases_ahead: KeepsLeasesAhead => leases_ahead_of_the_clock_are_shortened,
+        leaves_without_giving_back: LeavesWithoutGivingBack => leaving_gives_everything_back,
+        grants_owned_leases: GrantsOwnedLeases => leases_are_exclusive,
+        ignores_max: IgnoresMax => acquire_takes_no_more_than_asked,
+        reuses_epochs: ReusesEpochs => each_acquisition_raises_the_epoch,
+        leases_for_ever: LeasesForEver => a_lease_that_ran_out_can_be_taken_over,
+        renews_blindly: RenewsBlindly => leases_are_renewed_only_while_owned,
+        forgets_releases: ForgetsReleases => released_partitions_are_free_at_once,
+        settles_what_was_released: ForgetsReleases => a_released_lease_settles_nothing,
+        releases_for_others: ReleasesForOthers => a_stale_release_frees_nothing,
+        fetches_by_cursor: FetchesByCursor => a_late_commit_is_not_skipped,
+        fetches_out_of_order: FetchesOutOfOrder => fetch_keeps_the_order_of_each_aggregate,
+        fetches_published: FetchesPublished => published_messages_are_not_fetched_again,
+        ignores_partitions: IgnoresPartitions => only_leased_partitions_are_fetched,
+        ignores_partitions_of_blocks: IgnoresPartitions => only_leased_partitions_give_waiting_messages,
+        ignores_limit: IgnoresLimit => a_limited_fetch_continues_where_it_stopped,
+        ignores_bytes: IgnoresBytes => a_byte_bound_ends_a_fetch,
+        ignores_rows_in_flight: IgnoresRowsInFlight => rows_in_flight_are_left_out,
+        ignores_waiting_rows_in_flight: IgnoresRowsInFlight => waiting_rows_in_flight_are_left_out,
+        drops_headers: DropsHeaders => fetch_returns_what_was_recorded,
+        hides_unreadable: HidesUnreadable => an_unreadable_row_is_returned_as_such,
+        fails_on_unreadable: FailsOnUnreadable => an_unreadable_row_is_returned_as_such,
+        folds_case: FoldsCase => odd_aggregate_ids_stay_distinct,
+        hands_out_blocked: HandsOutBlocked => messages_of_a_blocked_aggregate_wait_and_others_flow,
+        looks_past_its_limit: LooksPastItsLimit => a_fetch_looks_at_no_more_than_its_limit,
+        forgets_what_waits: ForgetsWhatWaits => a_fetch_looks_at_no_more_than_its_limit,
+        sets_aside_blindly: SetsAsideBlindly => setting_aside_without_a_block_changes_nothing,
+        loses_what_was_set_aside_late: SetsAsideBlindly => a_message_recorded_while_a_block_drains_keeps_its_place,
+        ignores_backoff: IgnoresBackoff => a_block_that_has_not_ended_gives_nothing,
+        blocks_too_long: BlocksTooLong => a_block_without_delay_is_due_at_once,
+        keeps_the_first_block: KeepsTheFirstBlock => a_message_that_fails_again_blocks_again,
+        fetches_waiting_out_of_order: FetchesWaitingOutOfOrder => an_ended_block_gives_its_messages_in_order,
+        ignores_waiting_bounds: IgnoresWaitingBounds => a_fetch_of_waiting_messages_keeps_its_bounds,
+        ignores_exclusions: IgnoresExclusions => blocked_aggregates_can_be_left_out,
+        starves_late_names: StarvesLateNames => the_block_that_ended_first_comes_first,
+        blocks_for_ever: BlocksForEver => a_block_ends_with_its_last_waiting_message,
+        blocks_unsequenced: BlocksUnsequenced => unsequenced_messages_are_not_blocked_and_halt_nobody,
+        unsequenced_blocks: UnsequencedBlocks => an_unsequenced_failure_waits_by_itself,
+        counts_every_failure: CountsEveryFailure => failures_and_attempts_are_counted_apart,
+        forgets_failures: ForgetsFailures => failures_and_attempts_are_counted_apart,
+        keeps_the_first_halt: KeepsTheFirstHalt => a_message_refused_under_a_halt_waits_for_its_turn,
+        block_ends_halt: BlockEndsHalt => a_halted_aggregate_stays_halted,
+        overtakes_delayed: OvertakesDelayed => a_delayed_message_holds_back_its_aggregate,
+        overtakes_pending: OvertakesPending => what_waits_does_not_overtake_what_is_pending,
+        forgets_delayed: ForgetsDelayed => a_delayed_message_comes_when_its_time_has_come,
+        heeds_one_delay: HeedsOneDelay => several_delayed_messages_keep_their_order,
+        waits_for_the_latest: WaitsForTheLatest => an_older_message_does_not_wait_for_a_later_ones_delay,
+        heeds_only_the_block: HeedsOneDelay => a_delayed_message_behind_a_block_waits_for_its_own_time,
+        delayed_unsequenced_blocks: DelayedUnsequencedBlocks => a_delayed_unsequenced_message_holds_back_nobody,
+        accepts_stale_epochs: AcceptsStaleEpochs => a_stale_epoch_settles_nothing,
+        all_or_nothing: AllOrNothing => one_stale_lease_does_not_hold_up_the_others,
+        loses_settlements: LosesSettlements => published_messages_are_not_fetched_again,
+        keeps_everything: KeepsEverything => a_published_message_is_kept_or_deleted,
+        keeps_nothing: KeepsNothing => a_published_message_is_kept_or_deleted,
+        counts_changed_rows: CountsChangedRows => settling_again_changes_nothing,
+        orders_by_row_id: OrdersByRowId => a_counter_that_is_set_back_inverts_nothing,
+        orders_waiting_by_row_id: OrdersByRowId => a_block_orders_by_sequence,
+        settles_by_row_id: SettlesByRowId => verdicts_need_the_message_id,
+        settles_dead_letters: SettlesDeadLetters => a_late_verdict_changes_nothing,
+        refuses_odd_errors: RefusesOddErrors => a_long_error_text_can_be_settled,
+        never_halts: NeverHalts => a_halted_aggregate_waits_and_others_flow,
+        always_halts: AlwaysHalts => a_dead_letter_without_halt_lets_its_aggregate_flow,
+        dead_letters_end_the_drain: DeadLettersEndTheDrain => a_dead_letter_without_halt_lets_a_block_drain,
+        retry_does_nothing: RetryDoesNothing => retry_makes_a_dead_letter_pending_again,
+        retry_keeps_halt: RetryKeepsHalt => retry_releases_a_halted_aggregate,
+        retry_goes_last: RetryGoesLast => a_retried_message_comes_before_its_successors,
+        retry_ends_backoff: RetryEndsBackoff => a_dead_letter_without_halt_can_be_retried_under_a_block,
+        retries_everything: RetriesEverything => retry_and_skip_take_a_selection,
+        retries_anything: RetriesAnything => retry_of_what_is_not_dead_does_nothing,
+        skip_does_nothing: SkipDoesNothing => skip_releases_a_halted_aggregate,
+        skip_keeps_block: SkipKeepsBlock => skip_with_nothing_behind_leaves_no_block,
+        skips_anything: SkipsAnything => skip_of_what_is_not_dead_does_nothing,
+        hides_dead_letters: HidesDeadLetters => backlog_counts_waiting_messages_and_dead_letters,
+        hides_waiting: HidesWaiting => backlog_counts_waiting_messages_and_dead_letters,
+        pages_oldest_first: PagesOldestFirst => pages_begin_with_the_newest_messages,
+        hides_age_of_failed: HidesAgeOfFailed => backlog_age_covers_failed_messages,
+        lists_backwards: ListsBackwards => messages_are_listed_oldest_first,
+        ignores_event_type: IgnoresEventType => a_selection_narrows_the_list,
+        lists_blocked_by_name: ListsBlockedByName => blocked_aggregates_are_listed_halted_ones_first,
+        resume_does_nothing: ResumeDoesNothing => resume_ends_a_block,
+        resume_ends_halts: ResumeEndsHalts => resume_does_not_end_a_halt,
+        purge_ignores_age: PurgeIgnoresAge => purge_deletes_old_published_messages_only,
+        purges_by_recording: PurgesByRecording => a_message_published_a_moment_ago_is_not_purged,
+        purge_never_ends: PurgeNeverEnds => purge_goes_on_and_comes_to_an_end,
+        repeats_pages: RepeatsPages => published_messages_are_read_in_pages,
+        replays_everything: ReplaysEverything => replay_takes_a_selection,
+        replay_keeps_message_id: ReplayKeepsMessageId => replay_copies_messages_behind_everything_recorded,
+        replay_forgets_event: ReplayForgetsEvent => a_replayed_copy_is_a_message_like_any_other,
+        frees_keys_early: FreesKeysEarly => a_deduplication_key_outlives_its_message,
+        purge_keeps_keys: PurgeKeepsKeys => a_deduplication_key_outlives_its_message,
+        forgets_unpublished: ForgetsUnpublished => unpublished_messages_are_not_forgotten,
+        forget_keeps_keys: ForgetKeepsKeys => nothing_is_left_of_a_forgotten_aggregate,
+        forgets_busy_aggregates: ForgetsBusyAggregates => only_idle_aggregates_are_forgotten,
+        finds_no_payload: FindsNoPayload => a_message_is_found_with_its_payload,
+        leaves_out_unpublished: LeavesOutUnpublished => recorded_messages_are_read_in_pages,
+        searches_without_bound: SearchesWithoutBound => a_search_among_published_messages_is_bounded,
+        finds_no_delay: FindsNoDelay => a_delayed_message_says_for_how_long,
+        counts_heads_short: CountsHeadsShort => the_head_of_an_aggregate_is_found,
+        finds_other_blocks: FindsOtherBlocks => the_block_of_an_aggregate_is_found,
+        lists_no_ailing_relays: ListsNoAilingRelays => live_relays_are_listed,
+        lists_former_owners: ListsFormerOwners => partitions_are_listed_with_their_owners,
+        forgets_former_owners: ForgetsFormerOwners => partitions_are_listed_with_their_owners,
+        holds_for_ever: HoldsForEver => what_is_paused_waits_until_the_pause_is_finished,
+        holds_for_a_moment: HoldsForAMoment => what_is_paused_waits_until_the_pause_is_finished,
+        holds_without_a_pause: HoldsWithoutAPause => nothing_is_held_by_a_pause_that_does_not_stand,
+        folds_paused_types: FoldsPausedTypes => pauses_are_listed_and_replaced,
+        pauses_for_ever: PausesForEver => a_pause_ends_by_itself,
+        pause_ends_halt: PauseEndsHalt => a_halted_aggregate_stays_halted_under_a_pause,
+        pause_forgets_delayed: PauseForgetsDelayed => a_delayed_message_keeps_its_time_after_a_pause,
+        writes_nothing_down: WritesNothingDown => an_operation_is_written_down_with_what_it_changes,
+        begins_anew: BeginsAnew => an_operation_goes_on_where_it_stands,
+        begins_anew_for_each: BeginsAnew => two_callers_of_an_operation_take_each_message_once,
+        copies_copies: CopiesCopies => an_operation_takes_nothing_that_it_has_made,
+        counts_for_all: CountsForAll => two_operations_count_each_message_once,
+        ignores_the_bound: IgnoresTheBound => a_bounded_operation_takes_the_first_ones,
+        writes_down_nothing: WritesDownNothing => resuming_and_forgetting_are_written_down,
+        finish_does_nothing: FinishDoesNothing => what_is_done_elsewhere_is_written_down,
+        lists_old_operations_first: ListsOldOperationsFirst => operations_are_listed_last_first,
+        names_no_messages: NamesNoMessages => the_messages_of_an_operation_are_found,
+        pauses_without_a_word: PausesWithoutAWord => pausing_and_unpausing_are_written_down,
+        pauses_once_more: PausesOnceMore => a_repeated_pause_changes_nothing,
+        purges_without_a_word: WritesNothingDown => a_purge_is_written_down_with_what_it_deletes,
+        purges_what_is_young: PurgesWhatIsYoung => a_purge_is_written_down_with_what_it_deletes,
+        purges_any_scope: PurgesAnyScope => a_purge_of_another_scope_is_refused,
+        purges_beyond_its_bound: IgnoresTheBound => a_purge_goes_on_and_keeps_its_bound,
+    ]);
+}
+
+mod wrong_writers {
+    use super::*;
+
+    noticed!(store, WriterMistake, MemoryStoreFixture::new(), WrongWriter::new, [
+        commits_rolled_back: CommitsRolledBack => a_rollback_leaves_no_trace_and_no_hole,
+        leaves_holes: LeavesHoles => a_rollback_leaves_no_trace_and_no_hole,
+        leaves_holes_under_load: LeavesHoles => concurrent_writers_leave_no_hole,
+        ignores_dedup_keys: IgnoresDedupKeys => a_deduplication_key_is_refused_twice,
+        numbers_everything: NumbersEverything => unsequenced_messages_take_no_number,
+        reverses_batches: ReversesBatches => a_large_batch_keeps_its_order,
+        hides_refusals: HidesRefusals => an_event_that_cannot_be_stored_is_refused,
+    ]);
+}
+
+mod wrong_publishers {
+    use super::*;
+
+    fn wrong(mistake: PublisherMistake) -> MemoryPublisherFixture<WrongPublisher> {
+        MemoryPublisherFixture::wrapping(|inner| WrongPublisher::new(inner, mistake))
+    }
+
+    noticed!(publisher, PublisherMistake, MemoryPublisherFixture::new(), wrong, [
+        confirms_without_storing: ConfirmsWithoutStoring => a_confirmed_message_is_stored,
+        ignores_message_id: IgnoresMessageId => the_same_id_is_stored_once,
+        ignores_message_id_at_once: IgnoresMessageId => concurrent_copies_are_stored_once,
+        hides_duplicates: HidesDuplicates => the_same_id_is_stored_once,
+        deduplicates_by_content: DeduplicatesByContent => equal_messages_with_different_ids_are_both_stored,
+        always_complains: AlwaysComplains => a_healthy_broker_passes_its_preflight,
+        stays_closed: StaysClosed => publishing_goes_on_after_abandoning,
+        transient_on_outage: TransientOnOutage => an_outage_condemns_no_message,
+        permanent_on_outage: PermanentOnOutage => an_outage_condemns_no_message,
+        transient_on_oversize: TransientOnOversize => an_oversize_payload_is_permanent,
+        drops_headers: DropsHeaders => every_field_survives,
+        rewrites_payload: RewritesPayload => payloads_of_all_sizes_survive,
+        ignores_subject: IgnoresSubject => a_fixed_subject_is_used,
+        cuts_aggregate_id: CutsAggregateId => odd_aggregate_ids_survive,
+        reports_wrong_stream_sequence: ReportsWrongStreamSequence => a_confirmed_message_is_stored,
+        mixes_up_receipts: ReportsWrongStreamSequence => concurrent_publishes_are_all_stored,
+        stores_late: StoresLate => awaited_publishes_keep_their_order,
+    ]);
+}
+
+mod wrong_stream_logs {
+    use super::*;
+
+    fn wrong(mistake: StreamLogMistake) -> MemoryLogFixture<WrongStreamLog> {
+        MemoryLogFixture::wrapping(|broker| WrongStreamLog::new(broker, mistake))
+    }
+
+    noticed!(stream_log, StreamLogMistake, MemoryLogFixture::new(), wrong, [
+        lists_events: ListsEvents => what_was_published_is_listed,
+        reads_one_batch: ReadsOneBatch => what_was_published_is_listed,
+        ignores_start: IgnoresStart => a_start_time_leaves_older_messages_out,
+        fails_on_foreign: FailsOnForeign => foreign_messages_are_not_listed,
+        locates_events: LocatesEvents => a_message_on_the_stream_is_located,
+        shows_no_copies: ShowsNoCopies => messages_are_read_in_the_order_of_the_stream,
+        shows_by_aggregate: ShowsByAggregate => messages_are_read_in_the_order_of_the_stream,
+        counts_no_foreign: CountsNoForeign => messages_are_read_in_the_order_of_the_stream,
+        shows_older: ShowsOlder => reading_begins_at_a_time_and_ends_when_told,
+        shows_on: ShowsOn => reading_begins_at_a_time_and_ends_when_told,
+    ]);
+}
+
+mod wrong_logs {
+    use super::*;
+
+    fn wrong(mistake: LogMistake) -> MemoryMessageLogFixture<WrongLog> {
+        MemoryMessageLogFixture::wrapping(|store| WrongLog::new(store, mistake))
+    }
+
+    noticed!(log, LogMistake, MemoryMessageLogFixture::new(), wrong, [
+        always_complains: AlwaysComplains => a_healthy_log_passes_its_preflight,
+        repeats_messages: RepeatsMessages => a_reading_gives_every_message_once,
+        makes_up_rows: MakesUpRows => a_message_of_the_log_is_the_row_of_the_table,
+        splits_transactions: SplitsTransactions => transactions_come_whole_and_in_the_order_of_their_commits,
+        gives_rolled_back: GivesRolledBack => what_is_rolled_back_never_comes_from_the_log,
+        says_nothing_at_first: SaysNothingAtFirst => a_reading_tells_where_it_begins,
+        overlooks_others: OverlooksOthers => what_is_written_elsewhere_moves_a_reading,
+        written_is_ahead: WrittenIsAhead => a_reading_reaches_what_was_written,
+        loses_dropped_waits: LosesDroppedWaits => a_dropped_wait_for_the_log_loses_nothing,
+        keeps_nothing: KeepsNothing => what_is_kept_grows_with_what_is_not_decided,
+        shares_reading: SharesReading => one_reader_at_a_time,
+        keeps_reading: KeepsReading => a_reader_that_is_gone_lets_another_read,
+        forgets_position: ForgetsPosition => a_reading_goes_on_behind_the_stored_position,
+        confirms_what_was_read: ConfirmsWhatWasRead => a_reading_goes_on_behind_the_stored_position,
+        starts_at_the_end: StartsAtTheEnd => what_was_not_confirmed_comes_again,
+        confirms_for_others: ConfirmsForOthers => a_replaced_reader_cannot_confirm,
+        never_ends: NeverEnds => an_interrupted_reading_ends,
+        adopts_nothing_that_was_lost: AdoptsNothingThatWasLost => a_lost_log_loses_no_message,
+        leaves_half_opened: LeavesHalfOpened => a_dropped_opening_leaves_nothing,
+        breaks_when_dropped: BreaksWhenDropped => a_dropped_confirmation_can_be_repeated,
+        puts_nothing_first: PutsNothingFirst => a_look_tells_what_the_table_comes_first_for,
+        sees_no_exceptions: SeesNoExceptions => a_look_tells_whether_there_is_any_exception,
+        is_never_flooded: IsNeverFlooded => a_flood_of_pending_messages_is_told,
+        tells_another_time: TellsAnotherTime => a_look_tells_the_time_of_the_database,
+        takes_all_for_logged: TakesAllForLogged => a_look_tells_which_messages_are_logged,
+        adopts_in_vain: AdoptsInVain => adopted_messages_come_from_the_table,
+        revives_dead_letters: RevivesDeadLetters => only_logged_messages_are_adopted,
+        adopts_what_is_passed: AdoptsWhatIsPassed => what_the_position_has_passed_is_not_adopted,
+        tells_only_what_it_adopted: TellsOnlyWhatItAdopted => an_adoption_tells_what_the_table_holds,
+        waits_for_the_deleted: WaitsForTheDeleted => what_was_deleted_is_told_by_an_adoption,
+        takes_unseen_for_gone: TakesUnseenForGone => what_cannot_be_seen_yet_is_not_taken_for_gone,
+        adopts_one_by_one: AdoptsOneByOne => a_dropped_adoption_is_whole_or_nothing,
+        purges_what_is_not_passed: PurgesWhatIsNotPassed => only_what_the_stored_position_has_passed_is_purged,
+        forgets_adoptions: ForgetsAdoptions => a_new_reading_knows_up_to_where_messages_were_adopted,
+        purges_by_no_age: PurgesByNoAge => logged_messages_are_kept_for_their_retention,
+    ]);
+}
+
+mod wrong_subscribers {
+    use super::*;
+
+    fn wrong(mistake: SubscriberMistake) -> MemorySubscriberFixture<WrongSubscriber> {
+        MemorySubscriberFixture::wrapping(|inner| WrongSubscriber::new(inner, mistake))
+    }
+
+    noticed!(subscriber, SubscriberMistake, MemorySubscriberFixture::new(), wrong, [
+        never_redelivers: NeverRedelivers => unacknowledged_messages_come_again,
+        acks_on_delivery: AcksOnDelivery => unacknowledged_messages_come_again,
+        loses_acks: LosesAcks => acknowledged_messages_do_not_come_again,
+        loses_progress: LosesProgress => a_consumer_goes_on_where_it_stopped,
+        skips_what_was_there: SkipsWhatWasThere => wanted_messages_arrive_in_order,
+        only_first_type: OnlyFirstType => wanted_messages_arrive_in_order,
+        does_not_share: DoesNotShare => subscriptions_of_one_consumer_share,
+        shares_across_names: SharesAcrossNames => each_consumer_gets_everything,
+        ignores_in_flight_max: IgnoresInFlightMax => what_is_in_flight_is_bounded,
+        ignores_retry_delay: IgnoresRetryDelay => a_retry_comes_after_its_delay,
+        one_at_a_time: OneAtATime => a_retry_does_not_hold_up_others,
+        hoards_other_types: HoardsOtherTypes => other_types_do_not_block,
+        forgets_progress: ForgetsProgress => progress_postpones_redelivery,
+        forgets_count: ForgetsCount => unacknowledged_messages_come_again,
+        reports_no_backlog: ReportsNoBacklog => the_backlog_counts_down,
+        loses_dropped_waits: LosesDroppedWaits => a_dropped_wait_loses_nothing,
+        keeps_what_it_fetched: KeepsWhatItFetched => what_a_stopped_subscription_gives_back_comes_at_once,
+        does_not_stop: DoesNotStop => a_stopped_subscription_is_sent_nothing,
+        flushes_nothing: FlushesNothing => flushed_answers_have_arrived,
+        acks_other_types: AcksOtherTypes => what_another_version_asked_for_is_known,
+        forgets_other_versions: ForgetsOtherVersions => what_another_version_asked_for_is_known,
+        asks_for_everything: AsksForEverything => what_nobody_asked_for_is_known,
+        overlooks_predecessors: OverlooksPredecessors => predecessors_of_any_type_are_found_and_no_others,
+        finds_predecessors_everywhere: FindsPredecessorsEverywhere => predecessors_of_any_type_are_found_and_no_others,
+        believes_it_missed_nothing: BelievesItMissedNothing => a_subscription_that_may_have_missed_something_says_so,
+        forgets_what_it_passed_over: BelievesItMissedNothing => what_a_consumer_has_passed_over_counts_as_missed,
+        ignores_start: IgnoresStart => a_new_consumer_starts_where_it_asks_to,
+        starts_anew: StartsAnew => a_consumer_that_exists_keeps_its_place,
+        looks_before_the_start: LooksBeforeTheStart => what_came_before_the_start_is_no_predecessor,
+        forgets_siblings: ForgetsSiblings => siblings_with_a_fixed_subject_arrive,
+        ignores_selections: IgnoresSelections => a_selected_aggregate_type_arrives_whole,
+        narrows_everything: NarrowsEverything => everything_arrives_if_it_is_selected,
+        forgets_the_selections_of_others: ForgetsOtherVersions => what_a_selection_asked_for_is_known,
+        believes_headers: BelievesHeaders => a_message_belongs_on_its_own_subjects_only,
+        believes_nothing: BelievesNothing => a_message_belongs_on_its_own_subjects_only,
+        remembers_facts: RemembersFacts => facts_tell_what_is_on_the_stream,
+        sees_nothing_waiting: SeesNothingWaiting => a_standing_tells_what_waits,
+        counts_delivered_ones: CountsDeliveredOnes => a_standing_tells_what_waits,
+        tells_the_youngest: TellsTheYoungest => a_standing_tells_what_waits,
+        hides_the_bound: HidesTheBound => a_standing_tells_what_waits,
+        sees_nobody: SeesNobody => a_standing_tells_whether_somebody_receives,
+        foresees_everything: ForeseesEverything => what_is_foreseen_is_what_a_placed_consumer_gets,
+        places_nothing: PlacesNothing => what_is_foreseen_is_what_a_placed_consumer_gets,
+        places_at_the_beginning: PlacesAtTheBeginning => what_is_foreseen_is_what_a_placed_consumer_gets,
+        copies_from_the_beginning: CopiesFromTheBeginning => a_copy_asks_for_the_same_and_starts_where_it_is_told,
+        overwrites_copies: OverwritesCopies => a_copy_asks_for_the_same_and_starts_where_it_is_told,
+        removes_nothing: RemovesNothing => a_removed_consumer_is_gone,
+    ]);
+}
+
+mod wrong_dedup_stores {
+    use super::*;
+
+    fn wrong(mistake: DedupStoreMistake) -> MemoryDedupStoreFixture<WrongDedupStore> {
+        MemoryDedupStoreFixture::over(WrongDedupStore::new(mistake))
+    }
+
+    noticed!(dedup_store, DedupStoreMistake, MemoryDedupStoreFixture::new(), wrong, [
+        always_complains: AlwaysComplains => a_healthy_store_passes_its_preflight,
+        shares_claims: SharesClaims => a_claim_is_exclusive,
+        forgets_consumer: ForgetsConsumer => a_claim_is_exclusive,
+        looks_then_claims: LooksThenClaims => concurrent_claims_have_one_winner,
+        forgets_done: ForgetsDone => what_is_done_stays_done,
+        keeps_for_the_lease: KeepsForTheLease => what_is_done_stays_done,
+        completes_once: CompletesOnce => completing_again_changes_nothing,
+        forgets_release: ForgetsRelease => a_released_claim_is_free,
+        releases_done: ReleasesDone => releasing_what_is_done_changes_nothing,
+        never_expires: NeverExpires => a_crash_frees_the_claim_after_its_lease,
+        expires_at_once: ExpiresAtOnce => a_crash_frees_the_claim_after_its_lease,
+        completes_for_anybody: CompletesForAnybody => a_lost_claim_cannot_be_completed,
+        releases_for_anybody: ReleasesForAnybody => a_lost_claim_cannot_be_released,
+        refuses_late_completion: RefusesLateCompletion => an_expired_claim_that_nobody_took_is_completed,
+    ]);
+}
+
+/// The sources of the suites. Each file defines promises and the macro that runs them.
+const SUITES: &[&str] = &[
+    include_str!("../../src/conformance/dedup_store.rs"),
+    include_str!("../../src/conformance/log/mod.rs"),
+    include_str!("../../src/conformance/log/adopting.rs"),
+    include_str!("../../src/conformance/log/looking.rs"),
+    include_str!("../../src/conformance/log/opening.rs"),
+    include_str!("../../src/conformance/log/reading.rs"),
+    include_str!("../../src/conformance/publisher.rs"),
+    include_str!("../../src/conformance/subscriber/mod.rs"),
+    include_str!("../../src/conformance/subscriber/deploys.rs"),
+    include_str!("../../src/conformance/subscriber/selections.rs"),
+    include_str!("../../src/conformance/subscriber/subjects.rs"),
+    include_str!("../../src/conformance/subscriber/standing.rs"),
+    include_str!("../../src/conformance/subscriber/admin.rs"),
+    include_str!("../../src/conformance/stream_log.rs"),
+    include_str!("../../src/conformance/store/mod.rs"),
+    include_str!("../../src/conformance/store/admin.rs"),
+    include_str!("../../src/conformance/store/delay.rs"),
+    include_str!("../../src/conformance/store/fetch.rs"),
+    include_str!("../../src/conformance/store/block.rs"),
+    include_str!("../../src/conformance/store/lease.rs"),
+    include_str!("../../src/conformance/store/dead_letter.rs"),
+    include_str!("../../src/conformance/store/record.rs"),
+    include_str!("../../src/conformance/store/retention.rs"),
+    include_str!("../../src/conformance/store/settle.rs"),
+];
+
+fn lines<'a>(texts: &[&'a str], name: impl Fn(&'a str) -> Option<&'a str>) -> BTreeSet<&'a str> {
+    texts
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter_map(name)
+        .collect()
+}
+
+#[test]
+fn every_promise_is_run_and_has_a_mistake_that_breaks_it() {
+    let promises = lines(SUITES, |line| {
+        line.strip_prefix("pub async fn ")?.split('<').next()
+    });
+    let run = lines(SUITES, |line| {
+        line.strip_prefix("            ")?
+            .strip_suffix(',')
+            .filter(|name| !name.contains(' '))
+    });
+    let run: BTreeSet<_> = run.intersection(&promises).copied().collect();
+    assert_eq!(run, promises, "a promise is missing in its macro");
+    let broken = lines(&[include_str!("conformance.rs")], |line| {
+        line.split(" => ").nth(1)?.strip_suffix(',')
+    });
+    let untested: Vec<_> = promises.difference(&broken).collect();
+    assert_eq!(
+        untested,
+        Vec::<&&str>::new(),
+        "no mistake shows that these promises are checked"
+    );
+}

@@ -1,0 +1,12 @@
+//! Integration tests of outbox-testing, in one binary.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "helpers of tests are tests; the exemption in clippy.toml does not reach them"
+)]
+
+mod conformance;
+mod environment;
+mod memory;
+mod memory_broker;
+mod memory_random;

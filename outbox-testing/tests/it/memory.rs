@@ -1,0 +1,238 @@
+//! The in-memory store beyond the suites: its clock, its faults, and the helpers for users' tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::{
+    EventError, Events, FetchRequest, Lease, Message, MessageStatus, NewMessage, OutboxAdmin, OutboxStore,
+    OwnerId, Publisher, Selection, Settlement, StoreError, Verdict,
+};
+use outbox_testing::conformance::probe::{self, NOTED, Probe};
+use outbox_testing::{
+    DecodeEventError, Ledger, MemoryBroker, MemoryStore, RecordError, check_order, decode_event,
+};
+use tokio::time::advance;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn leases_run_out_by_tokios_clock() {
+    let store = MemoryStore::new();
+    assert_eq!(
+        store.acquire(OwnerId::fresh(), MINUTE, 64).await.unwrap().len(),
+        64
+    );
+    advance(MINUTE - Duration::from_millis(1)).await;
+    assert_eq!(
+        store.acquire(OwnerId::fresh(), MINUTE, 64).await.unwrap().len(),
+        0
+    );
+    advance(Duration::from_millis(1)).await;
+    assert_eq!(
+        store.acquire(OwnerId::fresh(), MINUTE, 64).await.unwrap().len(),
+        64
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stores_clock_runs_with_tokios() {
+    let store = MemoryStore::new();
+    let start = store.now();
+    assert_eq!(start, time::macros::datetime!(2026-01-01 00:00 UTC));
+    advance(MINUTE).await;
+    store.record([Probe::noted("a", 1)]).unwrap();
+    assert_eq!(store.rows()[0].message.created_at, start + MINUTE);
+}
+
+#[test]
+fn recorded_events_can_be_read_back() {
+    let store = MemoryStore::new();
+    store
+        .record(
+            Events::new()
+                .with(Probe::noted("a", 1))
+                .with(Probe::observed("b", 2)),
+        )
+        .unwrap();
+    drop(store.begin());
+    let mut open = store.begin();
+    open.record([Probe::noted("a", 3)]).unwrap();
+    assert_eq!(
+        store.recorded::<Probe>().iter().map(Probe::n).collect::<Vec<_>>(),
+        [1, 2]
+    );
+    open.commit().unwrap();
+    assert_eq!(store.recorded::<Probe>().len(), 3);
+    assert!(
+        store
+            .rows()
+            .iter()
+            .all(|row| row.status == MessageStatus::Pending)
+    );
+}
+
+#[test]
+fn nothing_of_a_refused_call_is_recorded() {
+    let store = MemoryStore::new();
+    let mut transaction = store.begin();
+    let mixed = Events::new().with(Probe::noted("a", 1)).with(Probe::noted("", 2));
+    assert!(matches!(transaction.record(mixed), Err(EventError::Key { .. })));
+    transaction.record([Probe::noted("a", 3)]).unwrap();
+    transaction.commit().unwrap();
+    assert_eq!(
+        store.recorded::<Probe>().iter().map(Probe::n).collect::<Vec<_>>(),
+        [3]
+    );
+
+    let keyed = || [Probe::noted("a", 4).with_dedup_key("k")];
+    store.record(keyed()).unwrap();
+    assert!(matches!(store.record(keyed()), Err(RecordError::Duplicate(error)) if error.key == "k"));
+}
+
+#[tokio::test]
+async fn faults_of_the_store_say_whether_the_work_was_done() {
+    let store = MemoryStore::new();
+    let acquire = || store.acquire(OwnerId::fresh(), MINUTE, 1);
+    store.fail_next(1);
+    assert!(matches!(acquire().await, Err(StoreError::Database { .. })));
+    assert_eq!(
+        acquire().await.unwrap()[0].partition,
+        0,
+        "a failed call did nothing"
+    );
+    store.lose_answers(1);
+    assert!(matches!(acquire().await, Err(StoreError::Database { .. })));
+    assert_eq!(
+        acquire().await.unwrap()[0].partition,
+        2,
+        "a lost answer did its work"
+    );
+    store.set_down(true);
+    assert!(store.backlog().await.is_err());
+    store.set_down(false);
+    store.backlog().await.unwrap();
+}
+
+#[test]
+fn events_are_decoded_only_from_their_own_type_and_version() {
+    let message = NewMessage::from_event(&Probe::noted("a", 7))
+        .unwrap()
+        .into_message(Some(1), MemoryStore::new().now());
+    assert_eq!(decode_event::<Probe>(&message).unwrap().n(), 7);
+    let other = Message {
+        event_type: "probe.unheard".to_owned(),
+        ..message.clone()
+    };
+    assert!(matches!(
+        decode_event::<Probe>(&other),
+        Err(DecodeEventError::Type { .. })
+    ));
+    let later = Message {
+        event_version: 2,
+        ..message.clone()
+    };
+    assert!(matches!(
+        decode_event::<Probe>(&later),
+        Err(DecodeEventError::Version { found: 2, .. })
+    ));
+    let broken = Message {
+        payload: "{}".into(),
+        ..message
+    };
+    assert!(matches!(
+        decode_event::<Probe>(&broken),
+        Err(DecodeEventError::Payload(_))
+    ));
+}
+
+#[test]
+fn order_is_checked_per_aggregate_on_first_copies() {
+    let noted = |id, sequence| probe::message(NOTED, id, sequence);
+    let (a1, a2, b1) = (noted("a", 1), noted("a", 2), noted("b", 1));
+    check_order([&a1, &b1, &a1, &a2, &a1]).unwrap();
+    check_order([&a2, &a1]).unwrap_err();
+    check_order([&a1, &noted("a", 3)]).unwrap_err();
+    check_order([&a1, &noted("a", 1)]).unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ledger_of_the_in_memory_pair_balances_after_a_drain() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    store
+        .record(
+            Events::new()
+                .with(Probe::noted("a", 1))
+                .with(Probe::noted("a", 2)),
+        )
+        .unwrap();
+    assert_eq!(
+        Ledger::of(&store, &broker).check().len(),
+        2,
+        "nothing is published yet"
+    );
+    broker.lose_acks(1);
+    let relay = outbox_core::Relay::new(store.clone(), broker.publisher());
+    while relay.drain().await.is_err() {}
+    store.until_drained().await;
+    Ledger::of(&store, &broker).assert_balanced();
+}
+
+/// Fetches all pending messages and settles them with one verdict.
+async fn settle_all(store: &MemoryStore, leases: &[Lease], verdict: Verdict) -> Vec<Message> {
+    let request = FetchRequest {
+        leases,
+        limit: 100.try_into().unwrap(),
+        bytes: usize::MAX,
+        in_flight: &[],
+    };
+    let due = store.fetch(request).await.unwrap().due;
+    let settlements: Vec<Settlement> = due.iter().map(|row| row.with_verdict(verdict.clone())).collect();
+    store.settle(leases, &settlements).await.unwrap();
+    due.into_iter()
+        .map(|row| Arc::unwrap_or_clone(row.message.unwrap()))
+        .collect()
+}
+
+/// An outbox with waiting messages is not drained, so a test that waits for that must not go on.
+#[tokio::test(start_paused = true)]
+async fn an_outbox_in_which_messages_wait_is_not_drained() {
+    let store = MemoryStore::new();
+    store.record([Probe::noted("a", 1)]).unwrap();
+    let leases = store.acquire(OwnerId::fresh(), MINUTE * 9, 64).await.unwrap();
+    let blocked = Verdict::Blocked {
+        delay: MINUTE,
+        error: None,
+        attempt: false,
+    };
+    settle_all(&store, &leases, blocked).await;
+    assert_eq!(store.rows()[0].status, MessageStatus::Waiting);
+    tokio::time::timeout(MINUTE, store.until_drained())
+        .await
+        .unwrap_err();
+}
+
+/// A message that the broker lost and an operator replayed is on the stream again: the ledger counts events, not
+/// copies.
+#[tokio::test(start_paused = true)]
+async fn a_replayed_copy_balances_what_the_broker_lost() {
+    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let events = Events::new()
+        .with(Probe::noted("a", 1))
+        .with(Probe::noted("a", 2));
+    store.record(events).unwrap();
+    let leases = store.acquire(OwnerId::fresh(), MINUTE * 9, 64).await.unwrap();
+    let publish_all = async || {
+        for message in settle_all(&store, &leases, Verdict::Published { keep: true }).await {
+            broker.publisher().publish(&message).await.unwrap();
+        }
+    };
+    publish_all().await;
+    Ledger::of(&store, &broker).assert_balanced();
+    broker.lose_tail(1);
+    assert_eq!(Ledger::of(&store, &broker).check().len(), 1);
+    let lost = store.rows()[1].message.id;
+    assert_eq!(store.replay(&Selection::id(lost)).await.unwrap(), 1);
+    publish_all().await;
+    Ledger::of(&store, &broker).assert_balanced();
+    assert_eq!(Ledger::of(&store, &broker).copies(), 0);
+}
