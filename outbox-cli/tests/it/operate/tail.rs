@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use outbox::core::testing::eventually;
+use outbox::testing::eventually;
 use sea_orm::ConnectionTrait as _;
 
 use super::answer::ask;
