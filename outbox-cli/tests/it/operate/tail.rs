@@ -157,22 +157,28 @@ async fn a_row_behind_a_random_id_is_printed(kind: Kind) {
         _ => format!("X'{}'", id.replace('-', "")),
     };
     let schema = planted.place.schema.as_ref().map(|schema| format!("{schema}."));
-    let rename = format!(
-        "UPDATE {}outbox_messages SET id = {} WHERE id = {}",
-        schema.unwrap_or_default(),
-        sql(random),
-        sql(&id)
-    );
-    open.execute_unprepared(&rename).await.unwrap();
+    let schema = schema.unwrap_or_default();
+    let rename = |of: &str, id: &str| {
+        let (of, id) = (sql(of), sql(id));
+        format!("UPDATE {schema}outbox_messages SET id = {id} WHERE id = {of}")
+    };
+    open.execute_unprepared(&rename(&id, random)).await.unwrap();
     open.commit().await.unwrap();
     assert_eq!(before.next(), random);
     let after = Follower::start(&planted, &["--since", "1h", "--window", "1s", "-o", "name"]);
-    assert_eq!([after.next(), after.next()], [first, random.to_owned()]);
+    assert_eq!([after.next(), after.next()], [first.clone(), random.to_owned()]);
     let begun = std::time::Instant::now();
     eventually("the end of the window", async || begun.elapsed().as_secs() >= 4).await;
     for order in ["3", "4"] {
         let later = planted.placed(order).await.to_string();
         assert_eq!([before.next(), after.next()], [later.clone(), later]);
+    }
+    // An id before all times is in the span of its recording.
+    let low = "00000000-0000-4000-8000-000000000000";
+    planted.place.execute(&rename(&first, low)).await;
+    for words in [["list", "-o", "name"], ["timeline", "order/1", "-ojson"]] {
+        let listed = ask(&planted.place, &[&words[..], &["--since", "1h"]].concat()).expect(0);
+        assert!(listed.out.contains(low), "{listed:?}");
     }
     planted.close().await;
 }
