@@ -161,7 +161,6 @@ async fn foreign_requests_are_refused(server: &Server, stream: &str) {
         ("auditor", format!("$JS.API.CONSUMER.DELETE.{stream}.billing")),
         ("auditor", format!("$JS.API.CONSUMER.CREATE.{stream}.billing")),
         // What is on the stream, past its consumers.
-        ("viewer", format!("$JS.API.STREAM.MSG.GET.{stream}")),
         ("relay", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.billing")),
         ("viewer", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.billing")),
         ("billing", format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.other")),

@@ -14,11 +14,10 @@ fn counts(answer: &Answer) -> [u64; 3] {
 }
 
 /// Deletes the stream, with what it remembers.
-async fn lose(planted: &Planted) {
-    let stream = EventStream::new(&planted.place.name);
-    let client = stream.connect(&planted.place.nats).await.unwrap();
-    let jetstream = outbox::nats::async_nats::jetstream::new(client);
-    jetstream.delete_stream(&planted.place.name).await.unwrap();
+async fn lose(place: &Place) {
+    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
+    let jetstream = jetstream::new(client);
+    jetstream.delete_stream(&place.name).await.unwrap();
 }
 
 async fn what_the_stream_has_lost_is_published_again(kind: Kind) {
@@ -30,7 +29,7 @@ async fn what_the_stream_has_lost_is_published_again(kind: Kind) {
     planted.publish().await;
     let now = ["reconcile", "--since", "1h", "--until", "0s", "-o", "json"];
     assert_eq!(counts(&ask(place, &now).expect(0)), [1, 0, 0]);
-    lose(&planted).await;
+    lose(place).await;
     planted.placed("2").await;
     planted.publish().await;
     let counted = ask(place, &now).expect(3);
@@ -79,9 +78,10 @@ async fn republished_messages_keep_their_source() {
     .await;
     program.terminate();
     program.end().await;
-    let client = EventStream::new(&place.name).connect(&place.nats).await.unwrap();
-    let stream = jetstream::new(client).get_stream(&place.name).await.unwrap();
-    stream.delete_message(1).await.unwrap();
+    lose(&place).await;
+    let stream = EventStream::new(&place.name).with_prefix(&place.name).unwrap();
+    let client = stream.connect(&place.nats).await.unwrap();
+    stream.provision(&client).await.unwrap();
     let words = ["reconcile", "--since", "1h", "--until", "0s", "--yes"];
     crate::log::ask(&place, &config, &words, &[]).expect(0);
     assert_eq!(sources(&place).await, ["shop", "shop"]);
