@@ -51,6 +51,8 @@ pub(super) struct Checker {
     stream: BTreeMap<u64, MessageNo>,
     /// Whether the stream has lost messages.
     pub(super) has_lost: bool,
+    /// The counter of row ids was set back, so that copies have no place among originals.
+    pub(super) copies_are_anywhere: bool,
     /// What writers mean to record, and whether it is.
     meant: BTreeMap<u32, bool>,
     has_log: bool,
@@ -78,6 +80,7 @@ impl Checker {
             misled: Vec::new(),
             stream: BTreeMap::new(),
             has_lost: false,
+            copies_are_anywhere: false,
             meant: BTreeMap::new(),
             has_log: false,
             paused: Paused::new(plan.lease_ttl),

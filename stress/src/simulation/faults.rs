@@ -152,7 +152,9 @@ pub(super) async fn set_back_row_ids(world: Arc<World>, after: Duration) {
     sleep(after).await;
     world.store.set_back_row_ids();
     let what = "the counter of row ids is set back";
-    world.shared().checker.history.note(Event::Fault { what });
+    let mut shared = world.shared();
+    shared.checker.copies_are_anywhere = true;
+    shared.checker.history.note(Event::Fault { what });
 }
 
 /// Cuts the first relay off for good.

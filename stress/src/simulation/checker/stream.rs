@@ -80,7 +80,9 @@ impl Checker {
                 let is_behind = account.draft.copy_of.is_some()
                     || other.draft.copy_of.is_none()
                     || no_of_other < account.draft.known;
-                is_behind && !other.appeared && !other.free
+                let is_placed = !self.copies_are_anywhere
+                    || account.draft.copy_of.is_some() == other.draft.copy_of.is_some();
+                is_behind && is_placed && !other.appeared && !other.free
             })
         });
         if let Some(missing) = missing {
