@@ -100,7 +100,6 @@ mod tests {
     fn layers_know_only_what_they_may() {
         let check = |name: &str, dependencies: &[&str], expected: usize| {
             let package = Package {
-                has_library: true,
                 name: name.to_owned(),
                 dependencies: dependencies.iter().map(|&name| name.to_owned()).collect(),
             };

@@ -75,31 +75,18 @@ pub(crate) fn run() -> Result<ExitCode> {
 }
 
 /// Each package alone, with its default features, without them, and with each single feature:
-/// library, programs and examples. A build of the whole workspace unifies features and hides a
-/// feature that a package lacks.
+/// library and programs, then the examples. A build of the whole workspace unifies features and
+/// hides a feature that a package lacks; so do dev-dependencies, which examples need.
 fn packages_alone(workspace: &Workspace) -> Result<bool> {
     let hack = hack(workspace)?;
-    let (libraries, programs): (Vec<_>, Vec<_>) =
-        workspace.packages.iter().partition(|package| package.has_library);
-    // Cargo refuses `--lib` for a package that has no library.
-    for (packages, target) in [(libraries, Some("--lib")), (programs, None)] {
+    let alone = |arguments: &[&str]| {
         let mut command = tied(&hack);
-        command.args([
-            "hack",
-            "clippy",
-            "--each-feature",
-            "--exclude-all-features",
-            "--keep-going",
-        ]);
-        command.args(packages.iter().flat_map(|package| ["--package", &package.name]));
-        command
-            .args(target)
-            .args(["--bins", "--examples", "--", "-D", "warnings"]);
-        if !succeeds(command.current_dir(&workspace.root))? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+        command.args(["hack", "clippy", "--workspace", "--keep-going"]);
+        command.args(arguments).args(["--", "-D", "warnings"]);
+        succeeds(command.current_dir(&workspace.root))
+    };
+    let programs = alone(&["--each-feature", "--exclude-all-features"])?;
+    Ok(alone(&["--examples"])? && programs)
 }
 
 /// The path of cargo-hack, which is built into the folder of the tools if it is missing.

@@ -23,7 +23,6 @@ pub(crate) struct Workspace {
 #[derive(Debug)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    pub(crate) has_library: bool,
     /// Normal and build dependencies. Dependencies of tests do not reach users.
     pub(crate) dependencies: Vec<String>,
 }
@@ -62,13 +61,8 @@ fn package(package: &Value) -> Option<Package> {
     let dependencies = package["dependencies"].as_array()?.iter();
     let dependencies = dependencies.filter(|dependency| dependency["kind"] != "dev");
     let name = |value: &Value| value["name"].as_str().map(str::to_owned);
-    // `--lib` selects procedural macros too.
-    let is_library = |kind: &Value| kind == "lib" || kind == "proc-macro";
-    let targets = package["targets"].as_array()?.iter();
-    let mut kinds = targets.filter_map(|target| target["kind"].as_array()).flatten();
     Some(Package {
         name: name(package)?,
-        has_library: kinds.any(is_library),
         dependencies: dependencies.map(name).collect::<Option<_>>()?,
     })
 }
@@ -111,10 +105,8 @@ mod tests {
         let metadata = serde_json::json!({
             "name": "outbox-core",
             "dependencies": [{ "name": "cc", "kind": "build" }, { "name": "trybuild", "kind": "dev" }],
-            "targets": [{ "kind": ["test"] }, { "kind": ["lib"] }],
         });
         let package = package(&metadata).unwrap();
-        assert!(package.has_library);
         assert_eq!(package.dependencies, ["cc"]);
     }
 }

@@ -188,6 +188,7 @@ mod wrong_stores {
         keeps_everything: KeepsEverything => a_published_message_is_kept_or_deleted,
         keeps_nothing: KeepsNothing => a_published_message_is_kept_or_deleted,
         counts_changed_rows: CountsChangedRows => settling_again_changes_nothing,
+        puts_copies_last: PutsCopiesLast => later_messages_stay_behind_replayed_copies,
         orders_by_row_id: OrdersByRowId => a_counter_that_is_set_back_inverts_nothing,
         orders_waiting_by_row_id: OrdersByRowId => a_block_orders_by_sequence,
         settles_by_row_id: SettlesByRowId => verdicts_need_the_message_id,

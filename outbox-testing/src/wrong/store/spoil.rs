@@ -16,6 +16,11 @@ use crate::StoredRow;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
+fn is_copy(row: &FetchedRow) -> bool {
+    let message = row.message.as_ref();
+    message.is_ok_and(|message| message.event_id.as_uuid() != message.id.as_uuid())
+}
+
 impl WrongStore {
     /// Applies the mistake to fetched messages.
     pub(super) fn spoil(&self, fetched: &mut Fetched) -> Result<(), StoreError> {
@@ -28,6 +33,7 @@ impl WrongStore {
             }
             M::FetchesOutOfOrder => rows.reverse(),
             M::OrdersByRowId => rows.sort_by_key(|row| row.row_id),
+            M::PutsCopiesLast => rows.sort_by_key(is_copy),
             M::FetchesPublished => {
                 let published = self.find(|row| row.status == MessageStatus::Published);
                 rows.extend(published.into_iter().map(as_fetched));
@@ -98,6 +104,7 @@ impl WrongStore {
         match self.mistake {
             M::FetchesWaitingOutOfOrder => rows.reverse(),
             M::OrdersByRowId => rows.sort_by_key(|row| row.row_id),
+            M::PutsCopiesLast => rows.sort_by_key(is_copy),
             M::StarvesLateNames => rows.sort_by(|a, b| a.aggregate.cmp(&b.aggregate)),
             M::FoldsCase => {
                 let folded = |aggregate: &Aggregate| aggregate.id.to_lowercase();
