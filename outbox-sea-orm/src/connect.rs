@@ -269,6 +269,7 @@ pub fn connect_error(pool: &DatabaseConnection, source: DbErr) -> ConnectError {
         Some(Why::Tls) => ConnectError::Tls { server, source },
         Some(Why::Away) if is_file_missing(pool, &source) => ConnectError::Tls { server, source },
         Some(Why::Away) => ConnectError::OutOfReach { server, source },
+        #[cfg(feature = "postgres")]
         Some(Why::Pooler) => ConnectError::Pooler { server, source },
         None => ConnectError::Failed { server, source },
     }
@@ -288,6 +289,7 @@ enum Why {
     /// It does not answer, or takes no connections now. That passes.
     Away,
     /// A pooler shares sessions or refuses parameters.
+    #[cfg(feature = "postgres")]
     Pooler,
 }
 

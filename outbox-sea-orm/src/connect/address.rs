@@ -9,7 +9,9 @@ use sea_orm::sqlx::mysql::MySqlConnectOptions;
 use sea_orm::sqlx::postgres::PgConnectOptions;
 #[cfg(feature = "sqlite")]
 use sea_orm::sqlx::sqlite::SqliteConnectOptions;
-use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr, RuntimeErr, sqlx};
+use sea_orm::{ConnectOptions, Database, DatabaseConnection, DbErr};
+#[cfg(feature = "sqlite")]
+use sea_orm::{RuntimeErr, sqlx};
 use url::Url;
 
 use super::ConnectError;
@@ -128,7 +130,8 @@ pub(super) fn keep(pool: &DatabaseConnection, options: &mut ConnectOptions) {
             let mended = MySqlConnectOptions::clone(&pool.get_mysql_connection_pool().connect_options());
             options.map_sqlx_mysql_opts(move |_| mended.clone());
         }
-        _ => {}
+        // A file has nothing to repair.
+        _ => _ = options,
     }
 }
 

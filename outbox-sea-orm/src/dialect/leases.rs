@@ -67,6 +67,7 @@ impl Dialect {
 
     /// Inserts the partitions that have no row. A new row begins with an epoch above all earlier ones of its partition, because an epoch counts acquisitions and
     /// this one counts microseconds: a relay that was suspended since before the rows were lost settles nothing.
+    #[cfg(feature = "migration")]
     pub(crate) fn repair_leases(&self) -> Statement {
         let table = &self.leases;
         let epoch = self.micros(self.statement_now());

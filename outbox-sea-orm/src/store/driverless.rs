@@ -5,7 +5,6 @@ use std::sync::Arc;
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, ExecResult, QueryResult, Statement};
 
 use super::no_driver;
-use crate::server::UnfitSetting;
 
 /// Nothing is known about sessions that cannot exist.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +51,11 @@ impl Session {
         Err(into(no_driver(self.0)))
     }
 
-    pub(super) async fn unfit_settings(&self) -> Result<Vec<UnfitSetting>, DbErr> {
+    pub(super) async fn first_row(&self, _: Statement) -> Result<Option<QueryResult>, DbErr> {
+        Err(no_driver(self.0))
+    }
+
+    pub(super) async fn execute_unprepared(&self, _: &str) -> Result<ExecResult, DbErr> {
         Err(no_driver(self.0))
     }
 

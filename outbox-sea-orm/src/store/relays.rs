@@ -6,7 +6,9 @@ use outbox_core::{
     Announcement, Destination, ExpiredRelay, Fitness, LiveRelay, OwnerId, Registration, RelayMode,
     RelayTrouble, Relays, Retention, TroubleClass,
 };
-use sea_orm::{DbBackend, DbErr, QueryResult};
+#[cfg(feature = "postgres")]
+use sea_orm::DbBackend;
+use sea_orm::{DbErr, QueryResult};
 use uuid::Uuid;
 
 use super::admin;

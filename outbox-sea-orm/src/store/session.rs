@@ -34,8 +34,7 @@ use super::{no_driver, refuses_to_write};
 use crate::connect::why_no_connection;
 use crate::detached::detached;
 #[cfg(feature = "mysql")]
-use crate::server::FIT_MYSQL;
-use crate::server::{question, unfit};
+use crate::server::{FIT_MYSQL, question, unfit};
 use crate::sql::query;
 
 /// How long a call continues after its caller has gone, so that a relay that stops does not tear a call that is nearly done.
@@ -47,7 +46,10 @@ const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The defaults of a pool's sessions on PostgreSQL, and whether they are as the statements need
 /// them on MySQL and MariaDB. The database is asked once, by the first statement.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Isolation(Arc<OnceCell<Defaults>>, Arc<OnceCell<bool>>);
+pub(super) struct Isolation(
+    Arc<OnceCell<Defaults>>,
+    #[cfg(feature = "mysql")] Arc<OnceCell<bool>>,
+);
 
 #[derive(Debug, Clone, Copy)]
 struct Defaults {
@@ -338,8 +340,12 @@ impl Session {
                 };
                 let connection = slot.insert(acquired);
                 #[cfg(feature = "mysql")]
-                if let Connection::MySql(live) = connection {
-                    self.fit_mysql(live).await.map_err(|error| self.failed(error))?;
+                match connection {
+                    Connection::MySql(live) => {
+                        self.fit_mysql(live).await.map_err(|error| self.failed(error))?;
+                    }
+                    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+                    _ => {}
                 }
                 connection
             }

@@ -108,6 +108,7 @@ pub(super) async fn durability(db: &Session, dialect: &Dialect) -> Result<Vec<St
 }
 
 /// The counter of row ids on PostgreSQL.
+#[cfg(any(feature = "postgres", test))]
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RowIdCounter {
     name: String,
@@ -118,6 +119,7 @@ struct RowIdCounter {
     highest: i64,
 }
 
+#[cfg(any(feature = "postgres", test))]
 impl RowIdCounter {
     /// A relay copes, because it orders by `sequence`. But its fetches take longer, and the rows of
     /// different messages are hard to tell apart.
