@@ -51,7 +51,7 @@ pub(super) struct Checker {
     stream: BTreeMap<u64, MessageNo>,
     /// Whether the stream has lost messages.
     pub(super) has_lost: bool,
-    /// The counter of row ids was set back, so that copies have no place among originals.
+    /// The counter of row ids was set back, so that copies have no place.
     pub(super) copies_are_anywhere: bool,
     /// What writers mean to record, and whether it is.
     meant: BTreeMap<u32, bool>,

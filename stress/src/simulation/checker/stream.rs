@@ -80,8 +80,8 @@ impl Checker {
                 let is_behind = account.draft.copy_of.is_some()
                     || other.draft.copy_of.is_none()
                     || no_of_other < account.draft.known;
-                let is_placed = !self.copies_are_anywhere
-                    || account.draft.copy_of.is_some() == other.draft.copy_of.is_some();
+                let is_copy = account.draft.copy_of.or(other.draft.copy_of).is_some();
+                let is_placed = !(is_copy && self.copies_are_anywhere);
                 is_behind && is_placed && !other.appeared && !other.free
             })
         });
