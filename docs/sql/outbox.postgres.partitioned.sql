@@ -107,10 +107,12 @@ CREATE INDEX outbox_messages_pending
 CREATE INDEX outbox_messages_pending_own
     ON outbox_messages (partition_no, row_id) WHERE status::int4 = 0;
 
--- The pending rows of an aggregate by `sequence`, without replayed copies. Row ids are in another order if the counter of row ids was set back, or if sessions cache its values. A fetch
--- that does not return all pending rows looks here for earlier messages of the same aggregate.
+-- The pending rows of an aggregate: originals by `sequence`, then replayed copies by row id. Row ids are in another order if
+-- the counter of row ids was set back, or if sessions cache its values. A fetch that does not return all pending rows looks
+-- here for earlier messages of the same aggregate.
 CREATE INDEX outbox_messages_pending_of
-    ON outbox_messages (aggregate_type, aggregate_id, sequence) WHERE status::int8 = 0 AND sequence IS NOT NULL AND event_id IS NULL;
+    ON outbox_messages (aggregate_type, aggregate_id, (CASE WHEN event_id IS NULL THEN sequence ELSE row_id + 4611686018427387904 END))
+    WHERE status::int8 = 0 AND sequence IS NOT NULL;
 
 -- Three indexes of the waiting rows: by aggregate, to fetch them in order when a block has ended; by partition and time, for unsequenced rows;
 -- by row id, to settle them. All three are empty while nothing fails and nothing is delayed, which is what the statistics say then: an empty index looks
