@@ -34,10 +34,6 @@ pub(crate) struct Options {
     /// `--database postgres`.
     #[arg(long, value_parser = ["polling", "log"], default_value = "polling")]
     relay: String,
-    /// Give each program a database login with exactly the rights that `outbox print` prints, and a
-    /// user of a private nats-server.
-    #[arg(long)]
-    least_rights: bool,
     /// What carries the messages.
     #[arg(long, value_parser = ["nats", "memory"], default_value = "nats")]
     broker: String,
@@ -56,10 +52,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let program = program::build(&workspace, "examples", "northwind", quiet)?;
     let mut command = tied(program);
     command.arg("run");
-    if options.least_rights {
-        let printer = program::build(&workspace, "outbox-cli", "outbox", quiet)?;
-        command.arg("--grants-by").arg(printer);
-    }
     let services = Services::start(&wanted, &workspace)?;
     let work = services.folder().join("demo");
     fs::create_dir(&work).with_context(|| format!("cannot make {}", work.display()))?;
@@ -70,8 +62,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let url = services.url(backend)?;
         match backend {
             Backend::NatsForDemo => command.args(["--nats-url", url]),
-            // The demo starts it, with its users.
-            Backend::NatsProgram => command.args(["--nats-server", url]),
             _ => {
                 database = url.into();
                 &mut command
@@ -98,20 +88,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn wanted(options: &Options) -> Result<Vec<Backend>> {
     let (relay, database) = (options.relay.as_str(), options.database.as_str());
     let database = match (relay, database) {
-        ("polling", "sqlite") if options.least_rights => {
-            bail!("--least-rights needs --database postgres or mariadb: SQLite has no logins")
-        }
         ("polling", "sqlite") => None,
         ("polling", "postgres") => Some(Backend::Postgres),
         ("polling", _) => Some(Backend::MariaDb),
         (_, "postgres") => Some(Backend::PostgresLogical),
         _ => bail!("--relay log needs --database postgres: only PostgreSQL's log can be read"),
     };
-    let broker = match (options.broker.as_str(), options.least_rights) {
-        ("memory", _) => None,
-        (_, false) => Some(Backend::NatsForDemo),
-        (_, true) => Some(Backend::NatsProgram),
-    };
+    let broker = (options.broker != "memory").then_some(Backend::NatsForDemo);
     Ok(database.into_iter().chain(broker).collect())
 }
 
@@ -173,9 +156,9 @@ mod tests {
             &[],
         );
         check(
-            "--database postgres --relay log --least-rights",
+            "--database postgres --relay log",
             "--database postgres --relay log --broker nats --generate 200",
-            &[Backend::PostgresLogical, Backend::NatsProgram],
+            &[Backend::PostgresLogical, Backend::NatsForDemo],
         );
     }
 
@@ -184,7 +167,7 @@ mod tests {
         for arguments in ["--orders a.csv", "--orders a.csv --lines b.csv --generate 3"] {
             assert!(parse(arguments).is_err(), "{arguments}");
         }
-        for arguments in ["--relay log", "--relay log --database mariadb", "--least-rights"] {
+        for arguments in ["--relay log", "--relay log --database mariadb"] {
             assert!(wanted(&parse(arguments).unwrap()).is_err(), "{arguments}");
         }
     }

@@ -7,7 +7,6 @@
 
 mod demo;
 mod demo_log;
-mod demo_rights;
 mod examples;
 mod first_days;
 mod guide;

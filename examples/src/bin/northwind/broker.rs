@@ -2,8 +2,6 @@
 //!
 //! Invariant: each run has its own stream, subject prefix and consumers, so it does not disturb other users of a shared broker.
 
-use std::future::pending;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -15,8 +13,7 @@ use outbox_nats::async_nats::{Client, HeaderMap, jetstream};
 use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig, Servers as _};
 
 use crate::failure::{Doing, Failure};
-use crate::setup::{Part, Role, Setup, Stream};
-use crate::users::Server;
+use crate::setup::{Part, Setup, Stream};
 
 /// Messages per request while the stream is read back.
 const READ_BATCH: usize = 500;
@@ -35,13 +32,11 @@ pub(crate) enum Broker {
 pub(crate) struct Nats {
     client: Client,
     stream: Stream,
-    /// If it is the run's own.
-    server: Option<Arc<Server>>,
 }
 
 impl Broker {
     /// Connects and creates the run's stream.
-    pub(crate) async fn provision(stream: Stream, server: Option<Server>) -> Result<Self, Failure> {
+    pub(crate) async fn provision(stream: Stream) -> Result<Self, Failure> {
         let Some(url) = &stream.nats_url else {
             return Ok(Self::Memory(MemoryBroker::new()));
         };
@@ -50,33 +45,7 @@ impl Broker {
             .provision(&client)
             .await
             .or_cannot("make the stream")?;
-        let server = server.map(Arc::new);
-        Ok(Self::Nats(Box::new(Nats {
-            client,
-            stream,
-            server,
-        })))
-    }
-
-    /// The server, if it is the run's own.
-    fn server(&self) -> Option<&Server> {
-        match self {
-            Self::Nats(nats) => nats.server.as_deref(),
-            Self::Memory(_) => None,
-        }
-    }
-
-    /// What the run's own server has refused to the programs.
-    pub(crate) fn refused(&self) -> Result<Vec<String>, Failure> {
-        self.server().map_or(Ok(Vec::new()), Server::refused)
-    }
-
-    /// Waits until the run's own server has refused something; without one, for ever.
-    pub(crate) async fn first_refusal(&self) -> Result<(), Failure> {
-        match self.server() {
-            Some(server) => server.first_refusal().await,
-            None => pending().await,
-        }
+        Ok(Self::Nats(Box::new(Nats { client, stream })))
     }
 
     /// The number of messages that consumers have not acknowledged; `None` until all of them have subscribed.
@@ -134,12 +103,7 @@ impl Broker {
     /// Deletes the stream with its consumers.
     pub(crate) async fn delete(self) -> Result<(), Failure> {
         if let Self::Nats(nats) = self {
-            // The server has to outlive the request.
-            let Nats {
-                client,
-                stream,
-                server: _server,
-            } = *nats;
+            let Nats { client, stream } = *nats;
             let deleted = jetstream::new(client).delete_stream(&stream.name).await;
             deleted.or_cannot(format_args!("delete stream {}", stream.name))?;
         }
@@ -228,11 +192,6 @@ fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {
 async fn connect(url: &str) -> Result<Client, Failure> {
     let servers = url.servers().or_cannot("read the address of the broker")?;
     let options = outbox_nats::connect_options();
-    // The printed permissions let each user read its own answers only.
-    let options = match outbox_nats::inbox_prefix_of(&servers) {
-        Some(prefix) => options.custom_inbox_prefix(prefix),
-        None => options,
-    };
     outbox_nats::connect(servers, options)
         .await
         .or_cannot("connect to the broker")
@@ -248,18 +207,18 @@ fn event_stream(stream: &Stream) -> Result<EventStream, Failure> {
 /// A publisher to the run's stream, for a relay in a process of its own.
 pub(crate) async fn publisher(setup: &Setup, part: Part) -> Result<JetStreamPublisher, Failure> {
     let config = PublisherConfig::default().source(format!("northwind/{}", part.name()));
-    let client = connect(nats_url(setup, Role::Relay(part))?).await?;
+    let client = connect(nats_url(setup)?).await?;
     Ok(event_stream(&setup.stream)?.publisher(client).with_config(config))
 }
 
 /// A subscriber of the run's stream, for a consumer in a process of its own.
-pub(crate) async fn subscriber(setup: &Setup, part: Part) -> Result<JetStreamSubscriber, Failure> {
-    let client = connect(nats_url(setup, Role::Consumer(part))?).await?;
+pub(crate) async fn subscriber(setup: &Setup) -> Result<JetStreamSubscriber, Failure> {
+    let client = connect(nats_url(setup)?).await?;
     Ok(event_stream(&setup.stream)?.subscriber(client))
 }
 
-fn nats_url(setup: &Setup, role: Role) -> Result<&str, Failure> {
+fn nats_url(setup: &Setup) -> Result<&str, Failure> {
     let missing =
         || Failure::Wrong("the setup of this run has no NATS server; its broker is in memory".to_owned());
-    setup.nats_url_of(role).ok_or_else(missing)
+    setup.stream.nats_url.as_deref().ok_or_else(missing)
 }

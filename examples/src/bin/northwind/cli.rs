@@ -54,17 +54,6 @@ pub(crate) struct RunArgs {
     /// Address: `sqlite://<empty folder>`, or the address of a server on which databases may be created.
     #[arg(long)]
     pub(crate) database_url: String,
-    /// Gives each program a login of its own, with the rights that this program prints: `<PROGRAM> print grants`, which is `outbox`.
-    #[arg(long, value_name = "PROGRAM")]
-    pub(crate) grants_by: Option<PathBuf>,
-    /// Starts this nats-server for the run, in which each program has a user with the permissions that `--grants-by` prints, instead of using `--nats-url`.
-    #[arg(
-        long,
-        value_name = "PROGRAM",
-        requires = "grants_by",
-        conflicts_with = "nats_url"
-    )]
-    pub(crate) nats_server: Option<PathBuf>,
     /// What the relays read; `log` needs PostgreSQL with `wal_level = logical`.
     #[arg(long, default_value = "polling")]
     pub(crate) relay: RelayKind,

@@ -66,11 +66,6 @@ impl Databases {
         self.names.iter().map(|(part, name)| (*part, url(name))).collect()
     }
 
-    /// Address of the server, with the login that made the databases.
-    pub(crate) fn admin_url(&self) -> String {
-        self.admin_url.clone()
-    }
-
     /// Drops the databases. SQLite's files stay, because the folder belongs to the caller.
     pub(crate) async fn drop(self) -> Result<(), Failure> {
         match self.kind {
@@ -213,26 +208,6 @@ fn with_database(url: &str, name: &str) -> String {
     format!("{}/{name}{query}", &address[..end])
 }
 
-/// The same address with another login, wherever the old one stands.
-pub(crate) fn with_login(url: &str, name: &str, password: &str) -> String {
-    let host = url.find("://").map_or(0, |scheme| scheme + 3);
-    let end = url[host..].find(['/', '?']).map_or(url.len(), |end| host + end);
-    let server = url[host..end]
-        .rsplit_once('@')
-        .map_or(&url[host..end], |(_, server)| server);
-    let (path, query) = url[end..].split_once('?').unwrap_or((&url[end..], ""));
-    let is_login = |pair: &&str| matches!(pair.split('=').next(), Some("user" | "password"));
-    let query: Vec<&str> = query
-        .split('&')
-        .filter(|pair| !pair.is_empty() && !is_login(pair))
-        .collect();
-    let query = match query.is_empty() {
-        true => String::new(),
-        false => format!("?{}", query.join("&")),
-    };
-    format!("{}{name}:{password}@{server}{path}{query}", &url[..host])
-}
-
 /// A statement from SQL with `?` for its values, numbered for PostgreSQL. The SQL contains no other question mark.
 pub(crate) fn statement(backend: DbBackend, sql: &str, values: impl IntoIterator<Item = Value>) -> Statement {
     let sql = match backend {
@@ -284,24 +259,6 @@ mod tests {
             ),
         ] {
             assert_eq!(with_database(url, "x"), expected);
-        }
-    }
-
-    #[test]
-    fn logins_are_exchanged_in_addresses() {
-        for (url, expected) in [
-            ("postgres://u:p@h:5432/x", "postgres://n:s@h:5432/x"),
-            (
-                "postgres://h/x?sslmode=disable",
-                "postgres://n:s@h/x?sslmode=disable",
-            ),
-            ("mysql://root@127.0.0.1:3307", "mysql://n:s@127.0.0.1:3307"),
-            (
-                "postgres://h/x?user=u&sslmode=disable&password=p",
-                "postgres://n:s@h/x?sslmode=disable",
-            ),
-        ] {
-            assert_eq!(with_login(url, "n", "s"), expected);
         }
     }
 

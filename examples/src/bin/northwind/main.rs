@@ -31,9 +31,7 @@ mod service;
 
 mod broker;
 mod database;
-mod logins;
 mod setup;
-mod users;
 
 mod progress;
 mod run;
@@ -85,7 +83,7 @@ async fn run_program(args: ProgramArgs, role: Role) -> Result<ExitCode, Failure>
             relay::run(&setup, part, broker::publisher(&setup, part).await?, shutdown).await?;
         }
         Role::Consumer(part) => {
-            consumers::run(&setup, part, broker::subscriber(&setup, part).await?, shutdown).await?;
+            consumers::run(&setup, part, broker::subscriber(&setup).await?, shutdown).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::database::connect;
 use crate::failure::{Doing, Failure};
-use crate::setup::{Part, RelayKind, Role, Setup};
+use crate::setup::{Part, RelayKind, Setup};
 
 /// Publishes the messages of a part until `shutdown`.
 pub(crate) async fn run<P: Publisher>(
@@ -18,7 +18,7 @@ pub(crate) async fn run<P: Publisher>(
     publisher: P,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
-    let url = setup.url_of(Role::Relay(part));
+    let url = setup.url(part);
     let db = connect(setup.database, url, 4).await?;
     // Shorter intervals than the defaults, which spare the database. People watch a demo, and a killed relay must not delay it.
     let config = RelayConfig::default()

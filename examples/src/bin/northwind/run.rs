@@ -3,9 +3,7 @@
 //! Invariant: nothing is created before the input is checked, and everything created is removed at the end. Databases and stream stay only if the
 //! ledger does not balance, so that the cause can be found.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::Path;
 use std::process::ExitCode;
 
 use outbox_core::shutdown;
@@ -23,12 +21,10 @@ use crate::generate::generate;
 use crate::input;
 use crate::ledger::Ledger;
 use crate::logging;
-use crate::logins::Logins;
 use crate::order::{Expected, Order};
 use crate::progress::Progress;
 use crate::setup::{DatabaseKind, Part, RelayKind, Setup, Stream, logs, prepare_work_dir};
 use crate::tables::migrate;
-use crate::users::Server;
 use crate::watch::{Counts, Outcome, until_at_rest};
 use crate::workers::Workers;
 
@@ -41,43 +37,32 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let id = Uuid::now_v7().simple().to_string();
     // The end of the id is random, and short enough for database names.
     let id = &id[20..];
-    let logins = args.grants_by.as_deref();
-    let logins = logins
-        .map(|printer| Logins::new(printer, args.database, id))
-        .transpose()?;
     let orders = read_orders(&args)?;
     let work_dir = prepare_work_dir(&args.work_dir)?;
     logging::to_file(&logs(&work_dir), "run")?;
     let shutdown = shutdown::on_signals();
 
-    let mut stream = Stream {
+    let stream = Stream {
         nats_url: (args.broker == BrokerKind::Nats).then(|| args.nats_url.clone()),
         name: format!("NORTHWIND_{id}"),
         prefix: format!("northwind_{id}"),
     };
-    let server = own_server(&args, &stream, &work_dir).await?;
-    if let Some(server) = &server {
-        stream.nats_url = Some(server.url());
-    }
     let databases = Databases::create(args.database, &args.database_url, id).await?;
-    let admin_url = databases.admin_url();
-    let mut setup = Setup {
+    let setup = Setup {
         database: args.database,
         urls: databases.urls(),
-        logins: BTreeMap::new(),
-        users: server.as_ref().map(Server::urls).unwrap_or_default(),
         relay: args.relay,
         stream,
         work_dir,
     };
-    let broker = match Broker::provision(setup.stream.clone(), server).await {
+    let broker = match Broker::provision(setup.stream.clone()).await {
         Ok(broker) => broker,
         Err(error) => {
             databases.drop().await?;
             return Err(error);
         }
     };
-    let ended = run_on(&args, &mut setup, logins.as_ref(), &broker, &orders, shutdown).await;
+    let ended = run_on(&args, &setup, &broker, &orders, shutdown).await;
     // Also of a run whose databases stay: a slot that nobody reads fills the server's disk.
     let ended = match drop_logs(&setup).await {
         Ok(()) => ended,
@@ -87,28 +72,15 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         Ok(Some(ledger)) if ledger.balances() => {
             broker.delete().await?;
             databases.drop().await?;
-            drop_logins(logins.as_ref(), &setup, &admin_url).await?;
             Ok(ExitCode::SUCCESS)
         }
         Ok(None) => {
             broker.delete().await?;
             databases.drop().await?;
-            drop_logins(logins.as_ref(), &setup, &admin_url).await?;
             Err(Failure::Wrong("interrupted".to_owned()))
         }
         Ok(Some(_)) => Err(kept(&setup, "the ledger does not balance".to_owned())),
         Err(error) => Err(kept(&setup, error.to_string())),
-    }
-}
-
-/// The nats-server that is started for the run, if one is.
-async fn own_server(args: &RunArgs, stream: &Stream, work_dir: &Path) -> Result<Option<Server>, Failure> {
-    match (args.broker, &args.nats_server, &args.grants_by) {
-        (BrokerKind::Nats, Some(program), Some(printer)) => {
-            let server = Server::start(program, printer, stream, work_dir).await?;
-            Ok(Some(server))
-        }
-        _ => Ok(None),
     }
 }
 
@@ -124,7 +96,7 @@ fn kept(setup: &Setup, what: String) -> Failure {
     let stream = &setup.stream.name;
     let logs = setup.logs();
     Failure::Wrong(format!(
-        "{what}\nlogs are in {}; its databases, their logins if it made some, and stream {stream} were not removed",
+        "{what}\nlogs are in {}; its databases and stream {stream} were not removed",
         logs.display()
     ))
 }
@@ -132,8 +104,7 @@ fn kept(setup: &Setup, what: String) -> Failure {
 /// Runs on existing databases and an existing stream; `None` if the run was interrupted.
 async fn run_on(
     args: &RunArgs,
-    setup: &mut Setup,
-    logins: Option<&Logins<'_>>,
+    setup: &Setup,
     broker: &Broker,
     orders: &[Order],
     shutdown: CancellationToken,
@@ -151,13 +122,8 @@ async fn run_on(
                 .await
                 .or_cannot(format_args!("set up the log of {}", part.name()))?;
         }
-        if let Some(logins) = logins {
-            let made = logins.make(setup, part, &db).await?;
-            setup.logins.extend(made);
-        }
         dbs.insert(part, db);
     }
-    let setup = &*setup;
     setup.write_orders(orders)?;
     let setup_path = setup.write()?;
 
@@ -166,20 +132,10 @@ async fn run_on(
     let started = Instant::now();
     let mut workers = Workers::start(setup, &setup_path, broker)?;
     let look = async || Counts::read(setup, &dbs, broker).await;
-    let outcome = tokio::select! {
-        outcome = until_at_rest(look, &mut workers, expected, &progress, &shutdown) => outcome,
-        refusal = broker.first_refusal() => refusal.map(|()| Outcome::Interrupted),
-    };
+    let outcome = until_at_rest(look, &mut workers, expected, &progress, &shutdown).await;
     let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     workers.stop(|text| progress.warn(text)).await;
     progress.finish();
-    let refused = broker.refused()?;
-    if !refused.is_empty() {
-        let refused = refused.join("\n");
-        return Err(Failure::Wrong(format!(
-            "nats has refused what a program asked for:\n{refused}"
-        )));
-    }
     match outcome {
         Ok(Outcome::AtRest) => {}
         Ok(Outcome::Stalled) => progress.warn("nothing moved for a minute, the run is given up".to_owned()),
@@ -211,14 +167,6 @@ async fn drop_logs(setup: &Setup) -> Result<(), Failure> {
         db.close().await.or_cannot("close a database")?;
     }
     Ok(())
-}
-
-/// Drops the logins of the programs, which have ended.
-async fn drop_logins(logins: Option<&Logins<'_>>, setup: &Setup, admin_url: &str) -> Result<(), Failure> {
-    match logins {
-        Some(logins) => logins.drop(setup.database, admin_url).await,
-        None => Ok(()),
-    }
 }
 
 fn print(ledger: &Ledger, json: bool) -> Result<(), Failure> {

@@ -16,7 +16,7 @@ use crate::database::{CONNECTIONS, connect};
 use crate::events::{OrderPlaced, OrderShipped};
 use crate::failure::{Doing, Failure};
 use crate::order::Order;
-use crate::setup::{Role, Setup};
+use crate::setup::{Part, Setup};
 use crate::tables::orders;
 use crate::values::Day;
 
@@ -28,7 +28,7 @@ const TRIES: u32 = 6;
 
 /// Saves all orders of the run that are not saved yet.
 pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<(), Failure> {
-    let db = connect(setup.database, setup.url_of(Role::Service), CONNECTIONS).await?;
+    let db = connect(setup.database, setup.url(Part::Service), CONNECTIONS).await?;
     let saved = orders::Entity::find()
         .all(&db)
         .await

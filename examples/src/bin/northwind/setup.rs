@@ -101,14 +101,6 @@ impl Role {
         }
     }
 
-    /// The part whose database it works on.
-    pub(crate) fn part(self) -> Part {
-        match self {
-            Self::Service => Part::Service,
-            Self::Relay(part) | Self::Consumer(part) => part,
-        }
-    }
-
     /// Its name, in messages and as the name of its log.
     pub(crate) fn name(self) -> String {
         match self {
@@ -136,10 +128,6 @@ pub(crate) struct Setup {
     pub(crate) database: DatabaseKind,
     /// Address of each part's database.
     pub(crate) urls: BTreeMap<Part, String>,
-    /// Addresses with a login of their own, by the names of the programs; empty if all programs have the login of the run.
-    pub(crate) logins: BTreeMap<String, String>,
-    /// Addresses of NATS with a user of their own, by the names of the programs; empty if all programs have the address of the stream.
-    pub(crate) users: BTreeMap<String, String>,
     pub(crate) relay: RelayKind,
     pub(crate) stream: Stream,
     pub(crate) work_dir: PathBuf,
@@ -163,23 +151,6 @@ impl Setup {
     /// Address of a part's database.
     pub(crate) fn url(&self, part: Part) -> &str {
         &self.urls[&part]
-    }
-
-    /// Address of the database that a program works on, with the login of the program.
-    pub(crate) fn url_of(&self, role: Role) -> &str {
-        match self.logins.is_empty() {
-            true => self.url(role.part()),
-            // Each program has one then, and none may have the login of the run.
-            false => &self.logins[&role.name()],
-        }
-    }
-
-    /// Address of NATS, with the user of the program; `None` for the broker in memory.
-    pub(crate) fn nats_url_of(&self, role: Role) -> Option<&str> {
-        match self.users.is_empty() {
-            true => self.stream.nats_url.as_deref(),
-            false => self.users.get(&role.name()).map(String::as_str),
-        }
     }
 
     /// Whether a log relay publishes the messages of this part.

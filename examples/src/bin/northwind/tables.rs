@@ -46,17 +46,6 @@ pub(crate) async fn migrate(db: &DatabaseConnection, part: Part) -> Result<(), F
     Ok(())
 }
 
-/// The names of the shop's own tables of a part.
-pub(crate) fn names(part: Part) -> &'static [&'static str] {
-    match part {
-        Part::Service => &["orders"],
-        Part::Inventory => &["stock", "effects"],
-        Part::Billing => &["accounts", "effects"],
-        Part::Shipping => &["shipments", "effects"],
-        Part::Notifications => &[],
-    }
-}
-
 fn tables(part: Part) -> &'static [&'static str] {
     const EFFECTS: &str = "CREATE TABLE effects (message_id VARCHAR(36) NOT NULL)";
     match part {

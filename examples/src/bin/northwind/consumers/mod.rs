@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::database::{CONNECTIONS, connect, statement};
 use crate::failure::{Doing, Failure};
 use crate::notices::NoticeFile;
-use crate::setup::{Part, Role, Setup};
+use crate::setup::{Part, Setup};
 
 /// Runs the consumer of a part until `shutdown`.
 pub(crate) async fn run<S: Subscriber>(
@@ -27,7 +27,7 @@ pub(crate) async fn run<S: Subscriber>(
     subscriber: S,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
-    let db = connect(setup.database, setup.url_of(Role::Consumer(part)), CONNECTIONS).await?;
+    let db = connect(setup.database, setup.url(part), CONNECTIONS).await?;
     // The messages of a killed consumer are delivered again after `ack_wait`. The default would make a demo wait for half a minute.
     let config = InboxConfig::default()
         .ack_wait(Duration::from_secs(5))
