@@ -55,20 +55,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let services = Services::start(&wanted, &workspace)?;
     let work = services.folder().join("demo");
     fs::create_dir(&work).with_context(|| format!("cannot make {}", work.display()))?;
-    // For SQLite, the address is a folder: the demo makes one file per service in it.
-    let mut database = OsString::from("sqlite://");
-    database.push(&work);
     for backend in wanted {
-        let url = services.url(backend)?;
-        match backend {
-            Backend::NatsForDemo => command.args(["--nats-url", url]),
-            _ => {
-                database = url.into();
-                &mut command
-            }
+        let option = match backend {
+            Backend::NatsForDemo => "--nats-url",
+            _ => "--database-url",
         };
+        command.arg(option).arg(services.url(backend)?);
     }
-    command.arg("--database-url").arg(database);
     command.arg("--work-dir").arg(&work).args(passed_on(options));
     // The demo talks to the terminal, so it stays in the foreground and gets ctrl-c too.
     let status = process::run(&mut command)?;
@@ -102,7 +95,6 @@ fn wanted(options: &Options) -> Result<Vec<Backend>> {
 fn passed_on(options: &Options) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     let mut add = |name: &str, value: &OsStr| arguments.extend([name.into(), value.into()]);
-    add("--database", options.database.as_ref());
     add("--relay", options.relay.as_ref());
     add("--broker", options.broker.as_ref());
     match (&options.orders, &options.lines) {
@@ -147,17 +139,17 @@ mod tests {
     fn demo_gets_its_options_and_no_other_server() {
         check(
             "",
-            "--database sqlite --relay polling --broker nats --generate 200",
+            "--relay polling --broker nats --generate 200",
             &[Backend::NatsForDemo],
         );
         check(
             "--orders a --lines b --export c --json --broker memory",
-            "--database sqlite --relay polling --broker memory --orders a --lines b --export c --json",
+            "--relay polling --broker memory --orders a --lines b --export c --json",
             &[],
         );
         check(
             "--database postgres --relay log",
-            "--database postgres --relay log --broker nats --generate 200",
+            "--relay log --broker nats --generate 200",
             &[Backend::PostgresLogical, Backend::NatsForDemo],
         );
     }

@@ -16,7 +16,7 @@ fn balances_from_the_log_on_postgres_and_nats() {
         return;
     };
     let args = ["--generate", "30", "--relay", "log", "--nats-url", &nats_url];
-    check(Demo::new("postgres", Some(&url)).args(args).ledger());
+    check(Demo::new(Some(&url)).args(args).ledger());
 }
 
 #[test]
@@ -25,20 +25,17 @@ fn balances_from_the_log_in_one_process() {
         return;
     };
     let args = ["--generate", "30", "--relay", "log", "--broker", "memory"];
-    check(Demo::new("postgres", Some(&url)).args(args).ledger());
+    check(Demo::new(Some(&url)).args(args).ledger());
 }
 
 #[test]
 fn a_database_without_a_log_that_can_be_read_is_refused() {
-    let mut demo = Demo::new("sqlite", None).args(["--relay", "log", "--broker", "memory"]);
+    let mut demo = Demo::new(None).args(["--relay", "log", "--broker", "memory"]);
     let output = demo.run();
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(
-        stderr.contains("--relay log needs --database postgres"),
-        "{stderr}"
-    );
-    assert_nothing_saved(&demo.path("databases"), &demo.path("work"));
+    assert!(stderr.contains("--relay log needs"), "{stderr}");
+    assert_nothing_saved(&demo.path("work"));
 }
 
 /// Kills both relays while they work, and once more as soon as they have been started again. What they had published and not stored comes again, under
@@ -55,7 +52,7 @@ fn balances_from_the_log_although_relays_are_killed() {
         return;
     };
     let args = ["--generate", "800", "--relay", "log", "--nats-url", &nats_url];
-    let mut demo = Demo::new("postgres", Some(&url)).args(args);
+    let mut demo = Demo::new(Some(&url)).args(args);
     let run = demo
         .command
         .stdout(Stdio::piped())

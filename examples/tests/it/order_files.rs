@@ -29,7 +29,7 @@ fn total(rows: &[(String, String)]) -> i64 {
 
 /// Runs the demo over two files, in one process, and returns the ledger with the folder of the export.
 fn with_files(orders: &Path, lines: &Path) -> (Demo, Value, PathBuf) {
-    let mut demo = Demo::new("sqlite", None).args(["--broker", "memory"]);
+    let mut demo = Demo::new(None).args(["--broker", "memory"]);
     let export = demo.path("export");
     demo.command
         .arg("--orders")

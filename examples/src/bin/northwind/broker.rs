@@ -1,183 +1,104 @@
-//! The broker of a run as the orchestrator sees it: its stream, the progress of its consumers, and all published messages.
+//! The broker of a run as the orchestrator sees it: its stream, the progress of its consumers, and
+//! all published messages.
 //!
-//! Invariant: each run has its own stream, subject prefix and consumers, so it does not disturb other users of a shared broker.
+//! Invariant: each run has its own stream, subject prefix and consumers, so it does not disturb other
+//! users of a shared broker.
 
-use std::time::Duration;
-
-use futures_util::StreamExt as _;
+use anyhow::{Context as _, Result};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use outbox::testing::{LogEntry, MemoryBroker};
-use outbox_nats::async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, PullConsumer, pull};
 use outbox_nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
 use outbox_nats::async_nats::jetstream::stream::Stream as JetStream;
 use outbox_nats::async_nats::{Client, HeaderMap, jetstream};
-use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig, Servers as _};
+use outbox_nats::{EventStream, JetStreamPublisher, JetStreamSubscriber, PublisherConfig};
 
-use crate::failure::{Doing, Failure};
-use crate::setup::{Part, Setup, Stream};
+use crate::setup::{Part, Setup};
 
-/// Messages per request while the stream is read back.
-const READ_BATCH: usize = 500;
+/// Messages that are requested at a time while the stream is read back.
+const READ_AHEAD: usize = 64;
 
 /// The broker of a run.
 #[derive(Debug, Clone)]
 pub(crate) enum Broker {
-    /// A NATS server.
-    Nats(Box<Nats>),
+    /// The run's stream on a NATS server.
+    Nats(Box<JetStream>),
     /// A broker in the memory of this process.
     Memory(MemoryBroker),
 }
 
-/// A run's stream on a server.
-#[derive(Debug, Clone)]
-pub(crate) struct Nats {
-    client: Client,
-    stream: Stream,
-}
-
 impl Broker {
     /// Connects and creates the run's stream.
-    pub(crate) async fn provision(stream: Stream) -> Result<Self, Failure> {
-        let Some(url) = &stream.nats_url else {
+    pub(crate) async fn provision(setup: &Setup) -> Result<Self> {
+        if setup.nats_url.is_none() {
             return Ok(Self::Memory(MemoryBroker::new()));
-        };
-        let client = connect(url).await?;
-        event_stream(&stream)?
+        }
+        let client = connect(setup).await?;
+        event_stream(setup)?
             .provision(&client)
             .await
-            .or_cannot("make the stream")?;
-        Ok(Self::Nats(Box::new(Nats { client, stream })))
+            .context("cannot create the stream")?;
+        let stream = jetstream::new(client).get_stream(&setup.stream).await?;
+        Ok(Self::Nats(Box::new(stream)))
     }
 
-    /// The number of messages that consumers have not acknowledged; `None` until all of them have subscribed.
-    pub(crate) async fn backlog(&self) -> Result<Option<u64>, Failure> {
-        match self {
-            Self::Nats(nats) => {
-                let infos = nats.infos().await?;
-                let of = |info: Info| info.num_pending + info.num_ack_pending as u64;
-                Ok(infos.into_iter().map(|info| info.map(of)).sum())
-            }
-            Self::Memory(broker) => {
-                let busy = Part::CONSUMERS
-                    .into_iter()
-                    .filter(|part| !broker.is_idle(part.name()))
-                    .count();
-                Ok(Some(busy as u64))
+    /// The numbers of messages that consumers have not acknowledged and of deliveries to them, copies
+    /// and repeated deliveries included; `None` until all consumers have subscribed.
+    pub(crate) async fn consumers(&self) -> Result<Option<(u64, u64)>> {
+        let (mut backlog, mut deliveries) = (0, 0);
+        for name in Part::CONSUMERS.map(Part::name) {
+            match self {
+                Self::Nats(stream) => match stream.consumer_info(name).await {
+                    Ok(info) => {
+                        backlog += info.num_pending + info.num_ack_pending as u64;
+                        deliveries += info.delivered.consumer_sequence;
+                    }
+                    Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => return Ok(None),
+                    Err(error) => return Err(error).context("cannot read the state of the consumers"),
+                },
+                Self::Memory(broker) => {
+                    backlog += u64::from(!broker.is_idle(name));
+                    deliveries += broker.deliveries(name);
+                }
             }
         }
+        Ok(Some((backlog, deliveries)))
     }
 
     /// The number of messages on the stream, copies included.
-    pub(crate) async fn messages(&self) -> Result<u64, Failure> {
+    pub(crate) async fn messages(&self) -> Result<u64> {
         match self {
-            Self::Nats(nats) => Ok(nats.jetstream().await?.cached_info().state.messages),
+            Self::Nats(stream) => Ok(stream.get_info().await?.state.messages),
             Self::Memory(broker) => Ok(broker.log().len() as u64),
         }
     }
 
-    /// The number of deliveries to all consumers, including copies and repeated deliveries.
-    pub(crate) async fn deliveries(&self) -> Result<u64, Failure> {
-        match self {
-            Self::Nats(nats) => {
-                let infos = nats.infos().await?;
-                Ok(infos
-                    .into_iter()
-                    .flatten()
-                    .map(|info| info.delivered.consumer_sequence)
-                    .sum())
-            }
-            Self::Memory(broker) => Ok(Part::CONSUMERS
-                .into_iter()
-                .map(|part| broker.deliveries(part.name()))
-                .sum()),
-        }
-    }
-
     /// Reads the whole stream from its beginning.
-    pub(crate) async fn read(&self) -> Result<Vec<LogEntry>, Failure> {
-        match self {
-            Self::Nats(nats) => read(&nats.jetstream().await?).await,
-            Self::Memory(broker) => Ok(broker.log()),
-        }
+    pub(crate) async fn read(&self) -> Result<Vec<LogEntry>> {
+        let stream = match self {
+            Self::Nats(stream) => stream,
+            Self::Memory(broker) => return Ok(broker.log()),
+        };
+        let read = async |sequence| -> Result<LogEntry> {
+            let stored = stream.get_raw_message(sequence).await;
+            let stored = stored.context("cannot read the stream")?;
+            let (subject, headers) = (stored.subject.to_string(), pairs(&stored.headers));
+            Ok(LogEntry::decode(sequence, subject, &headers, stored.payload))
+        };
+        let last = stream.get_info().await?.state.last_sequence;
+        stream::iter((1..=last).map(read))
+            .buffered(READ_AHEAD)
+            .try_collect()
+            .await
     }
 
     /// Deletes the stream with its consumers.
-    pub(crate) async fn delete(self) -> Result<(), Failure> {
-        if let Self::Nats(nats) = self {
-            let Nats { client, stream } = *nats;
-            let deleted = jetstream::new(client).delete_stream(&stream.name).await;
-            deleted.or_cannot(format_args!("delete stream {}", stream.name))?;
+    pub(crate) async fn delete(self, setup: &Setup) -> Result<()> {
+        if matches!(self, Self::Nats(_)) {
+            let context = jetstream::new(connect(setup).await?);
+            context.delete_stream(&setup.stream).await?;
         }
         Ok(())
     }
-}
-
-impl Nats {
-    /// The consumers' states on the server, in the order of [`Part::CONSUMERS`].
-    async fn infos(&self) -> Result<Vec<Option<Info>>, Failure> {
-        let stream = self.jetstream().await?;
-        let mut infos = Vec::new();
-        for part in Part::CONSUMERS {
-            infos.push(match stream.consumer_info(part.name()).await {
-                Ok(info) => Some(info),
-                Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => None,
-                Err(error) => return Err(error).or_cannot(format_args!("ask for consumer {}", part.name())),
-            });
-        }
-        Ok(infos)
-    }
-
-    async fn jetstream(&self) -> Result<JetStream, Failure> {
-        let name = &self.stream.name;
-        let context = jetstream::new(self.client.clone());
-        context
-            .get_stream(name)
-            .await
-            .or_cannot(format_args!("find stream {name}"))
-    }
-}
-
-async fn read(stream: &JetStream) -> Result<Vec<LogEntry>, Failure> {
-    let wanted = stream.cached_info().state.messages;
-    let config = pull::Config {
-        deliver_policy: DeliverPolicy::All,
-        ack_policy: AckPolicy::None,
-        // The server removes this consumer by itself soon after the read has ended.
-        inactive_threshold: Duration::from_secs(30),
-        ..pull::Config::default()
-    };
-    let reader: PullConsumer = stream
-        .create_consumer(config)
-        .await
-        .or_cannot("read the stream")?;
-    let mut entries = Vec::new();
-    while (entries.len() as u64) < wanted {
-        let mut batch = reader
-            .fetch()
-            .max_messages(READ_BATCH)
-            .messages()
-            .await
-            .or_cannot("read the stream")?;
-        let before = entries.len();
-        while let Some(message) = batch.next().await {
-            let message = message.or_cannot("read the stream")?;
-            let stream_sequence = message.info().or_cannot("read the stream")?.stream_sequence;
-            let headers = message.headers.as_ref().map(pairs).unwrap_or_default();
-            let subject = message.subject.to_string();
-            entries.push(LogEntry::decode(
-                stream_sequence,
-                subject,
-                &headers,
-                message.payload.clone(),
-            ));
-        }
-        if entries.len() == before {
-            let read = entries.len();
-            return Err(Failure::Wrong(format!(
-                "the stream ended after {read} of {wanted} messages"
-            )));
-        }
-    }
-    Ok(entries)
 }
 
 fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {
@@ -188,37 +109,26 @@ fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Connects to the broker's server.
-async fn connect(url: &str) -> Result<Client, Failure> {
-    let servers = url.servers().or_cannot("read the address of the broker")?;
-    let options = outbox_nats::connect_options();
-    outbox_nats::connect(servers, options)
+async fn connect(setup: &Setup) -> Result<Client> {
+    let url = setup.nats_url.as_deref().context("the broker is in memory")?;
+    outbox_nats::connect(url, outbox_nats::connect_options())
         .await
-        .or_cannot("connect to the broker")
+        .context("cannot connect to the broker")
 }
 
 /// The run's stream, as the library describes it.
-fn event_stream(stream: &Stream) -> Result<EventStream, Failure> {
-    EventStream::new(&stream.name)
-        .with_prefix(&stream.prefix)
-        .or_cannot("use the subject prefix")
+fn event_stream(setup: &Setup) -> Result<EventStream> {
+    Ok(EventStream::new(&setup.stream).with_prefix(&setup.stream)?)
 }
 
 /// A publisher to the run's stream, for a relay in a process of its own.
-pub(crate) async fn publisher(setup: &Setup, part: Part) -> Result<JetStreamPublisher, Failure> {
+pub(crate) async fn publisher(setup: &Setup, part: Part) -> Result<JetStreamPublisher> {
     let config = PublisherConfig::default().source(format!("northwind/{}", part.name()));
-    let client = connect(nats_url(setup)?).await?;
-    Ok(event_stream(&setup.stream)?.publisher(client).with_config(config))
+    let client = connect(setup).await?;
+    Ok(event_stream(setup)?.publisher(client).with_config(config))
 }
 
 /// A subscriber of the run's stream, for a consumer in a process of its own.
-pub(crate) async fn subscriber(setup: &Setup) -> Result<JetStreamSubscriber, Failure> {
-    let client = connect(nats_url(setup)?).await?;
-    Ok(event_stream(&setup.stream)?.subscriber(client))
-}
-
-fn nats_url(setup: &Setup) -> Result<&str, Failure> {
-    let missing =
-        || Failure::Wrong("the setup of this run has no NATS server; its broker is in memory".to_owned());
-    setup.stream.nats_url.as_deref().ok_or_else(missing)
+pub(crate) async fn subscriber(setup: &Setup) -> Result<JetStreamSubscriber> {
+    Ok(event_stream(setup)?.subscriber(connect(setup).await?))
 }

@@ -1,60 +1,50 @@
 //! The events of the demo: two of the order, one of the shipment.
 
-use outbox_core::{DomainEvent, EventError, Limits, NewMessage};
+use outbox_core::DomainEvent;
 use serde::{Deserialize, Serialize};
+use time::Date;
 
-use crate::order::{Line, Order};
-use crate::values::Day;
+use crate::order::{Line, Order, day};
 
 /// A customer placed an order.
-#[derive(Debug, Clone, PartialEq, Eq, DomainEvent, Serialize, Deserialize)]
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "placed", version = 1)]
 pub(crate) struct OrderPlaced {
     #[domain_event(aggregate_id)]
     pub(crate) order_id: i64,
     pub(crate) customer_id: String,
-    pub(crate) order_date: Day,
+    #[serde(with = "day")]
+    pub(crate) order_date: Date,
     pub(crate) lines: Vec<Line>,
 }
 
 /// An order was shipped.
-#[derive(Debug, Clone, PartialEq, Eq, DomainEvent, Serialize, Deserialize)]
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "order", name = "shipped", version = 1)]
 pub(crate) struct OrderShipped {
     #[domain_event(aggregate_id)]
     pub(crate) order_id: i64,
-    pub(crate) shipped_date: Day,
+    #[serde(with = "day")]
+    pub(crate) shipped_date: Date,
 }
 
 /// The carrier took the shipment over. Recorded by the consumer `shipping`, in an outbox of its own.
-#[derive(Debug, Clone, PartialEq, Eq, DomainEvent, Serialize, Deserialize)]
+#[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "shipment", name = "dispatched", version = 1)]
 pub(crate) struct ShipmentDispatched {
     #[domain_event(aggregate_id)]
     pub(crate) order_id: i64,
-    pub(crate) shipped_date: Day,
+    #[serde(with = "day")]
+    pub(crate) shipped_date: Date,
 }
 
-impl OrderPlaced {
-    /// The event of a new order.
-    pub(crate) fn of(order: &Order) -> Self {
-        let Order {
-            order_id,
-            customer_id,
-            order_date,
-            lines,
-            ..
-        } = order.clone();
+impl From<&Order> for OrderPlaced {
+    fn from(order: &Order) -> Self {
         Self {
-            order_id,
-            customer_id,
-            order_date,
-            lines,
+            order_id: order.order_id,
+            customer_id: order.customer_id.clone(),
+            order_date: order.order_date,
+            lines: order.lines.clone(),
         }
-    }
-
-    /// Checks that the event can be recorded, before anything is saved.
-    pub(crate) fn check(&self) -> Result<(), EventError> {
-        NewMessage::from_event(self)?.check(&Limits::default())
     }
 }

@@ -1,23 +1,26 @@
 //! Compares the committed messages with the stream and the effects.
 //!
-//! The ledger is a pure function of the evidence. Invariant: it balances only if every number is zero or as the input demands. Only copies on the
-//! stream and repeated deliveries are exempt, because no system can promise that there are none.
+//! The ledger is a pure function of the evidence. Invariant: it balances only if every number is zero
+//! or as the input demands. Only copies on the stream and repeated deliveries are exempt, because no
+//! system can promise that there are none.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::hash::Hash;
 
-use outbox_core::{Aggregate, MessageId};
+use outbox::testing::ledger::{Committed, Logged};
+use outbox::testing::{Ledger as Balance, Violation};
+use outbox_core::{Message, MessageStatus};
 use outbox_inbox::StableKey;
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::books::Books;
-use crate::evidence::{Committed, Evidence};
+use crate::evidence::Evidence;
 use crate::order::Expected;
 use crate::setup::Part;
 
 /// The result of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Ledger {
     /// Orders in the service's table.
     pub(crate) orders: u64,
@@ -52,7 +55,7 @@ pub(crate) struct Ledger {
 }
 
 /// The consumers in which an event type takes effect.
-fn consumer_of(event_type: &str) -> &'static [Part] {
+fn consumers_of(event_type: &str) -> &'static [Part] {
     match event_type {
         "order.placed" => &[Part::Inventory, Part::Billing],
         "order.shipped" => &[Part::Shipping],
@@ -61,37 +64,47 @@ fn consumer_of(event_type: &str) -> &'static [Part] {
     }
 }
 
+/// By what a consumer records the effect of a message. The key of a notice is recomputed, so that an
+/// unstable key shows.
+fn effect_id(part: Part, message: &Message) -> Uuid {
+    match part {
+        Part::Notifications => StableKey::new(part.name(), message.event_id).as_uuid(),
+        _ => message.id.as_uuid(),
+    }
+}
+
 impl Ledger {
-    /// Balances the evidence against the input, whose books are `expected_books`.
-    pub(crate) fn of(
-        evidence: &Evidence,
-        expected: Expected,
-        expected_books: &Books,
-        elapsed_ms: u64,
-    ) -> Self {
-        let stream = StreamCheck::of(evidence);
-        let effects = EffectCheck::of(evidence);
+    /// Balances the evidence against the input, whose books are `books`.
+    pub(crate) fn of(evidence: &Evidence, expected: Expected, books: &Books, elapsed_ms: u64) -> Self {
         let mut ledger = Self {
             orders: evidence.orders,
             messages_committed: evidence.committed.len() as u64,
-            messages_on_stream: stream.messages,
-            stream_duplicates: stream.duplicates,
             deliveries: evidence.deliveries,
-            effects: effects.counts,
-            lost: stream.lost + effects.missing,
-            ghosts: stream.ghosts + effects.ghosts,
-            double_effects: effects.double,
-            inversions: stream.inversions,
-            outbox_dead: evidence
-                .committed
-                .iter()
-                .filter(|message| message.outbox_dead)
-                .count() as u64,
+            outbox_dead: evidence.outbox_dead,
             dead_letters: evidence.dead_letters,
             elapsed_ms,
-            complaints: Vec::new(),
+            ..Self::default()
         };
-        ledger.complain(evidence, expected, expected_books);
+        ledger.balance_stream(evidence);
+        for part in Part::CONSUMERS {
+            ledger.balance_effects(part, evidence);
+        }
+        let messages = expected.messages();
+        for (what, found, wanted) in [
+            ("orders saved", ledger.orders, expected.orders),
+            ("orders shipped", evidence.shipped, expected.shipped),
+            ("messages committed", ledger.messages_committed, messages),
+            ("messages on the stream", ledger.messages_on_stream, messages),
+            ("wrong books", u64::from(evidence.books != *books), 0),
+        ]
+        .into_iter()
+        .chain(ledger.zeros().map(|(what, found)| (what, found, 0)))
+        {
+            if found != wanted {
+                let complaint = format!("{what}: {found}, but must be {wanted}");
+                ledger.complaints.push(complaint);
+            }
+        }
         ledger
     }
 
@@ -100,182 +113,84 @@ impl Ledger {
         self.complaints.is_empty()
     }
 
-    fn complain(&mut self, evidence: &Evidence, expected: Expected, expected_books: &Books) {
-        let mut complaints = Vec::new();
-        let mut equal = |what: &str, found: u64, wanted: u64| {
-            if found != wanted {
-                complaints.push(format!("{what}: {found}, but must be {wanted}"));
-            }
-        };
-        equal("orders saved", self.orders, expected.orders);
-        equal("orders shipped", evidence.shipped, expected.shipped);
-        equal("messages committed", self.messages_committed, expected.messages());
-        equal(
-            "messages on the stream",
-            self.messages_on_stream,
-            expected.messages(),
-        );
-        equal("lost", self.lost, 0);
-        equal("ghosts", self.ghosts, 0);
-        equal("double effects", self.double_effects, 0);
-        equal("inversions", self.inversions, 0);
-        equal("parked", self.outbox_dead, 0);
-        equal("dead letters", self.dead_letters, 0);
-        let found = &evidence.books;
-        for (what, same) in [
-            ("inventory", found.units == expected_books.units),
-            ("billing", found.amounts_cents == expected_books.amounts_cents),
-            ("shipping", found.shipments == expected_books.shipments),
-        ] {
-            if !same {
-                complaints.push(format!(
-                    "the tables of {what} differ from what the input adds up to"
-                ));
-            }
-        }
-        self.complaints = complaints;
-    }
-}
-
-/// The result of comparing the stream with the outboxes.
-#[derive(Debug, Default)]
-struct StreamCheck {
-    messages: u64,
-    duplicates: u64,
-    lost: u64,
-    ghosts: u64,
-    inversions: u64,
-}
-
-impl StreamCheck {
-    fn of(evidence: &Evidence) -> Self {
-        let committed: HashMap<MessageId, &Committed> = evidence
-            .committed
-            .iter()
-            .map(|message| (message.id, message))
-            .collect();
-        let mut check = Self::default();
-        let mut seen: HashSet<MessageId> = HashSet::new();
-        let mut last: HashMap<&Aggregate, u64> = HashMap::new();
-        for entry in &evidence.stream {
-            // An entry that cannot be decoded was never committed either.
-            let Ok(message) = &entry.message else {
-                check.ghosts += 1;
-                continue;
-            };
-            let same = |committed: &&&Committed| {
-                committed.aggregate == message.aggregate
-                    && committed.sequence == message.sequence
-                    && committed.event_type == message.event_type
-                    && committed.payload == message.payload
-            };
-            if committed.get(&message.id).filter(same).is_none() {
-                check.ghosts += 1;
-            } else if seen.insert(message.id) {
-                let last = last.entry(&message.aggregate).or_default();
-                check.inversions += u64::from(message.sequence != Some(*last + 1));
-                *last = message.sequence.unwrap_or_default();
-            } else {
-                check.duplicates += 1;
-            }
-        }
-        check.messages = seen.len() as u64;
-        // A dead letter of the outbox is not lost: it is counted as a dead letter.
-        let missing = |message: &&Committed| !message.outbox_dead && !seen.contains(&message.id);
-        check.lost = evidence.committed.iter().filter(missing).count() as u64;
-        check
-    }
-}
-
-/// The result of comparing the effects with the outboxes.
-#[derive(Debug, Default)]
-struct EffectCheck {
-    counts: BTreeMap<&'static str, u64>,
-    missing: u64,
-    ghosts: u64,
-    double: u64,
-}
-
-impl EffectCheck {
-    fn of(evidence: &Evidence) -> Self {
-        let mut check = Self::default();
-        for part in Part::CONSUMERS {
-            let wanted = evidence
-                .committed
-                .iter()
-                .filter(|message| consumer_of(&message.event_type).contains(&part));
-            if part == Part::Notifications {
-                // The key is recomputed, so that an unstable key shows.
-                let line = |message: &Committed| {
-                    let key = StableKey::new(part.name(), message.id.into()).as_uuid();
-                    (key, message.aggregate.id.clone())
-                };
-                let lines = evidence
-                    .notices
-                    .iter()
-                    .map(|notice| (notice.key, notice.order_id.to_string()));
-                check.balance(part, wanted.map(line), lines);
-            } else {
-                let effects = evidence.effects.get(&part).into_iter().flatten().copied();
-                check.balance(part, wanted.map(|message| message.id), effects);
-            }
-        }
-        check
-    }
-
-    fn balance<K: Eq + Hash>(
-        &mut self,
-        part: Part,
-        wanted: impl Iterator<Item = K>,
-        effects: impl Iterator<Item = K>,
-    ) {
-        let mut times: HashMap<K, u64> = wanted.map(|key| (key, 0)).collect();
-        let mut count = 0;
-        for effect in effects {
-            count += 1;
-            match times.get_mut(&effect) {
-                Some(times) => *times += 1,
-                None => self.ghosts += 1,
-            }
-        }
-        self.counts.insert(part.name(), count);
-        self.missing += times.values().filter(|times| **times == 0).count() as u64;
-        self.double += times.values().map(|times| times.saturating_sub(1)).sum::<u64>();
-    }
-}
-
-/// The ledger as a table.
-impl fmt::Display for Ledger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let effects = self
-            .effects
-            .iter()
-            .map(|(consumer, count)| (format!("effects of {consumer}"), *count));
-        let rows = [
-            ("orders saved", self.orders),
-            ("messages committed", self.messages_committed),
-            ("messages on the stream", self.messages_on_stream),
-            ("further copies of them", self.stream_duplicates),
-            ("deliveries to consumers", self.deliveries),
-        ];
-        let zeros = [
+    /// The numbers that must be zero.
+    fn zeros(&self) -> [(&'static str, u64); 6] {
+        [
             ("lost", self.lost),
             ("ghosts", self.ghosts),
             ("double effects", self.double_effects),
             ("inversions", self.inversions),
             ("parked", self.outbox_dead),
             ("dead letters", self.dead_letters),
-        ];
-        let named = |(name, count): &(&str, u64)| ((*name).to_owned(), *count);
-        for (name, count) in rows
-            .iter()
-            .map(named)
-            .chain(effects)
-            .chain(zeros.iter().map(named))
-        {
-            writeln!(f, "{name:<28}{count:>10}")?;
+        ]
+    }
+
+    /// Compares the stream with the outboxes.
+    fn balance_stream(&mut self, evidence: &Evidence) {
+        // An entry that cannot be decoded was never committed either.
+        let messages = evidence.stream.iter().flat_map(|entry| &entry.message);
+        let log: Vec<Logged> = messages.map(Logged::from).collect();
+        self.ghosts += (evidence.stream.len() - log.len()) as u64;
+        let committed = evidence.committed.iter().map(|message| Committed {
+            id: message.event_id,
+            aggregate: message.aggregate.clone(),
+            sequence: message.sequence,
+            status: MessageStatus::Published,
+            halts: false,
+        });
+        let balance = Balance {
+            committed: committed.collect(),
+            log,
+        };
+        self.stream_duplicates = balance.copies() as u64;
+        self.messages_on_stream = (balance.log.len() - balance.copies()) as u64;
+        for violation in balance.check() {
+            match violation {
+                Violation::Lost { .. } => self.lost += 1,
+                Violation::Ghost { .. } => self.ghosts += 1,
+                _ => self.inversions += 1,
+            }
+            self.complaints.push(violation.to_string());
         }
-        writeln!(f, "{:<28}{:>10}", "milliseconds", self.elapsed_ms)?;
+    }
+
+    /// Compares the effects of a consumer with the outboxes.
+    fn balance_effects(&mut self, part: Part, evidence: &Evidence) {
+        let mut times: HashMap<Uuid, u64> = evidence
+            .committed
+            .iter()
+            .filter(|message| consumers_of(&message.event_type).contains(&part))
+            .map(|message| (effect_id(part, message), 0))
+            .collect();
+        let effects = evidence.effects.get(&part).map_or(&[][..], Vec::as_slice);
+        for effect in effects {
+            match times.get_mut(effect) {
+                Some(times) => *times += 1,
+                None => self.ghosts += 1,
+            }
+        }
+        self.effects.insert(part.name(), effects.len() as u64);
+        self.lost += times.values().filter(|times| **times == 0).count() as u64;
+        self.double_effects += times.values().map(|times| times.saturating_sub(1)).sum::<u64>();
+    }
+}
+
+/// The ledger as a table.
+impl fmt::Display for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut row = |name: &str, count: u64| writeln!(f, "{name:<28}{count:>10}");
+        row("orders saved", self.orders)?;
+        row("messages committed", self.messages_committed)?;
+        row("messages on the stream", self.messages_on_stream)?;
+        row("further copies of them", self.stream_duplicates)?;
+        row("deliveries to consumers", self.deliveries)?;
+        for (consumer, count) in &self.effects {
+            row(&format!("effects of {consumer}"), *count)?;
+        }
+        for (name, count) in self.zeros() {
+            row(name, count)?;
+        }
+        row("milliseconds", self.elapsed_ms)?;
         if self.balances() {
             return f.write_str("The ledger balances.");
         }
@@ -286,5 +201,124 @@ impl fmt::Display for Ledger {
     }
 }
 
+/// Plants each mistake in correct evidence, and checks the number that must show it.
 #[cfg(test)]
-mod tests;
+mod tests {
+    use outbox::testing::LogEntry;
+    use outbox_core::NewMessage;
+
+    use super::*;
+    use crate::events::{OrderPlaced, OrderShipped, ShipmentDispatched};
+    use crate::generate::generate;
+
+    /// The evidence of a correct run over three shipped orders.
+    fn good() -> (Evidence, Expected, Books) {
+        let orders = generate(3);
+        let mut evidence = Evidence {
+            orders: 3,
+            shipped: 3,
+            ..Evidence::default()
+        };
+        for order in &orders {
+            let (order_id, shipped_date) = (order.order_id, order.shipped_date.unwrap());
+            let shipped = OrderShipped {
+                order_id,
+                shipped_date,
+            };
+            let dispatched = ShipmentDispatched {
+                order_id,
+                shipped_date,
+            };
+            let placed = OrderPlaced::from(order);
+            publish(&mut evidence, NewMessage::from_event(&placed).unwrap(), 1);
+            publish(&mut evidence, NewMessage::from_event(&shipped).unwrap(), 2);
+            publish(&mut evidence, NewMessage::from_event(&dispatched).unwrap(), 1);
+        }
+        let books = Books::of(&orders);
+        evidence.books = books.clone();
+        (evidence, Expected::of(&orders), books)
+    }
+
+    /// A message that was published and took effect.
+    fn publish(evidence: &mut Evidence, message: NewMessage, sequence: u64) {
+        let message = message.into_message(Some(sequence), time::OffsetDateTime::UNIX_EPOCH);
+        for part in consumers_of(&message.event_type) {
+            let effects = evidence.effects.entry(*part).or_default();
+            effects.push(effect_id(*part, &message));
+        }
+        evidence.committed.push(message.clone());
+        evidence.stream.push(LogEntry {
+            stream_sequence: 1,
+            subject: "events".to_owned(),
+            message: Ok(message),
+        });
+    }
+
+    /// Plants a mistake and returns the ledger, which must not balance.
+    #[track_caller]
+    fn planted(mistake: impl FnOnce(&mut Evidence)) -> Ledger {
+        let (mut evidence, expected, books) = good();
+        mistake(&mut evidence);
+        let ledger = Ledger::of(&evidence, expected, &books, 0);
+        assert!(!ledger.balances(), "{ledger}");
+        ledger
+    }
+
+    #[test]
+    fn good_evidence_balances_also_with_copies_on_the_stream() {
+        let (mut evidence, expected, books) = good();
+        evidence.stream.extend(evidence.stream.clone());
+        let ledger = Ledger::of(&evidence, expected, &books, 0);
+        assert!(ledger.balances(), "{ledger}");
+        let messages = (ledger.messages_committed, ledger.messages_on_stream);
+        assert_eq!((messages, ledger.stream_duplicates), ((9, 9), 9));
+        assert_eq!(ledger.effects.values().sum::<u64>(), 12);
+    }
+
+    #[test]
+    fn losses_show() {
+        assert_eq!(planted(|evidence| drop(evidence.stream.pop())).lost, 1);
+        for part in Part::CONSUMERS {
+            let forget = |evidence: &mut Evidence| evidence.effects.get_mut(&part).unwrap().clear();
+            assert_eq!(planted(forget).lost, 3);
+        }
+    }
+
+    #[test]
+    fn ghosts_show() {
+        // The third order was rolled back, but its messages were published and took effect.
+        let ghost = planted(|evidence| evidence.committed.truncate(6));
+        assert_eq!(ghost.ghosts, 3 + 4);
+        // The committed message differs from the published one.
+        let changed = planted(|evidence| evidence.committed[0].sequence = Some(9));
+        assert_eq!(changed.ghosts, 1);
+    }
+
+    #[test]
+    fn double_effects_show() {
+        for part in Part::CONSUMERS {
+            let repeat = |evidence: &mut Evidence| {
+                let effects = evidence.effects.get_mut(&part).unwrap();
+                effects.push(effects[0]);
+            };
+            assert_eq!(planted(repeat).double_effects, 1);
+        }
+    }
+
+    #[test]
+    fn inversions_show() {
+        assert_eq!(planted(|evidence| evidence.stream.swap(0, 1)).inversions, 1);
+    }
+
+    #[test]
+    fn other_books_and_numbers_show() {
+        planted(|evidence| *evidence.books.units.values_mut().next().unwrap() += 1);
+        planted(|evidence| *evidence.books.amounts_cents.values_mut().next().unwrap() -= 1);
+        planted(|evidence| drop(evidence.books.shipments.pop_first()));
+        planted(|evidence| drop(evidence.books.notices.pop_first()));
+        planted(|evidence| evidence.orders -= 1);
+        planted(|evidence| evidence.dead_letters = 1);
+        planted(|evidence| evidence.outbox_dead = 1);
+        planted(|evidence| *evidence = Evidence::default());
+    }
+}

@@ -1,25 +1,23 @@
 //! The demo: a small shop whose parts exchange events over a transactional outbox.
 //!
 //! ```text
-//! service ── service.db ── relay ───┐             ┌── inventory       (units per product)
-//!             (outbox)              │             ├── billing         (amount per customer)
-//!                                   ├── stream ───┼── shipping        (shipments, and an outbox of its own)
-//!            shipping.db ── relay ──┘             └── notifications   (lines of a file)
-//!             (outbox)
+//! service ── service database ── relay ────┐             ┌── inventory       (units per product)
+//!               (outbox)                   │             ├── billing         (amount per customer)
+//!                                          ├── stream ───┼── shipping        (shipments, own outbox)
+//!            shipping database ── relay ───┘             └── notifications   (lines of a file)
+//!               (outbox)
 //! ```
 //!
-//! `cargo xtask demo` finds or starts the servers and calls `northwind run`. That starts everything above as processes, waits until the last message
-//! has taken effect, and balances the ledger: nothing is lost, invented, done twice or out of order. Kill any process meanwhile; the result is the
-//! same.
+//! `cargo xtask demo` finds or starts the servers and calls `northwind run`. That starts everything
+//! above as processes, waits until the last message has taken effect, and balances the ledger: no
+//! message is lost, invented, applied twice or out of order. Kill any process meanwhile; the result
+//! is the same.
 
 mod cli;
-mod failure;
-mod logging;
 
 mod generate;
 mod input;
 mod order;
-mod values;
 
 mod events;
 mod tables;
@@ -45,54 +43,75 @@ mod ledger;
 use std::io::{Read as _, Write as _};
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser as _;
-use outbox_core::shutdown;
+use outbox::testing::MemoryBroker;
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::cli::{Cli, Command, ProgramArgs};
-use crate::failure::Failure;
 use crate::setup::{Role, Setup};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(args).await,
-        Command::Service(program) => run_program(program, Role::Service).await,
-        Command::Relay { outbox, program } => run_program(program, Role::Relay(outbox)).await,
-        Command::Consumer { part, program } => run_program(program, Role::Consumer(part)).await,
+        Command::Program(args) => run_process(args).await,
     };
-    result.unwrap_or_else(|failure| {
-        tracing::error!("{failure}");
+    result.unwrap_or_else(|error| {
+        let error = outbox_core::describe(error.as_ref());
         // If even this write fails, nothing is left to do.
-        let _ = writeln!(std::io::stderr(), "error: {failure}");
-        failure.exit_code()
+        let _ = writeln!(std::io::stderr(), "error: {error}");
+        ExitCode::FAILURE
     })
 }
 
-/// Runs one of the shop's programs in this process.
-async fn run_program(args: ProgramArgs, role: Role) -> Result<ExitCode, Failure> {
-    let setup = Setup::read(&args.setup)?;
-    logging::to_file(&setup.logs(), &role.name())?;
-    let shutdown = shutdown::on_signals();
-    if args.until_stdin_closes {
-        cancel_when_stdin_closes(shutdown.clone());
-    }
-    match role {
-        Role::Service => service::run(&setup, shutdown).await?,
-        Role::Relay(part) => {
-            relay::run(&setup, part, broker::publisher(&setup, part).await?, shutdown).await?;
-        }
-        Role::Consumer(part) => {
-            consumers::run(&setup, part, broker::subscriber(&setup).await?, shutdown).await?;
-        }
-    }
+/// Runs one of the shop's programs as this process, until standard input closes. The orchestrator
+/// holds the other end, so no program outlives its run.
+async fn run_process(ProgramArgs { role, setup }: ProgramArgs) -> Result<ExitCode> {
+    log_to(std::io::stderr);
+    let shutdown = outbox_core::shutdown::on_signals();
+    cancel_when_stdin_closes(shutdown.clone());
+    run_program(role, &Setup::read(&setup)?, None, shutdown).await?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// Runs one of the shop's programs, on NATS or on a broker in the memory of this process.
+async fn run_program(
+    role: Role,
+    setup: &Setup,
+    memory: Option<&MemoryBroker>,
+    shutdown: CancellationToken,
+) -> Result<()> {
+    match (role, memory) {
+        (Role::Service, _) => service::run(setup, shutdown).await,
+        (Role::Relay(part), None) => {
+            let publisher = broker::publisher(setup, part).await?;
+            relay::run(setup, part, publisher, shutdown).await
+        }
+        (Role::Relay(part), Some(broker)) => relay::run(setup, part, broker.publisher(), shutdown).await,
+        (Role::Consumer(part), None) => {
+            let subscriber = broker::subscriber(setup).await?;
+            consumers::run(setup, part, subscriber, shutdown).await
+        }
+        (Role::Consumer(part), Some(broker)) => {
+            consumers::run(setup, part, broker.subscriber(), shutdown).await
+        }
+    }
+}
+
 fn cancel_when_stdin_closes(shutdown: CancellationToken) {
-    // The read cannot be cancelled, so it has a thread of its own. As a task it would delay the end of the runtime.
+    // The read cannot be cancelled. As a task it would delay the end of the runtime.
     std::thread::spawn(move || {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         shutdown.cancel();
     });
+}
+
+/// Writes the log of this process. `RUST_LOG` filters it; the default is `info` and above.
+fn log_to(writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter);
+    subscriber.with_writer(writer).init();
 }

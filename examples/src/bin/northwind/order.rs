@@ -1,19 +1,31 @@
 //! The order book: the service's input, from files or from a generator.
 //!
-//! Invariant: every [`Order`] is valid: it has a positive id, at least one line, and events that can be recorded. Not here: where orders come from,
-//! see [`crate::input`] and [`crate::generate`].
+//! Invariant: no floating point. A price is whole cents and a discount whole billionths, so any two
+//! programs compute the same amount.
 
 use serde::{Deserialize, Serialize};
+use time::Date;
 
-use crate::values::{Day, Discount, line_amount_cents};
+use crate::input;
 
-/// An order with its lines.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+// A calendar day, written `YYYY-MM-DD`.
+time::serde::format_description!(pub(crate) day, Date, "[year]-[month]-[day]");
+
+/// The discount that makes a line free.
+pub(crate) const BILLION: u32 = 1_000_000_000;
+
+/// An order with its lines, which the files keep apart.
+#[derive(Debug, Deserialize)]
 pub(crate) struct Order {
+    #[serde(rename = "orderID")]
     pub(crate) order_id: i64,
+    #[serde(rename = "customerID")]
     pub(crate) customer_id: String,
-    pub(crate) order_date: Day,
-    pub(crate) shipped_date: Option<Day>,
+    #[serde(rename = "orderDate", with = "day")]
+    pub(crate) order_date: Date,
+    #[serde(rename = "shippedDate", deserialize_with = "input::day_or_null")]
+    pub(crate) shipped_date: Option<Date>,
+    #[serde(skip)]
     pub(crate) lines: Vec<Line>,
 }
 
@@ -21,20 +33,23 @@ pub(crate) struct Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) product_id: i64,
-    pub(crate) quantity: i64,
-    pub(crate) unit_price_cents: i64,
-    pub(crate) discount: Discount,
+    pub(crate) quantity: u16,
+    pub(crate) unit_price_cents: u32,
+    pub(crate) discount_billionths: u32,
 }
 
 impl Line {
-    /// The price of the line in cents, after the discount.
+    /// Unit price × quantity × (1 − discount), rounded half up to whole cents.
     pub(crate) fn amount_cents(&self) -> i64 {
-        line_amount_cents(self.unit_price_cents, self.quantity, self.discount)
+        let billion = i128::from(BILLION);
+        let price = i128::from(self.unit_price_cents) * i128::from(self.quantity);
+        let scaled = price * (billion - i128::from(self.discount_billionths));
+        i64::try_from((scaled + billion / 2) / billion).unwrap_or(i64::MAX)
     }
 }
 
 /// Expected numbers of a run, derived from its orders alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Expected {
     pub(crate) orders: u64,
     pub(crate) shipped: u64,
@@ -50,8 +65,14 @@ impl Expected {
         }
     }
 
-    /// The expected number of messages: one per order placed, and for each shipped order one more and one by the consumer `shipping`.
+    /// The expected number of messages: one per order placed, and for each shipped order one more
+    /// and one by the consumer `shipping`.
     pub(crate) fn messages(self) -> u64 {
         self.orders + 2 * self.shipped
+    }
+
+    /// The expected numbers of effects, in the order of the consumers.
+    pub(crate) fn effects(self) -> [u64; 4] {
+        [self.orders, self.orders, self.shipped, self.shipped]
     }
 }

@@ -1,61 +1,62 @@
 //! One run from its input to its ledger.
 //!
-//! Invariant: nothing is created before the input is checked, and everything created is removed at the end. Databases and stream stay only if the
-//! ledger does not balance, so that the cause can be found.
+//! Invariant: nothing is created before the input is checked, and everything created is removed at
+//! the end. Databases and stream stay only if the ledger does not balance, so that the cause can be
+//! found.
 
+use std::fs::File;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 
-use outbox_core::shutdown;
+use anyhow::{Context as _, Result, bail, ensure};
+use outbox_core::{describe, shutdown};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use url::Url;
 use uuid::Uuid;
 
 use crate::books::Books;
 use crate::broker::Broker;
 use crate::cli::{BrokerKind, RunArgs};
-use crate::database::{Databases, connect};
+use crate::database::{Databases, connect, is_postgres};
 use crate::evidence::{Connections, Evidence};
-use crate::failure::{Doing, Failure};
-use crate::generate::generate;
-use crate::input;
 use crate::ledger::Ledger;
-use crate::logging;
+use crate::log_to;
 use crate::order::{Expected, Order};
 use crate::progress::Progress;
-use crate::setup::{DatabaseKind, Part, RelayKind, Setup, Stream, logs, prepare_work_dir};
+use crate::setup::{Part, RelayKind, Setup, prepare_work_dir};
 use crate::tables::migrate;
-use crate::watch::{Counts, Outcome, until_at_rest};
+use crate::watch::{Counts, until_at_rest};
 use crate::workers::Workers;
 
 /// Runs the shop and prints the ledger.
-pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
-    if args.relay == RelayKind::Log && args.database != DatabaseKind::Postgres {
-        let why = "--relay log needs --database postgres: only PostgreSQL's log can be read";
-        return Err(Failure::Wrong(why.to_owned()));
-    }
-    let id = Uuid::now_v7().simple().to_string();
-    // The end of the id is random, and short enough for database names.
-    let id = &id[20..];
-    let orders = read_orders(&args)?;
+pub(crate) async fn run(args: RunArgs) -> Result<ExitCode> {
+    let server = server(&args)?;
+    let orders = match args.source.read() {
+        Ok(orders) => orders,
+        Err(error) => {
+            writeln!(std::io::stderr(), "error: {}", describe(error.as_ref()))?;
+            return Ok(ExitCode::from(2));
+        }
+    };
     let work_dir = prepare_work_dir(&args.work_dir)?;
-    logging::to_file(&logs(&work_dir), "run")?;
     let shutdown = shutdown::on_signals();
 
-    let stream = Stream {
-        nats_url: (args.broker == BrokerKind::Nats).then(|| args.nats_url.clone()),
-        name: format!("NORTHWIND_{id}"),
-        prefix: format!("northwind_{id}"),
-    };
-    let databases = Databases::create(args.database, &args.database_url, id).await?;
-    let setup = Setup {
-        database: args.database,
-        urls: databases.urls(),
+    // The end of the id is random, and short enough for database names.
+    let id = &Uuid::now_v7().simple().to_string()[20..];
+    let databases = Databases::create(server, &work_dir, id).await?;
+    let setup = Arc::new(Setup {
+        urls: databases.urls.clone(),
         relay: args.relay,
-        stream,
+        nats_url: (args.broker == BrokerKind::Nats).then(|| args.nats_url.clone()),
+        stream: format!("northwind_{id}"),
         work_dir,
-    };
-    let broker = match Broker::provision(setup.stream.clone()).await {
+        source: args.source.clone(),
+    });
+    let log = File::create(setup.log_file("run")).context("cannot write the log of the run")?;
+    log_to(Mutex::new(log));
+    let broker = match Broker::provision(&setup).await {
         Ok(broker) => broker,
         Err(error) => {
             databases.drop().await?;
@@ -63,85 +64,81 @@ pub(crate) async fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         }
     };
     let ended = run_on(&args, &setup, &broker, &orders, shutdown).await;
-    // Also of a run whose databases stay: a slot that nobody reads fills the server's disk.
-    let ended = match drop_logs(&setup).await {
-        Ok(()) => ended,
-        Err(error) => ended.and(Err(error)),
+    // Also of a run whose databases stay: a slot without a reader fills the server's disk.
+    let dropped = drop_logs(&setup).await;
+    let ended = ended.and_then(|ledger| dropped.map(|()| ledger));
+    let why = match ended {
+        Ok(Some(ledger)) if !ledger.balances() => "the ledger does not balance".to_owned(),
+        Ok(ledger) => {
+            broker.delete(&setup).await?;
+            databases.drop().await?;
+            ensure!(ledger.is_some(), "interrupted");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(error) => describe(error.as_ref()),
     };
-    match ended {
-        Ok(Some(ledger)) if ledger.balances() => {
-            broker.delete().await?;
-            databases.drop().await?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Ok(None) => {
-            broker.delete().await?;
-            databases.drop().await?;
-            Err(Failure::Wrong("interrupted".to_owned()))
-        }
-        Ok(Some(_)) => Err(kept(&setup, "the ledger does not balance".to_owned())),
-        Err(error) => Err(kept(&setup, error.to_string())),
-    }
+    bail!(
+        "{why}\nlogs are in {}; its databases and stream {} were not removed",
+        setup.work_dir.join("logs").display(),
+        setup.stream
+    )
 }
 
-fn read_orders(args: &RunArgs) -> Result<Vec<Order>, Failure> {
-    match (&args.orders, &args.lines) {
-        (Some(orders), Some(lines)) => Ok(input::read(orders, lines)?),
-        _ => Ok(generate(args.generate)),
-    }
-}
-
-/// A failure that names where to look for the cause.
-fn kept(setup: &Setup, what: String) -> Failure {
-    let stream = &setup.stream.name;
-    let logs = setup.logs();
-    Failure::Wrong(format!(
-        "{what}\nlogs are in {}; its databases and stream {stream} were not removed",
-        logs.display()
-    ))
+/// The checked address of the database server; `None` for SQLite.
+fn server(args: &RunArgs) -> Result<Option<Url>> {
+    // The drivers know MariaDB only by the scheme of MySQL.
+    let parse = |url: &String| Url::parse(&url.replacen("mariadb://", "mysql://", 1));
+    let server = args.database_url.as_ref().map(parse).transpose();
+    let server = server.context("cannot read --database-url")?;
+    let is_known = |url: &Url| ["postgres", "postgresql", "mysql"].contains(&url.scheme());
+    ensure!(
+        server.as_ref().is_none_or(is_known),
+        "--database-url must start with `postgres://`, `mysql://` or `mariadb://`"
+    );
+    ensure!(
+        args.relay == RelayKind::Polling || server.as_ref().is_some_and(is_postgres),
+        "--relay log needs the --database-url of PostgreSQL: only PostgreSQL's log can be read"
+    );
+    Ok(server)
 }
 
 /// Runs on existing databases and an existing stream; `None` if the run was interrupted.
 async fn run_on(
     args: &RunArgs,
-    setup: &Setup,
+    setup: &Arc<Setup>,
     broker: &Broker,
     orders: &[Order],
     shutdown: CancellationToken,
-) -> Result<Option<Ledger>, Failure> {
+) -> Result<Option<Ledger>> {
     let mut dbs = Connections::new();
     for part in Part::ALL {
-        if shutdown.is_cancelled() {
-            return Ok(None);
-        }
-        let db = connect(setup.database, setup.url(part), 2).await?;
+        let db = connect(&setup.urls[&part], 2).await?;
         migrate(&db, part).await?;
         if setup.has_log(part) {
-            let log = setup.log(part, setup.url(part), db.clone())?;
-            log.init()
+            setup
+                .log(part, db.clone())?
+                .init()
                 .await
-                .or_cannot(format_args!("set up the log of {}", part.name()))?;
+                .with_context(|| format!("cannot set up the log of {}", part.name()))?;
         }
         dbs.insert(part, db);
     }
-    setup.write_orders(orders)?;
     let setup_path = setup.write()?;
 
     let expected = Expected::of(orders);
     let progress = Progress::new(expected, args.json);
     let started = Instant::now();
-    let mut workers = Workers::start(setup, &setup_path, broker)?;
+    let mut workers = Workers::start(setup, &setup_path, broker, &progress);
     let look = async || Counts::read(setup, &dbs, broker).await;
     let outcome = until_at_rest(look, &mut workers, expected, &progress, &shutdown).await;
-    let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    workers.stop(|text| progress.warn(text)).await;
+    let elapsed_ms = u64::try_from(started.elapsed().as_millis())?;
+    workers.stop(&progress).await?;
     progress.finish();
     match outcome {
-        Ok(Outcome::AtRest) => {}
-        Ok(Outcome::Stalled) => progress.warn("nothing moved for a minute, the run is given up".to_owned()),
-        Ok(Outcome::Interrupted) => return Ok(None),
+        Ok(true) => {}
+        Ok(false) => return Ok(None),
         // The ledger shows the outcome best.
-        Err(error) => progress.warn(error.to_string()),
+        Err(error) => progress.warn(&describe(error.as_ref())),
     }
 
     let evidence = Evidence::collect(setup, &dbs, broker).await?;
@@ -150,36 +147,24 @@ async fn run_on(
         evidence.books.export(folder)?;
     }
     print(&ledger, args.json)?;
-    for db in dbs.into_values() {
-        db.close().await.or_cannot("close a database")?;
-    }
     Ok(Some(ledger))
 }
 
-/// Takes the logs down, once the relays that read them have ended. A log that was not set up is left out.
-async fn drop_logs(setup: &Setup) -> Result<(), Failure> {
+/// Drops the logs, after the end of the relays that read them.
+async fn drop_logs(setup: &Setup) -> Result<()> {
     for part in Part::ALL.into_iter().filter(|part| setup.has_log(*part)) {
-        let db = connect(setup.database, setup.url(part), 2).await?;
-        let log = setup.log(part, setup.url(part), db.clone())?;
-        log.drop()
-            .await
-            .or_cannot(format_args!("drop the log of {}", part.name()))?;
-        db.close().await.or_cannot("close a database")?;
+        let db = connect(&setup.urls[&part], 2).await?;
+        let dropped = setup.log(part, db.clone())?.drop().await;
+        dropped.with_context(|| format!("cannot drop the log of {}", part.name()))?;
     }
     Ok(())
 }
 
-fn print(ledger: &Ledger, json: bool) -> Result<(), Failure> {
-    let text = if json {
-        serde_json::to_string(ledger).or_cannot("encode the ledger")?
-    } else {
-        ledger.to_string()
-    };
-    writeln!(std::io::stdout(), "{text}").or_cannot("print the ledger")?;
-    if json && !ledger.balances() {
-        for complaint in &ledger.complaints {
-            writeln!(std::io::stderr(), "{complaint}").or_cannot("print the ledger")?;
-        }
+fn print(ledger: &Ledger, json: bool) -> Result<()> {
+    if !json {
+        return Ok(writeln!(std::io::stdout(), "{ledger}")?);
     }
-    Ok(())
+    let complaints = ledger.complaints.join("\n");
+    write!(std::io::stderr(), "{complaints}")?;
+    Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(ledger)?)?)
 }

@@ -1,24 +1,24 @@
 //! The order service: saves each order with its events, and updates the shipped ones.
 //!
-//! Invariant: the service may be killed at any time and started again. Each order is saved together with its event, so the orders table alone shows
-//! where to continue. Not here: the broker, which the service does not know.
+//! Invariant: the service may be killed at any time and started again. Each order is saved together
+//! with its event, so the orders table alone shows where to continue. Not here: the broker, which
+//! the service does not know.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream;
+use anyhow::{Context as _, Result, bail};
+use futures_util::{StreamExt as _, stream};
 use outbox_sea_orm::{SaveError, SaveWithEvents as _};
 use sea_orm::{DatabaseConnection, EntityTrait as _, NotSet, Set};
+use time::Date;
 use tokio_util::sync::CancellationToken;
 
 use crate::database::{CONNECTIONS, connect};
 use crate::events::{OrderPlaced, OrderShipped};
-use crate::failure::{Doing, Failure};
 use crate::order::Order;
 use crate::setup::{Part, Setup};
 use crate::tables::orders;
-use crate::values::Day;
 
 /// Maximum number of orders saved at the same time.
 const CONCURRENCY: usize = 8;
@@ -27,16 +27,15 @@ const CONCURRENCY: usize = 8;
 const TRIES: u32 = 6;
 
 /// Saves all orders of the run that are not saved yet.
-pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<(), Failure> {
-    let db = connect(setup.database, setup.url(Part::Service), CONNECTIONS).await?;
+pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<()> {
+    let db = connect(&setup.urls[&Part::Service], CONNECTIONS).await?;
     let saved = orders::Entity::find()
         .all(&db)
         .await
-        .or_cannot("read the orders that are saved already")?;
+        .context("cannot read the saved orders")?;
+    let book = setup.source.read()?;
     let mut saved: HashMap<i64, orders::Model> =
         saved.into_iter().map(|order| (order.order_id, order)).collect();
-    let book = setup.read_orders()?;
-    tracing::info!(orders = book.len(), saved = saved.len(), "service started");
 
     let saves = book.into_iter().map(|order| {
         let before = saved.remove(&order.order_id);
@@ -45,62 +44,59 @@ pub(crate) async fn run(setup: &Setup, shutdown: CancellationToken) -> Result<()
     let mut saves = stream::iter(saves).buffer_unordered(CONCURRENCY);
     while let Some(result) = shutdown.run_until_cancelled(saves.next()).await {
         let Some(result) = result else {
-            tracing::info!("all orders are saved");
             return Ok(());
         };
         result?;
     }
     // Saves in progress end in their own tasks, or are rolled back with the process.
-    Err(Failure::Wrong(
-        "the service was stopped before all orders were saved".to_owned(),
-    ))
+    bail!("the service was stopped before all orders were saved")
 }
 
 /// Saves an order as placed and then as shipped.
-async fn save(db: DatabaseConnection, order: Order, before: Option<orders::Model>) -> Result<(), Failure> {
+async fn save(db: DatabaseConnection, order: Order, before: Option<orders::Model>) -> Result<()> {
     if before.is_none() {
         retrying(|| insert(&db, &order))
             .await
-            .or_cannot(format_args!("save order {}", order.order_id))?;
+            .with_context(|| format!("cannot save order {}", order.order_id))?;
     }
     if let Some(day) = order.shipped_date
         && before.is_none_or(|before| before.shipped_date.is_none())
     {
-        retrying(|| ship(&db, &order, day))
+        retrying(|| ship(&db, order.order_id, day))
             .await
-            .or_cannot(format_args!("ship order {}", order.order_id))?;
+            .with_context(|| format!("cannot ship order {}", order.order_id))?;
     }
     Ok(())
 }
 
 async fn insert(db: &DatabaseConnection, order: &Order) -> Result<orders::Model, SaveError> {
-    let placed = OrderPlaced::of(order);
+    let placed = OrderPlaced::from(order);
     orders::ActiveModel {
         order_id: Set(order.order_id),
         customer_id: Set(order.customer_id.clone()),
-        order_date: Set(order.order_date.0),
+        order_date: Set(order.order_date),
         shipped_date: NotSet,
     }
     .insert_with_events(db, |_| [placed])
     .await
 }
 
-async fn ship(db: &DatabaseConnection, order: &Order, day: Day) -> Result<orders::Model, SaveError> {
+async fn ship(db: &DatabaseConnection, order_id: i64, day: Date) -> Result<orders::Model, SaveError> {
+    let shipped = OrderShipped {
+        order_id,
+        shipped_date: day,
+    };
     orders::ActiveModel {
-        order_id: Set(order.order_id),
-        shipped_date: Set(Some(day.0)),
+        order_id: Set(order_id),
+        shipped_date: Set(Some(day)),
         ..Default::default()
     }
-    .update_with_events(db, move |order| {
-        [OrderShipped {
-            order_id: order.order_id,
-            shipped_date: day,
-        }]
-    })
+    .update_with_events(db, |_| [shipped])
     .await
 }
 
-/// Repeats a save that has certainly stored nothing. After a commit with unknown outcome only the table can tell, which the next start reads.
+/// Repeats a save that has certainly stored nothing. After a commit with unknown outcome only the
+/// table shows the outcome, and the next start reads it.
 async fn retrying<T, F>(save: impl Fn() -> F) -> Result<T, SaveError>
 where
     F: Future<Output = Result<T, SaveError>>,
@@ -109,11 +105,7 @@ where
     loop {
         match save().await {
             Err(error) if error.is_retryable() && tries < TRIES => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    tries,
-                    "save failed, trying again"
-                );
+                tracing::warn!("try {tries} failed: {}", outbox_core::describe(&error));
                 tokio::time::sleep(Duration::from_millis(20 << tries)).await;
                 tries += 1;
             }

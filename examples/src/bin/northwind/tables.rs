@@ -1,11 +1,11 @@
 //! The shop's own tables, and the migrations of outbox and inbox beside them.
 //!
-//! Invariant: `effects` has no unique key. A double effect makes two rows there, which the ledger can see.
+//! Invariant: `effects` has no unique key. A double effect makes two rows there, which the ledger
+//! counts.
 
-use outbox_sea_orm::migrate as migrate_outbox;
-use sea_orm::{ConnectionTrait, DatabaseConnection};
+use anyhow::{Context as _, Result};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection};
 
-use crate::failure::{Doing, Failure};
 use crate::setup::Part;
 
 /// Entity of the service: one row per order.
@@ -32,40 +32,38 @@ pub(crate) mod orders {
 }
 
 /// Creates the tables of a part.
-pub(crate) async fn migrate(db: &DatabaseConnection, part: Part) -> Result<(), Failure> {
-    let what = format!("make the tables of {}", part.name());
+pub(crate) async fn migrate(db: &DatabaseConnection, part: Part) -> Result<()> {
+    let what = || format!("cannot create the tables of {}", part.name());
     if Part::OUTBOXES.contains(&part) {
-        migrate_outbox(db).await.or_cannot(&what)?;
+        outbox_sea_orm::migrate(db).await.with_context(what)?;
     }
     if Part::CONSUMERS.contains(&part) {
-        outbox_inbox::migrate(db).await.or_cannot(&what)?;
+        outbox_inbox::migrate(db).await.with_context(what)?;
     }
-    for table in tables(part) {
-        db.execute_unprepared(table).await.or_cannot(&what)?;
-    }
-    Ok(())
-}
-
-fn tables(part: Part) -> &'static [&'static str] {
-    const EFFECTS: &str = "CREATE TABLE effects (message_id VARCHAR(36) NOT NULL)";
-    match part {
+    const EFFECTS: &str = "effects (message_id VARCHAR(36) NOT NULL)";
+    let tables: &[&str] = match part {
         Part::Service => &[
-            "CREATE TABLE orders (order_id BIGINT NOT NULL PRIMARY KEY, customer_id VARCHAR(64) NOT NULL, \
+            "orders (order_id BIGINT NOT NULL PRIMARY KEY, customer_id VARCHAR(64) NOT NULL, \
              order_date DATE NOT NULL, shipped_date DATE NULL)",
         ],
         Part::Inventory => &[
-            "CREATE TABLE stock (product_id BIGINT NOT NULL PRIMARY KEY, units BIGINT NOT NULL)",
+            "stock (product_id BIGINT NOT NULL PRIMARY KEY, units BIGINT NOT NULL)",
             EFFECTS,
         ],
         Part::Billing => &[
-            "CREATE TABLE accounts (customer_id VARCHAR(64) NOT NULL PRIMARY KEY, amount_cents BIGINT NOT NULL)",
+            "accounts (customer_id VARCHAR(64) NOT NULL PRIMARY KEY, amount_cents BIGINT NOT NULL)",
             EFFECTS,
         ],
         Part::Shipping => &[
-            "CREATE TABLE shipments (order_id BIGINT NOT NULL PRIMARY KEY, shipped_date VARCHAR(10) NOT NULL)",
+            "shipments (order_id BIGINT NOT NULL PRIMARY KEY, shipped_date VARCHAR(10) NOT NULL)",
             EFFECTS,
         ],
         // The effects are lines in the file of notices.
         Part::Notifications => &[],
+    };
+    for table in tables {
+        let create = format!("CREATE TABLE {table}");
+        db.execute_unprepared(&create).await.with_context(what)?;
     }
+    Ok(())
 }

@@ -1,21 +1,21 @@
 //! Watches a run from outside until it is at rest.
 //!
-//! Invariant: the decision rests on the contents of databases and broker, and the watch always ends: after the last message, or when nothing changes
-//! any more.
+//! Invariant: the decision rests on the contents of databases and broker, and the watch always ends:
+//! after the last message, or when nothing changes any more.
 
 use std::time::Duration;
 
+use anyhow::Result;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::Broker;
 use crate::database::count;
 use crate::evidence::Connections;
-use crate::failure::Failure;
 use crate::notices::NoticeFile;
 use crate::order::Expected;
 use crate::progress::Progress;
-use crate::setup::{Part, RelayKind, Setup};
+use crate::setup::{Part, Setup};
 use crate::workers::Workers;
 
 /// Time between two readings.
@@ -32,7 +32,8 @@ const WRONG_AFTER: Duration = Duration::from_secs(3);
 pub(crate) struct Counts {
     pub(crate) orders: u64,
     pub(crate) committed: u64,
-    pub(crate) pending: u64,
+    /// Messages on the stream, copies included.
+    pub(crate) published: u64,
     /// Effects so far, in the order of [`Part::CONSUMERS`].
     pub(crate) effects: [u64; 4],
     /// Messages not acknowledged; `None` before all consumers have subscribed.
@@ -41,28 +42,20 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// Reads the counts from databases and broker.
-    pub(crate) async fn read(setup: &Setup, dbs: &Connections, broker: &Broker) -> Result<Self, Failure> {
+    pub(crate) async fn read(setup: &Setup, dbs: &Connections, broker: &Broker) -> Result<Self> {
         let mut counts = Self {
-            orders: count(&dbs[&Part::Service], "SELECT COUNT(*) FROM orders").await?,
-            backlog: broker.backlog().await?,
+            orders: count(&dbs[&Part::Service], "orders").await?,
+            published: broker.messages().await?,
+            backlog: broker.consumers().await?.map(|(backlog, _)| backlog),
             ..Self::default()
         };
         for part in Part::OUTBOXES {
-            counts.committed += count(&dbs[&part], "SELECT COUNT(*) FROM outbox_messages").await?;
-            counts.pending += count(
-                &dbs[&part],
-                "SELECT COUNT(*) FROM outbox_messages WHERE status = 0",
-            )
-            .await?;
-        }
-        if setup.relay == RelayKind::Log {
-            // Rows of the log do not change when they are published. The stream was read after the tables, so what is missing there has to come.
-            counts.pending = counts.committed.saturating_sub(broker.messages().await?);
+            counts.committed += count(&dbs[&part], "outbox_messages").await?;
         }
         for (effects, part) in counts.effects.iter_mut().zip(Part::CONSUMERS) {
             *effects = match part {
-                Part::Notifications => NoticeFile::count(&setup.notices()),
-                _ => count(&dbs[&part], "SELECT COUNT(*) FROM effects").await?,
+                Part::Notifications => NoticeFile(setup.notices()).lines()?.len() as u64,
+                _ => count(&dbs[&part], "effects").await?,
             };
         }
         Ok(counts)
@@ -70,69 +63,41 @@ impl Counts {
 
     /// Whether no relay and no consumer has anything left to do.
     fn at_rest(&self) -> bool {
-        self.pending == 0 && self.backlog == Some(0)
-    }
-
-    /// Whether everything that the input demands has happened.
-    fn complete(&self, expected: Expected) -> bool {
-        self.committed == expected.messages() && self.effects == effects(expected)
+        self.published >= self.committed && self.backlog == Some(0)
     }
 }
 
-/// The effects that the input demands, in the order of [`Part::CONSUMERS`].
-pub(crate) fn effects(expected: Expected) -> [u64; 4] {
-    [
-        expected.orders,
-        expected.orders,
-        expected.shipped,
-        expected.shipped,
-    ]
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// No relay and no consumer has anything left to do.
-    AtRest,
-    /// Nothing changed for [`STALLED_AFTER`].
-    Stalled,
-    /// A person or a signal stopped it.
-    Interrupted,
-}
-
-/// Restarts programs that die, until the run has ended in one of the three ways.
+/// Waits until the run has ended, as far as its ledger can show; false if a person or a signal
+/// stopped it.
 pub(crate) async fn until_at_rest(
-    look: impl AsyncFn() -> Result<Counts, Failure>,
+    look: impl AsyncFn() -> Result<Counts>,
     workers: &mut Workers,
     expected: Expected,
     progress: &Progress,
     shutdown: &CancellationToken,
-) -> Result<Outcome, Failure> {
+) -> Result<bool> {
     let mut last = Counts::default();
     let mut moved = Instant::now();
-    loop {
-        if shutdown.run_until_cancelled(sleep(INTERVAL)).await.is_none() {
-            return Ok(Outcome::Interrupted);
-        }
-        let finished = workers.look_after(|text| progress.warn(text)).await?;
-        let counts = match look().await {
-            Ok(counts) => counts,
-            Err(error) => {
-                // A server may be restarting. The programs wait for it, and so does the watch.
-                progress.warn(error.to_string());
-                last
-            }
-        };
+    while shutdown.run_until_cancelled(sleep(INTERVAL)).await.is_some() {
+        let finished = workers.service_has_finished()?;
+        let counts = look().await.unwrap_or_else(|error| {
+            // A server may be restarting. The programs wait for it, and so does the watch.
+            progress.warn(&outbox_core::describe(error.as_ref()));
+            last
+        });
         progress.show(&counts);
         if counts != last {
             moved = Instant::now();
             last = counts;
         }
-        if finished && counts.at_rest() && (counts.complete(expected) || moved.elapsed() > WRONG_AFTER) {
-            return Ok(Outcome::AtRest);
+        let settled = counts.effects == expected.effects() || moved.elapsed() > WRONG_AFTER;
+        if finished && counts.at_rest() && settled {
+            return Ok(true);
         }
         if moved.elapsed() > STALLED_AFTER {
-            return Ok(Outcome::Stalled);
+            progress.warn("nothing moved for a minute, the run is given up");
+            return Ok(true);
         }
     }
+    Ok(false)
 }
