@@ -1,7 +1,8 @@
 //! Runs the demo's program as a user does, and checks the ledger that it prints.
 //!
-//! Method: the orders are few and generated. The broker in memory is always tested, each database and NATS server only if its address is in the
-//! environment. The program's own unit tests check that the ledger detects mistakes; here it must find none.
+//! Method: the orders are few and generated. The broker in memory is always tested, each database
+//! and NATS server only if its address is in the environment. The program's own unit tests check
+//! that the ledger detects mistakes; here it must find none.
 
 #![expect(
     clippy::unwrap_used,
@@ -73,7 +74,8 @@ impl Demo {
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
     }
 
-    /// Waits until the last consumer in the chain has its first message, so that all parts are at work.
+    /// Waits until the last consumer in the chain has its first message, so that all parts are at
+    /// work.
     #[cfg(unix)]
     pub(crate) fn wait_for_notices(&self) {
         let notices = self.path("work/notices.txt");
@@ -234,8 +236,9 @@ fn balances_on_mariadb_and_nats() {
     check_with_nats("OUTBOX_TEST_NATS_URL", Some(&url));
 }
 
-/// Kills three programs while they work: a relay, a consumer that writes to a database, and one that writes to a file. The orchestrator restarts
-/// them, and the ledger must not change. There are so many orders that the run does not end before.
+/// Kills three programs while they work: a relay, a consumer that writes to a database, and one
+/// that writes to a file. The orchestrator restarts them, and the ledger must not change. There are
+/// so many orders that the run does not end before.
 #[cfg(unix)]
 #[test]
 fn balances_although_programs_are_killed() {

@@ -38,8 +38,9 @@ fn a_database_without_a_log_that_can_be_read_is_refused() {
     assert_nothing_saved(&demo.path("work"));
 }
 
-/// Kills both relays while they work, and once more as soon as they have been started again. What they had published and not stored comes again, under
-/// the same ids. There are so many orders that the run does not end before.
+/// Kills both relays while they work, and once more as soon as they have been started again. What
+/// they had published and not stored comes again, under the same ids. There are so many orders that
+/// the run does not end before.
 #[cfg(unix)]
 #[test]
 fn balances_from_the_log_although_relays_are_killed() {

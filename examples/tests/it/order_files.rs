@@ -1,4 +1,5 @@
-//! The demo with orders from files. What its consumers add up is compared with sums that were worked out elsewhere.
+//! The demo with orders from files. What its consumers add up is compared with sums that were
+//! worked out elsewhere.
 
 #![expect(
     clippy::unwrap_used,
@@ -27,7 +28,8 @@ fn total(rows: &[(String, String)]) -> i64 {
     rows.iter().map(|(_, value)| value.parse::<i64>().unwrap()).sum()
 }
 
-/// Runs the demo over two files, in one process, and returns the ledger with the folder of the export.
+/// Runs the demo over two files, in one process, and returns the ledger with the folder of the
+/// export.
 fn with_files(orders: &Path, lines: &Path) -> (Demo, Value, PathBuf) {
     let mut demo = Demo::new(None).args(["--broker", "memory"]);
     let export = demo.path("export");
@@ -42,7 +44,8 @@ fn with_files(orders: &Path, lines: &Path) -> (Demo, Value, PathBuf) {
     (demo, ledger, export)
 }
 
-/// The sums were worked out by hand: 2 x 9.80 less 5 % and 12 x 14.00 for BLAUS, 1 x 0.30 less 5 % (28.5 cents, rounded up) for ANÄTR.
+/// The sums were worked out by hand: 2 x 9.80 less 5 % and 12 x 14.00 for BLAUS, 1 x 0.30 less 5 %
+/// (28.5 cents, rounded up) for ANÄTR.
 #[test]
 fn orders_from_files_add_up() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,7 +81,8 @@ fn orders_from_files_add_up() {
     );
 }
 
-/// The order book of Microsoft's sample database, as `orders.csv` and `order_details.csv` in the folder that the variable names.
+/// The order book of Microsoft's sample database, as `orders.csv` and `order_details.csv` in the
+/// folder that the variable names.
 #[test]
 fn northwind_adds_up() {
     let Some(folder) = std::env::var_os("OUTBOX_TEST_NORTHWIND").map(PathBuf::from) else {

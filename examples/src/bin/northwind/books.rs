@@ -1,4 +1,5 @@
-//! The consumers' results: units per product, amounts per customer, shipments and notices per order.
+//! The consumers' results: units per product, amounts per customer, shipments and notices per
+//! order.
 //!
 //! They are computed twice: from what the consumers stored, and from the input. Invariant: the
 //! ledger balances only if both agree. The sums from the input share no code with events, service
@@ -16,8 +17,8 @@ use crate::evidence::Connections;
 use crate::order::{Line, Order};
 use crate::setup::Part;
 
-/// The results of all consumers, by key. Keys sort as in the exports: numbers by value, customers by
-/// their bytes.
+/// The results of all consumers, by key. Keys sort as in the exports: numbers by value, customers
+/// by their bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Books {
     pub(crate) units: BTreeMap<i64, i64>,
@@ -73,8 +74,8 @@ impl Books {
     }
 }
 
-/// The price of a line less its discount. The discount is rounded half down, so the amount is rounded
-/// half up.
+/// The price of a line less its discount. The discount is rounded half down, so the amount is
+/// rounded half up.
 fn amount_cents(line: &Line) -> i64 {
     let price = u128::from(line.unit_price_cents) * u128::from(line.quantity);
     let discount = (price * u128::from(line.discount_billionths) + 499_999_999) / 1_000_000_000;

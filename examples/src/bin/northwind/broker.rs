@@ -1,8 +1,8 @@
 //! The broker of a run as the orchestrator sees it: its stream, the progress of its consumers, and
 //! all published messages.
 //!
-//! Invariant: each run has its own stream, subject prefix and consumers, so it does not disturb other
-//! users of a shared broker.
+//! Invariant: each run has its own stream, subject prefix and consumers, so it does not disturb
+//! other users of a shared broker.
 
 use anyhow::{Context as _, Result};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -41,8 +41,8 @@ impl Broker {
         Ok(Self::Nats(Box::new(stream)))
     }
 
-    /// The numbers of messages that consumers have not acknowledged and of deliveries to them, copies
-    /// and repeated deliveries included; `None` until all consumers have subscribed.
+    /// The numbers of messages that consumers have not acknowledged and of deliveries to them,
+    /// copies and repeated deliveries included; `None` until all consumers have subscribed.
     pub(crate) async fn consumers(&self) -> Result<Option<(u64, u64)>> {
         let (mut backlog, mut deliveries) = (0, 0);
         for name in Part::CONSUMERS.map(Part::name) {

@@ -1,8 +1,8 @@
 //! The four consumers, each with a database of its own.
 //!
-//! Three of them write their effects through the handler's transaction, so the inbox alone makes each
-//! effect happen once. `notifications` has its effect outside the database: it gives the receiver a
-//! stable key.
+//! Three of them write their effects through the handler's transaction, so the inbox alone makes
+//! each effect happen once. `notifications` has its effect outside the database: it gives the
+//! receiver a stable key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -28,7 +28,8 @@ pub(crate) struct OrderShipped {
     pub(crate) shipped_date: Date,
 }
 
-/// The carrier took the shipment over. Recorded by the consumer `shipping`, in an outbox of its own.
+/// The carrier took the shipment over. Recorded by the consumer `shipping`, in an outbox of its
+/// own.
 #[derive(Debug, DomainEvent, Serialize, Deserialize)]
 #[domain_event(aggregate = "shipment", name = "dispatched", version = 1)]
 pub(crate) struct ShipmentDispatched {

@@ -1,8 +1,8 @@
 //! Compares the committed messages with the stream and the effects.
 //!
-//! The ledger is a pure function of the evidence. Invariant: it balances only if every number is zero
-//! or as the input demands. Only copies on the stream and repeated deliveries are exempt, because no
-//! system can promise that there are none.
+//! The ledger is a pure function of the evidence. Invariant: it balances only if every number is
+//! zero or as the input demands. Only copies on the stream and repeated deliveries are exempt,
+//! because no system can promise that there are none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -64,8 +64,8 @@ fn consumers_of(event_type: &str) -> &'static [Part] {
     }
 }
 
-/// By what a consumer records the effect of a message. The key of a notice is recomputed, so that an
-/// unstable key shows.
+/// By what a consumer records the effect of a message. The key of a notice is recomputed, so that
+/// an unstable key shows.
 fn effect_id(part: Part, message: &Message) -> Uuid {
     match part {
         Part::Notifications => StableKey::new(part.name(), message.event_id).as_uuid(),

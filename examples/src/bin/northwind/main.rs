@@ -1,11 +1,11 @@
 //! The demo: a small shop whose parts exchange events over a transactional outbox.
 //!
 //! ```text
-//! service ── service database ── relay ────┐             ┌── inventory       (units per product)
-//!               (outbox)                   │             ├── billing         (amount per customer)
-//!                                          ├── stream ───┼── shipping        (shipments, own outbox)
-//!            shipping database ── relay ───┘             └── notifications   (lines of a file)
-//!               (outbox)
+//! service ── service.db ── relay ───┐             ┌── inventory       (units per product)
+//!             (outbox)              │             ├── billing         (amount per customer)
+//!                                   ├── stream ───┼── shipping        (shipments, own outbox)
+//!            shipping.db ── relay ──┘             └── notifications   (lines of a file)
+//!             (outbox)
 //! ```
 //!
 //! `cargo xtask demo` finds or starts the servers and calls `northwind run`. That starts everything

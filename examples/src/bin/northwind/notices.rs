@@ -18,7 +18,8 @@ impl NoticeFile {
     /// Appends the line `<key> <text>` unless the key is already in the file.
     pub(crate) async fn deliver(&self, key: Uuid, text: String) -> io::Result<()> {
         let path = self.0.clone();
-        // This work blocks on the lock and the disk, so it runs outside the threads of the handlers.
+        // This work blocks on the lock and the disk, so it runs outside the threads of the
+        // handlers.
         tokio::task::spawn_blocking(move || append(&path, key, &text))
             .await
             .map_err(io::Error::other)?

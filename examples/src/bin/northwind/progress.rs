@@ -17,7 +17,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Bars whose ends are the expected numbers. There are none if standard error is not a terminal.
+    /// Bars whose ends are the expected numbers. There are none if standard error is not a
+    /// terminal.
     pub(crate) fn new(expected: Expected, quiet: bool) -> Self {
         let all = MultiProgress::with_draw_target(match quiet {
             true => ProgressDrawTarget::hidden(),
@@ -52,7 +53,8 @@ impl Progress {
         }
     }
 
-    /// Prints a warning between the bars. It goes to standard error, so it appears with `--json` too.
+    /// Prints a warning between the bars. It goes to standard error, so it appears with `--json`
+    /// too.
     pub(crate) fn warn(&self, text: &str) {
         tracing::warn!("{text}");
         self.all.suspend(|| {

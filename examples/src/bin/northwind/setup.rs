@@ -68,7 +68,8 @@ pub(crate) enum Role {
 impl Role {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let consumers = Part::CONSUMERS.into_iter().map(Self::Consumer);
-        // The service comes last, so that the other programs run when its first message is recorded.
+        // The service comes last, so that the other programs run when its first message is
+        // recorded.
         consumers
             .chain(Part::OUTBOXES.into_iter().map(Self::Relay))
             .chain([Self::Service])

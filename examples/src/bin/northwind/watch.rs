@@ -1,7 +1,7 @@
 //! Watches a run from outside until it is at rest.
 //!
-//! Invariant: the decision rests on the contents of databases and broker, and the watch always ends:
-//! after the last message, or when nothing changes any more.
+//! Invariant: the decision rests on the contents of databases and broker, and the watch always
+//! ends: after the last message, or when nothing changes any more.
 
 use std::time::Duration;
 
