@@ -4,13 +4,18 @@
 //! other error is described by its code and by names from the driver. Not here: errors that were
 //! formatted into another text ([`super::values`]).
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 use std::fmt::Write as _;
 
-use sea_orm::sqlx::error::{DatabaseError, ErrorKind};
+use sea_orm::sqlx::error::DatabaseError;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use sea_orm::sqlx::error::ErrorKind;
 
+#[cfg(feature = "mysql")]
 use crate::dedup::constraint::key_of_duplicate;
 
 /// Numbers of MySQL and MariaDB whose messages name columns, tables, keys and users, and quote no values.
+#[cfg(feature = "mysql")]
 const MYSQL_WITHOUT_VALUES: &[u16] = &[
     // Connections, logins and rights; server states.
     1040, 1043, 1044, 1045, 1046, 1047, 1049, 1053, 1130, 1142, 1143, 1203, 1226, 1227, 1290, 1698, 1792,
@@ -22,6 +27,7 @@ const MYSQL_WITHOUT_VALUES: &[u16] = &[
 
 /// The text of a database error, without values.
 pub(super) fn text_of_answer(answer: &(dyn DatabaseError + 'static)) -> String {
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     let code = answer.code().unwrap_or_default();
     #[cfg(feature = "mysql")]
     if let Some(mysql) = answer.try_downcast_ref::<sea_orm::sqlx::mysql::MySqlDatabaseError>() {
@@ -58,6 +64,7 @@ fn is_without_values_in_postgres(code: &str) -> bool {
         .contains(&class)
 }
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 fn described(
     answer: &(dyn DatabaseError + 'static),
     code: &str,

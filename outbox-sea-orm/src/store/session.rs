@@ -1,19 +1,12 @@
 //! Holds one connection of the pool during one call, and closes it if the call is abandoned.
 //!
-//! A connection can fall silent: its machine has vanished, and no packet says so. sqlx 0.9.0 then waits for ever. If a query is dropped, sqlx
-//! pings the connection before the pool gets it back, and waits for ever as well. Three such connections empty a pool of three. SeaORM hides the
-//! connection in its futures, so this module takes it out of the pool itself.
+//! A silent connection blocks sqlx 0.9.0 for ever, and SeaORM hides the connection. Invariants: a
+//! call runs in a task of its own, to its end while its caller waits, and for [`GRACE`] afterwards;
+//! then the connection is closed. No connection returns to the pool inside a transaction, after its
+//! server refused to write, or with unread rows. The outcome of an abandoned call is unknown.
 //!
-//! Invariants: a call runs in a task of its own, to its end while its caller waits, and for [`GRACE`] after the caller has gone. Then the
-//! connection is closed, and the pool may open another one. No connection returns to the pool inside a transaction. The caller sets the bound of
-//! its wait (`RelayConfig::store_timeout`). An abandoned call may still reach the database: its outcome is unknown.
-//!
-//! Two more connections are closed rather than returned: one whose server refuses to write, because after a failover it is the former primary
-//! and answers pings for ever; and one on which more rows are on their way than anybody wants.
-//!
-//! Each statement runs READ COMMITTED, or in a snapshot that locks nothing. A statement without a transaction has the session's own level, so
-//! on PostgreSQL it gets a transaction if that level is another one, or if `synchronous_commit` is off:
-//! SERIALIZABLE would lock what a fetch has read, and make business transactions fail. (On InnoDB a plain `SELECT` that is a transaction of its own locks nothing at any level.)
+//! Each statement runs READ COMMITTED, or in a snapshot that locks nothing. On PostgreSQL, it gets a
+//! transaction if the session's default is another level or `synchronous_commit` is off.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -46,10 +39,11 @@ const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The defaults of a pool's sessions on PostgreSQL, and whether they are as the statements need
 /// them on MySQL and MariaDB. The database is asked once, by the first statement.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Isolation(
-    Arc<OnceCell<Defaults>>,
-    #[cfg(feature = "mysql")] Arc<OnceCell<bool>>,
-);
+pub(super) struct Isolation {
+    postgres: Arc<OnceCell<Defaults>>,
+    #[cfg(feature = "mysql")]
+    is_fit: Arc<OnceCell<bool>>,
+}
 
 #[derive(Debug, Clone, Copy)]
 struct Defaults {
@@ -270,7 +264,7 @@ impl Session {
                 is_durable: row.try_get_by_index::<String>(1)? != "off",
             })
         };
-        self.isolation.0.get_or_try_init(ask).await.copied()
+        self.isolation.postgres.get_or_try_init(ask).await.copied()
     }
 
     /// Whether commits of other sessions are visible before they are on disk, as far as this
@@ -368,7 +362,7 @@ impl Session {
             let unfit = unfit(DbBackend::MySql, &QueryResult::from(row));
             Ok::<_, sqlx::Error>(unfit.is_ok_and(|unfit| unfit.is_empty()))
         };
-        match *self.isolation.1.get_or_try_init(ask).await? {
+        match *self.isolation.is_fit.get_or_try_init(ask).await? {
             true => Ok(()),
             false => execute::<sqlx::MySql>(live, FIT_MYSQL).await,
         }
