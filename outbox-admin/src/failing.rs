@@ -1,7 +1,8 @@
 //! Messages whose publishing fails again and again, although the relays reach the broker.
 //!
-//! A broker that is away is no matter of single messages: relays stop then, and say so. Such a failure is one of the message: the relay takes it for one that may
-//! pass, since it cannot tell a subject that no stream takes from a stream whose cluster elects a leader, and tries again for ever. Invariant: nothing is changed.
+//! A relay cannot tell a subject that no stream captures from a stream whose cluster elects a
+//! leader, so the relay retries the message. A message with a subject of its own becomes a dead
+//! letter at `attempts_max`; any other message is retried without end. Nothing is changed here.
 
 use std::num::NonZeroU32;
 

@@ -186,10 +186,10 @@ pub struct ConsumerCounts {
     pub all: u32,
     /// Those with which nothing is wrong.
     pub well: u32,
-    /// Those of which it is known that they are paused; `None` if it is known of none.
+    /// Paused consumers; `None` if no pause could be read.
     pub paused: Option<u32>,
-    /// The open dead letters of those of which they are known, of each counted to 10,000; `None` if
-    /// they are known of none.
+    /// Open dead letters, each consumer counted to 10,000; `None` if none could be read. Consumers
+    /// whose dead letters could not be read are left out.
     pub dead_letters_open: Option<u64>,
 }
 

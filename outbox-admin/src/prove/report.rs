@@ -163,8 +163,8 @@ pub struct Holes {
     pub count: u64,
     /// The first holes.
     pub first: Vec<HoleOf>,
-    /// Further numbers of which it is not known whether they have rows: too many rows were recorded
-    /// at that time, or the rows could not be read.
+    /// Numbers that were not checked: too many rows were recorded at that time, or the rows could
+    /// not be read.
     pub unknown: u64,
 }
 

@@ -1,16 +1,15 @@
 //! `outbox tail`: follows what is recorded and what becomes of it, until it is interrupted.
 //!
-//! Messages are read in the order of their ids, for which every database has an index. A
-//! transaction that is open for a while commits rows whose ids others have passed, and so does a
-//! writer whose clock is behind. So each look also reads again what it has seen within `--window`,
-//! and prints what is new there, or has another status.
+//! Messages are read in the order of their ids, for which every database has an index. A long
+//! transaction, or a writer whose clock is behind, commits rows with ids that were passed already.
+//! So each poll also rereads the rows of the last `--window`, and prints new rows and new statuses.
 //!
 //! An id of another version than 7 does not name a time. From the first such id on, messages are
 //! followed by the time of recording: each look then reads the index of ids as a whole.
 //!
-//! Invariants: nothing is changed or received; a message is printed once for each status; memory is
-//! bounded by the rows of the window, at most 10,000 rows, and of a look by the time of recording
-//! by the rows that it finds.
+//! Invariants: nothing is changed or received; a message is printed once for each status. Memory
+//! holds the rows of the window, at most 10,000. A poll by the time of recording holds all rows
+//! that it finds.
 
 mod cursor;
 
@@ -182,8 +181,8 @@ impl Follower {
         Ok(())
     }
 
-    /// Follows by the time of recording from now on. What is there already is noted if it was
-    /// printed, or if `is_old` says that it is not to be printed.
+    /// Follows by the time of recording from now on. Existing rows count
+    /// as printed if they were printed, or if `is_old` is set.
     async fn follow_recording(&mut self, place: &Place, is_old: bool) -> Result<(), CommandError> {
         self.by = By::Recording;
         let window = self.command.window.try_into().unwrap_or(time::Duration::MAX);
