@@ -248,7 +248,7 @@ impl Row {
             false => None,
         };
         let event_version = self.int(Column::EventVersion)?;
-        Ok(Message {
+        let message = Message {
             id,
             event_id: event_id.into(),
             aggregate: aggregate.clone(),
@@ -262,7 +262,9 @@ impl Row {
             payload: payload.clone(),
             headers,
             created_at,
-        })
+        };
+        RowFault::check_names(&message)?;
+        Ok(message)
     }
 
     fn has(&self, column: Column) -> bool {

@@ -7,7 +7,12 @@
 use std::collections::BTreeMap;
 
 use crate::headers::{HeaderError, Headers};
-use crate::message::{ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX};
+use crate::message::{
+    KEY_CHARS_MAX, Message, NAME_BYTES_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX, SUBJECT_BYTES_MAX,
+};
+
+/// Most bytes of a column of [`KEY_CHARS_MAX`] characters.
+const KEY_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
 /// Why the relay cannot publish a stored row. The relay makes the row a dead letter without sending
 /// anything.
@@ -21,15 +26,16 @@ pub enum RowFault {
     /// `ce-id`), or its value holds CR, LF or NUL.
     #[error("a stored header cannot be sent: {0}")]
     Header(HeaderError),
-    /// A column exceeds the bound of what a relay loads. The database did not send its value.
-    #[error("{column} has {size_bytes} bytes; a relay loads at most {limit_bytes}")]
+    /// A column exceeds the bound of what a relay loads. The database did not send its value, or only
+    /// the beginning of a name.
+    #[error("{column} has {size_bytes} bytes or more; a relay loads at most {limit_bytes}")]
     TooLarge {
         /// The column.
         column: &'static str,
-        /// Its size in bytes.
+        /// The size in bytes of what the database sent of a name, or of the whole column.
         size_bytes: u64,
-        /// Largest size in bytes that a relay loads: [`ROW_PAYLOAD_BYTES_MAX`] or
-        /// [`ROW_HEADERS_BYTES_MAX`].
+        /// Largest size in bytes that a relay loads: [`ROW_PAYLOAD_BYTES_MAX`],
+        /// [`ROW_HEADERS_BYTES_MAX`], or the bound of a recorded name.
         limit_bytes: u64,
     },
 }
@@ -41,10 +47,38 @@ impl RowFault {
     ///
     /// [`RowFault::TooLarge`].
     pub fn check_sizes(payload: u64, headers: u64) -> Result<(), Self> {
-        for (column, size_bytes, limit) in [
+        Self::check([
             ("payload", payload, ROW_PAYLOAD_BYTES_MAX),
             ("headers", headers, ROW_HEADERS_BYTES_MAX),
-        ] {
+        ])
+    }
+
+    /// Checks that the names of a stored message are no longer than recorded ones: a longer name
+    /// could exceed what a broker accepts, and a broker may close the connection then.
+    ///
+    /// # Errors
+    ///
+    /// [`RowFault::TooLarge`].
+    pub fn check_names(message: &Message) -> Result<(), Self> {
+        let subject = message.subject.as_deref().unwrap_or_default();
+        Self::check(
+            [
+                (
+                    "aggregate_type",
+                    &*message.aggregate.aggregate_type,
+                    NAME_BYTES_MAX,
+                ),
+                ("aggregate_id", &*message.aggregate.id, KEY_BYTES_MAX),
+                ("event_type", &*message.event_type, 2 * NAME_BYTES_MAX + 1),
+                ("subject", subject, SUBJECT_BYTES_MAX),
+                ("content_type", &*message.content_type, KEY_BYTES_MAX),
+            ]
+            .map(|(column, text, limit)| (column, text.len() as u64, limit)),
+        )
+    }
+
+    fn check<const N: usize>(columns: [(&'static str, u64, usize); N]) -> Result<(), Self> {
+        for (column, size_bytes, limit) in columns {
             let limit_bytes = limit as u64;
             if size_bytes > limit_bytes {
                 return Err(Self::TooLarge {

@@ -3,10 +3,13 @@
 //! Invariant: each column has the place in the result that it has in [`Column`]. `store::fetch` reads rows by place, because looking up twenty
 //! names takes as long as reading the row.
 
-use outbox_core::message::{ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX};
+use outbox_core::message::{KEY_CHARS_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX};
 use sea_orm::DbBackend;
 
 use super::Dialect;
+
+/// Most bytes of a name: 255 characters.
+const NAME_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
 
 /// The columns, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,17 +88,39 @@ impl Column {
 }
 
 impl Dialect {
-    /// The payload of a table `m`, empty if it exceeds what a relay loads.
+    /// The payload of a table `m`, or an empty value in place of one that the reader has no memory
+    /// for.
     pub(crate) fn payload(&self) -> String {
-        self.bounded("m.payload", ROW_PAYLOAD_BYTES_MAX)
+        format!(
+            "CASE WHEN {} <= {ROW_PAYLOAD_BYTES_MAX} THEN m.payload ELSE '' END",
+            self.octets("m.payload")
+        )
     }
 
-    /// A column, or an empty value in place of a larger one. So the server never sends a value that the reader has no memory for.
-    fn bounded(&self, column: &str, bytes_max: usize) -> String {
-        format!(
-            "CASE WHEN {} <= {bytes_max} THEN {column} ELSE '' END",
-            self.octets(column)
-        )
+    /// The size of the headers in bytes, 0 if they are known to be small. PostgreSQL converts a JSON
+    /// value to measure it. It stores no more than 4,000 bytes of a value of more than 1 MiB only if the
+    /// value repeats itself more than 255 times, which no compression method of the server can use.
+    fn headers_octets(&self) -> String {
+        let octets = self.octets(&self.headers_text());
+        match self.backend {
+            DbBackend::Postgres => {
+                format!("(CASE WHEN pg_catalog.pg_column_size(m.headers) <= 4000 THEN 0 ELSE {octets} END)")
+            }
+            _ => octets,
+        }
+    }
+
+    /// A name, or its beginning if it is longer than any recorded name. The columns of MySQL and
+    /// SQLite bound their names themselves. On PostgreSQL a constraint would cost each writer more
+    /// than this costs the relay.
+    fn bounded_name(&self, column: &str) -> String {
+        match self.backend {
+            DbBackend::Postgres => format!(
+                "(CASE WHEN octet_length({column}) <= {NAME_BYTES_MAX} THEN {column} \
+                 ELSE pg_catalog.\"left\"({column}, {NAME_BYTES_MAX} + 1) END)"
+            ),
+            _ => column.to_owned(),
+        }
     }
 
     fn headers_text(&self) -> String {
@@ -123,11 +148,16 @@ impl Dialect {
             let own = format!("m.{}", column.name());
             match column {
                 Column::Partition | Column::Attempts | Column::Failures => self.int(&own),
-                Column::AggregateType | Column::AggregateId => self.bytes(&own),
+                Column::AggregateType | Column::AggregateId => self.bytes(&self.bounded_name(&own)),
+                Column::EventType | Column::Subject | Column::ContentType => self.bounded_name(&own),
                 // A null takes longer to read than a value.
                 Column::EventId => "COALESCE(m.event_id, m.id)".to_owned(),
                 Column::Payload => payload.to_owned(),
-                Column::Headers => self.bounded(&self.headers_text(), ROW_HEADERS_BYTES_MAX),
+                Column::Headers => format!(
+                    "CASE WHEN {} <= {ROW_HEADERS_BYTES_MAX} THEN {} ELSE '' END",
+                    self.headers_octets(),
+                    self.headers_text()
+                ),
                 // The server counts no microseconds of the last of its years. No message is from the year 20000, so the reader finds it damaged.
                 Column::CreatedMicros if is_postgres => {
                     self.micros("LEAST(m.created_at, timestamptz '20000-01-01 00:00:00+00')")
@@ -137,7 +167,7 @@ impl Dialect {
                 Column::NowMicros if is_postgres => format!("(SELECT {})", self.micros(now)),
                 Column::NowMicros => self.micros(now),
                 Column::PayloadBytes => self.int(&self.octets("m.payload")),
-                Column::HeadersBytes => self.int(&self.octets(&self.headers_text())),
+                Column::HeadersBytes => self.int(&self.headers_octets()),
                 Column::IsDelayed => self.flag(&format!("m.available_at > {now}")),
                 _ => own,
             }

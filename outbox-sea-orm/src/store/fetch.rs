@@ -6,13 +6,16 @@
 
 #[cfg(feature = "postgres")]
 mod order;
+#[cfg(feature = "postgres")]
+mod returned;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, Fetched, FetchedRow, Headers, Message, MessageId, RowFault, Settlement, StoreError, Verdict,
+    Aggregate, Fetched, FetchedRow, Headers, Lease, Message, MessageId, RowFault, Settlement, StoreError,
+    Verdict,
 };
 #[cfg(feature = "postgres")]
 use sea_orm::DbBackend;
@@ -52,6 +55,44 @@ impl ScannedRow {
     }
 }
 
+/// What fetches of one store learn from earlier ones.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Memory {
+    pub(super) fitting: Fitting,
+    #[cfg(feature = "postgres")]
+    returned: returned::Returned,
+}
+
+#[cfg_attr(
+    not(feature = "postgres"),
+    expect(clippy::unused_self, reason = "only PostgreSQL needs it")
+)]
+impl Memory {
+    /// Before a fetch under these leases.
+    pub(super) fn begin(&self, leases: &[Lease]) {
+        #[cfg(feature = "postgres")]
+        self.returned.begin(leases);
+        #[cfg(not(feature = "postgres"))]
+        let _ = leases;
+    }
+
+    /// After a fetch that returns these messages.
+    pub(super) fn end(&self, due: &[FetchedRow]) {
+        #[cfg(feature = "postgres")]
+        self.returned.add(due);
+        #[cfg(not(feature = "postgres"))]
+        let _ = due;
+    }
+
+    /// Before verdicts are stored.
+    pub(super) fn settle(&self, settlements: &[Settlement]) {
+        #[cfg(feature = "postgres")]
+        self.returned.settle(settlements);
+        #[cfg(not(feature = "postgres"))]
+        let _ = settlements;
+    }
+}
+
 /// Rows per statement that selects by row ids: MariaDB turns lists of 1,000 and more into a join.
 const ROW_IDS_MAX: usize = 500;
 
@@ -61,8 +102,9 @@ pub(super) async fn fetch(
     dialect: &Dialect,
     scope: Scope<'_>,
     mut bounds: Bounds,
-    fitting: &Fitting,
+    memory: &Memory,
 ) -> Result<Fetched, StoreError> {
+    let fitting = &memory.fitting;
     bounds.rows = fitting.rows(bounds, usize::MAX);
     let scope = Scope {
         limit: i64::try_from(bounds.rows).unwrap_or(i64::MAX),
@@ -76,7 +118,7 @@ pub(super) async fn fetch(
     fitting.learn(bounds.rows, scan.payloads, scan.bytes);
     #[cfg(feature = "postgres")]
     if dialect.backend == DbBackend::Postgres {
-        order::by_sequence(db, dialect, scope.in_flight, bounds, &mut scan).await?;
+        order::by_sequence(db, dialect, scope.in_flight, bounds, &mut scan, &memory.returned).await?;
     }
     Ok(scan.fetched())
 }
@@ -319,7 +361,7 @@ fn read_message(
     let id: Uuid = column(row, Column::Id)?;
     let event_id: Uuid = column(row, Column::EventId)?;
     let headers = Headers::from_stored(column::<String>(row, Column::Headers)?.as_bytes())?;
-    Ok(Message {
+    let message = Message {
         id: MessageId::from(id),
         event_id: event_id.into(),
         aggregate: aggregate.clone(),
@@ -332,7 +374,9 @@ fn read_message(
         headers,
         created_at: time_of(created_micros)
             .map_err(|error| format!("created_at is out of range: {error}"))?,
-    })
+    };
+    RowFault::check_names(&message)?;
+    Ok(message)
 }
 
 /// A time from microseconds since 1970.

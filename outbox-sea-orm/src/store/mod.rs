@@ -63,7 +63,7 @@ pub use self::held::Held;
 use self::admin::Decision;
 use self::answers::{DEADLOCKS_MAX, failed, is_deadlock, no_driver, repeat_deadlocks};
 use self::durable::Durability;
-use self::fitting::{Bounds, Fitting};
+use self::fitting::Bounds;
 use self::refusal::refuses_to_write;
 use self::session::{Isolation, Session};
 use self::tables::setup;
@@ -94,7 +94,7 @@ pub struct SqlStore {
     names: TableNames,
     dialect: Arc<Dialect>,
     isolation: Isolation,
-    fitting: Fitting,
+    memory: fetch::Memory,
     durability: Durability,
     /// What a relay of this store calls itself.
     relay_name: Arc<str>,
@@ -137,7 +137,7 @@ impl SqlStore {
             names,
             dialect: Arc::new(dialect),
             isolation: Isolation::default(),
-            fitting: Fitting::default(),
+            memory: fetch::Memory::default(),
             durability: Durability::default(),
             relay_name,
             in_memory: Arc::default(),
@@ -282,16 +282,19 @@ impl OutboxStore for SqlStore {
         };
         let (partitions, in_flight) = (leases::partitions(request.leases), request.in_flight.to_vec());
         let limit = i64::from(request.limit.get());
-        let fitting = self.fitting.clone();
+        let memory = self.memory.clone();
+        memory.begin(request.leases);
         let fetched = self.call(move |db, dialect| async move {
             let scope = Scope {
                 partitions: &partitions,
                 in_flight: &in_flight,
                 limit,
             };
-            fetch::fetch(&db, &dialect, scope, bounds, &fitting).await
+            fetch::fetch(&db, &dialect, scope, bounds, &memory).await
         });
-        self.durable(request.leases, fetched.await?).await
+        let fetched = self.durable(request.leases, fetched.await?).await?;
+        self.memory.end(&fetched.due);
+        Ok(fetched)
     }
 
     async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
@@ -308,7 +311,7 @@ impl OutboxStore for SqlStore {
                 rows: request.limit.get() as usize,
                 bytes: request.bytes,
             },
-            fitting: self.fitting.clone(),
+            fitting: self.memory.fitting.clone(),
         };
         let fetched = self.call(|db, dialect| async move { waiting::fetch(&db, &dialect, request).await });
         self.durable(leases, fetched.await?).await
@@ -319,6 +322,7 @@ impl OutboxStore for SqlStore {
             return Ok(0);
         }
         let (leases, settlements) = (leases.to_vec(), settlements.to_vec());
+        self.memory.settle(&settlements);
         let settled = self.call(move |db, dialect| async move {
             settle::settle(&db, &dialect, &leases, &settlements).await
         });

@@ -8,15 +8,16 @@
 //! pending, unless the predecessor is in flight or was returned before it.
 //!
 //! If a scan returned all pending rows, sorting them is enough. Otherwise a predecessor may be
-//! behind the end of the scan, and one statement looks for it. For an aggregate with such a
-//! predecessor, the first pending messages replace the scanned ones. So the relay proceeds however
-//! many rows are out of order.
+//! behind the end of the scan. One statement looks for the predecessors that no earlier fetch
+//! returned ([`Returned`]). For an aggregate with a pending predecessor, the first pending messages
+//! replace the scanned ones. So the relay proceeds however many rows are out of order.
 
 use std::collections::{HashMap, HashSet};
 
 use outbox_core::store::RowKey;
 use outbox_core::{Aggregate, StoreError};
 
+use super::returned::Returned;
 use super::{CONTEXT, Scan, ScannedRow, merge_copies};
 use crate::dialect::key::Key;
 use crate::dialect::{COPIES_FROM, Dialect};
@@ -32,12 +33,13 @@ pub(super) async fn by_sequence(
     in_flight: &[RowKey],
     bounds: Bounds,
     scan: &mut Scan,
+    returned: &Returned,
 ) -> Result<(), StoreError> {
     sort(&mut scan.rows);
     if !scan.more {
         return Ok(());
     }
-    let asked = predecessors(&scan.rows);
+    let asked = returned.missing(predecessors(&scan.rows));
     if asked.is_empty() {
         return Ok(());
     }
@@ -113,15 +115,15 @@ fn is_original(scanned: &ScannedRow) -> bool {
     scanned.row.sequenced && scanned.place < COPIES_FROM
 }
 
-/// The predecessors that were not scanned, by aggregate and number. Replayed copies have none.
-fn predecessors(rows: &[ScannedRow]) -> Vec<(Key, i64)> {
+/// The predecessors that were not scanned, by the row of their successor. Replayed copies have none.
+fn predecessors(rows: &[ScannedRow]) -> Vec<&ScannedRow> {
     let mut last: HashMap<&Aggregate, i64> = HashMap::new();
     let mut asked = Vec::new();
     for scanned in rows.iter().filter(|scanned| is_original(scanned)) {
         let (aggregate, number) = (&scanned.row.aggregate, scanned.place);
         let before = last.insert(aggregate, number);
         if number > 1 && before != Some(number - 1) {
-            asked.push((Key::from(aggregate), number - 1));
+            asked.push(scanned);
         }
     }
     asked

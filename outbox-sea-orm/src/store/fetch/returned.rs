@@ -1,0 +1,107 @@
+//! The messages that fetches returned last, so that fetches do not search for their predecessors.
+//!
+//! Invariant: an entry means that this store returned the message to the owner of the partition
+//! under the given epoch, and that since then each verdict of the partition was `Published`. So the
+//! message is in flight or published. A lost entry costs a search, never the order.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use outbox_core::{Aggregate, FetchedRow, Lease, Settlement, Verdict};
+
+use super::ScannedRow;
+use crate::dialect::key::Key;
+
+/// Most aggregates that are remembered for each partition: 64 partitions take at most 8 MiB.
+const AGGREGATES_MAX: usize = 4096;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Returned(Arc<Mutex<HashMap<u16, Partition>>>);
+
+#[derive(Debug, Default)]
+struct Partition {
+    epoch: i64,
+    hasher: std::hash::RandomState,
+    /// The sequence that was returned last, by the hash of the aggregate.
+    last: HashMap<u64, i64>,
+}
+
+impl Partition {
+    fn hash(&self, aggregate: &Aggregate) -> u64 {
+        self.hasher.hash_one(aggregate)
+    }
+}
+
+impl Returned {
+    /// Forgets partitions that were acquired since the last fetch.
+    pub(super) fn begin(&self, leases: &[Lease]) {
+        self.with(|partitions| {
+            for lease in leases {
+                let partition = partitions.entry(lease.partition).or_default();
+                if partition.epoch != lease.epoch {
+                    partition.epoch = lease.epoch;
+                    partition.last.clear();
+                }
+            }
+        });
+    }
+
+    /// The aggregates and numbers of the predecessors of these rows that were not returned last.
+    pub(super) fn missing(&self, rows: Vec<&ScannedRow>) -> Vec<(Key, i64)> {
+        self.with(|partitions| {
+            rows.into_iter()
+                .filter_map(|scanned| {
+                    let (row, before) = (&scanned.row, scanned.place - 1);
+                    let partition = partitions.get(&row.partition);
+                    let last =
+                        partition.and_then(|partition| partition.last.get(&partition.hash(&row.aggregate)));
+                    (last != Some(&before)).then(|| (Key::from(&row.aggregate), before))
+                })
+                .collect()
+        })
+    }
+
+    /// Adds the messages that a fetch returns.
+    pub(super) fn add(&self, rows: &[FetchedRow]) {
+        self.with(|partitions| {
+            for row in rows {
+                let number = row.message.as_ref().ok().and_then(|message| {
+                    let is_original = message.event_id.as_uuid() == message.id.as_uuid();
+                    message.sequence.filter(|_| is_original)
+                });
+                let (Some(number), Some(partition)) = (number, partitions.get_mut(&row.partition)) else {
+                    continue;
+                };
+                if partition.last.len() >= AGGREGATES_MAX {
+                    partition.last.clear();
+                }
+                let hash = partition.hash(&row.aggregate);
+                partition
+                    .last
+                    .insert(hash, i64::try_from(number).unwrap_or(i64::MAX));
+            }
+        });
+    }
+
+    /// Forgets the partitions of messages that were not published: they may become pending again.
+    pub(super) fn settle(&self, settlements: &[Settlement]) {
+        let is_unpublished =
+            |settlement: &&Settlement| !matches!(settlement.verdict, Verdict::Published { .. });
+        let mut unpublished = settlements.iter().filter(is_unpublished).peekable();
+        if unpublished.peek().is_some() {
+            self.with(|partitions| {
+                for settlement in unpublished {
+                    if let Some(partition) = partitions.get_mut(&settlement.partition) {
+                        partition.last.clear();
+                    }
+                }
+            });
+        }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut HashMap<u16, Partition>) -> T) -> T {
+        // A panic leaves at worst a lost entry.
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
