@@ -7,7 +7,7 @@ use outbox_nats::JetStreamDelivery;
 use outbox_testing::eventually;
 
 use crate::environment::{
-    CANCELLED, LONG, Nats, PLACED, SHIPPED, answered, consumer, event_on, message, on_both_servers, receive,
+    CANCELLED, LONG, Nats, PLACED, SHIPPED, answered, consumer, message, on_both_servers, receive,
     receive_and_ack, subscribe,
 };
 
@@ -15,13 +15,8 @@ on_both_servers! {
     one_event_is_filtered_by_its_subject,
     every_wanted_event_arrives_whatever_the_server_filters_by,
     whole_aggregates_arrive_with_all_their_event_types,
-    fixed_subjects_arrive_too,
-    eight_processes_share_one_consumer,
     what_is_not_acknowledged_comes_again_and_is_counted,
-    a_retry_comes_after_its_delay,
-    the_in_flight_bound_holds,
     one_process_does_not_fetch_what_others_could_handle,
-    backlog_counts_what_is_not_acknowledged,
     a_deleted_consumer_is_gone_and_can_be_subscribed_again,
     a_consumer_that_is_deleted_while_nobody_asks_is_gone,
     a_caller_that_was_away_is_told_of_no_silence,
@@ -92,55 +87,6 @@ async fn whole_aggregates_arrive_with_all_their_event_types(nats: &Nats) {
     );
 }
 
-/// On 2.9 no single filter lies within one subject of the stream here, so the consumer gets everything.
-async fn fixed_subjects_arrive_too(nats: &Nats) {
-    let legacy = event_on("shipped", format!("legacy-{}", nats.name));
-    let stream = nats.stream();
-    answered(async || stream.provision_for(&nats.client, [&PLACED, legacy]).await).await;
-    nats.publish(&message(&PLACED, "1", 1)).await;
-    nats.publish(&message(legacy, "1", 2)).await;
-    let mut subscription = nats.subscribe(&consumer(&[&PLACED, legacy])).await;
-    assert_eq!(
-        receive_and_ack(&mut subscription, 2).await,
-        ["1/placed/1", "1/shipped/2"]
-    );
-}
-
-async fn eight_processes_share_one_consumer(nats: &Nats) {
-    nats.provision().await;
-    let spec = consumer(&[&PLACED, &SHIPPED]);
-    let subscriptions = futures_util::future::join_all((0..8).map(|_| nats.subscribe(&spec))).await;
-    for n in 0..40 {
-        nats.publish(&message(&PLACED, &n.to_string(), 1)).await;
-    }
-    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-    let tasks: Vec<_> = subscriptions
-        .into_iter()
-        .map(|mut subscription| {
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                loop {
-                    let delivery = receive(&mut subscription).await;
-                    sender.send(delivery.incoming().stream_sequence).unwrap();
-                    delivery.ack().await.unwrap();
-                }
-            })
-        })
-        .collect();
-    let mut stream_sequences = Vec::new();
-    while stream_sequences.len() < 40 {
-        stream_sequences.push(
-            tokio::time::timeout(LONG, receiver.recv())
-                .await
-                .unwrap()
-                .unwrap(),
-        );
-    }
-    tasks.iter().for_each(tokio::task::JoinHandle::abort);
-    stream_sequences.sort_unstable();
-    assert_eq!(stream_sequences, (1..=40).collect::<Vec<_>>());
-}
-
 /// Every delivery that the server has sent has arrived, by the server's own account, and each has the next number.
 ///
 /// nats-server before 2.10.16 cannot count: a delivery for a pull request that ends at that moment gets a number and is not sent. The message comes an
@@ -196,45 +142,6 @@ async fn what_is_not_acknowledged_comes_again_and_is_counted(nats: &Nats) {
     .await;
 }
 
-async fn a_retry_comes_after_its_delay(nats: &Nats) {
-    nats.provision().await;
-    nats.publish(&message(&PLACED, "1", 1)).await;
-    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
-    let delivery = receive(&mut subscription).await;
-    let started = tokio::time::Instant::now();
-    delivery.retry_after(Duration::from_millis(700)).await.unwrap();
-    let again = receive(&mut subscription).await;
-    assert!(
-        started.elapsed() >= Duration::from_millis(600),
-        "{:?}",
-        started.elapsed()
-    );
-    assert_eq!(again.incoming().delivery_count, 2);
-}
-
-async fn the_in_flight_bound_holds(nats: &Nats) {
-    nats.provision().await;
-    for n in 1..=10 {
-        nats.publish(&message(&PLACED, "1", n)).await;
-    }
-    let spec = ConsumerSpec {
-        in_flight_max: 3,
-        ..consumer(&[&PLACED])
-    };
-    let mut subscription = nats.subscribe(&spec).await;
-    let mut held = Vec::new();
-    for _ in 0..3 {
-        held.push(receive(&mut subscription).await);
-    }
-    assert!(
-        tokio::time::timeout(Duration::from_millis(500), receive(&mut subscription))
-            .await
-            .is_err()
-    );
-    held.pop().unwrap().ack().await.unwrap();
-    assert_eq!(receive(&mut subscription).await.incoming().stream_sequence, 4);
-}
-
 /// All processes together may have many unanswered; one of them has only a few that it has not asked for.
 async fn one_process_does_not_fetch_what_others_could_handle(nats: &Nats) {
     nats.provision().await;
@@ -253,24 +160,6 @@ async fn one_process_does_not_fetch_what_others_could_handle(nats: &Nats) {
     for _ in 0..3 {
         assert_eq!(receive(&mut second).await.incoming().delivery_count, 1);
     }
-}
-
-async fn backlog_counts_what_is_not_acknowledged(nats: &Nats) {
-    nats.provision().await;
-    for n in 1..=5 {
-        nats.publish(&message(&PLACED, "1", n)).await;
-    }
-    let mut subscription = nats.subscribe(&consumer(&[&PLACED])).await;
-    let backlog = answered(async || subscription.backlog().await).await;
-    assert_eq!(backlog, 5);
-    let delivery = receive(&mut subscription).await;
-    let backlog = answered(async || subscription.backlog().await).await;
-    assert_eq!(backlog, 5, "delivered is not handled");
-    delivery.ack().await.unwrap();
-    eventually("the acknowledgement", async || {
-        subscription_backlog(nats, &consumer(&[&PLACED])).await == 4
-    })
-    .await;
 }
 
 /// Calls `next` until it is over.
