@@ -28,8 +28,7 @@ import java.util.concurrent.Executors;
  * <pre>java -cp 'JARS/*' Router.java application.properties debezium.source.database.port=5433 …</pre>
  *
  * An argument replaces a property of the file; without a value, it removes the property. The program ends when its standard input does. If the
- * engine fails, the last line holds its errors, outermost first, and the status is 1. With router.count=N it prints no messages, but one line when it has
- * had N of them: how many, and the seconds from the first to the last.
+ * engine fails, the last line holds its errors, outermost first, and the status is 1.
  */
 public class Router {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -53,17 +52,11 @@ public class Router {
         Properties server = read(arguments);
         var format = KeyValueHeaderChangeEventFormat.of(
                 format(server, "debezium.format.key"), format(server, "debezium.format.value"), format(server, "debezium.format.header"));
-        long count = Long.parseLong(server.getProperty("router.count", "0"));
-        Counter counter = new Counter(count);
         DebeziumEngine<? extends ChangeEvent<?, ?>> engine = DebeziumEngine.create(format)
                 .using(engineProperties(server))
                 .notifying((events, committer) -> {
                     for (var event : events) {
-                        if (count == 0) {
-                            out.println(line(message(event)));
-                        } else if (!event.destination().startsWith("outbox.heartbeat.")) {
-                            counter.count(out);
-                        }
+                        out.println(line(message(event)));
                         committer.markProcessed(event);
                     }
                     committer.markBatchFinished();
@@ -78,27 +71,6 @@ public class Router {
         System.in.transferTo(OutputStream.nullOutputStream());
         engine.close();
         System.exit(0);
-    }
-
-    /** Counts messages up to a bound, and measures how long they take. */
-    static class Counter {
-        final long bound;
-        long seen;
-        long first;
-
-        Counter(long bound) {
-            this.bound = bound;
-        }
-
-        void count(PrintStream out) {
-            seen++;
-            if (seen == 1) {
-                first = System.nanoTime();
-            }
-            if (seen == bound) {
-                out.println(line(Map.of("messages", seen, "seconds", (System.nanoTime() - first) / 1e9)));
-            }
-        }
     }
 
     static Properties read(String[] arguments) throws Exception {

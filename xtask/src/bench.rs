@@ -4,21 +4,16 @@
 //! With `--json` only the list of figures reaches the standard output. `docs/performance.md` and
 //! `docs/performance-inbox.md` explain the figures.
 
-use std::env::consts::ARCH;
-use std::ffi::OsString;
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
-use crate::process::tied;
+use crate::process::{self, tied};
 use crate::program;
-use crate::rigs::Debezium;
 use crate::services::{Backend, Services};
 use crate::workspace::Workspace;
-use crate::{image, process};
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
@@ -38,20 +33,16 @@ pub(crate) struct Options {
 enum What {
     /// Writers, relays and latency.
     Relay,
-    /// Consumers, their latency and memory, and the cost of failures and of several processes.
+    /// Consumers, their latency and memory.
     Inbox,
     /// Time and memory of `outbox prove` over a million messages; --messages changes that.
     Prove,
-    /// The relay of the program `outbox` with the system's allocator and with mimalloc, also as the
-    /// static program.
-    Programs,
 }
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let workspace = Workspace::load()?;
     let bench = program::build(&workspace, program::STRESS, "bench", &["--release"])?;
-    let is_wanted = |group| options.what == What::Relay && is_chosen(&options.arguments, group);
-    let reads_log = is_wanted("log") || is_wanted("ways");
+    let reads_log = options.what == What::Relay && is_chosen(&options.arguments, "log");
     let mut wanted = vec![Backend::Postgres, Backend::Nats];
     wanted.extend(reads_log.then_some(Backend::PostgresLogical));
     let services = Services::start(&wanted, &workspace)?;
@@ -64,40 +55,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if reads_log {
         command.args(["--logical-url", services.url(Backend::PostgresLogical)?]);
     }
-    if is_wanted("log") {
-        match Debezium::install(&workspace) {
-            Ok(debezium) => {
-                command.arg("--debezium-jars").arg(debezium.jars);
-                let router = workspace.root.join("examples/debezium");
-                command.arg("--router").arg(router);
-            }
-            Err(why) => eprintln!("the log relay is not compared to Debezium: {why:#}"),
-        }
-    }
-    let outbox = |arguments: &[&str]| {
-        let arguments = [&["--release"], arguments].concat();
-        program::build(&workspace, "outbox-cli", "outbox", &arguments)
-    };
     if options.what == What::Prove {
-        command.arg("--program").arg(outbox(&[])?);
-    }
-    if options.what == What::Programs {
-        // Each build overwrites the last one, so it is copied.
-        let mut add = |name: &str, built: PathBuf| {
-            let copy = services.folder().join(name);
-            fs::copy(&built, &copy).with_context(|| format!("cannot copy {}", built.display()))?;
-            let mut argument = OsString::from(format!("{name}="));
-            argument.push(copy);
-            command.arg("--program").arg(argument);
-            anyhow::Ok(())
-        };
-        add("plain", outbox(&[])?)?;
-        add("mimalloc", outbox(&["--features", "mimalloc"])?)?;
-        add("static", image::build(&workspace)?)?;
-        add(
-            "musl",
-            outbox(&["--target", &format!("{ARCH}-unknown-linux-musl")])?,
-        )?;
+        let outbox = program::build(&workspace, "outbox-cli", "outbox", &["--release"])?;
+        command.arg("--program").arg(outbox);
     }
     if let Some(library) = &options.preload {
         // The dynamic linker only warns about a missing file, and the run would measure another

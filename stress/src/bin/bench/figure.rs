@@ -3,36 +3,12 @@
 //! A ratio is the median of the ratios of neighbours: the n-th measurement divided by the n-th measurement of its
 //! baseline, which ran just before or after it. So a machine that changes its pace changes both.
 
-use std::fmt::Write as _;
+use std::collections::HashMap;
 
-use serde::{Serialize, Serializer};
-
-use crate::Result;
-
-/// The project's target for a figure: for its ratio if it has one, otherwise for its value.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Target {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
-impl Target {
-    fn text(self) -> String {
-        match self {
-            Self::AtLeast(bound) => format!(">= {bound}"),
-            Self::AtMost(bound) => format!("<= {bound}"),
-        }
-    }
-}
-
-impl Serialize for Target {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text())
-    }
-}
+use serde::Serialize;
 
 /// One line of the result.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     name: String,
     /// Median.
@@ -42,39 +18,50 @@ pub(crate) struct Figure {
     baseline: Option<f64>,
     /// Median of the neighbours' ratios.
     ratio: Option<f64>,
-    target: Option<Target>,
+    /// The project's bound for the ratio if there is one, otherwise for the value.
+    target: Option<String>,
     /// Smallest and largest ratio, or value where there is no ratio.
     spread: (f64, f64),
 }
 
 impl Figure {
-    /// A figure with a baseline; the two were measured alternately.
-    pub(crate) fn against(
-        name: impl Into<String>,
-        unit: &'static str,
-        values: &[f64],
-        baselines: &[f64],
-    ) -> Self {
-        let ratios: Vec<f64> = values
-            .iter()
-            .zip(baselines)
-            .map(|(value, baseline)| value / baseline)
-            .collect();
-        Self {
-            name: name.into(),
-            value: median(values),
-            unit,
-            baseline: Some(median(baselines)),
-            ratio: Some(median(&ratios)),
-            target: None,
-            spread: spread(&ratios),
-        }
+    /// The ratio, or the value without one, should be at least this.
+    pub(crate) fn at_least(mut self, bound: f64) -> Self {
+        self.target = Some(format!(">= {bound}"));
+        self
     }
 
-    /// A figure without a baseline.
-    pub(crate) fn alone(name: impl Into<String>, unit: &'static str, values: &[f64]) -> Self {
-        Self {
-            name: name.into(),
+    /// The ratio, or the value without one, should be at most this.
+    pub(crate) fn at_most(mut self, bound: f64) -> Self {
+        self.target = Some(format!("<= {bound}"));
+        self
+    }
+}
+
+/// Measurements by name, each with one value per run.
+#[derive(Debug, Default)]
+pub(crate) struct Series(HashMap<&'static str, Vec<f64>>);
+
+impl Series {
+    /// Adds the value of a run.
+    pub(crate) fn add(&mut self, name: &'static str, value: f64) {
+        self.0.entry(name).or_default().push(value);
+    }
+
+    fn values(&self, name: &str) -> &[f64] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a measurement has values.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        !self.values(name).is_empty()
+    }
+
+    /// The figure of a measurement without a baseline.
+    pub(crate) fn alone(&self, name: &'static str, unit: &'static str) -> Figure {
+        let values = self.values(name);
+        Figure {
+            name: name.to_owned(),
             value: median(values),
             unit,
             baseline: None,
@@ -84,10 +71,20 @@ impl Figure {
         }
     }
 
-    /// Sets the target.
-    pub(crate) fn target(mut self, target: Target) -> Self {
-        self.target = Some(target);
-        self
+    /// The figure `name` of the measurement `values` with a baseline that was measured in turns
+    /// with it.
+    pub(crate) fn against(&self, name: &str, unit: &'static str, values: &str, baseline: &str) -> Figure {
+        let (values, baselines) = (self.values(values), self.values(baseline));
+        let ratios: Vec<f64> = values.iter().zip(baselines).map(|(a, b)| a / b).collect();
+        Figure {
+            name: name.to_owned(),
+            value: median(values),
+            unit,
+            baseline: Some(median(baselines)),
+            ratio: Some(median(&ratios)),
+            target: None,
+            spread: spread(&ratios),
+        }
     }
 }
 
@@ -96,8 +93,7 @@ fn median(values: &[f64]) -> f64 {
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
         0 => f64::NAN,
-        n if n % 2 == 1 => sorted[n / 2],
-        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+        n => f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]),
     }
 }
 
@@ -107,51 +103,27 @@ fn spread(values: &[f64]) -> (f64, f64) {
     (least, most)
 }
 
-/// The figures as a JSON list.
-pub(crate) fn json(figures: &[Figure]) -> Result<String> {
-    Ok(serde_json::to_string_pretty(figures)?)
-}
-
-/// The figures as a Markdown table.
-pub(crate) fn table(figures: &[Figure]) -> String {
-    let header = ["figure", "value", "unit", "baseline", "ratio", "spread", "target"].map(str::to_owned);
-    let lines = figures.iter().map(|figure| {
-        [
-            figure.name.clone(),
-            number(figure.value),
-            figure.unit.to_owned(),
-            figure.baseline.map(number).unwrap_or_default(),
-            figure.ratio.map(number).unwrap_or_default(),
-            format!("{} to {}", number(figure.spread.0), number(figure.spread.1)),
-            figure.target.map(Target::text).unwrap_or_default(),
-        ]
-    });
-    let lines: Vec<[String; 7]> = std::iter::once(header).chain(lines).collect();
-    let widths: [usize; 7] = std::array::from_fn(|column| {
-        lines
-            .iter()
-            .map(|line| line[column].len())
-            .max()
-            .unwrap_or_default()
-    });
-    let mut text = String::new();
-    for (n, line) in lines.iter().enumerate() {
-        for (column, cell) in line.iter().enumerate() {
-            // Words are aligned to the left, numbers to the right.
-            let _ = match column {
-                0 | 2 | 5 | 6 => write!(text, "| {cell:<0$} ", widths[column]),
-                _ => write!(text, "| {cell:>0$} ", widths[column]),
-            };
-        }
-        text.push_str("|\n");
-        if n == 0 {
-            for width in widths {
-                let _ = write!(text, "|{}", "-".repeat(width + 2));
-            }
-            text.push_str("|\n");
-        }
+/// Prints the figures as a Markdown table.
+pub(crate) fn print(figures: &[Figure]) {
+    let line = |cells: [&str; 7]| {
+        let [name, value, unit, baseline, ratio, spread, target] = cells;
+        println!(
+            "| {name:<29} | {value:>8} | {unit:<11} | {baseline:>8} | {ratio:>5} | {spread:<16} | {target:<7} |"
+        );
+    };
+    line(["figure", "value", "unit", "baseline", "ratio", "spread", "target"]);
+    line(["---"; 7]);
+    for figure in figures {
+        line([
+            &figure.name,
+            &number(figure.value),
+            figure.unit,
+            &figure.baseline.map(number).unwrap_or_default(),
+            &figure.ratio.map(number).unwrap_or_default(),
+            &format!("{} to {}", number(figure.spread.0), number(figure.spread.1)),
+            figure.target.as_deref().unwrap_or_default(),
+        ]);
     }
-    text
 }
 
 /// The value with its significant digits.
@@ -170,19 +142,16 @@ mod tests {
     #[test]
     fn a_ratio_is_the_median_of_neighbours() {
         // The machine slowed down by half. Medians of the columns would mix the two paces.
-        let figure = Figure::against("x", "events/s", &[50.0, 60.0, 30.0], &[100.0, 100.0, 50.0]);
-        assert_eq!(figure.ratio, Some(0.6));
-        assert_eq!(figure.spread, (0.5, 0.6));
-        assert_eq!((figure.value, figure.baseline), (50.0, Some(100.0)));
-    }
-
-    #[test]
-    fn json_names_every_field() {
-        let figure = Figure::alone("x", "ms", &[1.0, 3.0]).target(Target::AtMost(5.0));
-        let value: serde_json::Value = serde_json::from_str(&json(&[figure]).unwrap()).unwrap();
-        let expected = serde_json::json!([{
-            "name": "x", "value": 2.0, "unit": "ms", "baseline": null, "ratio": null, "target": "<= 5", "spread": [1.0, 3.0],
-        }]);
-        assert_eq!(value, expected);
+        let mut series = Series::default();
+        for (value, baseline) in [(50.0, 100.0), (60.0, 100.0), (30.0, 50.0)] {
+            series.add("x", value);
+            series.add("baseline", baseline);
+        }
+        let figure = series.against("x", "events/s", "x", "baseline").at_most(0.5);
+        let expected = serde_json::json!({
+            "name": "x", "value": 50.0, "unit": "events/s", "baseline": 100.0, "ratio": 0.6, "target": "<= 0.5",
+            "spread": [0.5, 0.6],
+        });
+        assert_eq!(serde_json::to_value(&figure).unwrap(), expected);
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::Options;
 use crate::child::Child;
-use crate::figure::{Figure, Target};
+use crate::figure::{Figure, Series};
 use crate::load::{AGGREGATES, Moved, account_id};
 use crate::log::log_of;
 use crate::relay::{self, Retention, config};
@@ -34,7 +34,7 @@ pub(crate) const SETTLING: Duration = Duration::from_secs(5);
 const REPORTING: Duration = Duration::from_secs(11);
 
 /// The process that the relay runs in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
     SameProcess,
     OtherProcess,
@@ -63,27 +63,32 @@ impl Latency {
 /// Measures this group.
 pub(crate) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let seconds = options.size(20, 5);
-    let (mut same, mut other, mut sparse, mut idle) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for run in 1..=options.runs() {
-        eprintln!("latency: run {run} of {}", options.runs());
-        same.push(measure(servers, Place::SameProcess, 500, seconds).await?);
-        other.push(measure(servers, Place::OtherProcess, 500, seconds).await?);
-        sparse.push(measure(servers, Place::OtherProcess, 2, seconds).await?);
-        idle.push(rest(servers, seconds).await?);
+    let mut series = Series::default();
+    for _ in options.runs("latency") {
+        let same = measure(servers, Place::SameProcess, 500, seconds).await?;
+        series.add("latency_same_process_p50", same.p50);
+        series.add("latency_same_process_p99", same.p99);
+        let other = measure(servers, Place::OtherProcess, 500, seconds).await?;
+        series.add("latency_polling_p50", other.p50);
+        series.add("latency_polling_p99", other.p99);
+        let sparse = measure(servers, Place::OtherProcess, 2, seconds).await?;
+        series.add("latency_polling_sparse_p50", sparse.p50);
+        series.add("latency_polling_sparse_p99", sparse.p99);
+        let (queries, cpu) = rest(servers, seconds).await?;
+        series.add("idle_queries_per_s", queries);
+        series.add("idle_cpu_percent", cpu);
     }
     let poll = config(Retention::Keep).poll_max.as_secs_f64() * 1000.0;
-    let p50 = |all: &[Latency]| all.iter().map(|latency| latency.p50).collect::<Vec<_>>();
-    let p99 = |all: &[Latency]| all.iter().map(|latency| latency.p99).collect::<Vec<_>>();
-    let (queries, cpu): (Vec<f64>, Vec<f64>) = idle.into_iter().unzip();
+    let millis = |name| series.alone(name, "ms");
     Ok(vec![
-        Figure::alone("latency_same_process_p50", "ms", &p50(&same)).target(Target::AtMost(5.0)),
-        Figure::alone("latency_same_process_p99", "ms", &p99(&same)).target(Target::AtMost(25.0)),
-        Figure::alone("latency_polling_p50", "ms", &p50(&other)).target(Target::AtMost(poll)),
-        Figure::alone("latency_polling_p99", "ms", &p99(&other)),
-        Figure::alone("latency_polling_sparse_p50", "ms", &p50(&sparse)).target(Target::AtMost(poll)),
-        Figure::alone("latency_polling_sparse_p99", "ms", &p99(&sparse)),
-        Figure::alone("idle_queries_per_s", "1/s", &queries).target(Target::AtMost(2.0)),
-        Figure::alone("idle_cpu_percent", "% of a core", &cpu).target(Target::AtMost(1.0)),
+        millis("latency_same_process_p50").at_most(5.0),
+        millis("latency_same_process_p99").at_most(25.0),
+        millis("latency_polling_p50").at_most(poll),
+        millis("latency_polling_p99"),
+        millis("latency_polling_sparse_p50").at_most(poll),
+        millis("latency_polling_sparse_p99"),
+        series.alone("idle_queries_per_s", "1/s").at_most(2.0),
+        series.alone("idle_cpu_percent", "% of a core").at_most(1.0),
     ])
 }
 
@@ -94,54 +99,48 @@ pub(crate) async fn measure(
     per_second: u64,
     seconds: u64,
 ) -> Result<Latency> {
+    let messages = per_second * seconds;
     let outbox = servers.outbox().await?;
     let stream = servers.stream().await?;
-    let arrivals = tokio::spawn(arrivals(observer(&stream).await?, per_second * seconds));
-    let committed = match place {
+    let arrivals = tokio::spawn(arrivals(observer(&stream).await?, messages));
+    let work = async {
+        sleep(SETTLING).await;
+        let committed = write(&outbox, per_second, seconds).await?;
+        match place {
+            // It marks nothing, so the stream says when it is done.
+            Place::OtherProcessAtLog => until(async || Ok(stream.messages().await? == messages)).await?,
+            _ => until(async || Ok(outbox.unsettled().await? == 0)).await?,
+        }
+        Ok::<_, Failure>(committed)
+    };
+    let (committed, published) = match place {
         Place::SameProcess => {
             let shutdown = CancellationToken::new();
-            let relay = relay::run(&outbox, &stream, shutdown.clone());
-            let write = async {
-                sleep(SETTLING).await;
-                let committed = write(&outbox, per_second, seconds).await;
-                wait_settled(&outbox).await?;
+            let relay = relay::relay(&outbox, &stream, Retention::Keep).await?;
+            let work = async {
+                let committed = work.await;
                 shutdown.cancel();
                 committed
             };
-            let (published, committed) = tokio::join!(relay, write);
-            check("messages published", published?, per_second * seconds)?;
-            committed?
+            let (report, committed) = tokio::join!(relay.run(shutdown.clone()), work);
+            (committed?, report?.published)
         }
         Place::OtherProcess => {
-            let relay = relay::start(&outbox, &stream, Retention::Keep, None)?;
-            sleep(SETTLING).await;
-            let committed = write(&outbox, per_second, seconds).await?;
-            wait_settled(&outbox).await?;
-            check(
-                "messages published",
-                relay.stop().await?.messages,
-                per_second * seconds,
-            )?;
-            committed
+            let relay = relay::start(&outbox, &stream, None)?;
+            (work.await?, relay.stop().await?.messages)
         }
         Place::OtherProcessAtLog => {
             let log = log_of(&outbox).await?;
             log.init().await?;
             let relay = relay::start_of_log(&outbox, &stream)?;
-            sleep(SETTLING).await;
-            let committed = write(&outbox, per_second, seconds).await?;
-            wait_stored(&stream, per_second * seconds).await?;
-            check(
-                "messages published",
-                relay.stop().await?.messages,
-                per_second * seconds,
-            )?;
+            let done = (work.await?, relay.stop().await?.messages);
             log.drop().await?;
-            committed
+            done
         }
     };
+    check("messages published", published, messages)?;
     let arrived = arrivals.await??;
-    stream.remove(per_second * seconds).await?;
+    stream.remove(messages).await?;
     outbox.remove().await?;
     let millis = committed
         .iter()
@@ -182,29 +181,16 @@ async fn write(outbox: &Schema, per_second: u64, seconds: u64) -> Result<Vec<(Me
     writers.join_all().await.into_iter().collect()
 }
 
-async fn wait_settled(outbox: &Schema) -> Result<()> {
-    let settled = async {
-        while outbox.unsettled().await? > 0 {
+/// Waits until everything is published.
+async fn until(is_done: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    let done = async {
+        while !is_done().await? {
             sleep(Duration::from_millis(20)).await;
         }
         Ok(())
     };
-    timeout(PATIENCE, settled)
-        .await
-        .map_err(|_| "the relay did not publish everything in time")?
-}
-
-/// The relay marks nothing, so the stream tells when it is done.
-async fn wait_stored(stream: &Stream, messages: u64) -> Result<()> {
-    let stored = async {
-        while stream.messages().await? < messages {
-            sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
-    };
-    timeout(PATIENCE, stored)
-        .await
-        .map_err(|_| "the relay did not publish everything in time")?
+    let late = |_| "the relay did not publish everything in time";
+    timeout(PATIENCE, done).await.map_err(late)?
 }
 
 async fn observer(stream: &Stream) -> Result<Ordered> {
@@ -245,7 +231,7 @@ async fn arrivals(mut messages: Ordered, expected: u64) -> Result<HashMap<String
 async fn rest(servers: &Servers, seconds: u64) -> Result<(f64, f64)> {
     let outbox = servers.outbox().await?;
     let stream = servers.stream().await?;
-    let relay = relay::start(&outbox, &stream, Retention::Keep, None)?;
+    let relay = relay::start(&outbox, &stream, None)?;
     let rest = watch_rest(servers, &relay, seconds).await?;
     check("messages published at rest", relay.stop().await?.messages, 0)?;
     stream.remove(0).await?;

@@ -40,15 +40,6 @@ pub(crate) struct Seen {
     note: String,
 }
 
-/// An event of the same aggregates whose handler waits for ever.
-#[derive(Clone, Debug, DomainEvent, Deserialize, Serialize)]
-#[domain_event(aggregate = "account", name = "stuck")]
-pub(crate) struct Stuck {
-    #[domain_event(aggregate_id)]
-    pub(crate) account_id: i64,
-    note: String,
-}
-
 /// The id of the n-th aggregate, from 0.
 pub(crate) fn account_id(n: u64) -> i64 {
     FIRST_ID + i64::try_from(n).unwrap_or_default()
@@ -76,16 +67,6 @@ impl Seen {
         Self {
             account_id,
             balance,
-            note: note(),
-        }
-    }
-}
-
-impl Stuck {
-    /// An event with a payload as large as that of the others.
-    pub(crate) fn new(account_id: i64) -> Self {
-        Self {
-            account_id,
             note: note(),
         }
     }

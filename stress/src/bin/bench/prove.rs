@@ -3,29 +3,34 @@
 //! The ledger must balance, with as many messages at each place as were made; otherwise the run fails.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use sea_orm::ConnectionTrait as _;
+use tokio::process::Command;
+use tokio::time::sleep;
 
-use crate::backlog::MEBIBYTE;
-use crate::figure::{Figure, Target};
+use crate::child::peak_bytes;
+use crate::figure::{Figure, Series};
 use crate::load::{AGGREGATES, fill};
-use crate::program::Program;
 use crate::raw::per_second;
 use crate::relay::{self, Retention};
 use crate::servers::{Schema, Servers, Stream};
-use crate::{Options, Result, check};
+use crate::{MEBIBYTE, Options, Result, check};
 
 /// What `outbox_admin::prove::MEMORY_MAX` promises, in MiB: the memory of a ledger, without drivers and allocator.
 const MEMORY_MAX: f64 = 64.0;
+/// The interval between two readings of the memory of the program, which cannot be read after its
+/// end.
+const READ_EVERY: Duration = Duration::from_millis(2);
 
 /// The consumer whose inbox has all events.
 const CONSUMER: &str = "books";
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Selected {
     #[command(flatten)]
     pub(crate) options: Options,
     /// The program `outbox`.
@@ -37,31 +42,30 @@ pub(crate) struct Asked {
 }
 
 /// Measures the ledger of many messages and that of a thousand, in turns.
-pub(crate) async fn figures(servers: &Servers, asked: &Asked) -> Result<Vec<Figure>> {
-    let messages = asked.options.size(asked.messages, asked.messages / 10) / AGGREGATES * AGGREGATES;
+pub(crate) async fn figures(servers: &Servers, selected: &Selected) -> Result<Vec<Figure>> {
+    let messages = selected.options.size(selected.messages, selected.messages / 10);
+    let messages = (messages / AGGREGATES * AGGREGATES).max(AGGREGATES);
     eprintln!("prove: recording, publishing and handling {messages} messages");
-    let many = World::make(servers, messages.max(AGGREGATES)).await?;
+    let many = World::make(servers, messages).await?;
     let few = World::make(servers, AGGREGATES).await?;
-    let (mut seconds, mut rates, mut peaks) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut small, mut added) = (Vec::new(), Vec::new());
-    for run in 1..=asked.options.runs() {
-        eprintln!("prove: run {run} of {}", asked.options.runs());
-        let (_, base) = few.prove(&asked.program).await?;
-        let (elapsed, peak) = many.prove(&asked.program).await?;
-        seconds.push(elapsed.as_secs_f64());
-        rates.push(per_second(many.messages, elapsed));
-        peaks.push(peak);
-        small.push(base);
-        added.push(peak - base);
+    let mut series = Series::default();
+    for _ in selected.options.runs("prove") {
+        let (_, base) = few.prove(&selected.program).await?;
+        let (elapsed, peak) = many.prove(&selected.program).await?;
+        series.add("prove_seconds", elapsed.as_secs_f64());
+        series.add("prove_rate", per_second(many.messages, elapsed));
+        series.add("prove_memory", peak);
+        series.add("prove_memory_few", base);
+        series.add("prove_memory_added", peak - base);
     }
     many.remove().await?;
     few.remove().await?;
     Ok(vec![
-        Figure::alone("prove_seconds", "s", &seconds),
-        Figure::alone("prove_rate", "messages/s", &rates),
-        Figure::alone("prove_memory", "MiB", &peaks),
-        Figure::alone("prove_memory_few", "MiB", &small),
-        Figure::alone("prove_memory_added", "MiB", &added).target(Target::AtMost(MEMORY_MAX)),
+        series.alone("prove_seconds", "s"),
+        series.alone("prove_rate", "messages/s"),
+        series.alone("prove_memory", "MiB"),
+        series.alone("prove_memory_few", "MiB"),
+        series.alone("prove_memory_added", "MiB").at_most(MEMORY_MAX),
     ])
 }
 
@@ -79,7 +83,7 @@ impl World {
         outbox_inbox::migrate(&outbox.db).await?;
         fill(&outbox, AGGREGATES, messages).await?;
         let stream = servers.stream().await?;
-        let relay = relay::start(&outbox, &stream, Retention::Keep, Some(messages))?;
+        let relay = relay::start(&outbox, &stream, Some(messages))?;
         check("messages published", relay.ended().await?.messages, messages)?;
         relay::settled(&outbox, Retention::Keep, messages).await?;
         stream.add_consumer_at_end(CONSUMER).await?;
@@ -100,13 +104,42 @@ impl World {
 
     /// The time, and the memory in MiB.
     async fn prove(&self, program: &Path) -> Result<(Duration, f64)> {
-        let program = Program::over(program, &self.outbox, &self.stream)?;
-        let ended = program
-            .run(&["prove", "--since", "1d", "--until", "0s", "-o", "json"])
-            .await?;
-        let text = String::from_utf8_lossy(&ended.output.stdout);
-        if !ended.output.status.success() {
-            return Err(format!("the ledger does not balance ({}): {text}", ended.output.status).into());
+        let folder = tempfile::tempdir()?;
+        let (file, stream) = (folder.path().join("outbox.toml"), &self.stream.name);
+        let config = format!(
+            "[[outbox]]\nname = \"bench\"\nschema = \"{}\"\n\
+             [outbox.stream]\nname = \"{stream}\"\nprefix = \"{}\"\nprovision = false\n",
+            self.outbox.name,
+            self.stream.prefix()
+        );
+        std::fs::write(&file, config)?;
+        let begun = Instant::now();
+        let child = Command::new(program)
+            .args([
+                "prove", "--since", "1d", "--until", "0s", "-o", "json", "--config",
+            ])
+            .arg(&file)
+            .env("DATABASE_URL", &self.outbox.url)
+            .env("NATS_URL", &self.stream.nats_url)
+            .env("RUST_LOG", "warn")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let id = child.id().ok_or("the program has ended already")?;
+        let output = child.wait_with_output();
+        tokio::pin!(output);
+        let mut peak = 0;
+        let output = loop {
+            tokio::select! {
+                output = &mut output => break output?,
+                () = sleep(READ_EVERY) => peak = peak.max(peak_bytes(id)?.unwrap_or_default()),
+            }
+        };
+        let elapsed = begun.elapsed();
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            return Err(format!("the ledger does not balance ({}): {text}", output.status).into());
         }
         let proof: serde_json::Value = serde_json::from_str(&text)?;
         let found = |count: &serde_json::Value| count.as_u64().unwrap_or_default();
@@ -114,7 +147,7 @@ impl World {
         check("on the stream", found(&proof["stream"]["events"]), self.messages)?;
         let books = &proof["consumers"][0];
         check("handled", found(&books["handled"]), self.messages)?;
-        Ok((ended.elapsed, ended.peak_bytes as f64 / MEBIBYTE))
+        Ok((elapsed, peak as f64 / MEBIBYTE))
     }
 
     async fn remove(self) -> Result<()> {

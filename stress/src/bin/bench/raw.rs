@@ -3,17 +3,15 @@
 //! It uses the same stream settings, subjects and payload sizes as the relay, and the message id that deduplication
 //! needs.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::IntoFuture as _;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use async_nats::header::{HeaderName, HeaderValue, NATS_EXPECTED_STREAM, NATS_MESSAGE_ID};
 use async_nats::jetstream::context::{Context, ContextBuilder, PublishAckFuture};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::{HeaderMap, Subject};
-use outbox_core::{DomainEvent, NewMessage, codec};
+use outbox_core::{NewMessage, codec};
 use outbox_nats::SubjectPrefix;
 use time::OffsetDateTime;
 use tokio_util::bytes::Bytes;
@@ -25,9 +23,6 @@ use crate::servers::{Servers, Stream};
 
 /// The largest number of unacknowledged messages.
 pub(crate) const WINDOW: usize = 1024;
-
-/// Each header: its name as text, the same parsed for async-nats, and its value.
-pub(crate) type Headers = Vec<(Cow<'static, str>, HeaderName, String)>;
 
 /// The headers sent besides the message id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -104,38 +99,25 @@ pub(crate) struct Messages {
 #[derive(Debug)]
 struct Aggregate {
     subject: Subject,
-    headers: Headers,
+    headers: Vec<(HeaderName, HeaderValue)>,
     payload: Bytes,
 }
 
 impl Messages {
-    /// Messages for a stream, of the usual aggregates.
+    /// Messages for a stream, of the usual aggregates in turns.
     pub(crate) fn new(stream: &Stream) -> Result<Self> {
-        Self::of(stream, 0..AGGREGATES, |id| Moved::new(id, 0))
-    }
-
-    /// Messages for a stream, of these aggregates, counted from 0. Each message of an aggregate repeats the event made
-    /// from the aggregate's id.
-    pub(crate) fn of<E: DomainEvent>(
-        stream: &Stream,
-        aggregates: Range<u64>,
-        event: impl Fn(i64) -> E,
-    ) -> Result<Self> {
         let prefix = SubjectPrefix::new(stream.prefix())?;
-        let aggregate = |n| encoded(&prefix, &event(account_id(n)));
         Ok(Self {
             stream: stream.name.clone(),
-            aggregates: aggregates.map(aggregate).collect::<Result<_>>()?,
+            aggregates: (0..AGGREGATES)
+                .map(|n| Aggregate::new(&prefix, n))
+                .collect::<Result<_>>()?,
             filler: Bytes::from(vec![b'n'; usize::try_from(PAYLOAD_BYTES)?]),
         })
     }
 
     fn aggregate(&self, n: u64) -> &Aggregate {
-        &self.aggregates[(n % self.count()) as usize]
-    }
-
-    fn count(&self) -> u64 {
-        self.aggregates.len() as u64
+        &self.aggregates[(n % AGGREGATES) as usize]
     }
 
     /// The n-th message, with a payload that nobody reads.
@@ -161,48 +143,36 @@ impl Messages {
     }
 
     fn headers(&self, aggregate: &Aggregate, id: &str, n: u64) -> Result<HeaderMap> {
-        let sequence = i64::try_from(n / self.count() + 1)?;
-        header_map(&aggregate.headers, id, sequence, &self.stream)
+        let mut headers = HeaderMap::new();
+        for (name, value) in &aggregate.headers {
+            let value = match name.as_ref() {
+                "ce-id" => id.parse()?,
+                "ce-sequence" => (n / AGGREGATES + 1).to_string().parse()?,
+                _ => value.clone(),
+            };
+            headers.insert(name.clone(), value);
+        }
+        headers.insert(NATS_MESSAGE_ID, id.parse::<HeaderValue>()?);
+        headers.insert(NATS_EXPECTED_STREAM, self.stream.parse::<HeaderValue>()?);
+        Ok(headers)
     }
 }
 
-/// The header names and values of an aggregate's messages, as the library encodes them.
-pub(crate) fn our_headers(aggregate: u64) -> Result<Headers> {
-    Ok(encoded(&SubjectPrefix::default(), &Moved::new(account_id(aggregate), 0))?.headers)
-}
-
-fn encoded<E: DomainEvent>(prefix: &SubjectPrefix, event: &E) -> Result<Aggregate> {
-    let message = NewMessage::from_event(event)?.into_message(Some(1), OffsetDateTime::now_utc());
-    let subject = prefix.subject(&message)?;
-    let encoded = codec::encode(&message, "outbox");
-    let parsed = encoded.headers.into_iter().map(|(name, value)| {
-        let parsed = match &name {
-            Cow::Borrowed(name) => HeaderName::from_static(name),
-            Cow::Owned(name) => name.parse()?,
-        };
-        Ok((name, parsed, value))
-    });
-    Ok(Aggregate {
-        subject: subject.into(),
-        headers: parsed.collect::<Result<_>>()?,
-        payload: encoded.payload,
-    })
-}
-
-/// The headers of one message.
-pub(crate) fn header_map(ours: &Headers, id: &str, sequence: i64, stream: &str) -> Result<HeaderMap> {
-    let mut headers = HeaderMap::new();
-    for (name, parsed, value) in ours {
-        let value = match &**name {
-            "ce-id" => id.parse()?,
-            "ce-sequence" => sequence.to_string().parse()?,
-            _ => value.parse::<HeaderValue>()?,
-        };
-        headers.insert(parsed.clone(), value);
+impl Aggregate {
+    fn new(prefix: &SubjectPrefix, n: u64) -> Result<Self> {
+        let event = Moved::new(account_id(n), 0);
+        let message = NewMessage::from_event(&event)?.into_message(Some(1), OffsetDateTime::now_utc());
+        let subject = prefix.subject(&message)?;
+        let encoded = codec::encode(&message, "outbox");
+        let headers = encoded.headers.into_iter();
+        Ok(Self {
+            subject: subject.into(),
+            headers: headers
+                .map(|(name, value)| Ok((name.parse()?, value.parse()?)))
+                .collect::<Result<_>>()?,
+            payload: encoded.payload,
+        })
     }
-    headers.insert(NATS_MESSAGE_ID, id.parse::<HeaderValue>()?);
-    headers.insert(NATS_EXPECTED_STREAM, stream.parse::<HeaderValue>()?);
-    Ok(headers)
 }
 
 /// Messages per second.

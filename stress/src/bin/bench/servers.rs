@@ -11,9 +11,11 @@ use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use futures_util::TryStreamExt as _;
 use outbox_nats::{EventStream, JetStreamSubscriber};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, Statement};
+use url::Url;
 use uuid::Uuid;
 
-use crate::{Failure, Result, check};
+use crate::figure::Figure;
+use crate::{Result, check};
 
 /// Number for the names of schemas and streams.
 static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -30,8 +32,20 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Connects, and makes the run's database.
-    pub(crate) async fn connect(postgres_url: &str, nats_url: &str) -> Result<Self> {
+    /// Makes a database, measures in that database, and removes it.
+    pub(crate) async fn with(
+        postgres_url: &str,
+        nats_url: &str,
+        measure: impl AsyncFnOnce(&Self) -> Result<Vec<Figure>>,
+    ) -> Result<Vec<Figure>> {
+        let servers = Self::connect(postgres_url, nats_url).await?;
+        let figures = measure(&servers).await;
+        // Also after a failure, so that servers used by others are left as they were found.
+        servers.remove().await?;
+        figures
+    }
+
+    async fn connect(postgres_url: &str, nats_url: &str) -> Result<Self> {
         let admin = pool(postgres_url, None, 1).await?;
         let client = async_nats::connect(nats_url).await?;
         // The end of the id is random. Short names keep subjects as short as usual ones.
@@ -40,17 +54,20 @@ impl Servers {
         admin
             .execute_unprepared(&format!("CREATE DATABASE {database}"))
             .await?;
+        let mut url = Url::parse(postgres_url)?;
+        url.set_path(&database);
         Ok(Self {
             admin,
-            url: with_database(postgres_url, &database)?,
+            url: url.into(),
             database,
             nats_url: nats_url.to_owned(),
             client,
         })
     }
 
-    /// Removes the run's database, and streams that failed measurements have left.
-    pub(crate) async fn remove(self) -> Result<()> {
+    /// Removes the run's database with its replication slots, and streams that failed measurements
+    /// have left.
+    async fn remove(self) -> Result<()> {
         let context = jetstream::new(self.client.clone());
         let names: Vec<String> = context.stream_names().try_collect().await?;
         for name in names.iter().filter(|name| name.starts_with(&self.database)) {
@@ -58,15 +75,6 @@ impl Servers {
         }
         let drop = format!("DROP DATABASE {} WITH (FORCE)", self.database);
         self.admin.execute_unprepared(&drop).await?;
-        Ok(())
-    }
-
-    /// Drops the replication slots that failed measurements have left. Until then the run's database cannot be removed.
-    pub(crate) async fn drop_slots(&self) -> Result<()> {
-        let db = pool(&self.url, None, 1).await?;
-        let drop = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()";
-        db.execute_unprepared(drop).await?;
-        db.close().await?;
         Ok(())
     }
 
@@ -211,13 +219,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Deletes all messages below this stream sequence.
-    pub(crate) async fn purge_below(&self, stream_sequence: u64) -> Result<()> {
-        let stream = self.context.get_stream_no_info(&self.name).await?;
-        stream.purge().sequence(stream_sequence).await?;
-        Ok(())
-    }
-
     /// Checks the number of messages on the stream, and deletes it.
     pub(crate) async fn remove(self, expected: u64) -> Result<()> {
         let found = self.messages().await?;
@@ -254,31 +255,4 @@ pub(crate) async fn count(db: &DatabaseConnection, sql: &str) -> Result<u64> {
         .ok_or("a count returned no row")?;
     let n: i64 = row.try_get("", "n")?;
     Ok(u64::try_from(n)?)
-}
-
-/// The URL with another database's name.
-fn with_database(url: &str, database: &str) -> Result<String> {
-    let (address, parameters) = url.split_once('?').unwrap_or((url, ""));
-    let start = address.find("://").ok_or("the PostgreSQL URL has no scheme")? + 3;
-    let end = address[start..]
-        .find('/')
-        .map_or(address.len(), |slash| start + slash);
-    let question = if parameters.is_empty() { "" } else { "?" };
-    Ok::<_, Failure>(format!("{}/{database}{question}{parameters}", &address[..end]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_database_of_a_url_is_replaced() {
-        let check = |url, expected: &str| assert_eq!(with_database(url, "new").unwrap(), expected);
-        check("postgres://me@host:5432/old", "postgres://me@host:5432/new");
-        check("postgres://me@host:5432", "postgres://me@host:5432/new");
-        check(
-            "postgres://host/old?sslmode=disable",
-            "postgres://host/new?sslmode=disable",
-        );
-    }
 }

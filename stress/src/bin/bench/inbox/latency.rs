@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::World;
-use crate::figure::Figure;
+use crate::figure::{Figure, Series};
 use crate::latency::{Latency, PATIENCE, SETTLING, watch_rest};
 use crate::raw::{Messages, WINDOW, context};
 use crate::servers::Servers;
@@ -24,20 +24,20 @@ const PACE: u64 = 500;
 /// Measures this group.
 pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let seconds = options.size(20, 5);
-    let (mut busy, mut idle) = (Vec::new(), Vec::new());
-    for run in 1..=options.runs() {
-        eprintln!("latency: run {run} of {}", options.runs());
-        busy.push(measure(servers, seconds).await?);
-        idle.push(rest(servers, seconds).await?);
+    let mut series = Series::default();
+    for _ in options.runs("latency") {
+        let latency = measure(servers, seconds).await?;
+        series.add("publish_to_effect_p50", latency.p50);
+        series.add("publish_to_effect_p99", latency.p99);
+        let (queries, cpu) = rest(servers, seconds).await?;
+        series.add("inbox_idle_queries_per_s", queries);
+        series.add("inbox_idle_cpu_percent", cpu);
     }
-    let p50: Vec<f64> = busy.iter().map(|latency| latency.p50).collect();
-    let p99: Vec<f64> = busy.iter().map(|latency| latency.p99).collect();
-    let (queries, cpu): (Vec<f64>, Vec<f64>) = idle.into_iter().unzip();
     Ok(vec![
-        Figure::alone("publish_to_effect_p50", "ms", &p50),
-        Figure::alone("publish_to_effect_p99", "ms", &p99),
-        Figure::alone("inbox_idle_queries_per_s", "1/s", &queries),
-        Figure::alone("inbox_idle_cpu_percent", "% of a core", &cpu),
+        series.alone("publish_to_effect_p50", "ms"),
+        series.alone("publish_to_effect_p99", "ms"),
+        series.alone("inbox_idle_queries_per_s", "1/s"),
+        series.alone("inbox_idle_cpu_percent", "% of a core"),
     ])
 }
 

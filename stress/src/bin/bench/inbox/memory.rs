@@ -1,24 +1,22 @@
 //! The memory that an inbox uses while a stream full of messages waits for it.
 
 use super::World;
-use crate::backlog::MEBIBYTE;
-use crate::figure::Figure;
+use crate::figure::{Figure, Series};
 use crate::servers::Servers;
-use crate::{Options, Result};
+use crate::{MEBIBYTE, Options, Result};
 
 /// Measures this group.
 pub(super) async fn figures(servers: &Servers, options: &Options) -> Result<Vec<Figure>> {
     let messages = options.size(1_000_000, 100_000);
     let handled = options.size(50_000, 10_000);
-    let mut peaks = Vec::new();
-    for run in 1..=options.runs() {
-        eprintln!("memory: run {run} of {}", options.runs());
+    let mut series = Series::default();
+    for _ in options.runs("memory") {
         let world = World::make(servers, messages).await?;
         let inbox = world.start()?;
         world.until_left("one", messages - handled).await?;
         let report = inbox.stop().await?;
-        peaks.push(report.peak_bytes as f64 / MEBIBYTE);
+        series.add("inbox_memory", report.peak_bytes as f64 / MEBIBYTE);
         world.remove(report.messages).await?;
     }
-    Ok(vec![Figure::alone("inbox_memory", "MiB", &peaks)])
+    Ok(vec![series.alone("inbox_memory", "MiB")])
 }
