@@ -1,21 +1,20 @@
-//! Connections and names for both kinds of run.
+//! The tables and the stream of a run, and the arguments by which its children find them.
 
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::{Context, stream::Stream};
+use clap::Args;
+use outbox_nats::EventStream;
 use outbox_sea_orm::TableNames;
-use sea_orm::{ConnectOptions, Database, DatabaseConnection};
+use outbox_stress::patient;
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database, DatabaseConnection, QueryResult, Statement};
+use sea_orm_migration::{MigrationTrait, SchemaManager};
 use uuid::Uuid;
 
 use crate::Result;
 
-/// A name for the tables and the stream of a run.
-pub(crate) fn new_name() -> String {
-    let id = Uuid::now_v7().simple().to_string();
-    format!("chaos_{}", &id[24..])
-}
-
-/// The table names of a run.
-pub(crate) fn names(name: &str) -> Result<TableNames> {
-    Ok(TableNames::new().with_prefix(format!("{name}_"))?)
-}
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connects to the database.
 pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConnection> {
@@ -26,4 +25,104 @@ pub(crate) async fn connect(url: &str, connections: u32) -> Result<DatabaseConne
     Ok(Database::connect(options).await?)
 }
 
-const BUSY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+/// The place of a child process.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Place {
+    #[arg(long)]
+    pub(crate) database_url: String,
+    #[arg(long)]
+    pub(crate) nats_url: String,
+    /// The name of the stream, and the prefix of the tables.
+    #[arg(long)]
+    pub(crate) name: String,
+}
+
+impl Place {
+    /// The stream of a run.
+    pub(crate) fn stream(&self) -> Result<EventStream> {
+        Ok(EventStream::new(&self.name).with_prefix(&self.name)?)
+    }
+
+    /// The table names of a run.
+    pub(crate) fn names(&self) -> Result<TableNames> {
+        Ok(TableNames::new().with_prefix(format!("{}_", self.name))?)
+    }
+
+    /// The arguments of a child, behind its subcommand.
+    pub(crate) fn arguments(&self) -> [&str; 6] {
+        let Self {
+            database_url,
+            nats_url,
+            name,
+        } = self;
+        [
+            "--database-url",
+            database_url,
+            "--nats-url",
+            nats_url,
+            "--name",
+            name,
+        ]
+    }
+}
+
+/// The tables and the stream of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Ground {
+    pub(crate) place: Place,
+    pub(crate) db: DatabaseConnection,
+    pub(crate) names: TableNames,
+    pub(crate) client: Client,
+    pub(crate) stream: Stream,
+    context: Context,
+}
+
+impl Ground {
+    /// Makes an empty stream, and connects to the database, which has no tables yet.
+    pub(crate) async fn make(database_url: &str, nats_url: &str, connections: u32) -> Result<Self> {
+        let id = Uuid::now_v7().simple().to_string();
+        let place = Place {
+            database_url: database_url.to_owned(),
+            nats_url: nats_url.to_owned(),
+            name: format!("chaos_{}", &id[24..]),
+        };
+        let client = patient::provision(&place.stream()?, nats_url).await?;
+        let context = patient::context(client.clone());
+        Ok(Self {
+            db: connect(database_url, connections).await?,
+            names: place.names()?,
+            stream: context.get_stream(&place.name).await?,
+            client,
+            context,
+            place,
+        })
+    }
+
+    /// A table of the library.
+    pub(crate) fn table(&self, name: &'static str) -> String {
+        self.names.table(self.db.get_database_backend(), name)
+    }
+
+    /// The rows of a query.
+    pub(crate) async fn query(&self, sql: &str) -> Result<Vec<QueryResult>> {
+        let statement = Statement::from_string(self.db.get_database_backend(), sql);
+        Ok(self.db.query_all_raw(statement).await?)
+    }
+
+    /// Removes tables and stream.
+    pub(crate) async fn remove(
+        self,
+        migrations: Vec<Box<dyn MigrationTrait>>,
+        tables: &[String],
+    ) -> Result<()> {
+        self.context.delete_stream(&self.place.name).await?;
+        let manager = SchemaManager::new(&self.db);
+        for migration in migrations.iter().rev() {
+            migration.down(&manager).await?;
+        }
+        for table in tables {
+            self.db.execute_unprepared(&format!("DROP TABLE {table}")).await?;
+        }
+        Ok(self.db.close().await?)
+    }
+}

@@ -16,11 +16,10 @@ use outbox_core::shutdown::CancellationToken;
 use outbox_inbox::{
     Event, HandlerError, HandlerState, Inbox, InboxConfig, Metadata, Router, idempotent_handler,
 };
-use outbox_nats::EventStream;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::servers::{connect, names};
+use crate::servers::{Place, connect};
 
 /// The time that a handler takes.
 const WORK: Duration = Duration::from_millis(50);
@@ -44,12 +43,8 @@ enum During {
 /// The arguments of a child.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Child {
-    #[arg(long)]
-    database_url: String,
-    #[arg(long)]
-    nats_url: String,
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    place: Place,
     #[arg(long)]
     during: During,
     /// After so many effects the handlers wait for the stop. Without it, they do not.
@@ -105,9 +100,10 @@ async fn fail_first(
 /// Runs one consumer until it is told to stop.
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     let shutdown = outbox_core::shutdown::on_signals();
-    let db = connect(&options.database_url, 10).await?;
-    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
-    let client = stream.connect(&options.nats_url).await?;
+    let place = &options.place;
+    let db = connect(&place.database_url, 10).await?;
+    let stream = place.stream()?;
+    let client = stream.connect(&place.nats_url).await?;
     // The signal handler was installed while the connections were made. From here on the signal leads to an orderly
     // end.
     writeln!(std::io::stdout(), "ready")?;
@@ -134,7 +130,7 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
     };
     Inbox::new(db, stream.subscriber(client))
         .with_router(router)
-        .with_names(names(&options.name)?)
+        .with_names(place.names()?)
         .with_config(config)
         .with_state(gate)
         .on_handled(move |handled| {

@@ -9,12 +9,11 @@ use clap::Args;
 use outbox_core::DomainEvent;
 use outbox_core::retry::Backoff;
 use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler};
-use outbox_nats::EventStream;
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 
 use super::world::effects;
-use crate::servers::{connect, names};
+use crate::servers::{Place, connect};
 
 /// Name of the consumer.
 pub(super) const CONSUMER: &str = "credit";
@@ -49,12 +48,8 @@ fn is_deadly(number: u32) -> bool {
 /// The arguments of a child.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Child {
-    #[arg(long)]
-    database_url: String,
-    #[arg(long)]
-    nats_url: String,
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    place: Place,
     #[arg(long)]
     workers: usize,
     #[arg(long)]
@@ -95,9 +90,10 @@ async fn credit(
 
 /// Runs one consumer until it is told to stop, is killed, or aborts.
 pub(crate) async fn child(options: &Child) -> crate::Result<()> {
-    let db = connect(&options.database_url, u32::try_from(options.workers)?).await?;
-    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
-    let client = stream.connect(&options.nats_url).await?;
+    let place = &options.place;
+    let db = connect(&place.database_url, u32::try_from(options.workers)?).await?;
+    let stream = place.stream()?;
+    let client = stream.connect(&place.nats_url).await?;
     let config = InboxConfig::default()
         .concurrency(options.workers)
         .in_flight_max(8 * options.workers)
@@ -110,12 +106,12 @@ pub(crate) async fn child(options: &Child) -> crate::Result<()> {
             max: Duration::from_millis(500),
         });
     let orders = Orders {
-        effects: effects(&options.name),
+        effects: effects(&place.name),
         misbehave: options.misbehave,
     };
     Inbox::new(db, stream.subscriber(client))
         .with_router(Router::new().handler::<credit>())
-        .with_names(names(&options.name)?)
+        .with_names(place.names()?)
         .with_config(config)
         .with_state(orders)
         .run(outbox_core::shutdown::on_signals())

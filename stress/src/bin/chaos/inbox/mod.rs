@@ -150,9 +150,8 @@ async fn carry_out(plan: Plan, options: &Options, seed: u64) -> Result<bool> {
     );
     let began = Instant::now();
     let workers = options.workers.to_string();
-    let mut arguments = vec!["inbox-child", "--database-url", &world.url];
-    arguments.extend(["--nats-url", &options.nats_url, "--name", &world.name]);
-    arguments.extend(["--workers", &workers]);
+    let mut arguments = vec!["inbox-child", "--workers", &workers];
+    arguments.extend(world.ground.place.arguments());
     let misbehave = plan == Plan::Failures;
     arguments.extend(misbehave.then_some("--misbehave"));
     let mut consumers = Processes::start(options.processes, &arguments, consumer::ACK_WAIT, seed)?;

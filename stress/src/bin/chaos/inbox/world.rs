@@ -3,22 +3,17 @@
 //! The driver publishes the messages, encoded as our publisher encodes them, because recording a million of them in an
 //! outbox would take longer than the plan itself. They carry no message id for the broker, so it keeps every copy.
 
-use std::collections::VecDeque;
 use std::future::IntoFuture as _;
 
 use async_nats::HeaderMap;
 use async_nats::header::{HeaderName, HeaderValue};
 use async_nats::jetstream::consumer::Info;
-use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context, PublishAckFuture};
+use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context, ContextBuilder, PublishAckFuture};
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::Stream;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use outbox_core::{EventId, NewMessage, codec};
-use outbox_nats::EventStream;
-use outbox_sea_orm::TableNames;
-use outbox_stress::patient;
 use outbox_test_servers::SOON;
-use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
-use sea_orm_migration::SchemaManager;
+use sea_orm::ConnectionTrait as _;
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -26,7 +21,7 @@ use uuid::Uuid;
 use super::books::{Books, Found};
 use super::consumer::{CONSUMER, Deposited};
 use crate::Result;
-use crate::servers::{connect, names, new_name};
+use crate::servers::Ground;
 
 /// Aggregates that the events belong to.
 const AGGREGATES: u32 = 500;
@@ -43,13 +38,8 @@ pub(super) fn effects(name: &str) -> String {
 /// The database and the stream of a plan.
 #[derive(Debug)]
 pub(super) struct World {
-    pub(super) name: String,
-    /// The URL of the database, for consumers.
-    pub(super) url: String,
-    db: DatabaseConnection,
-    names: TableNames,
-    context: Context,
-    stream: Stream,
+    pub(super) ground: Ground,
+    publisher: Context,
     /// The folder of SQLite's file.
     _folder: Option<TempDir>,
 }
@@ -57,40 +47,27 @@ pub(super) struct World {
 impl World {
     /// Makes empty tables and an empty stream. For the URL `sqlite` it also makes a file.
     pub(super) async fn make(database_url: &str, nats_url: &str) -> Result<Self> {
-        let name = new_name();
-        let (url, folder) = if database_url == "sqlite" {
-            let folder = tempfile::tempdir()?;
-            let file = folder.path().join("chaos.db");
-            (format!("sqlite://{}?mode=rwc", file.display()), Some(folder))
-        } else {
-            (database_url.to_owned(), None)
-        };
-        let db = connect(&url, 2).await?;
+        let folder = (database_url == "sqlite").then(tempfile::tempdir).transpose()?;
+        let url = folder.as_ref().map_or_else(
+            || database_url.to_owned(),
+            |folder| format!("sqlite://{}?mode=rwc", folder.path().join("chaos.db").display()),
+        );
+        let ground = Ground::make(&url, nats_url, 2).await?;
         if folder.is_some() {
             // SQLite stores this setting in the file.
-            db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
+            ground.db.execute_unprepared("PRAGMA journal_mode = WAL").await?;
         }
-        let names = names(&name)?;
-        outbox_inbox::migration::migrate_with(&db, &names).await?;
+        outbox_inbox::migration::migrate_with(&ground.db, &ground.names).await?;
         // No unique key: a second effect must be counted, not refused.
-        db.execute_unprepared(&format!(
+        let table = format!(
             "CREATE TABLE {} (number BIGINT NOT NULL)",
-            effects(&name)
-        ))
-        .await?;
-        let stream = EventStream::new(&name).with_prefix(&name)?;
-        let client = patient::provision(&stream, nats_url).await?;
-        let context = async_nats::jetstream::context::ContextBuilder::new()
-            .timeout(SOON)
-            .max_ack_inflight(2 * WINDOW)
-            .build(client);
+            effects(&ground.place.name)
+        );
+        ground.db.execute_unprepared(&table).await?;
+        let publisher = ContextBuilder::new().timeout(SOON).max_ack_inflight(2 * WINDOW);
         Ok(Self {
-            stream: context.get_stream(&name).await?,
-            context,
-            name,
-            url,
-            db,
-            names,
+            publisher: publisher.build(ground.client.clone()),
+            ground,
             _folder: folder,
         })
     }
@@ -102,19 +79,9 @@ impl World {
         if copies > 1 {
             fastrand::Rng::with_seed(seed).shuffle(&mut numbers);
         }
-        let mut acks: VecDeque<PublishAckFuture> = VecDeque::with_capacity(WINDOW);
-        for number in numbers {
-            if acks.len() == WINDOW
-                && let Some(ack) = acks.pop_front()
-            {
-                ack.into_future().await?;
-            }
-            acks.push_back(self.send(number).await?);
-        }
-        for ack in acks {
-            ack.into_future().await?;
-        }
-        Ok(())
+        let publishes = stream::iter(numbers).then(|number| self.send(number));
+        let acks = publishes.map_ok(|ack| async { Ok(ack.into_future().await?) });
+        acks.try_buffered(WINDOW).try_for_each(|_| async { Ok(()) }).await
     }
 
     async fn send(&self, number: u32) -> Result<PublishAckFuture> {
@@ -129,8 +96,8 @@ impl World {
             headers.append(name.parse::<HeaderName>()?, value.parse::<HeaderValue>()?);
         }
         let publish = PublishMessage::build().payload(encoded.payload).headers(headers);
-        let subject = format!("{}.account.{account}.deposited", self.name);
-        Ok(self.context.send_publish(subject, publish).await?)
+        let subject = format!("{}.account.{account}.deposited", self.ground.place.name);
+        Ok(self.publisher.send_publish(subject, publish).await?)
     }
 
     /// Messages that the consumer has not acknowledged; `None` if there is no consumer yet.
@@ -146,7 +113,7 @@ impl World {
     }
 
     async fn consumer(&self) -> Result<Option<Info>> {
-        match self.stream.consumer_info(CONSUMER).await {
+        match self.ground.stream.consumer_info(CONSUMER).await {
             Ok(info) => Ok(Some(info)),
             Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
@@ -155,45 +122,29 @@ impl World {
 
     /// Balances the published events against effects, inbox rows and dead letters.
     pub(super) async fn balance(&self, events: u32, misbehaved: bool) -> Result<Books> {
-        let backend = self.db.get_database_backend();
-        let table = |name| self.names.table(backend, name);
         let mut found = Found::new(events, misbehaved);
-        let effects = effects(&self.name);
-        for row in self.query(format!("SELECT number FROM {effects}")).await? {
+        let ground = &self.ground;
+        let effects = format!("SELECT number FROM {}", effects(&ground.place.name));
+        for row in ground.query(&effects).await? {
             found.effect(u128::try_from(row.try_get::<i64>("", "number")?)?);
         }
-        for row in self
-            .query(format!("SELECT id, status FROM {}", table("inbox_messages")))
-            .await?
-        {
+        let rows = format!("SELECT id, status FROM {}", ground.table("inbox_messages"));
+        for row in ground.query(&rows).await? {
             found.row(number(row.try_get("", "id")?), row.try_get("", "status")?);
         }
-        for row in self
-            .query(format!("SELECT event_id FROM {}", table("inbox_dead_letters")))
-            .await?
-        {
+        let letters = format!("SELECT event_id FROM {}", ground.table("inbox_dead_letters"));
+        for row in ground.query(&letters).await? {
             found.dead_letter(row.try_get::<Option<Uuid>>("", "event_id")?.map(number));
         }
         Ok(found.balance())
     }
 
-    async fn query(&self, sql: String) -> Result<Vec<sea_orm::QueryResult>> {
-        let statement = Statement::from_string(self.db.get_database_backend(), sql);
-        Ok(self.db.query_all_raw(statement).await?)
-    }
-
     /// Removes tables and stream.
     pub(super) async fn remove(self) -> Result<()> {
-        self.context.delete_stream(&self.name).await?;
-        let manager = SchemaManager::new(&self.db);
-        for migration in outbox_inbox::migration::migrations(&self.names).iter().rev() {
-            migration.down(&manager).await?;
-        }
-        for table in [format!("{}_inbox_migrations", self.name), effects(&self.name)] {
-            self.db.execute_unprepared(&format!("DROP TABLE {table}")).await?;
-        }
-        self.db.close().await?;
-        Ok(())
+        let name = &self.ground.place.name;
+        let tables = [format!("{name}_inbox_migrations"), effects(name)];
+        let migrations = outbox_inbox::migration::migrations(&self.ground.names);
+        self.ground.remove(migrations, &tables).await
     }
 }
 

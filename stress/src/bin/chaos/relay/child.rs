@@ -9,13 +9,13 @@ use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Relay, RelayConfig, RelayError, StoreError};
 use outbox_log::PostgresLog;
-use outbox_nats::{EventStream, PublisherConfig};
+use outbox_nats::PublisherConfig;
 use outbox_sea_orm::SqlStore;
 use tokio::time::sleep;
 
 use super::{LEASE, Way};
 use crate::Result;
-use crate::servers::{connect, names};
+use crate::servers::{Place, connect};
 
 /// How soon something is tried again.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -23,29 +23,24 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// The arguments of a child.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Child {
-    #[arg(long)]
-    database_url: String,
-    #[arg(long)]
-    nats_url: String,
-    #[arg(long)]
-    name: String,
+    #[command(flatten)]
+    place: Place,
     #[arg(long, value_enum, default_value_t = Way::Table)]
     relay: Way,
 }
 
 /// Runs one relay until it is told to stop or is killed.
 pub(crate) async fn child(options: &Child) -> Result<()> {
-    let shutdown = outbox_core::shutdown::on_signals();
-    let connected = until_done(&shutdown, || connect(&options.database_url, 4)).await;
+    let (place, shutdown) = (&options.place, outbox_core::shutdown::on_signals());
+    let connected = until_done(&shutdown, || connect(&place.database_url, 4)).await;
     let Some(db) = connected else { return Ok(()) };
     let connected = until_done(&shutdown, || {
-        outbox_nats::connect(&options.nats_url, outbox_nats::connect_options())
+        outbox_nats::connect(&place.nats_url, outbox_nats::connect_options())
     });
     let Some(client) = connected.await else {
         return Ok(());
     };
-    let names = names(&options.name)?;
-    let stream = EventStream::new(&options.name).with_prefix(&options.name)?;
+    let (names, stream) = (place.names()?, place.stream()?);
     let publisher = || {
         let config = PublisherConfig::default().ack_timeout(LEASE / 3);
         stream.publisher(client.clone()).with_config(config)
@@ -57,8 +52,8 @@ pub(crate) async fn child(options: &Child) -> Result<()> {
             relay.run(shutdown).await?;
         }
         Way::Log => loop {
-            let log = PostgresLog::new(db.clone(), &options.database_url)?
-                .named(&options.name)?
+            let log = PostgresLog::new(db.clone(), &place.database_url)?
+                .named(&place.name)?
                 .with_names(&names);
             let relay = LogRelay::new(store()?, log, publisher()).with_config(config());
             match relay.run(shutdown.clone()).await {

@@ -37,7 +37,7 @@ pub(crate) async fn hand_over(world: &World, times: u32, time: Duration) -> Resu
 
 /// Drops the slot under its reader, as an operator does by mistake. Returns whether there was one: the log may be off.
 pub(crate) async fn drop_slot(world: &World) -> Result<bool> {
-    let slot = format!("slot_name = '{}_log'", world.name);
+    let slot = format!("slot_name = '{}_log'", world.ground.place.name);
     let end =
         format!("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE {slot} AND active");
     let drop = format!("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE {slot}");

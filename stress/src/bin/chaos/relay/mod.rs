@@ -6,7 +6,6 @@
 //!
 //! Log relays end as they would in a service: when everything is on the stream, the log is dropped, and the table must hold nothing that is not published.
 
-mod books;
 mod child;
 mod log;
 mod servers;
@@ -22,9 +21,9 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::processes::{Processes, Torment};
-use books::Books;
+use crate::servers::Place;
 use servers::{ServerKills, Servers};
-use world::World;
+use world::{Books, World};
 use written::Written;
 
 pub(crate) use child::{Child, child};
@@ -144,7 +143,7 @@ pub(crate) async fn run(options: &Options) -> Result<bool> {
     eprintln!("{} messages recorded, relays start", options.messages / 2);
     let began = Instant::now();
     let mut torture = Torture {
-        relays: Relays::start(options, &servers, &world.name, seed)?,
+        relays: Relays::start(options, &world.ground.place, seed)?,
         servers,
         faults: 0,
         slots_dropped: 0,
@@ -180,7 +179,7 @@ struct Relays {
 }
 
 impl Relays {
-    fn start(options: &Options, servers: &Servers, name: &str, seed: u64) -> Result<Self> {
+    fn start(options: &Options, place: &Place, seed: u64) -> Result<Self> {
         let polling = match options.hand_overs {
             0 => 0,
             _ => options.relays / 2,
@@ -188,17 +187,10 @@ impl Relays {
         let (way, table) = (of(options.relay), of(Way::Table));
         let mut groups = Vec::new();
         for (count, way) in [(options.relays - polling, &way), (polling, &table)] {
-            let arguments = [
-                "relay-child",
-                "--database-url",
-                servers.database_url(),
-                "--nats-url",
-                servers.nats_url(),
-                "--name",
-                name,
-                "--relay",
-                way,
-            ];
+            let place = ["relay-child", "--relay", way]
+                .into_iter()
+                .chain(place.arguments());
+            let arguments: Vec<&str> = place.collect();
             if count > 0 {
                 // Most pauses outlast the lease.
                 groups.push(Processes::start(count, &arguments, LEASE, seed)?);

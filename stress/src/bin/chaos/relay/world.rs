@@ -5,21 +5,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream;
-use outbox_core::DomainEvent;
+use outbox_core::{Aggregate, DomainEvent, EventId, MessageStatus, codec};
 use outbox_log::{LogError, PostgresLog};
-use outbox_nats::EventStream;
-use outbox_sea_orm::{OutboxConfig, OutboxConnection, TableNames};
+use outbox_sea_orm::{OutboxConfig, OutboxConnection};
 use outbox_stress::patient;
-use sea_orm::{ConnectionTrait as _, DatabaseConnection, Statement};
-use sea_orm_migration::SchemaManager;
+use outbox_testing::ledger::{Committed, Ledger, Logged};
+use sea_orm::ConnectionTrait as _;
+use serde::Serialize;
 use uuid::Uuid;
 
-use super::books::{Books, Committed};
 use super::servers::Servers;
 use super::written::Written;
 use super::{Options, Way};
 use crate::Result;
-use crate::servers::{connect, names, new_name};
+use crate::servers::Ground;
 
 /// Messages per transaction.
 const TOGETHER: usize = 20;
@@ -39,19 +38,32 @@ pub(crate) struct Credited {
 /// The database and the stream of a run. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
-    pub(crate) name: String,
-    db: DatabaseConnection,
-    names: TableNames,
-    stream: Arc<jetstream::stream::Stream>,
-    context: jetstream::Context,
+    pub(crate) ground: Ground,
     aggregates: u32,
     writers: u32,
-    database_url: String,
     way: Way,
     /// Servers are killed, so calls fail.
     is_rough: bool,
-    /// What was committed, for each aggregate in the order of the commits; the writers' own account of it.
+    /// The events of each aggregate in the order of the commits, as the writers remember them.
     written: Arc<Mutex<Vec<Wrote>>>,
+}
+
+/// The table against the stream.
+#[derive(Debug, Serialize)]
+pub(crate) struct Books {
+    committed: usize,
+    /// Copies on the stream, not counting the first of each message; consumers drop these.
+    copies: usize,
+    /// Messages not settled as published.
+    unsettled: u64,
+    /// Lost, invented or reordered messages, and missing numbers.
+    violations: Vec<String>,
+}
+
+impl Books {
+    pub(crate) fn is_balanced(&self) -> bool {
+        self.violations.is_empty() && self.unsettled == 0
+    }
 }
 
 /// An event that a writer has tried to commit.
@@ -65,22 +77,12 @@ pub(crate) struct Wrote {
 impl World {
     /// Makes empty tables and an empty stream.
     pub(crate) async fn make(options: &Options, servers: &Servers) -> Result<Self> {
-        let name = new_name();
-        let db = connect(servers.database_url(), 8).await?;
-        let names = names(&name)?;
-        outbox_sea_orm::migration::migrate_with(&db, &names).await?;
-        let stream = EventStream::new(&name).with_prefix(&name)?;
-        let client = patient::provision(&stream, servers.nats_url()).await?;
-        let context = patient::context(client);
+        let ground = Ground::make(servers.database_url(), servers.nats_url(), 8).await?;
+        outbox_sea_orm::migration::migrate_with(&ground.db, &ground.names).await?;
         Ok(Self {
-            stream: Arc::new(context.get_stream(&name).await?),
-            context,
-            name,
-            db,
-            names,
+            ground,
             aggregates: options.aggregates,
             writers: options.writers.max(1),
-            database_url: servers.database_url().to_owned(),
             way: options.relay,
             is_rough: servers.own() > 0,
             written: Arc::default(),
@@ -89,8 +91,9 @@ impl World {
 
     /// The log of the outbox.
     pub(crate) fn log(&self) -> std::result::Result<PostgresLog, LogError> {
-        let log = PostgresLog::new(self.db.clone(), &self.database_url)?.named(&self.name)?;
-        Ok(log.with_names(&self.names))
+        let Ground { db, place, names, .. } = &self.ground;
+        let log = PostgresLog::new(db.clone(), &place.database_url)?.named(&place.name)?;
+        Ok(log.with_names(names))
     }
 
     /// Records messages with these numbers, [`TOGETHER`] per transaction, going through the aggregates in turns. It takes at least `time`.
@@ -104,8 +107,8 @@ impl World {
     }
 
     async fn write(&self, numbers: Vec<u32>, time: Duration) -> Result<()> {
-        let config = OutboxConfig::default().with_names(self.names.clone());
-        let outbox = OutboxConnection::new(self.db.clone(), config);
+        let config = OutboxConfig::default().with_names(self.ground.names.clone());
+        let outbox = OutboxConnection::new(self.ground.db.clone(), config);
         let chunks = numbers.chunks(TOGETHER);
         let pause = time / u32::try_from(chunks.len().max(1))?;
         for chunk in chunks {
@@ -142,7 +145,7 @@ impl World {
 
     /// Runs a statement, and returns how many rows it met.
     pub(crate) async fn execute(&self, sql: &str) -> Result<u64> {
-        Ok(self.db.execute_unprepared(sql).await?.rows_affected())
+        Ok(self.ground.db.execute_unprepared(sql).await?.rows_affected())
     }
 
     /// Tries again while servers are killed.
@@ -157,19 +160,28 @@ impl World {
         }
     }
 
-    /// Compares the stream, as it is read by anybody, with what the writer says. The tables are not asked.
+    /// Reads the stream.
+    async fn read<R>(
+        &self,
+        headers_only: bool,
+        read: impl Fn(&jetstream::Message) -> Result<R>,
+    ) -> Result<Vec<R>> {
+        let stream = &self.ground.stream;
+        self.patiently(async || patient::read_all(stream, headers_only, &read).await)
+            .await
+    }
+
+    /// Compares the stream with the writers' memory, without the tables.
     pub(crate) async fn compare(&self) -> Result<Written> {
         let written = self.wrote(|written| written.clone());
-        let payloads = self
-            .patiently(async || patient::read_all(&self.stream, false, payload).await)
-            .await?;
+        let payloads = self.read(false, |message| Ok(message.payload.to_vec())).await?;
         Written::compare(&written, &payloads)
     }
 
     /// Messages that are committed for certain and not on the stream. At least this many: without as many messages on the stream, it is not read.
     pub(crate) async fn missing(&self) -> Result<u64> {
         let certain = self.wrote(|written| written.iter().filter(|wrote| wrote.is_certain).count());
-        let messages = async || Ok(self.stream.get_info().await?.state.messages);
+        let messages = async || Ok(self.ground.stream.get_info().await?.state.messages);
         match (certain as u64).checked_sub(self.patiently(messages).await?) {
             None | Some(0) => Ok(self.compare().await?.missing),
             Some(missing) => Ok(missing),
@@ -178,66 +190,57 @@ impl World {
 
     /// Messages that are not settled as published.
     pub(crate) async fn unsettled(&self) -> Result<u64> {
-        let table = self.names.messages(self.db.get_database_backend());
+        let table = self.ground.table("outbox_messages");
         let sql = format!("SELECT count(*) AS n FROM {table} WHERE status <> 1");
-        let count = async || Ok(self.db.query_one_raw(self.statement(sql.clone())).await?);
-        let row = self.patiently(count).await?;
-        let n: i64 = row.ok_or("a count returned no row")?.try_get("", "n")?;
+        let rows = self.patiently(async || self.ground.query(&sql).await).await?;
+        let n: i64 = rows.first().ok_or("a count returned no row")?.try_get("", "n")?;
         Ok(u64::try_from(n)?)
-    }
-
-    fn statement(&self, sql: String) -> Statement {
-        Statement::from_string(self.db.get_database_backend(), sql)
     }
 
     /// Balances the committed messages against the stream.
     pub(crate) async fn balance(&self) -> Result<Books> {
-        let table = self.names.messages(self.db.get_database_backend());
-        let sql = format!("SELECT id, aggregate_id, sequence, status FROM {table}");
+        let table = self.ground.table("outbox_messages");
+        let sql = format!("SELECT id, aggregate_id, sequence FROM {table}");
         let mut committed = Vec::new();
-        for row in self.db.query_all_raw(self.statement(sql)).await? {
-            let aggregate = match row.try_get::<String>("", "aggregate_id") {
+        for row in self.ground.query(&sql).await? {
+            let account = match row.try_get::<String>("", "aggregate_id") {
                 Ok(text) => text,
                 // MariaDB returns bytes.
                 Err(_) => String::from_utf8(row.try_get("", "aggregate_id")?)?,
             };
             committed.push(Committed {
-                id: row.try_get::<Uuid>("", "id")?,
-                aggregate,
-                sequence: u64::try_from(row.try_get::<i64>("", "sequence")?)?,
-                settled: row.try_get::<i16>("", "status")? == 1,
+                id: EventId::from(row.try_get::<Uuid>("", "id")?),
+                aggregate: Aggregate::new("account", account),
+                sequence: Some(u64::try_from(row.try_get::<i64>("", "sequence")?)?),
+                // The stream must have every message, whatever the status of its row.
+                status: MessageStatus::Published,
+                halts: false,
             });
         }
-        let log = self
-            .patiently(async || patient::read_all(&self.stream, true, id).await)
-            .await?;
-        Ok(Books::balance(&committed, &log))
+        let log = self.read(true, logged).await?;
+        let ledger = Ledger { committed, log };
+        Ok(Books {
+            committed: ledger.committed.len(),
+            copies: ledger.copies(),
+            unsettled: self.unsettled().await?,
+            violations: ledger.check().iter().map(ToString::to_string).collect(),
+        })
     }
 
     /// Removes tables and stream.
     pub(crate) async fn remove(self) -> Result<()> {
-        self.context.delete_stream(&self.name).await?;
-        let manager = SchemaManager::new(&self.db);
-        for migration in outbox_sea_orm::migration::migrations(&self.names).iter().rev() {
-            migration.down(&manager).await?;
-        }
-        let applied = format!("DROP TABLE {}_outbox_migrations", self.name);
-        self.db.execute_unprepared(&applied).await?;
-        if self.way == Way::Log {
-            let log = self.names.table(self.db.get_database_backend(), "outbox_log");
-            self.db.execute_unprepared(&format!("DROP TABLE {log}")).await?;
-        }
-        Ok(())
+        let mut tables = vec![format!("{}_outbox_migrations", self.ground.place.name)];
+        tables.extend((self.way == Way::Log).then(|| self.ground.table("outbox_log")));
+        let migrations = outbox_sea_orm::migration::migrations(&self.ground.names);
+        self.ground.remove(migrations, &tables).await
     }
 }
 
-/// The id of a message on the stream.
-fn id(message: &jetstream::Message) -> Result<Uuid> {
-    let headers = message.headers.as_ref().ok_or("a message has no headers")?;
-    let id = headers.get("ce-id").ok_or("a message has no id")?;
-    Ok(id.as_str().parse()?)
-}
-
-fn payload(message: &jetstream::Message) -> Result<Vec<u8>> {
-    Ok(message.payload.to_vec())
+/// A message on the stream, by its headers.
+fn logged(message: &jetstream::Message) -> Result<Logged> {
+    let headers = message.headers.iter().flat_map(|headers| headers.iter());
+    let headers: Vec<(String, String)> = headers
+        .filter_map(|(name, values)| Some((name.to_string(), values.first()?.to_string())))
+        .collect();
+    Ok(Logged::from(&codec::decode(&headers, message.payload.clone())?))
 }
