@@ -21,6 +21,7 @@ mod memory_dead_letters;
 mod memory_dedup_store;
 mod memory_log;
 mod memory_store;
+mod store_methods;
 
 mod faults;
 pub mod inspect;
@@ -43,3 +44,4 @@ pub use memory_dead_letters::MemoryDeadLetters;
 pub use memory_dedup_store::MemoryDedupStore;
 pub use memory_log::{MemoryLog, MemoryLogReader};
 pub use memory_store::{DuplicateKey, MemoryStore, MemoryTransaction, RecordError, StoredRow};
+pub use store_methods::store_types;

@@ -12,14 +12,11 @@ use std::time::Duration;
 
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
-use outbox_core::{
-    Announcement, Backlog, EventPolicy, FailureClass, FetchRequest, Fetched, Health, Lease, LiveRelay,
-    OutboxStore, OwnerId, Pause, PoisonPolicy, PurgeRequest, Purged, Relay, RelayConfig, Relays, Retention,
-    Settlement, StoreError, WaitingRequest,
-};
+use outbox_core::{EventPolicy, FailureClass, Health, PoisonPolicy, Relay, RelayConfig, Retention};
 use outbox_sea_orm::{OutboxConnection, SaveError, SqlStore};
-use outbox_testing::MemoryBroker;
 use outbox_testing::conformance::probe::Probe;
+use outbox_testing::store_types::*;
+use outbox_testing::{MemoryBroker, store_methods};
 use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend};
 use tokio::sync::watch;
@@ -81,27 +78,15 @@ impl Noted {
     }
 }
 
+macro_rules! noted {
+    ($self:ident, $method:ident($($argument:expr),*)) => {
+        $self.note(stringify!($method), $self.store.$method($($argument),*).await)
+    };
+}
+
 impl OutboxStore for Noted {
-    async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
-        self.note("preflight", self.store.preflight(deletes).await)
-    }
-
-    async fn announce(
-        &self,
-        owner: OwnerId,
-        ttl: Duration,
-        announcement: &Announcement,
-    ) -> Result<Relays, StoreError> {
-        self.note("announce", self.store.announce(owner, ttl, announcement).await)
-    }
-
-    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
-        self.note("relays", self.store.relays().await)
-    }
-
-    async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
-        self.note("acquire", self.store.acquire(owner, ttl, max).await)
-    }
+    store_methods!(self, noted; preflight announce relays acquire release leave fetch_waiting settle purge pauses
+        finish_pauses backlog);
 
     async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
         let renewed = self.note("renew", self.store.renew(owner, leases, ttl).await)?;
@@ -109,42 +94,10 @@ impl OutboxStore for Noted {
         Ok(renewed)
     }
 
-    async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
-        self.note("release", self.store.release(owner, leases).await)
-    }
-
-    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
-        self.note("leave", self.store.leave(owner).await)
-    }
-
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let fetched = self.note("fetch", self.store.fetch(request).await)?;
         count(&self.fetches);
         Ok(fetched)
-    }
-
-    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
-        self.note("fetch_waiting", self.store.fetch_waiting(request).await)
-    }
-
-    async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
-        self.note("settle", self.store.settle(leases, settlements).await)
-    }
-
-    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
-        self.note("purge", self.store.purge(request).await)
-    }
-
-    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        self.note("pauses", self.store.pauses().await)
-    }
-
-    async fn finish_pauses(&self) -> Result<bool, StoreError> {
-        self.note("finish_pauses", self.store.finish_pauses().await)
-    }
-
-    async fn backlog(&self) -> Result<Backlog, StoreError> {
-        self.note("backlog", self.store.backlog().await)
     }
 }
 

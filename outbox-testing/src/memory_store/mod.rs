@@ -4,14 +4,12 @@
 //! recording and sequences at commit, so a late commit looks like one in a database. Invariant: all state is behind one lock, and every method is one step under
 //! that lock. Not here: durability, and writers of one aggregate that wait for each other; here they simply commit in some order.
 
-mod audit;
-mod reader;
+mod interface;
 mod row;
 mod state;
 mod transaction;
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,13 +20,9 @@ use self::state::{Log, LoggedCommit, State};
 use super::faults::take_one;
 use super::inspect;
 use outbox_core::log::{Logged, Look, LookRequest, Position};
-use outbox_core::message::{Aggregate, IntoEvents, Limits, Message, MessageId};
+use outbox_core::message::{Aggregate, IntoEvents, Limits, MessageId};
 use outbox_core::payload::{Decode, EventCodec};
-use outbox_core::store::{
-    Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay, OutboxAdmin,
-    OutboxStore, OwnerId, PageFrom, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
-    StoreError, StoredMessage, WaitingRequest,
-};
+use outbox_core::store::{Lease, OperationId, OwnerId, PurgeRequest, Purged, StoreError};
 
 pub use row::StoredRow;
 pub use transaction::{DuplicateKey, MemoryTransaction, RecordError};
@@ -266,6 +260,13 @@ impl MemoryStore {
         self.lock().leases.owners()
     }
 
+    /// Lets an operation stand at another row id than it does. For stores that take messages twice
+    /// on purpose. Not public API: it may change in any release.
+    #[doc(hidden)]
+    pub fn move_operation(&self, id: OperationId, position: i64) {
+        self.lock().move_operation(id, position);
+    }
+
     /// Makes a stored message unreadable, as another program's bug could. Returns false if there is no such message.
     pub fn corrupt(&self, id: MessageId) -> bool {
         self.lock().corrupt(id)
@@ -329,156 +330,5 @@ impl MemoryStore {
             return Err(failed("injected fault: the answer was lost, the work is done"));
         }
         Ok(result)
-    }
-}
-
-impl OutboxStore for MemoryStore {
-    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
-        self.call("check the store", |_| Vec::new())
-    }
-
-    async fn announce(
-        &self,
-        owner: OwnerId,
-        ttl: Duration,
-        announcement: &Announcement,
-    ) -> Result<Relays, StoreError> {
-        self.call("announce a relay", |state| {
-            state.leases.announce(owner, ttl, announcement)
-        })
-    }
-
-    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
-        self.call("list relays", |state| state.leases.relays())
-    }
-
-    async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
-        self.call("acquire leases", |state| state.leases.acquire(owner, ttl, max))
-    }
-
-    async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
-        self.call("renew leases", |state| state.leases.renew(owner, leases, ttl))
-    }
-
-    async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
-        self.call("release leases", |state| state.leases.release(owner, leases))
-    }
-
-    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
-        self.call("leave", |state| state.leases.leave(owner))
-    }
-
-    async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
-        self.call("fetch messages", |state| state.fetch(request))
-    }
-
-    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
-        self.call("fetch waiting messages", |state| state.fetch_waiting(request))
-    }
-
-    async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
-        let result = self.call("settle messages", |state| {
-            if state.refuses(settlements) {
-                return Err(StoreError::Refused {
-                    context: "settle messages",
-                    source: Box::from("injected fault: the store refuses a verdict"),
-                });
-            }
-            Ok(state.settle(leases, settlements))
-        });
-        let result = result.flatten();
-        self.shared.settled.notify_waiters();
-        result
-    }
-
-    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
-        self.call("purge published messages", |state| state.purge(request))
-    }
-
-    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        self.call("read the pauses", |state| state.pauses())
-    }
-
-    async fn finish_pauses(&self) -> Result<bool, StoreError> {
-        let result = self.call("finish pauses", State::finish_pauses);
-        outbox_core::wake::notify();
-        result
-    }
-
-    async fn backlog(&self) -> Result<Backlog, StoreError> {
-        self.call("count the backlog", |state| state.backlog())
-    }
-}
-
-impl OutboxAdmin for MemoryStore {
-    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
-        self.call("list messages", |state| state.list(selection, limit))
-    }
-
-    async fn page(
-        &self,
-        selection: &Selection,
-        from: PageFrom,
-        limit: NonZeroU32,
-    ) -> Result<Vec<StoredMessage>, StoreError> {
-        self.call("list messages", |state| state.page(selection, from, limit))
-    }
-
-    async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let result = self.call("retry dead letters", |state| state.retry(selection));
-        outbox_core::wake::notify();
-        result
-    }
-
-    async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let result = self.call("skip dead letters", |state| state.skip(selection));
-        outbox_core::wake::notify();
-        result
-    }
-
-    async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
-        let result = self.call("replay messages", |state| state.replay(selection));
-        outbox_core::wake::notify();
-        result
-    }
-
-    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
-        self.call("list blocked aggregates", |state| state.blocked(limit))
-    }
-
-    async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
-        let result = self.call("resume an aggregate", |state| state.resume(aggregate));
-        outbox_core::wake::notify();
-        result
-    }
-
-    async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
-        self.call("forget aggregates", |state| state.forget(aggregates))
-    }
-
-    async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
-        self.call("forget idle aggregates", |state| {
-            state.forget_idle(aggregate_type, idle_for)
-        })
-    }
-
-    async fn pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
-        self.call("pause publishing", |state| state.pause(request))
-    }
-
-    async fn unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
-        self.call("end a pause", |state| state.unpause(aggregate_type))
-    }
-
-    async fn published(
-        &self,
-        recorded_from: OffsetDateTime,
-        recorded_until: OffsetDateTime,
-        after: Option<MessageId>,
-        limit: NonZeroU32,
-    ) -> Result<Vec<Message>, StoreError> {
-        self.call("read published messages", |state| {
-            state.published((recorded_from, recorded_until), after, limit)
-        })
     }
 }

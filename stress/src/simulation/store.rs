@@ -3,18 +3,11 @@
 //! Invariant: the work of a call is one step, done when the call arrives; the checker notes it at that moment. A call
 //! may arrive even after its caller was dropped. [`Backend`](super::wrong::Backend) does the work.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
-use outbox_core::message::{Aggregate, Message, MessageId};
 use outbox_core::relay::Retention;
-use outbox_core::store::{
-    Announcement, Backlog, BlockedAggregate, FetchRequest, Fetched, Forgotten, Lease, LiveRelay, OutboxAdmin,
-    OutboxStore, OwnerId, PageFrom, Pause, PauseRequest, PurgeRequest, Purged, Relays, Selection, Settlement,
-    StoreError, StoredMessage, WaitingRequest,
-};
-use time::OffsetDateTime;
+use outbox_testing::store_methods;
+use outbox_testing::store_types::*;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -225,7 +218,8 @@ impl OutboxStore for SimStore {
     }
 
     async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
-        self.call("relays", |_, shared, _| shared.backend.relays()).await
+        self.call("relays", |world, _, _| wrong::now(world.store.relays()))
+            .await
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
@@ -254,8 +248,8 @@ impl OutboxStore for SimStore {
         let (life, leases) = (self.life, leases.to_vec());
         // The relay forgets what it knows of these partitions, whether the call arrives or not.
         self.world.shared().checker.lets_go(life, &leases);
-        self.call("release", move |_, shared, _| {
-            shared.backend.release(owner, &leases)?;
+        self.call("release", move |world, shared, _| {
+            wrong::now(world.store.release(owner, &leases))?;
             shared.checker.released(life, &leases);
             Ok(())
         })
@@ -264,8 +258,8 @@ impl OutboxStore for SimStore {
 
     async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
         let life = self.life;
-        self.call("leave", move |_, shared, _| {
-            shared.backend.leave(owner)?;
+        self.call("leave", move |world, shared, _| {
+            wrong::now(world.store.leave(owner))?;
             shared.checker.left(life, owner);
             Ok(())
         })
@@ -362,56 +356,13 @@ impl OutboxStore for SimStore {
     }
 }
 
+macro_rules! now {
+    ($self:ident, $method:ident($($argument:expr),*)) => { wrong::now($self.world.store.$method($($argument),*)) };
+}
+
 /// Operators of the simulation act in one step. Only the reads of reconciling go through the network.
 impl OutboxAdmin for SimStore {
-    async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
-        wrong::now(self.world.store.list(selection, limit))
-    }
-
-    async fn page(
-        &self,
-        selection: &Selection,
-        from: PageFrom,
-        limit: NonZeroU32,
-    ) -> Result<Vec<StoredMessage>, StoreError> {
-        wrong::now(self.world.store.page(selection, from, limit))
-    }
-
-    async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
-        wrong::now(self.world.store.retry(selection))
-    }
-
-    async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
-        wrong::now(self.world.store.skip(selection))
-    }
-
-    async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
-        wrong::now(self.world.store.replay(selection))
-    }
-
-    async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
-        wrong::now(self.world.store.blocked(limit))
-    }
-
-    async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
-        wrong::now(self.world.store.resume(aggregate))
-    }
-
-    async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
-        wrong::now(self.world.store.forget(aggregates))
-    }
-
-    async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
-        wrong::now(self.world.store.forget_idle(aggregate_type, idle_for))
-    }
-
-    async fn pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
-        wrong::now(self.world.store.pause(request))
-    }
-
-    async fn unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
-        wrong::now(self.world.store.unpause(aggregate_type))
-    }
+    store_methods!(self, now; list page retry skip replay blocked resume forget forget_idle pause unpause);
 
     async fn published(
         &self,

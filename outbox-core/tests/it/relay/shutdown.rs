@@ -1,10 +1,7 @@
 //! How a relay ends: cleanly, or with a database that does not answer.
 
-use outbox_core::{
-    Announcement, Backlog, FetchRequest, Fetched, Lease, LiveRelay, OutboxStore, OwnerId, Pause,
-    PurgeRequest, Purged, Relays, Settlement, StoreError, WaitingRequest,
-};
-use outbox_testing::Ledger;
+use outbox_testing::store_types::*;
+use outbox_testing::{Ledger, store_methods};
 use tokio::time::Instant;
 
 use super::*;
@@ -44,62 +41,21 @@ async fn a_database_that_hangs_cannot_hold_up_the_shutdown() {
 /// A store behind a silent connection.
 struct Hanging(MemoryStore);
 
+macro_rules! hang {
+    ($self:ident, $method:ident($($argument:expr),*)) => {{
+        $(let _ = $argument;)*
+        std::future::pending().await
+    }};
+}
+
+macro_rules! answer {
+    ($self:ident, $method:ident($($argument:expr),*)) => { $self.0.$method($($argument),*).await };
+}
+
 impl OutboxStore for Hanging {
-    async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    async fn announce(&self, _: OwnerId, _: Duration, _: &Announcement) -> Result<Relays, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn finish_pauses(&self) -> Result<bool, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn leave(&self, _: OwnerId) -> Result<(), StoreError> {
-        std::future::pending().await
-    }
-
-    async fn fetch_waiting(&self, _: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn purge(&self, _: PurgeRequest) -> Result<Purged, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn acquire(&self, _: OwnerId, _: Duration, _: u16) -> Result<Vec<Lease>, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn renew(&self, _: OwnerId, _: &[Lease], _: Duration) -> Result<Vec<Lease>, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn release(&self, _: OwnerId, _: &[Lease]) -> Result<(), StoreError> {
-        std::future::pending().await
-    }
-
-    async fn fetch(&self, _: FetchRequest<'_>) -> Result<Fetched, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn settle(&self, _: &[Lease], _: &[Settlement]) -> Result<usize, StoreError> {
-        std::future::pending().await
-    }
-
-    async fn backlog(&self) -> Result<Backlog, StoreError> {
-        self.0.backlog().await
-    }
+    store_methods!(self, answer; preflight backlog);
+    store_methods!(self, hang; announce relays acquire renew release leave fetch fetch_waiting settle purge pauses
+        finish_pauses);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use outbox_core::{
-    Announcement, Backlog, Destination, EventPolicy, FailureClass, FetchRequest, Fetched, Lease, LiveRelay,
-    Message, OutboxStore, OwnerId, Pause, PublishError, Publisher, PurgeRequest, Purged, Receipt, RelayError,
-    Relays, Retention, Settlement, StoreError, WaitingRequest,
+    Destination, EventPolicy, FailureClass, PublishError, Publisher, Receipt, RelayError, Retention,
 };
+use outbox_testing::store_methods;
+use outbox_testing::store_types::*;
 
 use super::*;
 
@@ -74,7 +74,7 @@ impl Publisher for NotSetUp {
 /// It would wait for ever otherwise, and say why only once.
 #[tokio::test(start_paused = true)]
 async fn a_database_that_turns_out_not_to_be_set_up_when_it_comes_ends_the_relay() {
-    let store = ComesUp(MemoryStore::new(), AtomicU32::new(0));
+    let store = ComesUp(AtomicU32::new(0));
     let relay = Relay::new(store, MemoryBroker::new().publisher()).with_config(quick());
     let ended = tokio::time::timeout(Duration::from_secs(600), relay.run(CancellationToken::new())).await;
     let error = ended.expect("it ends").unwrap_err();
@@ -152,7 +152,7 @@ impl Publisher for Late {
 }
 
 /// A database that is away at first, and without tables when it comes.
-struct ComesUp(MemoryStore, AtomicU32);
+struct ComesUp(AtomicU32);
 
 impl ComesUp {
     fn away<T>(&self) -> Result<T, StoreError> {
@@ -163,9 +163,16 @@ impl ComesUp {
     }
 }
 
+macro_rules! away {
+    ($self:ident, $method:ident($($argument:expr),*)) => {{
+        $(let _ = $argument;)*
+        $self.away()
+    }};
+}
+
 impl OutboxStore for ComesUp {
     async fn preflight(&self, _: bool) -> Result<Vec<String>, StoreError> {
-        match self.1.fetch_add(1, Ordering::Relaxed) {
+        match self.0.fetch_add(1, Ordering::Relaxed) {
             0..3 => self.away(),
             _ => Err(StoreError::Setup {
                 context: "no tables".to_owned(),
@@ -173,55 +180,6 @@ impl OutboxStore for ComesUp {
         }
     }
 
-    async fn announce(&self, _: OwnerId, _: Duration, _: &Announcement) -> Result<Relays, StoreError> {
-        self.away()
-    }
-
-    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
-        self.away()
-    }
-
-    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        self.away()
-    }
-
-    async fn finish_pauses(&self) -> Result<bool, StoreError> {
-        self.away()
-    }
-
-    async fn leave(&self, _: OwnerId) -> Result<(), StoreError> {
-        self.away()
-    }
-
-    async fn fetch_waiting(&self, _: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
-        self.away()
-    }
-
-    async fn purge(&self, _: PurgeRequest) -> Result<Purged, StoreError> {
-        self.away()
-    }
-
-    async fn acquire(&self, _: OwnerId, _: Duration, _: u16) -> Result<Vec<Lease>, StoreError> {
-        self.away()
-    }
-
-    async fn renew(&self, _: OwnerId, _: &[Lease], _: Duration) -> Result<Vec<Lease>, StoreError> {
-        self.away()
-    }
-
-    async fn release(&self, _: OwnerId, _: &[Lease]) -> Result<(), StoreError> {
-        self.away()
-    }
-
-    async fn fetch(&self, _: FetchRequest<'_>) -> Result<Fetched, StoreError> {
-        self.away()
-    }
-
-    async fn settle(&self, _: &[Lease], _: &[Settlement]) -> Result<usize, StoreError> {
-        self.away()
-    }
-
-    async fn backlog(&self) -> Result<Backlog, StoreError> {
-        self.0.backlog().await
-    }
+    store_methods!(self, away; announce relays acquire renew release leave fetch fetch_waiting settle purge pauses
+        finish_pauses backlog);
 }

@@ -3,10 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outbox_core::store::{FetchRequest, Fetched, Fitness, PurgeRequest, Purged, Relays, WaitingRequest};
-use outbox_core::{
-    Announcement, Backlog, Lease, LiveRelay, OutboxStore, OwnerId, Pause, Settlement, StoreError,
-};
+use outbox_testing::store_methods;
+use outbox_testing::store_types::*;
 
 use super::*;
 
@@ -122,10 +120,14 @@ impl Watched {
     }
 }
 
+macro_rules! call {
+    ($self:ident, $method:ident($($argument:expr),*)) => {
+        $self.call(stringify!($method)).await.$method($($argument),*).await
+    };
+}
+
 impl OutboxStore for Watched {
-    async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
-        self.call("preflight").await.preflight(deletes).await
-    }
+    store_methods!(self, call; preflight relays release leave fetch_waiting purge pauses finish_pauses backlog);
 
     async fn announce(
         &self,
@@ -139,10 +141,6 @@ impl OutboxStore for Watched {
             .await
             .announce(owner, ttl, announcement)
             .await
-    }
-
-    async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
-        self.call("relays").await.relays().await
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
@@ -165,42 +163,14 @@ impl OutboxStore for Watched {
         store.renew(owner, &left, ttl).await
     }
 
-    async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
-        self.call("release").await.release(owner, leases).await
-    }
-
-    async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
-        self.call("leave").await.leave(owner).await
-    }
-
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         self.asked.lock().unwrap().push(request.limit.get());
         self.call("fetch").await.fetch(request).await
-    }
-
-    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        self.call("pauses").await.pauses().await
-    }
-
-    async fn finish_pauses(&self) -> Result<bool, StoreError> {
-        self.call("finish_pauses").await.finish_pauses().await
-    }
-
-    async fn fetch_waiting(&self, request: WaitingRequest<'_>) -> Result<Fetched, StoreError> {
-        self.call("fetch_waiting").await.fetch_waiting(request).await
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
         self.settlements.fetch_add(1, Ordering::Relaxed);
         let store = self.call("settle").await;
         store.settle(&self.left_of(leases), settlements).await
-    }
-
-    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
-        self.call("purge").await.purge(request).await
-    }
-
-    async fn backlog(&self) -> Result<Backlog, StoreError> {
-        self.call("backlog").await.backlog().await
     }
 }

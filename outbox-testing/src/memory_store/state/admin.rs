@@ -213,13 +213,14 @@ impl State {
 
     pub(in super::super) fn published(
         &self,
-        (recorded_from, recorded_until): (OffsetDateTime, OffsetDateTime),
+        from: OffsetDateTime,
+        until: OffsetDateTime,
         after: Option<MessageId>,
         limit: NonZeroU32,
     ) -> Vec<Message> {
         self.by_id(after)
             .filter(|row| self.is_published(row) && !row.unreadable)
-            .filter(|row| (recorded_from..recorded_until).contains(&row.message.created_at))
+            .filter(|row| (from..until).contains(&row.message.created_at))
             .take(limit.get() as usize)
             .map(|row| row.message.clone())
             .collect()
@@ -227,12 +228,13 @@ impl State {
 
     pub(in super::super) fn recorded_between(
         &self,
-        (recorded_from, recorded_until): (OffsetDateTime, OffsetDateTime),
+        from: OffsetDateTime,
+        until: OffsetDateTime,
         after: Option<MessageId>,
         limit: NonZeroU32,
     ) -> Vec<StoredMessage> {
         self.by_id(after)
-            .filter(|row| (recorded_from..recorded_until).contains(&row.message.created_at))
+            .filter(|row| (from..until).contains(&row.message.created_at))
             .take(limit.get() as usize)
             .map(Row::stored)
             .collect()

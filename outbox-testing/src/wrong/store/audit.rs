@@ -1,16 +1,10 @@
 //! Mistakes in operations.
 
-use std::num::NonZeroU32;
-
-use outbox_core::message::Aggregate;
-use outbox_core::store::{
-    Forgotten, MessageStatus, Operation, OperationFilter, OperationId, OperationKind, OperationMessages,
-    OperationScope, OutboxAdmin, OutboxAudit, PauseRequest, StoreError,
-};
-use time::OffsetDateTime;
 use time::macros::datetime;
 
-use super::{M, WrongStore};
+use super::{M, WrongStore, forward};
+use crate::store_methods;
+use crate::store_types::*;
 
 /// A time that no message has reached.
 const FAR_AHEAD: OffsetDateTime = datetime!(2200-01-01 00:00 UTC);
@@ -43,6 +37,8 @@ impl WrongStore {
 }
 
 impl OutboxAudit for WrongStore {
+    store_methods!(self, forward; forget_as write_down operation);
+
     async fn advance(&self, operation: &Operation, at_most: NonZeroU32) -> Result<Operation, StoreError> {
         let mistaken = self.mistaken(operation).await?;
         let mut advanced = self.inner.advance(&mistaken, at_most).await?;
@@ -58,14 +54,6 @@ impl OutboxAudit for WrongStore {
             self.inner.write_down(operation).await?;
         }
         self.inner.resume_as(aggregate, operation).await
-    }
-
-    async fn forget_as(
-        &self,
-        aggregates: &[Aggregate],
-        operation: &Operation,
-    ) -> Result<Forgotten, StoreError> {
-        self.inner.forget_as(aggregates, operation).await
     }
 
     async fn pause_as(&self, request: &PauseRequest, operation: &Operation) -> Result<bool, StoreError> {
@@ -90,10 +78,6 @@ impl OutboxAudit for WrongStore {
         }
     }
 
-    async fn write_down(&self, operation: &Operation) -> Result<(), StoreError> {
-        self.inner.write_down(operation).await
-    }
-
     async fn finish(&self, id: OperationId, changed: u64) -> Result<(), StoreError> {
         if self.mistake == M::FinishDoesNothing {
             return Ok(());
@@ -111,10 +95,6 @@ impl OutboxAudit for WrongStore {
             operations.reverse();
         }
         Ok(operations)
-    }
-
-    async fn operation(&self, id: OperationId) -> Result<Option<Operation>, StoreError> {
-        self.inner.operation(id).await
     }
 
     async fn messages_of(&self, id: OperationId) -> Result<OperationMessages, StoreError> {

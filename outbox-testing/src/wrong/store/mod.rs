@@ -11,16 +11,11 @@ mod read;
 mod spoil;
 
 use std::collections::{HashMap, HashSet};
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use crate::{MemoryStore, StoredRow};
-use outbox_core::message::{Aggregate, MessageId, PARTITIONS};
-use outbox_core::store::{
-    Announcement, Backlog, FetchRequest, Fetched, Fitness, LEASE_TTL_MAX, Lease, LiveRelay, OutboxReader,
-    OutboxStore, OwnerId, Pause, PurgeRequest, Purged, Relays, Settlement, StoreError, WaitingRequest,
-};
+use crate::store_types::*;
+use crate::{MemoryStore, StoredRow, store_methods};
+use outbox_core::message::PARTITIONS;
 
 pub use mistake::StoreMistake;
 
@@ -72,7 +67,15 @@ impl WrongStore {
     }
 }
 
+macro_rules! forward {
+    ($self:ident, $method:ident($($argument:expr),*)) => { $self.inner.$method($($argument),*).await };
+}
+
+use forward;
+
 impl OutboxStore for WrongStore {
+    store_methods!(self, forward; pauses);
+
     async fn preflight(&self, deletes: bool) -> Result<Vec<String>, StoreError> {
         if self.mistake == M::AlwaysComplains {
             let context = "the server is too new; install an older one".to_owned();
@@ -212,10 +215,6 @@ impl OutboxStore for WrongStore {
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
         self.purge_wrongly(request).await
-    }
-
-    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        self.inner.pauses().await
     }
 
     async fn finish_pauses(&self) -> Result<bool, StoreError> {

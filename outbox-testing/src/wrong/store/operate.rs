@@ -1,16 +1,8 @@
 //! Mistakes in the operations of operators and in the purge.
 
-use std::num::NonZeroU32;
-use std::time::Duration;
-
-use outbox_core::message::{Aggregate, Message, MessageId};
-use outbox_core::store::{
-    BlockedAggregate, Forgotten, MessageStatus, OutboxAdmin, OutboxStore, PageFrom, PauseRequest,
-    PurgeRequest, Purged, Selection, StoreError, StoredMessage,
-};
-use time::OffsetDateTime;
-
-use super::{M, WrongStore};
+use super::{M, WrongStore, forward};
+use crate::store_methods;
+use crate::store_types::*;
 
 impl WrongStore {
     /// Remembers the selected messages that halt their aggregates.
@@ -47,6 +39,8 @@ impl WrongStore {
 }
 
 impl OutboxAdmin for WrongStore {
+    store_methods!(self, forward; unpause);
+
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
         match self.mistake {
             M::ListsBackwards => {
@@ -178,10 +172,6 @@ impl OutboxAdmin for WrongStore {
 
     async fn pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
         self.pause_wrongly(request).await
-    }
-
-    async fn unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
-        self.inner.unpause(aggregate_type).await
     }
 
     async fn published(

@@ -1,15 +1,7 @@
 //! Mistakes in single facts.
 
-use std::num::NonZeroU32;
-
-use outbox_core::message::{Aggregate, MessageId};
-use outbox_core::store::{
-    AggregateHead, BlockedAggregate, ExpiredRelay, FoundMessage, MessageStatus, OutboxAdmin, OutboxReader,
-    OwnerId, PartitionOwner, PublishedFound, PublishedSearch, StoreError, StoredMessage,
-};
-use time::OffsetDateTime;
-
 use super::{M, WrongStore};
+use crate::store_types::*;
 
 impl OutboxReader for WrongStore {
     async fn find(&self, id: MessageId) -> Result<Option<FoundMessage>, StoreError> {
