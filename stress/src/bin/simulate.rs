@@ -7,62 +7,38 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use clap::Parser;
 use outbox_stress::simulation::{Outcome, TAIL, Without, Wrong, minimise, simulate_without};
 
-const USAGE: &str =
-    "usage: simulate [--seeds N] [--from SEED] [--wrong MISTAKE] [--without FAULTS] [--threads N] [--trace]";
 /// Failures that are shown in full.
 const SHOWN_MAX: u64 = 5;
 
-#[derive(Debug, Clone, Copy)]
+/// Runs the simulation of the relay over many seeds. The last of several equal options counts.
+#[derive(Clone, Copy, Debug, Parser)]
+#[command(name = "simulate", args_override_self = true)]
 struct Options {
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
     from: u64,
+    /// Number of seeds.
+    #[arg(long, default_value_t = 1000)]
     seeds: u64,
+    /// The mistake to plant.
+    #[arg(long, value_enum, default_value_t = Wrong::None)]
     wrong: Wrong,
+    /// What to leave out of the worlds, such as `crashes,clocks`.
+    #[arg(long, default_value_t = Without::NOTHING)]
     without: Without,
-    threads: usize,
+    /// Threads; as many as processors by default.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Print the whole history of each world.
+    #[arg(long)]
     trace: bool,
 }
 
 fn main() -> ExitCode {
-    match options(std::env::args().skip(1)) {
-        Ok(options) => run(options),
-        Err(problem) => {
-            eprintln!("{problem}\n{USAGE}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options {
-        from: 0,
-        seeds: 1000,
-        wrong: Wrong::None,
-        without: Without::NOTHING,
-        threads: thread::available_parallelism().map_or(1, usize::from),
-        trace: false,
-    };
-    while let Some(name) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| format!("{name} needs a value"));
-        let number = |text: String| {
-            text.parse::<u64>()
-                .map_err(|_| format!("`{text}` is not a number"))
-        };
-        match name.as_str() {
-            "--from" => options.from = number(value()?)?,
-            "--seeds" => options.seeds = number(value()?)?,
-            "--threads" => options.threads = number(value()?)?.clamp(1, 1024) as usize,
-            "--wrong" => options.wrong = value()?.parse()?,
-            "--without" => options.without = value()?.parse()?,
-            "--trace" => options.trace = true,
-            _ => return Err(format!("`{name}` is not known")),
-        }
-    }
-    Ok(options)
-}
-
-fn run(options: Options) -> ExitCode {
+    let options = Options::parse();
     let (next, violations) = (AtomicU64::new(0), AtomicU64::new(0));
     let messages = AtomicU64::new(0);
     let slowest = AtomicU64::new(0);
@@ -81,7 +57,8 @@ fn run(options: Options) -> ExitCode {
         }
     };
     thread::scope(|scope| {
-        for _ in 0..options.threads {
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..options.threads.unwrap_or_else(processors) {
             scope.spawn(worker);
         }
     });

@@ -111,7 +111,8 @@ impl FromStr for Without {
     type Err = String;
 
     fn from_str(names: &str) -> Result<Self, Self::Err> {
-        names.split(',').try_fold(Self::NOTHING, |without, name| {
+        let mut names = names.split(',').filter(|name| !name.is_empty());
+        names.try_fold(Self::NOTHING, |without, name| {
             let kind = KINDS.iter().position(|(known, _)| *known == name);
             kind.map(|kind| without.and(kind)).ok_or_else(|| {
                 let known: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();

@@ -121,7 +121,7 @@ impl Outcome {
     pub fn replay(&self) -> String {
         let wrong = match self.wrong {
             Wrong::None => String::new(),
-            wrong => format!(" --wrong {}", wrong.name()),
+            wrong => format!(" --wrong {wrong}"),
         };
         let without = match self.without {
             Without::NOTHING => String::new(),

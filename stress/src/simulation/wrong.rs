@@ -5,16 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use futures_util::FutureExt as _;
 use outbox_core::message::PARTITIONS;
 use outbox_core::publisher::FailureClass;
 use outbox_core::store::{
-    Announcement, FetchRequest, Fetched, Fitness, Lease, LiveRelay, MessageStatus, OutboxStore, OwnerId,
-    PurgeRequest, Purged, Relays, RowKey, Settlement, StoreError, Verdict, WaitingRequest,
+    Announcement, FetchRequest, Fetched, Fitness, Lease, MessageStatus, OutboxStore, OwnerId, PurgeRequest,
+    Purged, Relays, RowKey, Settlement, StoreError, Verdict, WaitingRequest,
 };
 use outbox_testing::MemoryStore;
 use outbox_testing::wrong::{LogMistake, StoreMistake, WrongStore};
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::history::Life;
 
 /// The mistake to plant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Wrong {
     /// Nothing is wrong.
     None,
@@ -74,62 +74,6 @@ pub enum Wrong {
 }
 
 impl Wrong {
-    /// All mistakes.
-    pub const ALL: [Self; 22] = [
-        Self::SkipLockedRows,
-        Self::MarkBeforePublish,
-        Self::NoEpochCheck,
-        Self::PerRowBackoff,
-        Self::AttemptsBurntByOutages,
-        Self::OrdersByRowId,
-        Self::CursorInsteadOfState,
-        Self::LeasesRunOutEarly,
-        Self::OvertakesDelayed,
-        Self::PurgesUnpublished,
-        Self::PurgesDeadLetters,
-        Self::HidesAilments,
-        Self::SleepsUnnoticed,
-        Self::MixesPayloads,
-        Self::TrustsConfirmations,
-        Self::PassesUndecided,
-        Self::SplitsTransactions,
-        Self::AdoptsInVain,
-        Self::ForgetsItsPlace,
-        Self::KeepsTheLog,
-        Self::GoesOnUnheard,
-        Self::HoldsForEver,
-    ];
-
-    /// The mistake's name on the command line.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::SkipLockedRows => "skip-locked-rows",
-            Self::MarkBeforePublish => "mark-before-publish",
-            Self::NoEpochCheck => "no-epoch-check",
-            Self::PerRowBackoff => "per-row-backoff",
-            Self::AttemptsBurntByOutages => "attempts-burnt-by-outages",
-            Self::OrdersByRowId => "orders-by-row-id",
-            Self::CursorInsteadOfState => "cursor-instead-of-state",
-            Self::LeasesRunOutEarly => "leases-run-out-early",
-            Self::OvertakesDelayed => "overtakes-delayed",
-            Self::PurgesUnpublished => "purges-unpublished",
-            Self::PurgesDeadLetters => "purges-parked",
-            Self::HidesAilments => "hides-ailments",
-            Self::SleepsUnnoticed => "sleeps-unnoticed",
-            Self::MixesPayloads => "mixes-payloads",
-            Self::TrustsConfirmations => "trusts-confirmations",
-            Self::PassesUndecided => "passes-undecided",
-            Self::SplitsTransactions => "splits-transactions",
-            Self::AdoptsInVain => "adopts-in-vain",
-            Self::ForgetsItsPlace => "forgets-its-place",
-            Self::KeepsTheLog => "keeps-the-log",
-            Self::GoesOnUnheard => "goes-on-unheard",
-            Self::HoldsForEver => "holds-for-ever",
-        }
-    }
-
     /// The mistake of the log.
     pub(super) fn of_log(self) -> Option<LogMistake> {
         match self {
@@ -169,20 +113,10 @@ impl Wrong {
 }
 
 impl fmt::Display for Wrong {
+    /// The name on the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Wrong {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = || std::iter::once(Self::None).chain(Self::ALL);
-        known().find(|wrong| wrong.name() == name).ok_or_else(|| {
-            let names: Vec<_> = known().map(Self::name).collect();
-            format!("no mistake is called `{name}`; use one of {}", names.join(", "))
-        })
+        let name = self.to_possible_value();
+        f.write_str(name.as_ref().map_or("", |name| name.get_name()))
     }
 }
 
@@ -191,8 +125,6 @@ impl FromStr for Wrong {
 pub(super) struct Backend {
     store: MemoryStore,
     wrong: Wrong,
-    /// The owner of all leases in worlds where relays own none.
-    nobody: OwnerId,
     /// Rows that a run of a relay has taken, each with the end of its lock.
     locked: BTreeMap<i64, (Life, Instant)>,
     /// Rows that wait alone, each with the end of its wait.
@@ -207,14 +139,12 @@ const FOR_EVER: Duration = Duration::from_secs(1 << 20);
 
 impl Backend {
     pub(super) fn new(store: MemoryStore, wrong: Wrong) -> Self {
-        let nobody = OwnerId::fresh();
         if !wrong.keeps_leases() {
-            let _leases = now(store.acquire(nobody, FOR_EVER, PARTITIONS));
+            let _leases = now(store.acquire(OwnerId::fresh(), FOR_EVER, PARTITIONS));
         }
         Self {
             store,
             wrong,
-            nobody,
             locked: BTreeMap::new(),
             waiting: BTreeMap::new(),
             set_aside: BTreeSet::new(),
@@ -239,10 +169,6 @@ impl Backend {
         Ok(if self.wrong.keeps_leases() { relays } else { alone })
     }
 
-    pub(super) fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
-        now(self.store.relays())
-    }
-
     pub(super) fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
         if self.wrong.keeps_leases() {
             now(self.store.acquire(owner, self.wrong.ttl(ttl), max))
@@ -262,15 +188,6 @@ impl Backend {
         } else {
             Ok(leases.to_vec())
         }
-    }
-
-    pub(super) fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
-        now(self.store.release(owner, leases))
-    }
-
-    pub(super) fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
-        debug_assert!(owner != self.nobody);
-        now(self.store.leave(owner))
     }
 
     pub(super) fn fetch(&mut self, life: Life, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
