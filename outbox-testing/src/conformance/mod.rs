@@ -23,6 +23,9 @@
 //! ([`crate::wrong`]) that the suite detects. Differences between back ends are a capabilities value of the fixture; a promise whose capability
 //! is missing does not apply, and says so. Not here: performance, see `stress`.
 
+use crate::store_methods;
+use crate::store_types::*;
+
 pub mod dedup_store;
 pub mod log;
 pub mod memory;
@@ -32,6 +35,32 @@ pub mod publisher;
 pub mod store;
 pub mod stream_log;
 pub mod subscriber;
+
+/// The store of a fixture. Its calls must succeed.
+struct Store<'f, S>(&'f S);
+
+fn store<F: store::StoreFixture>(fixture: &F) -> Store<'_, F::Store> {
+    Store(fixture.store())
+}
+
+macro_rules! answered {
+    ($self:ident, $method:ident($($argument:expr),*)) => {
+        match $self.0.$method($($argument),*).await {
+            Ok(answer) => answer,
+            Err(error) => panic!("{} fails: {}", stringify!($method), outbox_core::describe(&error)),
+        }
+    };
+}
+
+/// The result of a call that must succeed.
+type StoreResult<T> = T;
+
+impl<S: OutboxAudit> Store<'_, S> {
+    store_methods!(self, answered; preflight announce relays acquire renew release leave fetch fetch_waiting settle
+        purge pauses finish_pauses backlog list page retry skip replay blocked resume forget forget_idle pause unpause
+        published find recorded_between search_published head block expired_relays partitions advance resume_as
+        forget_as pause_as unpause_as write_down finish operations operation messages_of);
+}
 
 /// Makes one test per promise. Not public API: the macros of the suites call it.
 #[doc(hidden)]

@@ -1,19 +1,8 @@
 //! Messages that go over to the table.
 
-use std::time::Duration;
-
-use outbox_core::log::{LogReader, Logged, MessageLog};
-use outbox_core::message::{Events, MessageId};
-use outbox_core::store::{MessageStatus, OutboxAdmin, Selection, Verdict};
-
 use super::LogFixture;
-use super::support::{
-    DROPS, adopt, commit, commit_one, dropped_after, ids, logged, look_at, opened, read, read_all, row_of,
-    settle_pending,
-};
-use crate::conformance::probe::Probe;
-use crate::conformance::store::support::{ALL, dead, fetch, keys, lease_all, published};
-use crate::eventually;
+use super::support::*;
+use crate::conformance::store::support::keys;
 
 async fn status_of<F: LogFixture>(fixture: &F, id: MessageId) -> Option<MessageStatus> {
     row_of(fixture, id).await.map(|row| row.status)

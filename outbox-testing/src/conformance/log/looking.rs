@@ -1,17 +1,7 @@
 //! What the relay of the log asks of the table, and what the table deletes.
 
-use std::time::Duration;
-
-use outbox_core::log::{LogReader, PENDING_MAX};
-use outbox_core::message::Events;
-
 use super::LogFixture;
-use super::support::{
-    adopt, commit, commit_one, ids, logged, look_at, opened, purge, read, read_all, row_of, settle_pending,
-};
-use crate::conformance::probe::{Probe, aggregate};
-use crate::conformance::store::support::{LONG, dead, hindered, published};
-use crate::eventually;
+use super::support::*;
 
 /// An aggregate that is blocked, halted, or has a pending message must not be overtaken by the log.
 pub async fn a_look_tells_what_the_table_comes_first_for<F: LogFixture>(fixture: &F) {

@@ -15,31 +15,10 @@ use super::store::StoreFixture;
 use outbox_core::log::{Logged, MessageLog};
 use outbox_core::message::Events;
 
-pub use adopting::{
-    a_dropped_adoption_is_whole_or_nothing, a_new_reading_knows_up_to_where_messages_were_adopted,
-    adopted_messages_come_from_the_table, an_adoption_tells_what_the_table_holds,
-    only_logged_messages_are_adopted, what_cannot_be_seen_yet_is_not_taken_for_gone,
-    what_the_position_has_passed_is_not_adopted, what_was_deleted_is_told_by_an_adoption,
-};
-pub use looking::{
-    a_flood_of_pending_messages_is_told, a_look_tells_the_time_of_the_database,
-    a_look_tells_what_the_table_comes_first_for, a_look_tells_whether_there_is_any_exception,
-    a_look_tells_which_messages_are_logged, logged_messages_are_kept_for_their_retention,
-    only_what_the_stored_position_has_passed_is_purged,
-};
-pub use opening::{
-    a_dropped_confirmation_can_be_repeated, a_dropped_opening_leaves_nothing, a_lost_log_loses_no_message,
-    a_reader_that_is_gone_lets_another_read, a_reading_goes_on_behind_the_stored_position,
-    a_replaced_reader_cannot_confirm, an_interrupted_reading_ends, one_reader_at_a_time,
-    what_was_not_confirmed_comes_again,
-};
-pub use reading::{
-    a_dropped_wait_for_the_log_loses_nothing, a_healthy_log_passes_its_preflight,
-    a_message_of_the_log_is_the_row_of_the_table, a_reading_gives_every_message_once,
-    a_reading_reaches_what_was_written, a_reading_tells_where_it_begins,
-    transactions_come_whole_and_in_the_order_of_their_commits, what_is_kept_grows_with_what_is_not_decided,
-    what_is_rolled_back_never_comes_from_the_log, what_is_written_elsewhere_moves_a_reading,
-};
+pub use adopting::*;
+pub use looking::*;
+pub use opening::*;
+pub use reading::*;
 
 /// Brings the log of one outbox into the states that the promises need.
 ///

@@ -1,12 +1,7 @@
 //! Who reads, from where, and what a crash leaves behind.
 
-use outbox_core::log::{LogReader, MessageLog};
-use outbox_core::store::MessageStatus;
-
 use super::LogFixture;
-use super::support::{
-    DROPS, commit_one, dropped_after, keys, logged, opened, read, read_all, row_of, singles,
-};
+use super::support::*;
 
 /// While one relay reads, the others are told to stand by.
 pub async fn one_reader_at_a_time<F: LogFixture>(fixture: &F) {

@@ -1,20 +1,9 @@
 //! What a reading gives.
 
-use std::time::Duration;
-
-use outbox_core::log::{LogEvent, LogReader, MessageLog};
-use outbox_core::message::{Events, NewMessage};
-use outbox_core::store::{FetchedRow, MessageStatus};
-
 use super::LogFixture;
-use super::support::{
-    DROPS, adopt, commit, commit_one, dropped_after, keys, logged, next, opened, read, read_all, row_of,
-    singles,
-};
-use crate::conformance::probe::Probe;
+use super::support::*;
 use crate::conformance::store::OpenTransaction;
-use crate::conformance::store::support::{ALL, fetch, lease_all};
-use crate::{eventually, not_applicable};
+use crate::not_applicable;
 
 /// The preflight finds nothing wrong with a healthy log. It may warn.
 pub async fn a_healthy_log_passes_its_preflight<F: LogFixture>(fixture: &F) {

@@ -1,18 +1,23 @@
 //! Helpers that the promises of the log share.
 
 use std::pin::pin;
-use std::time::Duration;
 
-use outbox_core::log::{LogEvent, LogReader, Logged, LoggedMessage, Look, LookRequest, MessageLog, Position};
-use outbox_core::message::{Aggregate, Events, MessageId};
-use outbox_core::store::{FetchedRow, OutboxStore, PurgeRequest, Verdict};
+use outbox_core::log::{Look, LookRequest};
 use tokio::time::{sleep, timeout};
 
 use super::LogFixture;
-use crate::conformance::probe::Probe;
 use crate::conformance::store::RowState;
-use crate::conformance::store::support::{ALL, fetch, lease_all, settled};
-use crate::eventually;
+
+pub(super) use crate::conformance::probe::{Probe, aggregate};
+pub(super) use crate::conformance::store::support::{
+    ALL, LONG, dead, fetch, hindered, lease_all, published, settled,
+};
+pub(super) use crate::eventually;
+pub(super) use crate::store_types::*;
+pub(super) use outbox_core::log::{
+    LogEvent, LogReader, Logged, LoggedMessage, MessageLog, PENDING_MAX, Position,
+};
+pub(super) use outbox_core::message::{Events, NewMessage};
 
 pub(super) type ReaderOf<F> = <<F as LogFixture>::Log as MessageLog>::Reader;
 

@@ -1,26 +1,14 @@
 //! Promises to operators: waiting messages and dead letters are counted and listed, and operators can release them.
 
-use std::num::NonZeroU32;
-use std::time::Duration;
-
 use outbox_core::event::DomainEvent as _;
 use outbox_core::message::Events;
-use outbox_core::store::{
-    Backlog, FetchedRow, MessageStatus, OutboxAdmin, PauseRequest, Selection, StoredMessage,
-};
-use outbox_core::store::{PageFrom, Place};
 
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, backlog, block_each, blocked, commit, commit_delayed, commit_each, counts, dead, failed,
-    fetch, fetch_waiting, first, hindered, id_of, keys, lease_all, limit, list, only, published, resume,
-    settled, with_blocked, with_dead,
-};
-use crate::conformance::probe::{AGGREGATE, Probe, aggregate};
+use super::support::*;
 
 /// The backlog counts pending messages, those of them that wait, dead letters, and blocked aggregates.
 pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(fixture: &F) {
-    assert_eq!(backlog(fixture).await, Backlog::default());
+    assert_eq!(store(fixture).backlog().await, Backlog::default());
     commit_each(fixture, &["a", "a", "b", "c", "d", "d"]).await;
     let expected = Backlog {
         pending: 6,
@@ -28,9 +16,8 @@ pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(f
         ..Backlog::default()
     };
     assert_eq!(counts(fixture).await, expected);
-    assert!(backlog(fixture).await.oldest_unpublished.is_some());
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    assert!(store(fixture).backlog().await.oldest_unpublished.is_some());
+    let (leases, rows) = take_all(fixture).await;
     settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
     settled(fixture, &leases, &only(&rows, "b"), dead(false)).await;
     settled(fixture, &leases, &only(&rows, "c"), published()).await;
@@ -46,9 +33,9 @@ pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(f
         oldest_unpublished: None,
     };
     assert_eq!(counts(fixture).await, expected);
-    assert!(resume(fixture, &aggregate("d")).await);
+    assert!(store(fixture).resume(&aggregate("d")).await);
     assert_eq!(
-        backlog(fixture).await.blocked_aggregates,
+        store(fixture).backlog().await.blocked_aggregates,
         1,
         "a block that has ended does not count"
     );
@@ -57,11 +44,9 @@ pub async fn backlog_counts_waiting_messages_and_dead_letters<F: StoreFixture>(f
 /// The age of the backlog is that of the oldest message that should have been published, whatever its status: failed messages count, messages that are
 /// meant to wait do not.
 pub async fn backlog_age_covers_failed_messages<F: StoreFixture>(fixture: &F) {
-    let age = async || backlog(fixture).await.oldest_unpublished;
+    let age = async || store(fixture).backlog().await.oldest_unpublished;
     commit_delayed(fixture, Probe::noted("delayed", 1), LONG).await;
-    commit_each(fixture, &["delayed", "halted", "halted"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["delayed", "halted", "halted"]).await;
     settled(fixture, &leases, &first(&rows, "halted"), dead(true)).await;
     fetch(fixture, &leases, ALL).await;
     assert_eq!(age().await, None, "delayed and halted messages are meant to wait");
@@ -82,13 +67,9 @@ pub async fn backlog_age_covers_failed_messages<F: StoreFixture>(fixture: &F) {
             by: "alice".to_owned(),
             lasts: None,
         };
-        fixture.store().pause(&pause).await.expect("pause answers");
+        store(fixture).pause(&pause).await;
         assert_eq!(age().await, None, "a paused message is meant to wait: {id}");
-        fixture
-            .store()
-            .unpause(Some(AGGREGATE))
-            .await
-            .expect("unpause answers");
+        store(fixture).unpause(Some(AGGREGATE)).await;
         assert!(age().await.is_some(), "the pause has ended: {id}");
         let waiting: Vec<_> = rows
             .into_iter()
@@ -105,10 +86,8 @@ pub async fn pages_begin_with_the_newest_messages<F: StoreFixture>(fixture: &F) 
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "c"), published()).await;
     settled(fixture, &leases, &only(&rows, "e"), dead(false)).await;
-    let read = async |selection: &Selection, from, most| {
-        let page = fixture.store().page(selection, from, limit(most)).await;
-        page.expect("page answers")
-    };
+    let read =
+        async |selection: &Selection, from, most| store(fixture).page(selection, from, limit(most)).await;
     for (selection, expected) in [
         (Selection::all(), vec!["e", "d", "c", "b", "a"]),
         (Selection::all().status(MessageStatus::Pending), vec!["d", "b"]),
@@ -161,11 +140,10 @@ pub async fn messages_are_listed_oldest_first<F: StoreFixture>(fixture: &F) {
     };
     assert_eq!(listed[0], expected);
     assert!(!listed[1].halts);
-    let one = fixture
-        .store()
+    let one = store(fixture)
         .list(&Selection::dead_letters(), NonZeroU32::MIN)
         .await;
-    assert_eq!(one.expect("list answers"), listed[..1]);
+    assert_eq!(one, listed[..1]);
 }
 
 /// Commits messages that differ in every criterion of a selection, and settles them differently.
@@ -181,8 +159,7 @@ async fn with_variety<F: StoreFixture>(fixture: &F) -> Vec<StoredMessage> {
         commit(fixture, Events::new().with(event)).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = take_all(fixture).await;
     settled(fixture, &leases, &rows[..1], published()).await;
     settled(fixture, &leases, &rows[2..3], hindered(LONG)).await;
     settled(fixture, &leases, &rows[3..4], dead(false)).await;
@@ -248,9 +225,7 @@ pub async fn a_selection_narrows_the_list<F: StoreFixture>(fixture: &F) {
 /// Blocked aggregates are listed with the cause or the end of their block: halted ones first, then by the end of their
 /// block.
 pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b", "c", "d"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d"]).await;
     settled(fixture, &leases, &only(&rows, "a"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "b"), hindered(Duration::ZERO)).await;
     settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
@@ -269,7 +244,7 @@ pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fi
             .blocked_for
             .is_some_and(|blocked_for| blocked_for > LONG / 2 && blocked_for <= LONG)
     );
-    let two = fixture.store().blocked(limit(2)).await.expect("blocked answers");
+    let two = store(fixture).blocked(limit(2)).await;
     assert_eq!(two.len(), 2);
 }
 
@@ -277,12 +252,12 @@ pub async fn blocked_aggregates_are_listed_halted_ones_first<F: StoreFixture>(fi
 pub async fn resume_ends_a_block<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a"], LONG).await;
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
-    assert!(resume(fixture, &aggregate("a")).await);
+    assert!(store(fixture).resume(&aggregate("a")).await);
     assert_eq!(
         keys(&fetch_waiting(fixture, &leases).await),
         [("a", Some(1)), ("a", Some(2))]
     );
-    assert!(!resume(fixture, &aggregate("x")).await, "x is not blocked");
+    assert!(!store(fixture).resume(&aggregate("x")).await, "x is not blocked");
 }
 
 /// A halted aggregate waits for a decision on the message that halts it, and for nothing else.
@@ -290,7 +265,7 @@ pub async fn resume_does_not_end_a_halt<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], Duration::ZERO).await;
     let rows = first(&fetch_waiting(fixture, &leases).await, "a");
     settled(fixture, &leases, &rows, dead(true)).await;
-    assert!(!resume(fixture, &aggregate("a")).await);
+    assert!(!store(fixture).resume(&aggregate("a")).await);
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
-    assert_eq!(backlog(fixture).await.halted_aggregates, 1);
+    assert_eq!(store(fixture).backlog().await.halted_aggregates, 1);
 }

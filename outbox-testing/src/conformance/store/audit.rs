@@ -1,20 +1,9 @@
 //! Promises on operations: written down with what they change, resumed without a second effect, and found again.
 
 use std::num::{NonZeroU32, NonZeroU64};
-use std::time::Duration;
-
-use outbox_core::message::Aggregate;
-use outbox_core::store::{
-    FetchedRow, Intent, Lease, MessageStatus, Operation, OperationFilter, OperationId, OperationKind,
-    OperationScope, OutboxAudit, Selection,
-};
 
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, block_each, commit_each, dead, fetch, id_of, lease_all, limit, list, only, published, resume,
-    settled, shown, status_of, with_dead,
-};
-use crate::conformance::probe::aggregate;
+use super::support::*;
 
 fn operation(kind: OperationKind, selection: Selection) -> Operation {
     let intent = Intent::of("ann").because("INC-1");
@@ -22,8 +11,7 @@ fn operation(kind: OperationKind, selection: Selection) -> Operation {
 }
 
 async fn advance<F: StoreFixture>(fixture: &F, operation: &Operation, at_most: u32) -> Operation {
-    let advanced = fixture.store().advance(operation, limit(at_most)).await;
-    advanced.expect("advance answers")
+    store(fixture).advance(operation, limit(at_most)).await
 }
 
 async fn finish<F: StoreFixture>(fixture: &F, operation: &Operation) -> Operation {
@@ -37,29 +25,17 @@ async fn finish<F: StoreFixture>(fixture: &F, operation: &Operation) -> Operatio
     panic!("the operation does not come to an end: {operation:?}");
 }
 
-async fn written<F: StoreFixture>(fixture: &F, id: OperationId) -> Option<Operation> {
-    fixture.store().operation(id).await.expect("operation answers")
-}
-
-/// Commits one message of each aggregate, and leases everything.
-async fn with_rows<F: StoreFixture>(fixture: &F, ids: &[&str]) -> (Vec<Lease>, Vec<FetchedRow>) {
-    commit_each(fixture, ids).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
-    (leases, rows)
-}
-
 /// An operation says who, what, why and how many; and it is there if and only if something was changed.
 pub async fn an_operation_is_written_down_with_what_it_changes<F: StoreFixture>(fixture: &F) {
     let (_, row) = with_dead(fixture, &["a", "a", "b"], true).await;
     let retry = operation(OperationKind::Retry, Selection::id(id_of(&row)));
-    assert_eq!(written(fixture, retry.id).await, None);
+    assert_eq!(store(fixture).operation(retry.id).await, None);
     let before = fixture.now().await;
     let done = advance(fixture, &retry, ALL).await;
     assert!(done.is_finished());
     assert_eq!((done.changed, done.position), (1, Some(row.row_id)));
     assert_ne!(status_of(fixture, &row).await, MessageStatus::Dead);
-    assert_eq!(written(fixture, retry.id).await.as_ref(), Some(&done));
+    assert_eq!(store(fixture).operation(retry.id).await.as_ref(), Some(&done));
     assert_eq!(
         (&done.kind, &done.intent, &done.scope),
         (&retry.kind, &retry.intent, &retry.scope)
@@ -71,7 +47,10 @@ pub async fn an_operation_is_written_down_with_what_it_changes<F: StoreFixture>(
     let again = operation(OperationKind::Retry, Selection::id(id_of(&row)));
     let done = advance(fixture, &again, ALL).await;
     assert!(done.is_finished());
-    assert_eq!((done.changed, written(fixture, again.id).await), (0, None));
+    assert_eq!(
+        (done.changed, store(fixture).operation(again.id).await),
+        (0, None)
+    );
 }
 
 /// An operation that was left goes on behind what it has done, also if its caller knows only how it began.
@@ -82,7 +61,7 @@ pub async fn an_operation_goes_on_where_it_stands<F: StoreFixture>(fixture: &F) 
     let begun = advance(fixture, &replay, 2).await;
     assert_eq!((begun.is_finished(), begun.changed), (false, 2));
     assert_eq!(begun.position, Some(rows[1].row_id));
-    assert_eq!(written(fixture, replay.id).await, Some(begun));
+    assert_eq!(store(fixture).operation(replay.id).await, Some(begun));
     let again = advance(fixture, &replay, 1).await;
     assert_eq!(again.changed, 3);
     let done = finish(fixture, &again).await;
@@ -169,28 +148,38 @@ pub async fn resuming_and_forgetting_are_written_down<F: StoreFixture>(fixture: 
     let (a, free) = (aggregate("a"), aggregate("free"));
     for (of, resumes) in [(&a, true), (&free, false)] {
         let operation = new(OperationKind::Resume, of);
-        let resumed = fixture.store().resume_as(of, &operation).await;
-        assert_eq!(resumed.expect("resume_as answers"), resumes);
-        let written = written(fixture, operation.id).await;
+        let resumed = store(fixture).resume_as(of, &operation).await;
+        assert_eq!(resumed, resumes);
+        let written = store(fixture).operation(operation.id).await;
         assert_eq!(
             written.map(|written| (written.changed, written.is_finished())),
             resumes.then_some((1, true))
         );
     }
-    assert!(!resume(fixture, &free).await);
+    assert!(!store(fixture).resume(&free).await);
 
     let gone = aggregate("x");
     let forget = new(OperationKind::Forget, &a);
-    let left = fixture.store().forget_as(std::slice::from_ref(&a), &forget).await;
-    assert_eq!(left.expect("forget_as answers").left, [a]);
-    assert_eq!(written(fixture, forget.id).await, None, "nothing was forgotten");
+    let left = store(fixture)
+        .forget_as(std::slice::from_ref(&a), &forget)
+        .await
+        .left;
+    assert_eq!(left, [a]);
+    assert_eq!(
+        store(fixture).operation(forget.id).await,
+        None,
+        "nothing was forgotten"
+    );
     let forget = new(OperationKind::Forget, &gone);
-    let forgotten = fixture
-        .store()
+    let left = store(fixture)
         .forget_as(std::slice::from_ref(&gone), &forget)
-        .await;
-    assert_eq!(forgotten.expect("forget_as answers").left, []);
-    let written = written(fixture, forget.id).await.expect("it is written down");
+        .await
+        .left;
+    assert_eq!(left, []);
+    let written = store(fixture)
+        .operation(forget.id)
+        .await
+        .expect("it is written down");
     assert_eq!(
         (written.changed, written.scope.names),
         (0, vec!["probe/x".to_owned()])
@@ -201,22 +190,20 @@ pub async fn resuming_and_forgetting_are_written_down<F: StoreFixture>(fixture: 
 pub async fn what_is_done_elsewhere_is_written_down<F: StoreFixture>(fixture: &F) {
     let reconcile = operation(OperationKind::Reconcile, Selection::all());
     for _ in 0..2 {
-        fixture
-            .store()
-            .write_down(&reconcile)
-            .await
-            .expect("write_down answers");
+        store(fixture).write_down(&reconcile).await;
     }
-    let begun = written(fixture, reconcile.id).await.expect("it is written down");
+    let begun = store(fixture)
+        .operation(reconcile.id)
+        .await
+        .expect("it is written down");
     assert_eq!((begun.is_finished(), begun.changed), (false, 0));
     for changed in [7, 8] {
-        fixture
-            .store()
-            .finish(reconcile.id, changed)
-            .await
-            .expect("finish answers");
+        store(fixture).finish(reconcile.id, changed).await;
     }
-    let ended = written(fixture, reconcile.id).await.expect("it is written down");
+    let ended = store(fixture)
+        .operation(reconcile.id)
+        .await
+        .expect("it is written down");
     assert_eq!((ended.is_finished(), ended.changed), (true, 7));
     assert_eq!(ended.started_at, begun.started_at);
     let refused = fixture.store().advance(&reconcile, NonZeroU32::MIN).await;
@@ -232,22 +219,13 @@ pub async fn operations_are_listed_last_first<F: StoreFixture>(fixture: &F) {
         ("ann", OperationKind::Other("strange".to_owned())),
     ] {
         let one = Operation::new(kind, OperationScope::default(), Intent::of(actor));
-        fixture
-            .store()
-            .write_down(&one)
-            .await
-            .expect("write_down answers");
+        store(fixture).write_down(&one).await;
         ids.push(one.id);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     ids.reverse();
-    let listed = |filter: OperationFilter, limit: u32| async move {
-        let limit = super::support::limit(limit);
-        let listed = fixture
-            .store()
-            .operations(&filter, limit)
-            .await
-            .expect("operations answers");
+    let listed = |filter: OperationFilter, at_most: u32| async move {
+        let listed = store(fixture).operations(&filter, limit(at_most)).await;
         listed
             .into_iter()
             .map(|operation| operation.id)
@@ -263,7 +241,10 @@ pub async fn operations_are_listed_last_first<F: StoreFixture>(fixture: &F) {
     let mut filter = OperationFilter::default();
     filter.kind = Some(OperationKind::Reconcile);
     assert_eq!(listed(filter, 10).await, ids[1..]);
-    let second = written(fixture, ids[1]).await.expect("it is written down");
+    let second = store(fixture)
+        .operation(ids[1])
+        .await
+        .expect("it is written down");
     let mut filter = OperationFilter::default();
     filter.since = second.started_at;
     assert_eq!(listed(filter, 10).await, ids[..2]);
@@ -288,13 +269,7 @@ pub async fn the_messages_of_an_operation_are_found<F: StoreFixture>(fixture: &F
     finish(fixture, &replay).await;
     let found = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&found, "a"), published()).await;
-    let of = |id: OperationId| async move {
-        fixture
-            .store()
-            .messages_of(id)
-            .await
-            .expect("messages_of answers")
-    };
+    let of = |id: OperationId| async move { store(fixture).messages_of(id).await };
     let retried = of(retry.id).await;
     assert_eq!(
         (retried.named, retried.messages),

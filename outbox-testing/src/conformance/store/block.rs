@@ -1,33 +1,25 @@
 //! Promises on blocked aggregates: their messages wait in order, no other aggregate waits with them, and the block
 //! ends.
 
-use std::time::Duration;
-
 use outbox_core::message::Events;
-use outbox_core::store::{FetchRequest, Fetched, FetchedRow, MessageStatus, Verdict, WaitingRequest};
 
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, SHORT, apply, backlog, block_each, commit, commit_each, dead, failed, fetch, fetch_waiting,
-    first, hindered, id_of, keys, lease_all, limit, look, look_waiting, of, only, pending, published,
-    settled, shown, sorted_keys, status_of, until_blocks_have_ended, waiting, with_blocked,
-};
-use crate::conformance::probe::{Probe, aggregate};
+use super::support::*;
 
 /// A fetch reports messages of a blocked aggregate, including later ones, as waiting. Once that is settled, no fetch
 /// meets them again. Other aggregates flow.
 pub async fn messages_of_a_blocked_aggregate_wait_and_others_flow<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a", "b", "a"], LONG).await;
     commit_each(fixture, &["a", "c"]).await;
-    let fetched = look(fixture, pending(&leases)).await;
+    let fetched = store(fixture).fetch(pending(&leases)).await;
     assert_eq!(sorted_keys(&fetched.due), [("b", Some(1)), ("c", Some(1))]);
     assert_eq!(fetched.waits.len(), 1, "what waits already is not met again");
     assert_eq!(fetched.waits[0].verdict, Verdict::Waits);
     assert!(!fetched.more, "no bound ended the fetch");
     apply(fixture, &leases, &fetched.waits).await;
-    let again = look(fixture, pending(&leases)).await;
+    let again = store(fixture).fetch(pending(&leases)).await;
     assert_eq!((again.due.len(), again.waits.len()), (2, 0));
-    let backlog = backlog(fixture).await;
+    let backlog = store(fixture).backlog().await;
     assert_eq!((backlog.pending, backlog.waiting), (6, 4));
     assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (1, 0));
 }
@@ -42,20 +34,23 @@ pub async fn a_fetch_looks_at_no_more_than_its_limit<F: StoreFixture>(fixture: &
         ..pending(&leases)
     };
     for _ in 0..3 {
-        let fetched = look(fixture, request).await;
+        let fetched = store(fixture).fetch(request).await;
         assert_eq!(keys(&fetched.due), [], "more rows were looked at than asked for");
         assert_eq!(fetched.waits.len(), 2);
         assert!(fetched.more, "the limit ended the fetch");
         apply(fixture, &leases, &fetched.waits).await;
     }
-    assert_eq!(keys(&look(fixture, request).await.due), [("b", Some(1))]);
+    assert_eq!(keys(&store(fixture).fetch(request).await.due), [("b", Some(1))]);
 }
 
 /// No message comes before its block has ended.
 pub async fn a_block_that_has_not_ended_gives_nothing<F: StoreFixture>(fixture: &F) {
     let leases = with_blocked(fixture, &["a", "a"], LONG).await;
-    assert_eq!(look_waiting(fixture, waiting(&leases)).await, Fetched::default());
-    assert_eq!(look(fixture, pending(&leases)).await, Fetched::default());
+    assert_eq!(
+        store(fixture).fetch_waiting(waiting(&leases)).await,
+        Fetched::default()
+    );
+    assert_eq!(store(fixture).fetch(pending(&leases)).await, Fetched::default());
 }
 
 /// When the block has ended, the messages of the aggregate come in order and unchanged.
@@ -92,27 +87,27 @@ pub async fn a_message_that_fails_again_blocks_again<F: StoreFixture>(fixture: &
 /// `limit`, `per_aggregate` and `bytes` bound the result of a fetch of waiting messages.
 pub async fn a_fetch_of_waiting_messages_keeps_its_bounds<F: StoreFixture>(fixture: &F) {
     let leases = block_each(fixture, &["a", "b", "a", "b", "a", "b"], Duration::ZERO).await;
-    let all = look_waiting(fixture, waiting(&leases)).await;
+    let all = store(fixture).fetch_waiting(waiting(&leases)).await;
     assert_eq!((all.due.len(), all.more), (6, false));
     let two_each = WaitingRequest {
         per_aggregate: limit(2),
         ..waiting(&leases)
     };
     assert_eq!(
-        sorted_keys(&look_waiting(fixture, two_each).await.due),
+        sorted_keys(&store(fixture).fetch_waiting(two_each).await.due),
         [("a", Some(1)), ("a", Some(2)), ("b", Some(1)), ("b", Some(2))]
     );
     let four = WaitingRequest {
         limit: limit(4),
         ..waiting(&leases)
     };
-    let fetched = look_waiting(fixture, four).await;
+    let fetched = store(fixture).fetch_waiting(four).await;
     assert_eq!((fetched.due.len(), fetched.more), (4, true));
     let few_bytes = WaitingRequest {
         bytes: 1,
         ..waiting(&leases)
     };
-    let fetched = look_waiting(fixture, few_bytes).await;
+    let fetched = store(fixture).fetch_waiting(few_bytes).await;
     assert_eq!((fetched.due.len(), fetched.more), (1, true));
 }
 
@@ -125,14 +120,14 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
     };
     let few = [aggregate("a"), aggregate("b"), aggregate("x")];
     assert_eq!(
-        keys(&look_waiting(fixture, without(&few)).await.due),
+        keys(&store(fixture).fetch_waiting(without(&few)).await.due),
         [("c", Some(1))]
     );
     // As many aggregates as a relay may have in flight after an outage.
     let many: Vec<_> = (0..500).map(|n| aggregate(format!("x{n}"))).collect();
     let many = [many, vec![aggregate("a")]].concat();
     assert_eq!(
-        sorted_keys(&look_waiting(fixture, without(&many)).await.due),
+        sorted_keys(&store(fixture).fetch_waiting(without(&many)).await.due),
         [("b", Some(1)), ("b", Some(2)), ("c", Some(1))]
     );
 }
@@ -142,9 +137,7 @@ pub async fn blocked_aggregates_can_be_left_out<F: StoreFixture>(fixture: &F) {
 pub async fn a_block_orders_by_sequence<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "a"]).await;
     fixture.set_back_row_ids().await;
-    commit_each(fixture, &["a", "a", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
     // The first three messages of `a` wait. The last one of `a` does not, as after a relay that
     // died while it set messages aside.
     let of_a: Vec<FetchedRow> = of(&rows, "a").into_iter().cloned().collect();
@@ -175,7 +168,7 @@ pub async fn waiting_rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
         in_flight: &in_flight,
         ..waiting(&leases)
     };
-    let fetched = look_waiting(fixture, request).await;
+    let fetched = store(fixture).fetch_waiting(request).await;
     assert_eq!(keys(&fetched.due), [("a", Some(2)), ("a", Some(3))]);
 }
 
@@ -185,7 +178,7 @@ pub async fn only_leased_partitions_give_waiting_messages<F: StoreFixture>(fixtu
     let (some, rest) = leases.split_at(leases.len() / 2);
     let mut found = 0;
     for leases in [some, rest] {
-        let rows = look_waiting(fixture, waiting(leases)).await.due;
+        let rows = store(fixture).fetch_waiting(waiting(leases)).await.due;
         for row in &rows {
             let is_leased = leases.iter().any(|lease| lease.partition == row.partition);
             assert!(is_leased, "{} is not leased", row.partition);
@@ -193,14 +186,15 @@ pub async fn only_leased_partitions_give_waiting_messages<F: StoreFixture>(fixtu
         found += rows.len();
     }
     assert_eq!(found, 6);
-    assert_eq!(look_waiting(fixture, waiting(&[])).await, Fetched::default());
+    assert_eq!(
+        store(fixture).fetch_waiting(waiting(&[])).await,
+        Fetched::default()
+    );
 }
 
 /// Messages that have been due for longest come first, so that none waits for ever behind others.
 pub async fn the_block_that_ended_first_comes_first<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b", "c"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     for id in ["b", "c", "a"] {
         settled(fixture, &leases, &only(&rows, id), hindered(Duration::ZERO)).await;
         // Some clocks tick in whole seconds.
@@ -220,7 +214,7 @@ pub async fn a_block_ends_with_its_last_waiting_message<F: StoreFixture>(fixture
     for left in [1, 0] {
         let rows = first(&fetch_waiting(fixture, &leases).await, "a");
         settled(fixture, &leases, &rows, published()).await;
-        assert_eq!(super::support::blocked(fixture).await.len(), left);
+        assert_eq!(blocked(fixture).await.len(), left);
     }
     commit_each(fixture, &["a"]).await;
     let rows = fetch(fixture, &leases, ALL).await;
@@ -234,7 +228,7 @@ pub async fn a_message_recorded_while_a_block_drains_keeps_its_place<F: StoreFix
     let leases = with_blocked(fixture, &["a"], Duration::ZERO).await;
     let rows = fetch_waiting(fixture, &leases).await;
     commit_each(fixture, &["a"]).await;
-    let late = look(fixture, pending(&leases)).await;
+    let late = store(fixture).fetch(pending(&leases)).await;
     assert_eq!((late.due.len(), late.waits.len()), (0, 1));
     settled(fixture, &leases, &rows, published()).await;
     apply(fixture, &leases, &late.waits).await;
@@ -257,13 +251,12 @@ pub async fn setting_aside_without_a_block_changes_nothing<F: StoreFixture>(fixt
         .with(Probe::noted("a", 1))
         .with(Probe::sampled("b", 2));
     commit(fixture, events).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = take_all(fixture).await;
     settled(fixture, &leases, &rows, Verdict::Waits).await;
     for row in &rows {
         assert_eq!(status_of(fixture, row).await, MessageStatus::Pending);
     }
-    assert_eq!(super::support::blocked(fixture).await, []);
+    assert_eq!(blocked(fixture).await, []);
     assert_eq!(fetch(fixture, &leases, ALL).await.len(), 2);
 }
 
@@ -274,16 +267,15 @@ pub async fn unsequenced_messages_are_not_blocked_and_halt_nobody<F: StoreFixtur
         .with(Probe::sampled("a", 2))
         .with(Probe::noted("a", 3));
     commit(fixture, events).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = take_all(fixture).await;
     settled(fixture, &leases, &rows[..1], hindered(LONG)).await;
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(keys(&rest), [("a", None)]);
     assert!(!rest[0].sequenced);
     settled(fixture, &leases, &rest, dead(true)).await;
     assert!(!shown(fixture, &rest[0]).await.halts);
-    assert_eq!(backlog(fixture).await.halted_aggregates, 0);
-    assert!(super::support::resume(fixture, &aggregate("a")).await);
+    assert_eq!(store(fixture).backlog().await.halted_aggregates, 0);
+    assert!(store(fixture).resume(&aggregate("a")).await);
     assert_eq!(
         keys(&fetch_waiting(fixture, &leases).await),
         [("a", Some(1)), ("a", Some(2))]
@@ -297,24 +289,19 @@ pub async fn an_unsequenced_failure_waits_by_itself<F: StoreFixture>(fixture: &F
         .with(Probe::noted("a", 2))
         .with(Probe::sampled("b", 3));
     commit(fixture, events).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = take_all(fixture).await;
     settled(fixture, &leases, &first(&rows, "a"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "b"), hindered(SHORT)).await;
     assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Waiting);
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(1))]);
-    assert_eq!(
-        super::support::blocked(fixture).await,
-        [],
-        "no aggregate is blocked"
-    );
+    assert_eq!(blocked(fixture).await, [], "no aggregate is blocked");
 
     let due = until_blocks_have_ended(fixture, &leases).await;
     assert_eq!(keys(&due), [("b", None)]);
     assert_eq!((due[0].failures, due[0].waited), (1, true));
     settled(fixture, &leases, &due, published()).await;
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
-    let backlog = backlog(fixture).await;
+    let backlog = store(fixture).backlog().await;
     assert_eq!((backlog.pending, backlog.waiting), (2, 1));
 }
 
@@ -341,15 +328,13 @@ pub async fn failures_and_attempts_are_counted_apart<F: StoreFixture>(fixture: &
     assert_eq!(shown.error.as_deref(), Some("out of reach"));
     // A verdict `Dead` also uses an attempt: the one that failed.
     settled(fixture, &leases, &rows, dead(true)).await;
-    let state = super::support::state_of(fixture, id_of(&rows[0])).await;
+    let state = state_of(fixture, id_of(&rows[0])).await;
     assert_eq!(state.expect("dead letters are kept").attempts, 2);
 }
 
 /// Behind a dead letter with `halt`, the messages of its aggregate wait, including later ones. Other aggregates go on.
 pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "a", "b", "a", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "a", "b", "a", "b"]).await;
     settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
     commit_each(fixture, &["a", "c"]).await;
     assert_eq!(
@@ -361,13 +346,11 @@ pub async fn a_halted_aggregate_waits_and_others_flow<F: StoreFixture>(fixture: 
 
 /// A message that was in flight when its aggregate was halted joins the waiting ones, and does not lift the halt.
 pub async fn a_halted_aggregate_stays_halted<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "a", "a"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "a", "a"]).await;
     settled(fixture, &leases, &rows[..1], dead(true)).await;
     settled(fixture, &leases, &rows[1..2], hindered(Duration::ZERO)).await;
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    let backlog = backlog(fixture).await;
+    let backlog = store(fixture).backlog().await;
     assert_eq!((backlog.waiting, backlog.halted_aggregates), (2, 1));
 }

@@ -1,15 +1,7 @@
 //! Promises on dead letters: an operator can bring them back in their place, or leave them behind for good.
 
-use outbox_core::message::MessageId;
-use outbox_core::store::{Backlog, MessageStatus, Selection};
-
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, ageless, backlog, blocked, commit_each, counts, dead, fetch, fetch_waiting, first, hindered,
-    id_of, keys, lease_all, of, only, published, retry, settled, shown, skip, sorted_keys, status_of,
-    with_blocked, with_dead,
-};
-use crate::conformance::probe::aggregate;
+use super::support::*;
 
 /// Without `halt`, only the dead letter itself is set aside.
 pub async fn a_dead_letter_without_halt_lets_its_aggregate_flow<F: StoreFixture>(fixture: &F) {
@@ -39,7 +31,7 @@ pub async fn a_dead_letter_without_halt_lets_a_block_drain<F: StoreFixture>(fixt
 /// A retried message is pending again with no attempts used, and a fetch returns it.
 pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "b"], false).await;
-    assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
+    assert_eq!(store(fixture).retry(&Selection::id(id_of(&row))).await, 1);
     let rows = fetch(fixture, &leases, ALL).await;
     assert_eq!(
         sorted_keys(&rows),
@@ -58,7 +50,7 @@ pub async fn retry_makes_a_dead_letter_pending_again<F: StoreFixture>(fixture: &
 /// A retried message no longer halts its aggregate, and can be dead-lettered again.
 pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "b"], true).await;
-    assert_eq!(retry(fixture, &Selection::dead_letters()).await, 1);
+    assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
     let rows = fetch(fixture, &leases, ALL).await;
     assert_eq!(
         sorted_keys(&rows),
@@ -66,7 +58,7 @@ pub async fn retry_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     );
     assert_eq!(blocked(fixture).await, []);
     settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
-    let backlog = backlog(fixture).await;
+    let backlog = store(fixture).backlog().await;
     assert_eq!((backlog.dead_letters, backlog.halted_aggregates), (1, 1));
     assert!(shown(fixture, &row).await.halts);
 }
@@ -76,7 +68,7 @@ pub async fn a_retried_message_comes_before_its_successors<F: StoreFixture>(fixt
     let (leases, row) = with_dead(fixture, &["a", "a", "a"], true).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     commit_each(fixture, &["a"]).await;
-    assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
+    assert_eq!(store(fixture).retry(&Selection::id(id_of(&row))).await, 1);
     // Waiting messages first: a relay may ask in either order.
     let waiting = fetch_waiting(fixture, &leases).await;
     if let Some(first) = waiting.first() {
@@ -104,11 +96,11 @@ pub async fn a_dead_letter_without_halt_can_be_retried_under_a_block<F: StoreFix
     let rows = first(&fetch(fixture, &leases, ALL).await, "a");
     settled(fixture, &leases, &rows, hindered(LONG)).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    assert_eq!(retry(fixture, &Selection::dead_letters()).await, 1);
+    assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
     // Whether the message was pending or waiting, it is set aside until the block ends.
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
-    assert!(super::support::resume(fixture, &aggregate("a")).await);
+    assert!(store(fixture).resume(&aggregate("a")).await);
     let rows = fetch_waiting(fixture, &leases).await;
     assert_eq!(keys(&rows), [("a", Some(1)), ("a", Some(2)), ("a", Some(3))]);
     assert_eq!((rows[0].row_id, rows[0].attempts), (row.row_id, 0));
@@ -120,11 +112,11 @@ pub async fn retry_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "b"), published()).await;
     assert_eq!(
-        retry(fixture, &Selection::id(MessageId::fresh())).await,
+        store(fixture).retry(&Selection::id(MessageId::fresh())).await,
         0,
         "a message that does not exist was retried"
     );
-    assert_eq!(retry(fixture, &Selection::all()).await, 0);
+    assert_eq!(store(fixture).retry(&Selection::all()).await, 0);
     let rest = fetch(fixture, &leases, ALL).await;
     assert_eq!(ageless(&rest), ageless(&only(&rows, "c")));
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
@@ -133,9 +125,7 @@ pub async fn retry_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F
 /// Of two messages of one aggregate that fail for good, one halts the aggregate and the other waits for its turn.
 /// Otherwise the messages behind the other would overtake it as soon as the first is released.
 pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "a", "a", "b", "b", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "a", "a", "b", "b", "b"]).await;
     let all = |id| of(&rows, id).into_iter().cloned().collect::<Vec<_>>();
     let (a, b) = (all("a"), all("b"));
     settled(fixture, &leases, &a[..1], dead(true)).await;
@@ -148,10 +138,10 @@ pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(
         assert_eq!((shown.attempts, shown.failures), (1, 1));
     }
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    let backlog = backlog(fixture).await;
+    let backlog = store(fixture).backlog().await;
     assert_eq!((backlog.dead_letters, backlog.halted_aggregates), (2, 2));
 
-    assert_eq!(skip(fixture, &Selection::dead_letters()).await, 2);
+    assert_eq!(store(fixture).skip(&Selection::dead_letters()).await, 2);
     let rows = fetch_waiting(fixture, &leases).await;
     assert_eq!(
         sorted_keys(&rows),
@@ -169,7 +159,7 @@ pub async fn a_message_refused_under_a_halt_waits_for_its_turn<F: StoreFixture>(
 pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a", "a", "a", "b"], true).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
-    assert_eq!(skip(fixture, &Selection::id(id_of(&row))).await, 1);
+    assert_eq!(store(fixture).skip(&Selection::id(id_of(&row))).await, 1);
     assert_eq!(
         keys(&fetch_waiting(fixture, &leases).await),
         [("a", Some(2)), ("a", Some(3))]
@@ -185,7 +175,7 @@ pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
     let shown = shown(fixture, &row).await;
     assert_eq!((shown.status, shown.halts), (MessageStatus::Dead, false));
 
-    assert_eq!(retry(fixture, &Selection::id(id_of(&row))).await, 1);
+    assert_eq!(store(fixture).retry(&Selection::id(id_of(&row))).await, 1);
     fetch(fixture, &leases, ALL).await;
     assert_eq!(
         keys(&fetch_waiting(fixture, &leases).await),
@@ -197,9 +187,9 @@ pub async fn skip_releases_a_halted_aggregate<F: StoreFixture>(fixture: &F) {
 pub async fn skip_with_nothing_behind_leaves_no_block<F: StoreFixture>(fixture: &F) {
     let (leases, row) = with_dead(fixture, &["a"], true).await;
     assert_eq!(blocked(fixture).await.len(), 1);
-    assert_eq!(skip(fixture, &Selection::dead_letters()).await, 1);
+    assert_eq!(store(fixture).skip(&Selection::dead_letters()).await, 1);
     assert_eq!(blocked(fixture).await, []);
-    let backlog = backlog(fixture).await;
+    let backlog = store(fixture).backlog().await;
     assert_eq!((backlog.blocked_aggregates, backlog.halted_aggregates), (0, 0));
     commit_each(fixture, &["a"]).await;
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("a", Some(2))]);
@@ -212,28 +202,26 @@ pub async fn skip_of_what_is_not_dead_does_nothing<F: StoreFixture>(fixture: &F)
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "b"), published()).await;
     assert_eq!(
-        skip(fixture, &Selection::id(MessageId::fresh())).await,
+        store(fixture).skip(&Selection::id(MessageId::fresh())).await,
         0,
         "a message that does not exist was skipped"
     );
-    assert_eq!(skip(fixture, &Selection::all()).await, 0);
+    assert_eq!(store(fixture).skip(&Selection::all()).await, 0);
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("c", Some(1))]);
     assert_eq!(blocked(fixture).await.len(), 1, "a back-off was ended");
 }
 
 /// An operator can decide about many messages at once, and the decision affects no others.
 pub async fn retry_and_skip_take_a_selection<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b", "c", "a"]).await;
-    let (_, leases) = super::support::lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c", "a"]).await;
     for id in ["a", "b", "c"] {
         settled(fixture, &leases, &first(&rows, id), dead(true)).await;
     }
     let only_b = Selection::dead_letters().aggregate(&aggregate("b"));
-    assert_eq!(retry(fixture, &only_b).await, 1);
+    assert_eq!(store(fixture).retry(&only_b).await, 1);
     assert_eq!(keys(&fetch(fixture, &leases, ALL).await), [("b", Some(1))]);
     let until_a = Selection::dead_letters().after(of(&rows, "a")[0].row_id);
-    assert_eq!(skip(fixture, &until_a).await, 1, "only c is behind a");
+    assert_eq!(store(fixture).skip(&until_a).await, 1, "only c is behind a");
     let halted: Vec<_> = blocked(fixture)
         .await
         .into_iter()

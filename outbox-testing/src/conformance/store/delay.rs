@@ -1,17 +1,9 @@
 //! Promises on delayed messages: they come not before their time and in order, and no other aggregate waits.
 
-use std::time::Duration;
-
 use outbox_core::message::Events;
-use outbox_core::store::{BlockedAggregate, MessageStatus};
 
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, SHORT, backlog, blocked, commit, commit_delayed, commit_each, fetch, fetch_waiting, keys,
-    lease_all, only, published, resume, settled, sorted_keys, status_of, until_blocks_have_ended,
-    until_something_is_due, with_blocked,
-};
-use crate::conformance::probe::{Probe, aggregate};
+use super::support::*;
 
 /// A delayed message is not due before its time, and nothing of its aggregate overtakes it.
 pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture: &F) {
@@ -39,7 +31,7 @@ pub async fn a_delayed_message_holds_back_its_aggregate<F: StoreFixture>(fixture
             .blocked_for
             .is_some_and(|blocked_for| blocked_for > LONG / 2 && blocked_for <= LONG)
     );
-    assert_eq!(backlog(fixture).await.waiting, 2);
+    assert_eq!(store(fixture).backlog().await.waiting, 2);
 }
 
 /// When its time has come, a delayed message comes, and so do the messages behind it.
@@ -75,7 +67,7 @@ pub async fn several_delayed_messages_keep_their_order<F: StoreFixture>(fixture:
         assert_eq!(fetch(fixture, &leases, ALL).await, []);
         assert_eq!(fetch_waiting(fixture, &leases).await, []);
     }
-    assert_eq!(backlog(fixture).await.waiting, 2);
+    assert_eq!(store(fixture).backlog().await.waiting, 2);
 }
 
 /// A delayed message in an already blocked aggregate does not delay older messages, and then waits for its own time.
@@ -90,7 +82,7 @@ pub async fn a_delayed_message_behind_a_block_waits_for_its_own_time<F: StoreFix
         "a later message prolonged the block"
     );
 
-    assert!(resume(fixture, &aggregate("a")).await);
+    assert!(store(fixture).resume(&aggregate("a")).await);
     let rows = fetch_waiting(fixture, &leases).await;
     assert_eq!(keys(&rows), [("a", Some(1))], "it came before its time");
     settled(fixture, &leases, &rows, published()).await;
@@ -160,9 +152,8 @@ pub async fn a_delayed_unsequenced_message_holds_back_nobody<F: StoreFixture>(fi
         .with(Probe::noted("a", 2))
         .with(Probe::sampled("a", 3));
     commit(fixture, after).await;
-    let (_, leases) = lease_all(fixture).await;
-    let mut rows = fetch(fixture, &leases, ALL).await;
-    assert_eq!(super::support::of(&rows, "a").len(), 2, "{:?}", keys(&rows));
+    let (leases, mut rows) = take_all(fixture).await;
+    assert_eq!(of(&rows, "a").len(), 2, "{:?}", keys(&rows));
     assert_eq!(blocked(fixture).await, [], "no aggregate is blocked");
     let from_a: Vec<_> = rows
         .iter()
@@ -171,7 +162,7 @@ pub async fn a_delayed_unsequenced_message_holds_back_nobody<F: StoreFixture>(fi
         .collect();
     settled(fixture, &leases, &from_a, published()).await;
 
-    if super::support::of(&rows, "b").is_empty() {
+    if of(&rows, "b").is_empty() {
         rows = until_something_is_due(fixture, &leases).await;
     }
     let due = only(&rows, "b");
@@ -179,6 +170,6 @@ pub async fn a_delayed_unsequenced_message_holds_back_nobody<F: StoreFixture>(fi
     assert_eq!(status_of(fixture, &due[0]).await, MessageStatus::Published);
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    let backlog = backlog(fixture).await;
+    let backlog = store(fixture).backlog().await;
     assert_eq!((backlog.pending, backlog.waiting), (1, 1));
 }

@@ -1,18 +1,12 @@
 //! Promises on fetches: a relay gets everything that is due, in order, and nothing else.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use outbox_core::context::MessageContext;
 use outbox_core::message::{Events, NewMessage};
-use outbox_core::store::{FetchRequest, FetchedRow, RowKey};
 
-use super::support::{
-    ALL, LONG, commit, commit_each, dead, fetch, first, id_of, keys, lease_all, limit, look, of, only,
-    pending, published, settle, sorted_keys,
-};
+use super::support::*;
 use super::{OpenTransaction, StoreFixture};
-use crate::conformance::probe::Probe;
 use crate::not_applicable;
 
 /// A fetched message is as it was recorded, with its number, its time, and the data that the relay needs to settle it.
@@ -61,8 +55,7 @@ pub async fn fetch_keeps_the_order_of_each_aggregate<F: StoreFixture>(fixture: &
             commit(fixture, Events::new().with(Probe::noted(id, n))).await;
         }
     }
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (_, rows) = take_all(fixture).await;
     let mut sequences: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for (id, sequence) in keys(&rows) {
         sequences.entry(id).or_default().extend(sequence);
@@ -92,7 +85,7 @@ pub async fn a_limited_fetch_continues_where_it_stopped<F: StoreFixture>(fixture
             limit: limit(7),
             ..pending(&leases)
         };
-        let fetched = look(fixture, request).await;
+        let fetched = store(fixture).fetch(request).await;
         let rows = fetched.due;
         if rows.len() < 7 {
             assert!(!fetched.more, "no bound ended the fetch");
@@ -173,9 +166,7 @@ pub async fn a_late_commit_is_not_skipped<F: StoreFixture>(fixture: &F) {
 
 /// A message settled as published does not come again.
 pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "a", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
     let done = first(&rows, "a");
     assert_eq!(settle(fixture, &leases, &done, published()).await, 1);
     let rest = fetch(fixture, &leases, ALL).await;
@@ -187,15 +178,13 @@ pub async fn published_messages_are_not_fetched_again<F: StoreFixture>(fixture: 
 /// Rows that the relay has in flight are left out. The rows behind them come, because rows in flight count as returned
 /// before.
 pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b", "a", "c", "a"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "b", "a", "c", "a"]).await;
     let in_flight = [first(&rows, "a")[0].key(), only(&rows, "c")[0].key()];
     let request = FetchRequest {
         in_flight: &in_flight,
         ..pending(&leases)
     };
-    let rest = look(fixture, request).await;
+    let rest = store(fixture).fetch(request).await;
     assert_eq!(
         sorted_keys(&rest.due),
         [("a", Some(2)), ("a", Some(3)), ("b", Some(1))]
@@ -208,7 +197,7 @@ pub async fn rows_in_flight_are_left_out<F: StoreFixture>(fixture: &F) {
         limit: limit(1),
         ..pending(&leases)
     };
-    assert_eq!(keys(&look(fixture, request).await.due), [("d", Some(1))]);
+    assert_eq!(keys(&store(fixture).fetch(request).await.due), [("d", Some(1))]);
 }
 
 /// Messages of an aggregate come in sequence, whatever their row ids are. This holds for fetches in
@@ -229,7 +218,7 @@ pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture
             in_flight: &in_flight,
             ..pending(&leases)
         };
-        let fetched = look(fixture, request).await;
+        let fetched = store(fixture).fetch(request).await;
         assert_eq!(fetched.waits, []);
         for row in &fetched.due {
             let sequence = row.message.as_ref().expect("the row is readable").sequence;
@@ -239,8 +228,8 @@ pub async fn a_counter_that_is_set_back_inverts_nothing<F: StoreFixture>(fixture
         let has_ended = fetched.due.is_empty();
         flying.extend(fetched.due);
         // Some stay in flight.
-        let settled = flying.split_off(if has_ended { 0 } else { flying.len() / 2 });
-        super::support::settled(fixture, &leases, &settled, published()).await;
+        let done = flying.split_off(if has_ended { 0 } else { flying.len() / 2 });
+        settled(fixture, &leases, &done, published()).await;
         if has_ended {
             break;
         }
@@ -263,14 +252,14 @@ pub async fn a_byte_bound_ends_a_fetch<F: StoreFixture>(fixture: &F) {
             bytes,
             ..pending(&leases)
         };
-        let fetched = look(fixture, request).await;
+        let fetched = store(fixture).fetch(request).await;
         assert_eq!(
             (fetched.due.len(), fetched.more),
             (expected, true),
             "{bytes} bytes"
         );
     }
-    let fetched = look(fixture, pending(&leases)).await;
+    let fetched = store(fixture).fetch(pending(&leases)).await;
     assert_eq!((fetched.due.len(), fetched.more), (4, false));
 }
 

@@ -1,26 +1,18 @@
 //! Promises on forgetting aggregates: nothing of them is left, and nothing unpublished is ever lost.
 
-use std::time::Duration;
-
 use outbox_core::message::Events;
-use outbox_core::store::{Forgotten, OutboxAdmin, Selection};
 
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, commit, commit_each, dead, fetch, hindered, keys, lease_all, of, only, published, settled,
-    skip, sorted_keys,
-};
-use crate::conformance::probe::{Probe, aggregate};
+use super::support::*;
 
 async fn forget<F: StoreFixture>(fixture: &F, ids: &[&str]) -> Forgotten {
     let aggregates: Vec<_> = ids.iter().copied().map(aggregate).collect();
-    fixture.store().forget(&aggregates).await.expect("forget answers")
+    store(fixture).forget(&aggregates).await
 }
 
 async fn forget_idle<F: StoreFixture>(fixture: &F, idle_for: Duration) -> u64 {
     let aggregate_type = aggregate("a").aggregate_type;
-    let forgotten = fixture.store().forget_idle(&aggregate_type, idle_for).await;
-    forgotten.expect("forget_idle answers")
+    store(fixture).forget_idle(&aggregate_type, idle_for).await
 }
 
 /// Nothing is left of a forgotten aggregate, neither messages nor keys nor its last sequence; others keep theirs.
@@ -32,15 +24,15 @@ pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: 
             .with(Probe::sampled("a", 3))
     };
     commit(fixture, of_a()).await;
-    commit_each(fixture, &["b", "c"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["b", "c"]).await;
     let rows_of_a: Vec<_> = of(&rows, "a").into_iter().cloned().collect();
     settled(fixture, &leases, &rows_of_a[..1], published()).await;
     settled(fixture, &leases, &rows_of_a[1..], dead(false)).await;
     settled(fixture, &leases, &only(&rows, "b"), published()).await;
     settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
-    skip(fixture, &Selection::dead_letters().aggregate(&aggregate("c"))).await;
+    store(fixture)
+        .skip(&Selection::dead_letters().aggregate(&aggregate("c")))
+        .await;
 
     let forgotten = forget(fixture, &["a", "c", "unknown"]).await;
     assert_eq!((forgotten.messages, forgotten.left), (4, Vec::new()));
@@ -68,9 +60,7 @@ pub async fn nothing_is_left_of_a_forgotten_aggregate<F: StoreFixture>(fixture: 
 
 /// An aggregate with a message that is pending or waiting, or that halts it, is left as it is.
 pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["pending", "waiting", "halted", "free"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["pending", "waiting", "halted", "free"]).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "halted"), dead(true)).await;
     settled(fixture, &leases, &only(&rows, "free"), published()).await;
@@ -85,15 +75,13 @@ pub async fn unpublished_messages_are_not_forgotten<F: StoreFixture>(fixture: &F
 
 /// Only aggregates that have recorded nothing for long, and have nothing unpublished, are forgotten as idle.
 pub async fn only_idle_aggregates_are_forgotten<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["published", "pending", "waiting", "dead"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["published", "pending", "waiting", "dead"]).await;
     settled(fixture, &leases, &only(&rows, "published"), published()).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "dead"), dead(false)).await;
     assert_eq!(forget_idle(fixture, LONG).await, 0);
-    let other = fixture.store().forget_idle("other", Duration::ZERO).await;
-    assert_eq!(other.expect("forget_idle answers"), 0);
+    let other = store(fixture).forget_idle("other", Duration::ZERO).await;
+    assert_eq!(other, 0);
     // The clocks of some databases tick in milliseconds.
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(forget_idle(fixture, Duration::ZERO).await, 1);

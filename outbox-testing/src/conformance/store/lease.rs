@@ -1,14 +1,12 @@
 //! Promises on leases and announcements: leases are exclusive, fenced by epochs, and become free again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use outbox_core::message::PARTITIONS;
-use outbox_core::store::{Fitness, Lease, OutboxStore, OwnerId, Relays};
 
 use super::StoreFixture;
-use super::support::{TTL, acquire, lease_all};
+use super::support::*;
 
 fn partitions(leases: &[Lease]) -> BTreeSet<u16> {
     leases.iter().map(|lease| lease.partition).collect()
@@ -56,32 +54,20 @@ pub async fn leases_are_exclusive<F: StoreFixture>(fixture: &F) {
 /// `max` bounds the number of partitions that one call acquires.
 pub async fn acquire_takes_no_more_than_asked<F: StoreFixture>(fixture: &F) {
     let owner = OwnerId::fresh();
-    let leases = fixture
-        .store()
-        .acquire(owner, TTL, 10)
-        .await
-        .expect("acquire answers");
+    let leases = store(fixture).acquire(owner, TTL, 10).await;
     assert!(
         (1..=10).contains(&leases.len()),
         "asked for 10 of {PARTITIONS} free partitions, got {}",
         leases.len()
     );
-    let none = fixture
-        .store()
-        .acquire(owner, TTL, 0)
-        .await
-        .expect("acquire answers");
+    let none = store(fixture).acquire(owner, TTL, 0).await;
     assert_eq!(none, []);
 }
 
 /// Each new owner of a partition gets a higher epoch than all earlier ones, whether the lease was released or ran out.
 pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
     let (owner, first) = lease_all(fixture).await;
-    fixture
-        .store()
-        .release(owner, &first)
-        .await
-        .expect("release answers");
+    store(fixture).release(owner, &first).await;
     let (_, second) = lease_all(fixture).await;
     fixture.expire_leases().await;
     let (_, third) = lease_all(fixture).await;
@@ -100,32 +86,28 @@ pub async fn each_acquisition_raises_the_epoch<F: StoreFixture>(fixture: &F) {
 /// Renewing extends leases that are still owned. It neither revives a lease that ran out nor takes one from another
 /// relay.
 pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
-    let store = fixture.store();
     let (owner, leases) = lease_all(fixture).await;
-    let renewed = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    let renewed = store(fixture).renew(owner, &leases, TTL).await;
     assert_eq!(
         epochs(&renewed),
         epochs(&leases),
         "an owned lease keeps its epoch when it is renewed"
     );
-    let stolen = store
-        .renew(OwnerId::fresh(), &leases, TTL)
-        .await
-        .expect("renew answers");
+    let stolen = store(fixture).renew(OwnerId::fresh(), &leases, TTL).await;
     assert_eq!(stolen, [], "another owner renewed the leases");
 
     fixture.expire_leases().await;
-    let revived = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    let revived = store(fixture).renew(owner, &leases, TTL).await;
     assert_eq!(revived, [], "leases that ran out were revived");
 
     let (successor, taken) = lease_all(fixture).await;
-    let revived = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    let revived = store(fixture).renew(owner, &leases, TTL).await;
     assert_eq!(
         revived,
         [],
         "leases that were taken over were renewed by the owner before"
     );
-    let renewed = store.renew(successor, &taken, TTL).await.expect("renew answers");
+    let renewed = store(fixture).renew(successor, &taken, TTL).await;
     assert_eq!(
         partitions(&renewed),
         all_partitions(),
@@ -137,21 +119,13 @@ pub async fn leases_are_renewed_only_while_owned<F: StoreFixture>(fixture: &F) {
 pub async fn released_partitions_are_free_at_once<F: StoreFixture>(fixture: &F) {
     let (owner, leases) = lease_all(fixture).await;
     let (back, kept) = leases.split_at(10);
-    fixture
-        .store()
-        .release(owner, back)
-        .await
-        .expect("release answers");
+    store(fixture).release(owner, back).await;
     let mut taken = BTreeSet::new();
     for _ in 0..back.len() {
         taken.extend(partitions(&acquire(fixture, OwnerId::fresh()).await));
     }
     assert_eq!(taken, partitions(back), "exactly what was released is free");
-    let renewed = fixture
-        .store()
-        .renew(owner, kept, TTL)
-        .await
-        .expect("renew answers");
+    let renewed = store(fixture).renew(owner, kept, TTL).await;
     assert_eq!(
         partitions(&renewed),
         partitions(kept),
@@ -172,11 +146,7 @@ pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
     let (owner, stale) = lease_all(fixture).await;
     fixture.expire_leases().await;
     lease_all(fixture).await;
-    fixture
-        .store()
-        .release(owner, &stale)
-        .await
-        .expect("releasing stale leases is no error");
+    store(fixture).release(owner, &stale).await;
     assert_eq!(
         acquire(fixture, OwnerId::fresh()).await,
         [],
@@ -185,21 +155,15 @@ pub async fn a_stale_release_frees_nothing<F: StoreFixture>(fixture: &F) {
 }
 
 async fn announce<F: StoreFixture>(fixture: &F, owner: OwnerId, ttl: Duration) -> u32 {
-    fixture
-        .store()
+    store(fixture)
         .announce(owner, ttl, &Fitness::Unproven.into())
         .await
-        .expect("announce answers")
         .alive()
 }
 
 /// A store that is set up passes its preflight.
 pub async fn a_healthy_store_passes_its_preflight<F: StoreFixture>(fixture: &F) {
-    fixture
-        .store()
-        .preflight(true)
-        .await
-        .expect("the store of the fixture is healthy");
+    store(fixture).preflight(true).await;
 }
 
 /// Each announced relay counts once, however often it announces itself, until its announcement runs out.
@@ -225,18 +189,11 @@ pub async fn announced_relays_are_counted_until_that_runs_out<F: StoreFixture>(f
 
 /// A relay's announcement replaces its earlier one, and every relay sees it, itself included.
 pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(fixture: &F) {
-    let store = fixture.store();
     let (first, second) = (OwnerId::fresh(), OwnerId::fresh());
     for own in Fitness::ALL {
         for other in Fitness::ALL {
-            store
-                .announce(first, TTL, &own.into())
-                .await
-                .expect("announce answers");
-            let relays = store
-                .announce(second, TTL, &other.into())
-                .await
-                .expect("announce answers");
+            store(fixture).announce(first, TTL, &own.into()).await;
+            let relays = store(fixture).announce(second, TTL, &other.into()).await;
             let mut expected = Relays::default();
             expected.count(own, 1);
             expected.count(other, 1);
@@ -247,18 +204,17 @@ pub async fn relays_are_counted_by_what_they_say_of_themselves<F: StoreFixture>(
 
 /// A relay that leaves releases its leases and no longer counts. Others keep theirs.
 pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
-    let store = fixture.store();
     let (stays, leaves) = (OwnerId::fresh(), OwnerId::fresh());
-    let kept = store.acquire(stays, TTL, 10).await.expect("acquire answers");
+    let kept = store(fixture).acquire(stays, TTL, 10).await;
     announce(fixture, stays, TTL).await;
     let given = acquire(fixture, leaves).await;
     assert_eq!(announce(fixture, leaves, TTL).await, 2);
 
-    store.leave(leaves).await.expect("leave answers");
+    store(fixture).leave(leaves).await;
     assert_eq!(announce(fixture, stays, TTL).await, 1);
-    let renewed = store.renew(stays, &kept, TTL).await.expect("renew answers");
+    let renewed = store(fixture).renew(stays, &kept, TTL).await;
     assert_eq!(partitions(&renewed), partitions(&kept));
-    let revived = store.renew(leaves, &given, TTL).await.expect("renew answers");
+    let revived = store(fixture).renew(leaves, &given, TTL).await;
     assert_eq!(revived, [], "a lease that was given back was renewed");
     let mut taken = BTreeSet::new();
     for _ in 0..given.len() {
@@ -266,5 +222,5 @@ pub async fn leaving_gives_everything_back<F: StoreFixture>(fixture: &F) {
     }
     assert_eq!(&taken | &partitions(&kept), all_partitions());
     // Leaving twice, or without having been there, is not an error.
-    store.leave(leaves).await.expect("leave answers");
+    store(fixture).leave(leaves).await;
 }

@@ -30,101 +30,21 @@ use time::OffsetDateTime;
 use outbox_core::message::{Aggregate, Events, MessageId};
 use outbox_core::store::{MessageStatus, OutboxAudit};
 
-pub use admin::{
-    a_selection_narrows_the_list, backlog_age_covers_failed_messages,
-    backlog_counts_waiting_messages_and_dead_letters, blocked_aggregates_are_listed_halted_ones_first,
-    messages_are_listed_oldest_first, pages_begin_with_the_newest_messages, resume_does_not_end_a_halt,
-    resume_ends_a_block,
-};
-pub use audit::{
-    a_bounded_operation_takes_the_first_ones, an_operation_goes_on_where_it_stands,
-    an_operation_is_written_down_with_what_it_changes, an_operation_takes_nothing_that_it_has_made,
-    operations_are_listed_last_first, resuming_and_forgetting_are_written_down,
-    the_messages_of_an_operation_are_found, two_callers_of_an_operation_take_each_message_once,
-    two_operations_count_each_message_once, what_is_done_elsewhere_is_written_down,
-};
-pub use block::{
-    a_block_ends_with_its_last_waiting_message, a_block_orders_by_sequence,
-    a_block_that_has_not_ended_gives_nothing, a_block_without_delay_is_due_at_once,
-    a_fetch_looks_at_no_more_than_its_limit, a_fetch_of_waiting_messages_keeps_its_bounds,
-    a_halted_aggregate_stays_halted, a_halted_aggregate_waits_and_others_flow,
-    a_message_recorded_while_a_block_drains_keeps_its_place, a_message_that_fails_again_blocks_again,
-    an_ended_block_gives_its_messages_in_order, an_unsequenced_failure_waits_by_itself,
-    blocked_aggregates_can_be_left_out, failures_and_attempts_are_counted_apart,
-    messages_of_a_blocked_aggregate_wait_and_others_flow, only_leased_partitions_give_waiting_messages,
-    setting_aside_without_a_block_changes_nothing, the_block_that_ended_first_comes_first,
-    unsequenced_messages_are_not_blocked_and_halt_nobody, waiting_rows_in_flight_are_left_out,
-};
-pub use dead_letter::{
-    a_dead_letter_without_halt_can_be_retried_under_a_block, a_dead_letter_without_halt_lets_a_block_drain,
-    a_dead_letter_without_halt_lets_its_aggregate_flow, a_message_refused_under_a_halt_waits_for_its_turn,
-    a_retried_message_comes_before_its_successors, retry_and_skip_take_a_selection,
-    retry_makes_a_dead_letter_pending_again, retry_of_what_is_not_dead_does_nothing,
-    retry_releases_a_halted_aggregate, skip_of_what_is_not_dead_does_nothing,
-    skip_releases_a_halted_aggregate, skip_with_nothing_behind_leaves_no_block,
-};
-pub use delay::{
-    a_delayed_message_behind_a_block_waits_for_its_own_time, a_delayed_message_comes_when_its_time_has_come,
-    a_delayed_message_holds_back_its_aggregate, a_delayed_unsequenced_message_holds_back_nobody,
-    an_older_message_does_not_wait_for_a_later_ones_delay, several_delayed_messages_keep_their_order,
-    what_waits_does_not_overtake_what_is_pending,
-};
-pub use fetch::{
-    a_byte_bound_ends_a_fetch, a_counter_that_is_set_back_inverts_nothing, a_late_commit_is_not_skipped,
-    a_limited_fetch_continues_where_it_stopped, an_unreadable_row_is_returned_as_such,
-    fetch_keeps_the_order_of_each_aggregate, fetch_returns_what_was_recorded,
-    only_leased_partitions_are_fetched, published_messages_are_not_fetched_again,
-    rows_in_flight_are_left_out,
-};
-pub use forget::{
-    nothing_is_left_of_a_forgotten_aggregate, only_idle_aggregates_are_forgotten,
-    unpublished_messages_are_not_forgotten,
-};
-pub use lease::{
-    a_healthy_store_passes_its_preflight, a_lease_that_ran_out_can_be_taken_over,
-    a_stale_release_frees_nothing, acquire_takes_no_more_than_asked,
-    announced_relays_are_counted_until_that_runs_out, each_acquisition_raises_the_epoch,
-    leases_are_exclusive, leases_are_renewed_only_while_owned, leaving_gives_everything_back,
-    relays_are_counted_by_what_they_say_of_themselves, released_partitions_are_free_at_once,
-};
-pub use pause::{
-    a_delayed_message_keeps_its_time_after_a_pause, a_halted_aggregate_stays_halted_under_a_pause,
-    a_pause_ends_by_itself, nothing_is_held_by_a_pause_that_does_not_stand, pauses_are_listed_and_replaced,
-    what_is_paused_waits_until_the_pause_is_finished,
-};
-pub use reader::{
-    a_delayed_message_says_for_how_long, a_message_is_found_with_its_payload,
-    a_search_among_published_messages_is_bounded, live_relays_are_listed,
-    partitions_are_listed_with_their_owners, recorded_messages_are_read_in_pages,
-    the_block_of_an_aggregate_is_found, the_head_of_an_aggregate_is_found,
-};
-pub use record::{
-    a_deduplication_key_is_refused_twice, a_large_batch_keeps_its_order,
-    a_rollback_leaves_no_trace_and_no_hole, an_event_that_cannot_be_stored_is_refused,
-    concurrent_writers_leave_no_hole, odd_aggregate_ids_stay_distinct, unsequenced_messages_take_no_number,
-};
-pub use registry::{
-    expired_relays_are_listed, leases_ahead_of_the_clock_are_shortened, registrations_are_listed,
-    relays_of_another_destination_are_counted,
-};
-pub use retention::{
-    a_deduplication_key_outlives_its_message, a_message_published_a_moment_ago_is_not_purged,
-    a_replayed_copy_is_a_message_like_any_other, later_messages_stay_behind_replayed_copies,
-    published_messages_are_read_in_pages, purge_deletes_old_published_messages_only,
-    purge_goes_on_and_comes_to_an_end, replay_copies_messages_behind_everything_recorded,
-    replay_takes_a_selection,
-};
-pub use settle::{
-    a_late_verdict_changes_nothing, a_long_error_text_can_be_settled, a_published_message_is_kept_or_deleted,
-    a_released_lease_settles_nothing, a_stale_epoch_settles_nothing,
-    one_stale_lease_does_not_hold_up_the_others, settling_again_changes_nothing,
-    verdicts_need_the_message_id,
-};
-pub use written_down::{
-    a_purge_goes_on_and_keeps_its_bound, a_purge_is_written_down_with_what_it_deletes,
-    a_purge_of_another_scope_is_refused, a_repeated_pause_changes_nothing,
-    pausing_and_unpausing_are_written_down,
-};
+pub use admin::*;
+pub use audit::*;
+pub use block::*;
+pub use dead_letter::*;
+pub use delay::*;
+pub use fetch::*;
+pub use forget::*;
+pub use lease::*;
+pub use pause::*;
+pub use reader::*;
+pub use record::*;
+pub use registry::*;
+pub use retention::*;
+pub use settle::*;
+pub use written_down::*;
 
 /// Brings one back end into the states that the promises need.
 ///

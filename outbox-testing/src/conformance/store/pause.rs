@@ -1,18 +1,9 @@
 //! Promises on pauses: what they hold, what they count, and that nothing stays held.
 
-use std::time::Duration;
-
 use outbox_core::message::Events;
-use outbox_core::store::{
-    FetchedRow, Lease, OutboxAdmin, OutboxReader, OutboxStore, Pause, PauseRequest, Selection, Verdict,
-};
 
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, SHORT, backlog, commit, commit_delayed, commit_each, dead, fetch, fetch_waiting, first, keys,
-    lease_all, look, only, pending, published, retry, settled, shown, sorted_keys, until_something_is_due,
-};
-use crate::conformance::probe::{AGGREGATE, Probe, aggregate};
+use super::support::*;
 
 fn request(aggregate_type: Option<&str>, lasts: Option<Duration>) -> PauseRequest {
     PauseRequest {
@@ -24,24 +15,14 @@ fn request(aggregate_type: Option<&str>, lasts: Option<Duration>) -> PauseReques
 }
 
 async fn pause<F: StoreFixture>(fixture: &F, aggregate_type: Option<&str>, lasts: Option<Duration>) {
-    let paused = fixture.store().pause(&request(aggregate_type, lasts)).await;
-    paused.expect("pause answers");
-}
-
-async fn unpause<F: StoreFixture>(fixture: &F, aggregate_type: Option<&str>) -> bool {
-    let ended = fixture.store().unpause(aggregate_type).await;
-    ended.expect("unpause answers")
-}
-
-async fn pauses<F: StoreFixture>(fixture: &F) -> Vec<Pause> {
-    fixture.store().pauses().await.expect("pauses answers")
+    store(fixture).pause(&request(aggregate_type, lasts)).await;
 }
 
 async fn finish<F: StoreFixture>(fixture: &F) {
     // A store may release few at a time, but must come to an end.
     for _ in 0..1_000 {
-        let more = fixture.store().finish_pauses().await;
-        if !more.expect("finish_pauses answers") {
+        let more = store(fixture).finish_pauses().await;
+        if !more {
             return;
         }
     }
@@ -72,28 +53,25 @@ pub async fn what_is_paused_waits_until_the_pause_is_finished<F: StoreFixture>(f
     // What is recorded later is set aside by its block.
     commit_each(fixture, &["b"]).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    let looked = look(fixture, pending(&leases)).await;
+    let looked = store(fixture).fetch(pending(&leases)).await;
     assert!(
         looked.due.is_empty() && looked.waits.is_empty(),
         "the scan meets {looked:?} again"
     );
     assert_eq!(fetch_waiting(fixture, &leases).await, []);
-    assert!(
-        !fixture
-            .store()
-            .finish_pauses()
-            .await
-            .expect("finish_pauses answers")
-    );
+    assert!(!store(fixture).finish_pauses().await);
     assert_eq!(fetch_waiting(fixture, &leases).await, [], "the pause stands");
     assert_eq!(
-        (backlog(fixture).await.pending, backlog(fixture).await.waiting),
+        (
+            store(fixture).backlog().await.pending,
+            store(fixture).backlog().await.waiting
+        ),
         (5, 5)
     );
 
-    assert!(unpause(fixture, Some(AGGREGATE)).await);
+    assert!(store(fixture).unpause(Some(AGGREGATE)).await);
     finish(fixture).await;
-    assert_eq!(pauses(fixture).await, []);
+    assert_eq!(store(fixture).pauses().await, []);
     let mut due = fetch_waiting(fixture, &leases).await;
     let mut came = Vec::new();
     while !due.is_empty() {
@@ -105,7 +83,7 @@ pub async fn what_is_paused_waits_until_the_pause_is_finished<F: StoreFixture>(f
         due = fetch_waiting(fixture, &leases).await;
     }
     assert_eq!(came.len(), 5, "{came:?}");
-    let backlog = backlog(fixture).await;
+    let backlog = store(fixture).backlog().await;
     assert_eq!((backlog.pending, backlog.dead_letters), (0, 0));
 }
 
@@ -116,7 +94,7 @@ pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fix
     let (_, leases) = lease_all(fixture).await;
     pause(fixture, Some("another"), None).await;
     pause(fixture, Some(AGGREGATE), None).await;
-    unpause(fixture, Some(AGGREGATE)).await;
+    store(fixture).unpause(Some(AGGREGATE)).await;
     // Neither before the ended pause is finished nor after it.
     let rows = fetch(fixture, &leases, ALL).await;
     hold(fixture, &leases, &rows).await;
@@ -130,7 +108,8 @@ pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fix
     hold(fixture, &leases, &met).await;
     let again = until_something_is_due(fixture, &leases).await;
     assert!(!again.is_empty());
-    let others: Vec<_> = pauses(fixture)
+    let others: Vec<_> = store(fixture)
+        .pauses()
         .await
         .into_iter()
         .map(|pause| pause.aggregate_type)
@@ -140,8 +119,8 @@ pub async fn nothing_is_held_by_a_pause_that_does_not_stand<F: StoreFixture>(fix
 
 /// Pauses are listed with who began them and why, that of all messages first. One of the same scope is replaced.
 pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
-    assert_eq!(pauses(fixture).await, []);
-    assert!(!unpause(fixture, None).await, "there is none");
+    assert_eq!(store(fixture).pauses().await, []);
+    assert!(!store(fixture).unpause(None).await, "there is none");
     pause(fixture, Some("order"), None).await;
     pause(fixture, Some("Order"), Some(LONG)).await;
     pause(fixture, None, None).await;
@@ -150,8 +129,8 @@ pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
         by: "bob".to_owned(),
         ..request(Some("order"), Some(LONG))
     };
-    fixture.store().pause(&again).await.expect("pause answers");
-    let listed = pauses(fixture).await;
+    store(fixture).pause(&again).await;
+    let listed = store(fixture).pauses().await;
     let scopes: Vec<_> = listed
         .iter()
         .map(|pause| pause.aggregate_type.as_deref())
@@ -168,14 +147,14 @@ pub async fn pauses_are_listed_and_replaced<F: StoreFixture>(fixture: &F) {
     assert!(ends_in > LONG / 2 && ends_in <= LONG, "{ends_in:?}");
     let ago = fixture.now().await - listed[2].since;
     assert!(ago.abs() < LONG, "{ago}");
-    assert!(unpause(fixture, Some("order")).await);
-    assert!(!unpause(fixture, Some("order")).await, "it has ended");
-    assert!(!unpause(fixture, Some("nothing")).await);
+    assert!(store(fixture).unpause(Some("order")).await);
+    assert!(!store(fixture).unpause(Some("order")).await, "it has ended");
+    assert!(!store(fixture).unpause(Some("nothing")).await);
     finish(fixture).await;
-    assert_eq!(pauses(fixture).await.len(), 2, "the others stand");
-    assert!(unpause(fixture, None).await);
+    assert_eq!(store(fixture).pauses().await.len(), 2, "the others stand");
+    assert!(store(fixture).unpause(None).await);
     finish(fixture).await;
-    assert_eq!(pauses(fixture).await.len(), 1);
+    assert_eq!(store(fixture).pauses().await.len(), 1);
 }
 
 /// A pause that was given an end ends on the store's clock, and what it held is released.
@@ -196,41 +175,35 @@ pub async fn a_pause_ends_by_itself<F: StoreFixture>(fixture: &F) {
     }
     assert_eq!(keys(&due), [("a", Some(1)), ("a", Some(2))]);
     finish(fixture).await;
-    assert_eq!(pauses(fixture).await, []);
+    assert_eq!(store(fixture).pauses().await, []);
 }
 
 /// A pause ends no halt, and its end neither. A dead letter that is retried under a pause waits for its end, before what comes after it.
 pub async fn a_halted_aggregate_stays_halted_under_a_pause<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "a", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "a", "b"]).await;
     settled(fixture, &leases, &first(&rows, "a"), dead(true)).await;
     pause(fixture, Some(AGGREGATE), None).await;
     settled(fixture, &leases, &rows[1..2], Verdict::Paused).await;
     settled(fixture, &leases, &only(&rows, "b"), Verdict::Paused).await;
-    assert_eq!(backlog(fixture).await.halted_aggregates, 1);
-    unpause(fixture, Some(AGGREGATE)).await;
+    assert_eq!(store(fixture).backlog().await.halted_aggregates, 1);
+    store(fixture).unpause(Some(AGGREGATE)).await;
     finish(fixture).await;
     assert_eq!(keys(&fetch_waiting(fixture, &leases).await), [("b", Some(1))]);
-    let block = fixture
-        .store()
-        .block(&aggregate("a"))
-        .await
-        .expect("block answers");
+    let block = store(fixture).block(&aggregate("a")).await;
     assert!(
         block.is_some_and(|block| block.halted_by.is_some()),
         "the halt is left"
     );
 
     pause(fixture, Some(AGGREGATE), None).await;
-    assert_eq!(retry(fixture, &Selection::dead_letters()).await, 1);
+    assert_eq!(store(fixture).retry(&Selection::dead_letters()).await, 1);
     let retried = until_something_is_due(fixture, &leases).await;
     let of_a: Vec<FetchedRow> = retried
         .into_iter()
         .filter(|row| row.aggregate.id == "a")
         .collect();
     hold(fixture, &leases, &of_a).await;
-    unpause(fixture, Some(AGGREGATE)).await;
+    store(fixture).unpause(Some(AGGREGATE)).await;
     finish(fixture).await;
     let due = fetch_waiting(fixture, &leases).await;
     assert_eq!(sorted_keys(&due)[..2], [("a", Some(1)), ("a", Some(2))]);
@@ -246,15 +219,15 @@ pub async fn a_delayed_message_keeps_its_time_after_a_pause<F: StoreFixture>(fix
     let rows = fetch(fixture, &leases, ALL).await;
     assert_eq!(keys(&rows), [("c", Some(1))]);
     hold(fixture, &leases, &rows).await;
-    unpause(fixture, Some(AGGREGATE)).await;
+    store(fixture).unpause(Some(AGGREGATE)).await;
     finish(fixture).await;
     assert_eq!(keys(&fetch_waiting(fixture, &leases).await), [("c", Some(1))]);
     assert!(!shown(fixture, &rows[0]).await.halts);
-    let listed = super::support::list(fixture, &Selection::all()).await;
+    let listed = list(fixture, &Selection::all()).await;
     assert_eq!(listed.len(), 3);
     for message in listed {
         if message.aggregate.id != "c" {
-            let found = fixture.store().find(message.id).await.expect("find answers");
+            let found = store(fixture).find(message.id).await;
             let delayed_for = found.and_then(|found| found.delayed_for).expect("it is delayed");
             assert!(delayed_for > LONG / 2 && delayed_for <= LONG, "{delayed_for:?}");
         }

@@ -1,68 +1,37 @@
 //! Promises to whoever asks why something does not arrive: single messages, aggregates, relays and partitions are found as they are.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
-use outbox_core::message::{Aggregate, MessageId, PARTITIONS};
-use outbox_core::store::{
-    AggregateHead, BlockedAggregate, Fitness, FoundMessage, LiveRelay, OutboxReader, OutboxStore, OwnerId,
-    PartitionOwner, PublishedSearch,
-};
+use outbox_core::message::PARTITIONS;
 
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, TTL, block_each, commit_delayed, commit_each, dead, fetch, id_of, lease_all, of, only,
-    published, settled, shown,
-};
-use crate::conformance::probe::{Probe, aggregate};
-
-async fn find<F: StoreFixture>(fixture: &F, id: MessageId) -> Option<FoundMessage> {
-    fixture.store().find(id).await.expect("find answers")
-}
-
-async fn head<F: StoreFixture>(fixture: &F, aggregate: &Aggregate) -> Option<AggregateHead> {
-    fixture.store().head(aggregate).await.expect("head answers")
-}
-
-async fn block<F: StoreFixture>(fixture: &F, aggregate: &Aggregate) -> Option<BlockedAggregate> {
-    fixture.store().block(aggregate).await.expect("block answers")
-}
-
-async fn relays<F: StoreFixture>(fixture: &F) -> Vec<LiveRelay> {
-    fixture.store().relays().await.expect("relays answers")
-}
-
-async fn partitions<F: StoreFixture>(fixture: &F) -> Vec<PartitionOwner> {
-    fixture.store().partitions().await.expect("partitions answers")
-}
+use super::support::*;
 
 /// A message is found by its id as it was recorded, with its payload. What cannot be read is found with the reason.
 pub async fn a_message_is_found_with_its_payload<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (_, rows) = with_rows(fixture, &["a", "b"]).await;
     for row in &rows {
         let expected = FoundMessage {
             stored: shown(fixture, row).await,
             delayed_for: None,
             message: row.message.clone().map(Arc::unwrap_or_clone),
         };
-        assert_eq!(find(fixture, id_of(row)).await, Some(expected));
+        assert_eq!(store(fixture).find(id_of(row)).await, Some(expected));
     }
-    assert_eq!(find(fixture, MessageId::fresh()).await, None);
+    assert_eq!(store(fixture).find(MessageId::fresh()).await, None);
     let damaged = id_of(&only(&rows, "b")[0]);
     fixture.corrupt(damaged).await;
-    let found = find(fixture, damaged).await.expect("a damaged message is found");
+    let found = store(fixture)
+        .find(damaged)
+        .await
+        .expect("a damaged message is found");
     assert_eq!(found.stored.id, damaged);
     found.message.expect_err("a damaged message has a reason");
 }
 
 /// The messages of a span are read in pages, whatever their status, in the order of their ids, and none of another time.
 pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c", "d", "e", "f", "g"]).await;
     settled(fixture, &leases, &rows[..2], published()).await;
     settled(fixture, &leases, &rows[2..3], dead(false)).await;
     fixture.corrupt(id_of(&rows[3])).await;
@@ -73,10 +42,7 @@ pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
     expected.sort_by_key(|message| message.id);
     let now = fixture.now().await;
     let limit = NonZeroU32::new(3).expect("three");
-    let page = async |from, until, after| {
-        let page = fixture.store().recorded_between(from, until, after, limit).await;
-        page.expect("recorded_between answers")
-    };
+    let page = async |from, until, after| store(fixture).recorded_between(from, until, after, limit).await;
     let (mut read, mut after) = (Vec::new(), None);
     loop {
         let page = page(now - LONG, now + LONG, after).await;
@@ -103,9 +69,7 @@ pub async fn recorded_messages_are_read_in_pages<F: StoreFixture>(fixture: &F) {
 
 /// A search finds the published messages of an aggregate, the last one first, and looks at no more messages than it may: then it says from when on it has looked.
 pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b", "a", "b", "a", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "b", "a", "b", "a", "b"]).await;
     let all_of = |id: &str| -> Vec<_> { of(&rows, id).into_iter().cloned().collect() };
     // The last message of b stays pending.
     settled(fixture, &leases, &all_of("a"), published()).await;
@@ -115,8 +79,7 @@ pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixtu
     let now = fixture.now().await;
     let most = |count| NonZeroU32::new(count).expect("a count");
     let search = async |search: PublishedSearch| {
-        let found = fixture.store().search_published(&search).await;
-        let found = found.expect("search_published answers");
+        let found = store(fixture).search_published(&search).await;
         let ids: Vec<MessageId> = found.messages.iter().map(|found| found.stored.id).collect();
         (ids, found.looked_from)
     };
@@ -169,7 +132,7 @@ pub async fn a_search_among_published_messages_is_bounded<F: StoreFixture>(fixtu
 /// A delayed message says for how long, before and after a relay has set it aside.
 pub async fn a_delayed_message_says_for_how_long<F: StoreFixture>(fixture: &F) {
     commit_delayed(fixture, Probe::noted("a", 1), LONG).await;
-    let id = super::support::list(fixture, &outbox_core::store::Selection::all()).await[0].id;
+    let id = list(fixture, &outbox_core::store::Selection::all()).await[0].id;
     let check = |delayed_for: Option<Duration>| {
         let delayed_for = delayed_for.expect("the message is delayed");
         assert!(
@@ -177,23 +140,29 @@ pub async fn a_delayed_message_says_for_how_long<F: StoreFixture>(fixture: &F) {
             "{delayed_for:?}"
         );
     };
-    let found = find(fixture, id).await.expect("the message is found");
+    let found = store(fixture).find(id).await.expect("the message is found");
     check(found.delayed_for);
     let (_, leases) = lease_all(fixture).await;
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
-    let found = find(fixture, id).await.expect("the message is found");
+    let found = store(fixture).find(id).await.expect("the message is found");
     check(found.delayed_for);
 }
 
 /// The head of an aggregate has the number of its last message and the time of its last recording.
 pub async fn the_head_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
-    assert_eq!(head(fixture, &aggregate("a")).await, None);
+    assert_eq!(store(fixture).head(&aggregate("a")).await, None);
     commit_each(fixture, &["a", "b", "a"]).await;
-    let found = head(fixture, &aggregate("a")).await.expect("the head is found");
+    let found = store(fixture)
+        .head(&aggregate("a"))
+        .await
+        .expect("the head is found");
     assert_eq!(found.last_sequence, 2);
     let ago = fixture.now().await - found.recorded_at;
     assert!(ago.abs() < LONG, "{ago}");
-    let other = head(fixture, &aggregate("b")).await.expect("the head is found");
+    let other = store(fixture)
+        .head(&aggregate("b"))
+        .await
+        .expect("the head is found");
     assert_eq!(other.last_sequence, 1);
 }
 
@@ -203,7 +172,7 @@ pub async fn the_block_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["b", "c"]).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "b"), dead(true)).await;
-    let backing_off = block(fixture, &aggregate("a")).await.expect("a is blocked");
+    let backing_off = store(fixture).block(&aggregate("a")).await.expect("a is blocked");
     assert_eq!(backing_off.halted_by, None);
     assert!(
         backing_off
@@ -215,28 +184,25 @@ pub async fn the_block_of_an_aggregate_is_found<F: StoreFixture>(fixture: &F) {
         halted_by: Some(only(&rows, "b")[0].row_id),
         blocked_for: None,
     };
-    assert_eq!(block(fixture, &aggregate("b")).await, Some(halted));
-    assert_eq!(block(fixture, &aggregate("c")).await, None);
+    assert_eq!(store(fixture).block(&aggregate("b")).await, Some(halted));
+    assert_eq!(store(fixture).block(&aggregate("c")).await, None);
 }
 
 /// The relays that are alive are listed with what they say of themselves, in the order of their ids.
 pub async fn live_relays_are_listed<F: StoreFixture>(fixture: &F) {
-    assert_eq!(relays(fixture).await, []);
+    assert_eq!(store(fixture).relays().await, []);
     let mut announced = Vec::new();
     for fitness in [Fitness::Ailing, Fitness::Fit] {
         let owner = OwnerId::fresh();
-        let counted = fixture.store().announce(owner, TTL, &fitness.into()).await;
-        counted.expect("announce answers");
+        store(fixture).announce(owner, TTL, &fitness.into()).await;
         announced.push((owner, fitness));
     }
     let gone = OwnerId::fresh();
-    let counted = fixture
-        .store()
+    store(fixture)
         .announce(gone, Duration::ZERO, &Fitness::Fit.into())
         .await;
-    counted.expect("announce answers");
     announced.sort_unstable_by_key(|(owner, _)| *owner);
-    let listed = relays(fixture).await;
+    let listed = store(fixture).relays().await;
     let said: Vec<_> = listed.iter().map(|relay| (relay.owner, relay.fitness)).collect();
     assert_eq!(said, announced);
     let lasts = |relay: &LiveRelay| relay.expires_in > TTL / 2 && relay.expires_in <= TTL;
@@ -245,13 +211,13 @@ pub async fn live_relays_are_listed<F: StoreFixture>(fixture: &F) {
 
 /// All partitions are listed, those whose lease has run out without an owner, and with the one that has not given them back.
 pub async fn partitions_are_listed_with_their_owners<F: StoreFixture>(fixture: &F) {
-    let free = partitions(fixture).await;
+    let free = store(fixture).partitions().await;
     let numbers: Vec<u16> = free.iter().map(|partition| partition.partition).collect();
     assert_eq!(numbers, (0..PARTITIONS).collect::<Vec<_>>());
     let has_none = |partition: &PartitionOwner| partition.owner.is_none() && partition.last_owner.is_none();
     assert!(free.iter().all(has_none), "{free:?}");
     let (owner, leases) = lease_all(fixture).await;
-    let owned = partitions(fixture).await;
+    let owned = store(fixture).partitions().await;
     for (partition, lease) in owned.iter().zip(&leases) {
         assert_eq!(
             (partition.partition, partition.epoch),
@@ -261,19 +227,18 @@ pub async fn partitions_are_listed_with_their_owners<F: StoreFixture>(fixture: &
         assert!(partition.expires_in > TTL / 2 && partition.expires_in <= TTL);
     }
     fixture.expire_leases().await;
-    let expired = partitions(fixture).await;
+    let expired = store(fixture).partitions().await;
     let is_free = |partition: &PartitionOwner| partition.owner.is_none() && partition.expires_in.is_zero();
     assert!(expired.iter().all(is_free), "{expired:?}");
     let is_left = |partition: &PartitionOwner| partition.last_owner == Some(owner);
     assert!(expired.iter().all(is_left), "{expired:?}");
     let (other, leases) = lease_all(fixture).await;
-    let taken = partitions(fixture).await;
+    let taken = store(fixture).partitions().await;
     assert!(
         taken.iter().all(|partition| partition.last_owner.is_none()),
         "{taken:?}"
     );
-    let released = fixture.store().release(other, &leases).await;
-    released.expect("release answers");
-    let given_back = partitions(fixture).await;
+    store(fixture).release(other, &leases).await;
+    let given_back = store(fixture).partitions().await;
     assert!(given_back.iter().all(has_none), "{given_back:?}");
 }

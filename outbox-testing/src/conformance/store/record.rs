@@ -1,18 +1,12 @@
 //! Promises on recording: all or nothing, numbered without gaps, and distinct.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use outbox_core::message::Events;
-use outbox_core::store::{MessageStatus, WaitingRequest};
 
 use super::StoreFixture;
-use super::support::{
-    blocked, commit, commit_each, dead, fetch, fetch_waiting, hindered, keys, lease_all, look_waiting,
-    published, settle, settled, sorted_keys, waiting,
-};
-use crate::conformance::probe::{Probe, aggregate, odd_aggregate_ids};
+use super::support::*;
 
 /// Events of a rolled-back transaction never appear, and the next transaction uses their numbers.
 pub async fn a_rollback_leaves_no_trace_and_no_hole<F: StoreFixture>(fixture: &F) {
@@ -189,7 +183,7 @@ pub async fn odd_aggregate_ids_stay_distinct<F: StoreFixture>(fixture: &F) {
         excluding: &look_alike,
         ..waiting(&leases)
     };
-    assert_eq!(look_waiting(fixture, request).await.due.len(), 2);
+    assert_eq!(store(fixture).fetch_waiting(request).await.due.len(), 2);
     settled(fixture, &leases, &first, dead(true)).await;
     assert_eq!(blocked(fixture).await.len(), 1);
     let rest = fetch(fixture, &leases, 1_000).await;

@@ -1,17 +1,12 @@
 //! Promises on the registry of relays, and on leases that were granted before the clock was set back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use outbox_core::publisher::{Destination, FailureClass};
 use outbox_core::relay::Retention;
-use outbox_core::store::{
-    Announcement, Fitness, LEASE_TTL_MAX, LiveRelay, OutboxReader, OutboxStore, OwnerId, Registration,
-    RelayMode, RelayTrouble, Relays, TroubleClass,
-};
 
 use super::StoreFixture;
-use super::support::{TTL, acquire, lease_all};
+use super::support::*;
 
 fn destination(stream: &str, source: &str) -> Destination {
     Destination {
@@ -45,18 +40,8 @@ fn failing() -> Announcement {
     }
 }
 
-async fn announce<F: StoreFixture>(
-    fixture: &F,
-    owner: OwnerId,
-    ttl: Duration,
-    announcement: &Announcement,
-) -> Relays {
-    let counted = fixture.store().announce(owner, ttl, announcement).await;
-    counted.expect("announce answers")
-}
-
 async fn listed<F: StoreFixture>(fixture: &F, owner: OwnerId) -> LiveRelay {
-    let relays = fixture.store().relays().await.expect("relays answers");
+    let relays = store(fixture).relays().await;
     let listed = relays.into_iter().find(|relay| relay.owner == owner);
     listed.expect("an announced relay is listed")
 }
@@ -65,7 +50,7 @@ async fn listed<F: StoreFixture>(fixture: &F, owner: OwnerId) -> LiveRelay {
 pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     let owner = OwnerId::fresh();
     let announcement = failing();
-    announce(fixture, owner, TTL, &announcement).await;
+    store(fixture).announce(owner, TTL, &announcement).await;
     let found = listed(fixture, owner).await;
     assert_eq!(found.fitness, Fitness::Ailing);
     let (registered, stated) = (&found.registration, &announcement.registration);
@@ -85,7 +70,7 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
     let since = stated.failing_for..stated.failing_for + Duration::from_secs(60);
     assert!(since.contains(&trouble.failing_for), "{:?}", trouble.failing_for);
 
-    announce(fixture, owner, TTL, &Fitness::Fit.into()).await;
+    store(fixture).announce(owner, TTL, &Fitness::Fit.into()).await;
     let found = listed(fixture, owner).await;
     assert_eq!((found.trouble, found.registration.destination), (None, None));
     for retention in [Retention::Keep, Retention::Delete] {
@@ -94,7 +79,7 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
             registration: Arc::new(registration.clone()),
             ..Announcement::default()
         };
-        announce(fixture, owner, TTL, &announcement).await;
+        store(fixture).announce(owner, TTL, &announcement).await;
         assert_eq!(listed(fixture, owner).await.registration, registration);
     }
 }
@@ -102,8 +87,10 @@ pub async fn registrations_are_listed<F: StoreFixture>(fixture: &F) {
 /// A relay hears of live relays that registered another destination or source. A relay that registered none agrees with all.
 pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture: &F) {
     let here = at(destination("ORDERS", "shop"));
-    announce(fixture, OwnerId::fresh(), TTL, &here).await;
-    announce(fixture, OwnerId::fresh(), TTL, &Fitness::Fit.into()).await;
+    store(fixture).announce(OwnerId::fresh(), TTL, &here).await;
+    store(fixture)
+        .announce(OwnerId::fresh(), TTL, &Fitness::Fit.into())
+        .await;
     let others = [
         (here.clone(), 0),
         (at(destination("orders", "shop")), 1),
@@ -113,56 +100,56 @@ pub async fn relays_of_another_destination_are_counted<F: StoreFixture>(fixture:
     ];
     for (announcement, expected) in others {
         let owner = OwnerId::fresh();
-        let counted = announce(fixture, owner, TTL, &announcement).await;
+        let counted = store(fixture).announce(owner, TTL, &announcement).await;
         assert_eq!(counted.disagreeing, expected, "{announcement:?}");
         assert_eq!(counted.alive(), 3, "{announcement:?}");
-        fixture.store().leave(owner).await.expect("leave answers");
+        store(fixture).leave(owner).await;
     }
     let gone = OwnerId::fresh();
     let elsewhere = at(destination("ELSEWHERE", "shop"));
-    announce(fixture, gone, Duration::ZERO, &elsewhere).await;
-    let counted = announce(fixture, OwnerId::fresh(), TTL, &here).await;
+    store(fixture).announce(gone, Duration::ZERO, &elsewhere).await;
+    let counted = store(fixture).announce(OwnerId::fresh(), TTL, &here).await;
     assert_eq!(counted.disagreeing, 0, "an expired announcement does not count");
 }
 
 /// A relay that fell silent is listed as expired until another relay announces itself. A relay that left is not.
 pub async fn expired_relays_are_listed<F: StoreFixture>(fixture: &F) {
-    let store = fixture.store();
     let (silent, left) = (OwnerId::fresh(), OwnerId::fresh());
-    announce(fixture, left, TTL, &failing()).await;
-    store.leave(left).await.expect("leave answers");
-    announce(fixture, silent, Duration::ZERO, &failing()).await;
-    let expired = store.expired_relays().await.expect("expired_relays answers");
+    store(fixture).announce(left, TTL, &failing()).await;
+    store(fixture).leave(left).await;
+    store(fixture).announce(silent, Duration::ZERO, &failing()).await;
+    let expired = store(fixture).expired_relays().await;
     let owners: Vec<OwnerId> = expired.iter().map(|relay| relay.owner).collect();
     assert_eq!(owners, [silent]);
     assert_eq!(expired[0].registration.mode, RelayMode::Log);
     assert!(expired[0].trouble.is_some(), "{expired:?}");
-    assert_eq!(store.relays().await.expect("relays answers"), []);
-    announce(fixture, OwnerId::fresh(), TTL, &Fitness::Fit.into()).await;
-    assert_eq!(store.expired_relays().await.expect("expired_relays answers"), []);
+    assert_eq!(store(fixture).relays().await, []);
+    store(fixture)
+        .announce(OwnerId::fresh(), TTL, &Fitness::Fit.into())
+        .await;
+    assert_eq!(store(fixture).expired_relays().await, []);
 }
 
 /// After the clock was set back, a lease from before it ends within [`LEASE_TTL_MAX`] once another relay asks for it, and not at once: its owner may still
 /// publish. The owner can renew it. An announcement from before counts as expired.
 pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &F) {
-    let store = fixture.store();
     let hours = Duration::from_secs(7200);
     let (owner, leases) = lease_all(fixture).await;
-    announce(fixture, owner, TTL, &Fitness::Fit.into()).await;
+    store(fixture).announce(owner, TTL, &Fitness::Fit.into()).await;
     fixture.set_clock_back(hours).await;
-    let ahead = store.partitions().await.expect("partitions answers");
+    let ahead = store(fixture).partitions().await;
     assert!(ahead.iter().all(|partition| partition.is_ahead), "{ahead:?}");
     assert!(
         ahead.iter().all(|partition| partition.owner.is_none()),
         "{ahead:?}"
     );
-    assert_eq!(store.relays().await.expect("relays answers"), []);
+    assert_eq!(store(fixture).relays().await, []);
 
     let other = OwnerId::fresh();
-    let counted = announce(fixture, other, TTL, &Fitness::Fit.into()).await;
+    let counted = store(fixture).announce(other, TTL, &Fitness::Fit.into()).await;
     assert_eq!(counted.alive(), 1, "an announcement from before still counts");
     assert_eq!(acquire(fixture, other).await, [], "the owner may still publish");
-    let shortened = store.partitions().await.expect("partitions answers");
+    let shortened = store(fixture).partitions().await;
     let ends = shortened.iter().map(|partition| partition.expires_in).max();
     assert!(ends.is_some_and(|ends| ends <= LEASE_TTL_MAX), "{ends:?}");
     assert!(
@@ -170,7 +157,7 @@ pub async fn leases_ahead_of_the_clock_are_shortened<F: StoreFixture>(fixture: &
         "{shortened:?}"
     );
 
-    let renewed = store.renew(owner, &leases, TTL).await.expect("renew answers");
+    let renewed = store(fixture).renew(owner, &leases, TTL).await;
     assert_eq!(renewed.len(), leases.len(), "the owner lost its leases");
     fixture.expire_leases().await;
     assert_ne!(acquire(fixture, other).await, []);

@@ -1,28 +1,13 @@
 //! Promises on published messages: kept as long as requested, readable, and replayable.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
-use outbox_core::message::{Events, Message, MessageId};
-use outbox_core::store::{
-    FetchedRow, MessageStatus, OutboxAdmin, OutboxStore, PurgeRequest, Purged, Selection, Verdict,
-    WaitingRequest,
-};
-use time::OffsetDateTime;
+use outbox_core::message::Events;
 use tokio::time::Instant;
 
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, commit, commit_each, dead, fetch, hindered, id_of, keys, lease_all, limit, list, look_waiting,
-    only, published, settled, shown, status_of, until_blocks_have_ended, waiting,
-};
-use crate::conformance::probe::{Probe, aggregate};
-
-async fn purge<F: StoreFixture>(fixture: &F, request: PurgeRequest) -> Purged {
-    fixture.store().purge(request).await.expect("purge answers")
-}
+use super::support::*;
 
 fn older_than(older_than: Duration) -> PurgeRequest {
     PurgeRequest {
@@ -31,10 +16,6 @@ fn older_than(older_than: Duration) -> PurgeRequest {
         after: None,
         limit: NonZeroU32::MAX,
     }
-}
-
-async fn replay<F: StoreFixture>(fixture: &F, selection: &Selection) -> u64 {
-    fixture.store().replay(selection).await.expect("replay answers")
 }
 
 /// Commits `count` messages, each of an aggregate of its own, and publishes them.
@@ -47,23 +28,21 @@ async fn with_published<F: StoreFixture>(fixture: &F, count: u64) -> Vec<Fetched
     let (owner, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &rows, published()).await;
-    fixture.store().leave(owner).await.expect("leave answers");
+    store(fixture).leave(owner).await;
     rows
 }
 
 /// Purging deletes messages that were published long enough ago, and never pending, waiting or dead ones.
 pub async fn purge_deletes_old_published_messages_only<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["published", "pending", "waiting", "dead"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["published", "pending", "waiting", "dead"]).await;
     settled(fixture, &leases, &only(&rows, "published"), published()).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "dead"), dead(true)).await;
     // Some clocks tick in whole seconds.
     tokio::time::sleep(Duration::from_millis(2100)).await;
-    assert_eq!(purge(fixture, older_than(LONG)).await.deleted, 0);
+    assert_eq!(store(fixture).purge(older_than(LONG)).await.deleted, 0);
     assert_eq!(fixture.rows().await.len(), 4);
-    assert_eq!(purge(fixture, older_than(Duration::ZERO)).await.deleted, 1);
+    assert_eq!(store(fixture).purge(older_than(Duration::ZERO)).await.deleted, 1);
     let left: BTreeSet<_> = fixture
         .rows()
         .await
@@ -83,13 +62,13 @@ pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fix
         commit_each(fixture, &["a"]).await;
         tokio::time::sleep(kept + Duration::from_millis(1100)).await;
         // Messages that an earlier round published are old by now.
-        purge(fixture, older_than(Duration::ZERO)).await;
+        store(fixture).purge(older_than(Duration::ZERO)).await;
         let (owner, leases) = lease_all(fixture).await;
         let rows = fetch(fixture, &leases, ALL).await;
         let start = Instant::now();
         settled(fixture, &leases, &rows, published()).await;
-        let purged = purge(fixture, older_than(kept)).await;
-        fixture.store().leave(owner).await.expect("leave answers");
+        let purged = store(fixture).purge(older_than(kept)).await;
+        store(fixture).leave(owner).await;
         if start.elapsed() < kept / 4 {
             assert_eq!(purged.deleted, 0);
             assert_eq!(status_of(fixture, &rows[0]).await, MessageStatus::Published);
@@ -104,8 +83,7 @@ pub async fn a_message_published_a_moment_ago_is_not_purged<F: StoreFixture>(fix
 pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: &F) {
     let keyed = || Events::new().with(Probe::noted("a", 1).with_dedup_key("k"));
     commit(fixture, keyed()).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = take_all(fixture).await;
     settled(fixture, &leases, &rows, Verdict::Published { keep: false }).await;
     assert_eq!(fixture.rows().await, []);
     let refused = "a save that is repeated would take effect twice";
@@ -119,7 +97,7 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
     assert!(fixture.commit(kept()).await.is_err(), "{refused}");
     // Some clocks tick in whole seconds.
     tokio::time::sleep(Duration::from_millis(2100)).await;
-    assert_eq!(purge(fixture, older_than(Duration::ZERO)).await.deleted, 1);
+    assert_eq!(store(fixture).purge(older_than(Duration::ZERO)).await.deleted, 1);
     assert_eq!(fixture.rows().await, []);
     assert!(fixture.commit(kept()).await.is_err(), "{refused}");
 
@@ -129,11 +107,11 @@ pub async fn a_deduplication_key_outlives_its_message<F: StoreFixture>(fixture: 
         after: None,
         limit: NonZeroU32::MAX,
     };
-    purge(fixture, keys(LONG)).await;
+    store(fixture).purge(keys(LONG)).await;
     assert!(fixture.commit(keyed()).await.is_err(), "{refused}");
     // The clocks of some databases tick in milliseconds.
     tokio::time::sleep(Duration::from_millis(20)).await;
-    purge(fixture, keys(Duration::ZERO)).await;
+    store(fixture).purge(keys(Duration::ZERO)).await;
     commit(fixture, keyed()).await;
     commit(fixture, kept()).await;
 }
@@ -144,7 +122,7 @@ pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
     let (owner, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &rows, dead(false)).await;
-    fixture.store().leave(owner).await.expect("leave answers");
+    store(fixture).leave(owner).await;
     with_published(fixture, 20).await;
     // Some clocks tick in whole seconds.
     tokio::time::sleep(Duration::from_millis(2100)).await;
@@ -156,7 +134,7 @@ pub async fn purge_goes_on_and_comes_to_an_end<F: StoreFixture>(fixture: &F) {
             after,
             limit: limit(3),
         };
-        let purged = purge(fixture, request).await;
+        let purged = store(fixture).purge(request).await;
         assert!(purged.deleted <= 3, "deleted more than it may look at");
         deleted += purged.deleted;
         after = purged.next;
@@ -174,11 +152,7 @@ async fn page<F: StoreFixture>(
     (from, until): (OffsetDateTime, OffsetDateTime),
     after: Option<MessageId>,
 ) -> Vec<Message> {
-    fixture
-        .store()
-        .published(from, until, after, limit(4))
-        .await
-        .expect("published answers")
+    store(fixture).published(from, until, after, limit(4)).await
 }
 
 /// Published messages can be read in pages, each once and unchanged; other messages are left out.
@@ -217,7 +191,7 @@ pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture
     let originals = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &originals, published()).await;
     commit_each(fixture, &["a"]).await;
-    assert_eq!(replay(fixture, &Selection::all()).await, 2);
+    assert_eq!(store(fixture).replay(&Selection::all()).await, 2);
     commit_each(fixture, &["a", "a"]).await;
     let expected = [3, 1, 2, 4, 5].map(|sequence| ("a", Some(sequence)));
     let rows = fetch(fixture, &leases, ALL).await;
@@ -229,7 +203,7 @@ pub async fn later_messages_stay_behind_replayed_copies<F: StoreFixture>(fixture
         per_aggregate: limit(3),
         ..waiting(&leases)
     };
-    assert_eq!(keys(&look_waiting(fixture, few).await.due), expected[..3]);
+    assert_eq!(keys(&store(fixture).fetch_waiting(few).await.due), expected[..3]);
 }
 
 /// A replayed copy is a new message with the old event. It is published behind everything recorded so far, in the order
@@ -250,7 +224,7 @@ pub async fn replay_copies_messages_behind_everything_recorded<F: StoreFixture>(
     commit_each(fixture, &["a"]).await;
     let before = list(fixture, &Selection::all()).await;
     assert_eq!(
-        replay(fixture, &Selection::all()).await,
+        store(fixture).replay(&Selection::all()).await,
         3,
         "what is still pending is not copied"
     );
@@ -286,8 +260,7 @@ pub async fn replay_takes_a_selection<F: StoreFixture>(fixture: &F) {
             .with(Probe::noted("a", 5)),
     )
     .await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = take_all(fixture).await;
     settled(fixture, &leases, &rows, published()).await;
     let originals = list(fixture, &Selection::all()).await;
     let time = originals[3].created_at;
@@ -319,7 +292,7 @@ pub async fn replay_takes_a_selection<F: StoreFixture>(fixture: &F) {
         ),
     ] {
         assert_eq!(
-            replay(fixture, &selection).await,
+            store(fixture).replay(&selection).await,
             wanted.len() as u64,
             "{selection:?}"
         );
@@ -336,13 +309,11 @@ fn readable(row: &FetchedRow) -> &Message {
 
 /// A copy starts with no attempts, can be settled and replayed like any message, and names the event that it carries.
 pub async fn a_replayed_copy_is_a_message_like_any_other<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "b"]).await;
     settled(fixture, &leases, &rows, dead(true)).await;
     let only_a = Selection::all().aggregate(&aggregate("a"));
-    assert_eq!(replay(fixture, &only_a).await, 1);
-    super::support::skip(fixture, &Selection::dead_letters()).await;
+    assert_eq!(store(fixture).replay(&only_a).await, 1);
+    store(fixture).skip(&Selection::dead_letters()).await;
     let copy = fetch(fixture, &leases, ALL).await;
     assert_eq!(keys(&copy), [("a", Some(1))]);
     assert_eq!((copy[0].attempts, copy[0].failures), (0, 0));
@@ -352,7 +323,7 @@ pub async fn a_replayed_copy_is_a_message_like_any_other<F: StoreFixture>(fixtur
     assert_eq!((shown.event_id, shown.sequence), (original.into(), Some(1)));
     assert_eq!(shown.status, MessageStatus::Published);
 
-    assert_eq!(replay(fixture, &Selection::id(shown.id)).await, 1);
+    assert_eq!(store(fixture).replay(&Selection::id(shown.id)).await, 1);
     let again = fetch(fixture, &leases, ALL).await;
     assert_eq!(readable(&again[0]).event_id, original.into());
 }

@@ -1,19 +1,9 @@
 //! Promises on verdicts: fenced by the lease, recorded once, and safe to repeat.
 
-use std::time::Duration;
-
-use outbox_core::message::{Events, MessageId};
-use outbox_core::store::{
-    ERROR_CHARS_MAX, FetchedRow, MessageStatus, OutboxStore, OwnerId, Selection, Settlement, Verdict,
-};
+use outbox_core::message::Events;
 
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, acquire, ageless, blocked, commit, commit_delayed, commit_each, dead, failed, fetch,
-    fetch_waiting, hindered, id_of, lease_all, list, only, published, settle, settled, shown, skip, state_of,
-    status_of, with_blocked,
-};
-use crate::conformance::probe::Probe;
+use super::support::*;
 
 fn deleted() -> Verdict {
     Verdict::Published { keep: false }
@@ -62,11 +52,7 @@ pub async fn a_released_lease_settles_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a"]).await;
     let (owner, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
-    fixture
-        .store()
-        .release(owner, &leases)
-        .await
-        .expect("release answers");
+    store(fixture).release(owner, &leases).await;
     for verdict in each_verdict() {
         assert_eq!(settle(fixture, &leases, &rows, verdict).await, 0);
     }
@@ -88,11 +74,7 @@ pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixtur
         .copied()
         .filter(|lease| lease.partition == lost)
         .collect();
-    fixture
-        .store()
-        .release(owner, &lost_lease)
-        .await
-        .expect("release answers");
+    store(fixture).release(owner, &lost_lease).await;
     let taken = acquire(fixture, OwnerId::fresh()).await;
     assert_eq!(taken.len(), 1, "exactly the released partition is free");
 
@@ -112,10 +94,8 @@ pub async fn one_stale_lease_does_not_hold_up_the_others<F: StoreFixture>(fixtur
 
 /// A published message is kept as published if the verdict says so, and deleted otherwise.
 pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b", "b"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
-    let (kept, gone) = (only(&rows, "a"), super::support::first(&rows, "b"));
+    let (leases, rows) = with_rows(fixture, &["a", "b", "b"]).await;
+    let (kept, gone) = (only(&rows, "a"), first(&rows, "b"));
     settled(fixture, &leases, &kept, published()).await;
     settled(fixture, &leases, &gone, deleted()).await;
     let shown = shown(fixture, &kept[0]).await;
@@ -130,9 +110,7 @@ pub async fn a_published_message_is_kept_or_deleted<F: StoreFixture>(fixture: &F
 pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
     commit_each(fixture, &["a", "b", "c", "d"]).await;
     commit_delayed(fixture, Probe::noted("e", 1), LONG).await;
-    commit_each(fixture, &["e"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["e"]).await;
     let verdicts = [
         ("a", published()),
         ("b", deleted()),
@@ -151,7 +129,7 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
         let mut shown = list(fixture, &Selection::all()).await;
         // A failure counts each time.
         shown.iter_mut().for_each(|message| message.failures = 0);
-        states.push((shown, super::support::counts(fixture).await));
+        states.push((shown, counts(fixture).await));
     }
     assert_eq!(states[0], states[1]);
     assert_eq!(fetch(fixture, &leases, ALL).await, []);
@@ -160,13 +138,11 @@ pub async fn settling_again_changes_nothing<F: StoreFixture>(fixture: &F) {
 /// A late verdict on a message that was settled before changes nothing. In particular it does not halt an aggregate
 /// that an operator has released.
 pub async fn a_late_verdict_changes_nothing<F: StoreFixture>(fixture: &F) {
-    commit_each(fixture, &["a", "b", "c"]).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+    let (leases, rows) = with_rows(fixture, &["a", "b", "c"]).await;
     settled(fixture, &leases, &only(&rows, "a"), published()).await;
     settled(fixture, &leases, &only(&rows, "b"), deleted()).await;
     settled(fixture, &leases, &only(&rows, "c"), dead(true)).await;
-    assert_eq!(skip(fixture, &Selection::dead_letters()).await, 1);
+    assert_eq!(store(fixture).skip(&Selection::dead_letters()).await, 1);
     let before = list(fixture, &Selection::all()).await;
     for verdict in each_verdict() {
         assert_eq!(settle(fixture, &leases, &rows, verdict.clone()).await, 3);
@@ -189,8 +165,8 @@ pub async fn verdicts_need_the_message_id<F: StoreFixture>(fixture: &F) {
             ..row.with_verdict(verdict.clone())
         });
         let of_others: Vec<Settlement> = of_others.collect();
-        let settled = fixture.store().settle(&leases, &of_others).await;
-        assert_eq!(settled.expect("settle answers"), 4, "the partitions are owned");
+        let settled = store(fixture).settle(&leases, &of_others).await;
+        assert_eq!(settled, 4, "the partitions are owned");
         assert_eq!(list(fixture, &Selection::all()).await, before, "{verdict:?}");
     }
     settled(fixture, &leases, &rows, published()).await;

@@ -1,32 +1,29 @@
 //! Helpers that the promises of the store share.
 
 use std::collections::HashSet;
-use std::num::NonZeroU32;
-use std::time::Duration;
 
-use outbox_core::message::{Aggregate, Events, MessageId, NewMessage, PARTITIONS};
-use outbox_core::store::{
-    Backlog, BlockedAggregate, FetchRequest, Fetched, FetchedRow, Lease, MessageStatus, OutboxAdmin,
-    OutboxStore, OwnerId, Selection, Settlement, StoredMessage, Verdict, WaitingRequest,
-};
+use outbox_core::message::{Events, NewMessage, PARTITIONS};
+
+pub(crate) use crate::conformance::probe::{AGGREGATE, Probe, aggregate, odd_aggregate_ids};
+pub(crate) use crate::conformance::store;
+pub(crate) use crate::store_types::*;
 
 use super::{RowState, StoreFixture};
-use crate::conformance::probe::Probe;
 
 /// Longer than any promise takes, so that leases run out only when the fixture expires them.
-pub(in crate::conformance) const TTL: Duration = Duration::from_secs(300);
+pub(crate) const TTL: Duration = Duration::from_secs(300);
 
 /// More rows than any promise records, except the one on large batches.
-pub(in crate::conformance) const ALL: u32 = 1_000;
+pub(crate) const ALL: u32 = 1_000;
 
 /// Longer than any promise takes: the length of a block that does not end.
-pub(in crate::conformance) const LONG: Duration = Duration::from_secs(3600);
+pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
 /// The length of a block that ends while a promise waits for it.
-pub(in crate::conformance) const SHORT: Duration = Duration::from_millis(300);
+pub(crate) const SHORT: Duration = Duration::from_millis(300);
 
 /// Acquires all partitions for a fresh owner.
-pub(in crate::conformance) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lease>) {
+pub(crate) async fn lease_all<F: StoreFixture>(fixture: &F) -> (OwnerId, Vec<Lease>) {
     let owner = OwnerId::fresh();
     let mut leases = Vec::new();
     // A store may grant fewer leases than requested at a time, but must come to an end.
@@ -42,17 +39,26 @@ pub(in crate::conformance) async fn lease_all<F: StoreFixture>(fixture: &F) -> (
     );
 }
 
+/// Acquires all partitions, and fetches all pending messages as [`fetch`] does.
+pub(crate) async fn take_all<F: StoreFixture>(fixture: &F) -> (Vec<Lease>, Vec<FetchedRow>) {
+    let (_, leases) = lease_all(fixture).await;
+    let rows = fetch(fixture, &leases, ALL).await;
+    (leases, rows)
+}
+
+/// Commits one message for each of these aggregate ids, and takes them all.
+pub(crate) async fn with_rows<F: StoreFixture>(fixture: &F, ids: &[&str]) -> (Vec<Lease>, Vec<FetchedRow>) {
+    commit_each(fixture, ids).await;
+    take_all(fixture).await
+}
+
 /// Asks once for all partitions and returns the leases granted.
-pub(in crate::conformance) async fn acquire<F: StoreFixture>(fixture: &F, owner: OwnerId) -> Vec<Lease> {
-    fixture
-        .store()
-        .acquire(owner, TTL, PARTITIONS)
-        .await
-        .expect("acquire answers")
+pub(crate) async fn acquire<F: StoreFixture>(fixture: &F, owner: OwnerId) -> Vec<Lease> {
+    store(fixture).acquire(owner, TTL, PARTITIONS).await
 }
 
 /// A request for all pending messages.
-pub(in crate::conformance) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
+pub(crate) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
     FetchRequest {
         leases,
         limit: limit(ALL),
@@ -62,7 +68,7 @@ pub(in crate::conformance) fn pending(leases: &[Lease]) -> FetchRequest<'_> {
 }
 
 /// A request for all waiting messages whose block has ended.
-pub(in crate::conformance) fn waiting(leases: &[Lease]) -> WaitingRequest<'_> {
+pub(crate) fn waiting(leases: &[Lease]) -> WaitingRequest<'_> {
     WaitingRequest {
         leases,
         limit: limit(ALL),
@@ -73,48 +79,24 @@ pub(in crate::conformance) fn waiting(leases: &[Lease]) -> WaitingRequest<'_> {
     }
 }
 
-pub(in crate::conformance) fn limit(limit: u32) -> NonZeroU32 {
+pub(crate) fn limit(limit: u32) -> NonZeroU32 {
     NonZeroU32::new(limit).expect("limits of the suite are positive")
 }
 
-/// Fetches pending messages without settling anything.
-pub(in crate::conformance) async fn look<F: StoreFixture>(fixture: &F, request: FetchRequest<'_>) -> Fetched {
-    fixture.store().fetch(request).await.expect("fetch answers")
-}
-
-/// Fetches waiting messages without settling anything.
-pub(in crate::conformance) async fn look_waiting<F: StoreFixture>(
-    fixture: &F,
-    request: WaitingRequest<'_>,
-) -> Fetched {
-    fixture
-        .store()
-        .fetch_waiting(request)
-        .await
-        .expect("fetch_waiting answers")
-}
-
 /// Fetches up to `rows` pending rows and, as a relay does, settles those that have to wait. Returns those that are due.
-pub(in crate::conformance) async fn fetch<F: StoreFixture>(
-    fixture: &F,
-    leases: &[Lease],
-    rows: u32,
-) -> Vec<FetchedRow> {
+pub(crate) async fn fetch<F: StoreFixture>(fixture: &F, leases: &[Lease], rows: u32) -> Vec<FetchedRow> {
     let request = FetchRequest {
         limit: limit(rows),
         ..pending(leases)
     };
-    let fetched = look(fixture, request).await;
+    let fetched = store(fixture).fetch(request).await;
     apply(fixture, leases, &fetched.waits).await;
     fetched.due
 }
 
 /// Fetches waiting messages and settles those that have to wait longer. Returns those that are due.
-pub(in crate::conformance) async fn fetch_waiting<F: StoreFixture>(
-    fixture: &F,
-    leases: &[Lease],
-) -> Vec<FetchedRow> {
-    let fetched = look_waiting(fixture, waiting(leases)).await;
+pub(crate) async fn fetch_waiting<F: StoreFixture>(fixture: &F, leases: &[Lease]) -> Vec<FetchedRow> {
+    let fetched = store(fixture).fetch_waiting(waiting(leases)).await;
     apply(fixture, leases, &fetched.waits).await;
     fetched.due
 }
@@ -125,7 +107,7 @@ const STEPS_MAX: usize = 200;
 const STEP: Duration = Duration::from_millis(50);
 
 /// As [`fetch_waiting`], repeated until something is due.
-pub(in crate::conformance) async fn until_blocks_have_ended<F: StoreFixture>(
+pub(crate) async fn until_blocks_have_ended<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
 ) -> Vec<FetchedRow> {
@@ -141,7 +123,7 @@ pub(in crate::conformance) async fn until_blocks_have_ended<F: StoreFixture>(
 
 /// Fetches pending and waiting messages in turns, as a relay does, until something is due. A delayed message that becomes due
 /// while it is being set aside stays pending, and waiting messages behind it must not pass.
-pub(in crate::conformance) async fn until_something_is_due<F: StoreFixture>(
+pub(crate) async fn until_something_is_due<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
 ) -> Vec<FetchedRow> {
@@ -159,19 +141,11 @@ pub(in crate::conformance) async fn until_something_is_due<F: StoreFixture>(
 }
 
 /// Settles the settlements that a fetch returned.
-pub(in crate::conformance) async fn apply<F: StoreFixture>(
-    fixture: &F,
-    leases: &[Lease],
-    settlements: &[Settlement],
-) {
+pub(crate) async fn apply<F: StoreFixture>(fixture: &F, leases: &[Lease], settlements: &[Settlement]) {
     if settlements.is_empty() {
         return;
     }
-    let accepted = fixture
-        .store()
-        .settle(leases, settlements)
-        .await
-        .expect("settle answers");
+    let accepted = store(fixture).settle(leases, settlements).await;
     assert_eq!(
         accepted,
         settlements.len(),
@@ -180,22 +154,18 @@ pub(in crate::conformance) async fn apply<F: StoreFixture>(
 }
 
 /// Settles rows with one verdict and returns how many were accepted.
-pub(in crate::conformance) async fn settle<F: StoreFixture>(
+pub(crate) async fn settle<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
     rows: &[FetchedRow],
     verdict: Verdict,
 ) -> usize {
     let settlements: Vec<Settlement> = rows.iter().map(|row| row.with_verdict(verdict.clone())).collect();
-    fixture
-        .store()
-        .settle(leases, &settlements)
-        .await
-        .expect("settle answers")
+    store(fixture).settle(leases, &settlements).await
 }
 
 /// As [`settle`], and checks that all verdicts were accepted.
-pub(in crate::conformance) async fn settled<F: StoreFixture>(
+pub(crate) async fn settled<F: StoreFixture>(
     fixture: &F,
     leases: &[Lease],
     rows: &[FetchedRow],
@@ -205,12 +175,12 @@ pub(in crate::conformance) async fn settled<F: StoreFixture>(
     assert_eq!(accepted, rows.len(), "{verdict:?} was not accepted");
 }
 
-pub(in crate::conformance) fn published() -> Verdict {
+pub(crate) fn published() -> Verdict {
     Verdict::Published { keep: true }
 }
 
 /// A failure that is the message's own fault and may be tried again after `delay`.
-pub(in crate::conformance) fn failed(delay: Duration) -> Verdict {
+pub(crate) fn failed(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
         error: Some("refused".to_owned()),
@@ -219,7 +189,7 @@ pub(in crate::conformance) fn failed(delay: Duration) -> Verdict {
 }
 
 /// A failure that is not the message's fault.
-pub(in crate::conformance) fn hindered(delay: Duration) -> Verdict {
+pub(crate) fn hindered(delay: Duration) -> Verdict {
     Verdict::Blocked {
         delay,
         error: Some("out of reach".to_owned()),
@@ -227,7 +197,7 @@ pub(in crate::conformance) fn hindered(delay: Duration) -> Verdict {
     }
 }
 
-pub(in crate::conformance) fn dead(halt: bool) -> Verdict {
+pub(crate) fn dead(halt: bool) -> Verdict {
     Verdict::Dead {
         error: "refused for good".to_owned(),
         halt,
@@ -235,22 +205,18 @@ pub(in crate::conformance) fn dead(halt: bool) -> Verdict {
 }
 
 /// Commits one transaction with one event for each aggregate id, in this order; `n` counts from 1.
-pub(in crate::conformance) async fn commit_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
+pub(crate) async fn commit_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
     for (n, id) in (1..).zip(ids) {
         commit(fixture, Events::new().with(Probe::noted(*id, n))).await;
     }
 }
 
-pub(in crate::conformance) async fn commit<F: StoreFixture>(fixture: &F, events: Events) {
+pub(crate) async fn commit<F: StoreFixture>(fixture: &F, events: Events) {
     fixture.commit(events).await.expect("events are recorded");
 }
 
 /// Commits a delayed event.
-pub(in crate::conformance) async fn commit_delayed<F: StoreFixture>(
-    fixture: &F,
-    event: Probe,
-    delay: Duration,
-) {
+pub(crate) async fn commit_delayed<F: StoreFixture>(fixture: &F, event: Probe, delay: Duration) {
     let message = NewMessage::from_event(&event)
         .expect("the probe can be encoded")
         .available_at(fixture.now().await + delay);
@@ -258,7 +224,7 @@ pub(in crate::conformance) async fn commit_delayed<F: StoreFixture>(
 }
 
 /// Aggregate ids and sequences, in row order.
-pub(in crate::conformance) fn keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
+pub(crate) fn keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
     rows.iter()
         .map(|row| {
             (
@@ -270,19 +236,19 @@ pub(in crate::conformance) fn keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64
 }
 
 /// As [`keys`], sorted: for rows of different aggregates, whose order is free.
-pub(in crate::conformance) fn sorted_keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
+pub(crate) fn sorted_keys(rows: &[FetchedRow]) -> Vec<(&str, Option<u64>)> {
     let mut keys = keys(rows);
     keys.sort_unstable();
     keys
 }
 
 /// The rows of one aggregate.
-pub(in crate::conformance) fn of<'a>(rows: &'a [FetchedRow], id: &str) -> Vec<&'a FetchedRow> {
+pub(crate) fn of<'a>(rows: &'a [FetchedRow], id: &str) -> Vec<&'a FetchedRow> {
     rows.iter().filter(|row| row.aggregate.id == id).collect()
 }
 
 /// The row of an aggregate that must have exactly one among those fetched.
-pub(in crate::conformance) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
+pub(crate) fn only(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     let rows: Vec<FetchedRow> = of(rows, id).into_iter().cloned().collect();
     assert_eq!(
         rows.len(),
@@ -294,13 +260,13 @@ pub(in crate::conformance) fn only(rows: &[FetchedRow], id: &str) -> Vec<Fetched
 }
 
 /// The first row of an aggregate among those fetched.
-pub(in crate::conformance) fn first(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
+pub(crate) fn first(rows: &[FetchedRow], id: &str) -> Vec<FetchedRow> {
     let row = of(rows, id).into_iter().next().cloned();
     vec![row.unwrap_or_else(|| panic!("no message of {id} was fetched: {:?}", keys(rows)))]
 }
 
 /// The rows with their ages zeroed, because ages change with time.
-pub(in crate::conformance) fn ageless(rows: &[FetchedRow]) -> Vec<FetchedRow> {
+pub(crate) fn ageless(rows: &[FetchedRow]) -> Vec<FetchedRow> {
     let ageless = |row: &FetchedRow| FetchedRow {
         age: Duration::ZERO,
         ..row.clone()
@@ -308,79 +274,44 @@ pub(in crate::conformance) fn ageless(rows: &[FetchedRow]) -> Vec<FetchedRow> {
     rows.iter().map(ageless).collect()
 }
 
-pub(in crate::conformance) fn id_of(row: &FetchedRow) -> MessageId {
+pub(crate) fn id_of(row: &FetchedRow) -> MessageId {
     row.message.as_ref().expect("the row is readable").id
 }
 
 /// The state of a message; `None` if the row is gone.
-pub(in crate::conformance) async fn state_of<F: StoreFixture>(
-    fixture: &F,
-    id: MessageId,
-) -> Option<RowState> {
+pub(crate) async fn state_of<F: StoreFixture>(fixture: &F, id: MessageId) -> Option<RowState> {
     fixture.rows().await.into_iter().find(|row| row.id == id)
 }
 
 /// The status of a message that must exist.
-pub(in crate::conformance) async fn status_of<F: StoreFixture>(
-    fixture: &F,
-    row: &FetchedRow,
-) -> MessageStatus {
+pub(crate) async fn status_of<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> MessageStatus {
     let state = state_of(fixture, id_of(row)).await;
     state.expect("the row is still there").status
 }
 
-pub(in crate::conformance) async fn backlog<F: StoreFixture>(fixture: &F) -> Backlog {
-    fixture.store().backlog().await.expect("backlog answers")
-}
-
 /// The backlog without the age of the oldest message, because ages change with time.
-pub(in crate::conformance) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
+pub(crate) async fn counts<F: StoreFixture>(fixture: &F) -> Backlog {
     Backlog {
         oldest_unpublished: None,
-        ..backlog(fixture).await
+        ..store(fixture).backlog().await
     }
 }
 
-pub(in crate::conformance) async fn list<F: StoreFixture>(
-    fixture: &F,
-    selection: &Selection,
-) -> Vec<StoredMessage> {
-    fixture
-        .store()
-        .list(selection, NonZeroU32::MAX)
-        .await
-        .expect("list answers")
+pub(crate) async fn list<F: StoreFixture>(fixture: &F, selection: &Selection) -> Vec<StoredMessage> {
+    store(fixture).list(selection, NonZeroU32::MAX).await
 }
 
 /// One message as operators see it.
-pub(in crate::conformance) async fn shown<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> StoredMessage {
+pub(crate) async fn shown<F: StoreFixture>(fixture: &F, row: &FetchedRow) -> StoredMessage {
     let mut listed = list(fixture, &Selection::id(id_of(row))).await;
     assert_eq!(listed.len(), 1, "a message is listed once by its id");
     listed.remove(0)
 }
 
-pub(in crate::conformance) async fn retry<F: StoreFixture>(fixture: &F, selection: &Selection) -> u64 {
-    fixture.store().retry(selection).await.expect("retry answers")
-}
-
-pub(in crate::conformance) async fn skip<F: StoreFixture>(fixture: &F, selection: &Selection) -> u64 {
-    fixture.store().skip(selection).await.expect("skip answers")
-}
-
-pub(in crate::conformance) async fn resume<F: StoreFixture>(fixture: &F, aggregate: &Aggregate) -> bool {
-    fixture.store().resume(aggregate).await.expect("resume answers")
-}
-
 /// Commits `ids`, leases everything, fails the first message of `a` and blocks the aggregate for `delay`. The other
 /// messages of `a` wait as well. Returns the leases.
-pub(in crate::conformance) async fn with_blocked<F: StoreFixture>(
-    fixture: &F,
-    ids: &[&str],
-    delay: Duration,
-) -> Vec<Lease> {
-    commit_each(fixture, ids).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+pub(crate) async fn with_blocked<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
+    let (leases, rows) = with_rows(fixture, ids).await;
     settled(fixture, &leases, &first(&rows, "a"), hindered(delay)).await;
     fetch(fixture, &leases, ALL).await;
     leases
@@ -388,7 +319,7 @@ pub(in crate::conformance) async fn with_blocked<F: StoreFixture>(
 
 /// Commits `ids`, leases everything, and dead-letters the first message of `a`. Returns that message and the leases.
 /// The messages behind it are not waiting yet.
-pub(in crate::conformance) async fn with_dead<F: StoreFixture>(
+pub(crate) async fn with_dead<F: StoreFixture>(
     fixture: &F,
     ids: &[&str],
     halt: bool,
@@ -403,14 +334,8 @@ pub(in crate::conformance) async fn with_dead<F: StoreFixture>(
 
 /// Commits `ids`, leases everything, and blocks each of their aggregates for `delay`, so that all messages wait.
 /// Returns the leases.
-pub(in crate::conformance) async fn block_each<F: StoreFixture>(
-    fixture: &F,
-    ids: &[&str],
-    delay: Duration,
-) -> Vec<Lease> {
-    commit_each(fixture, ids).await;
-    let (_, leases) = lease_all(fixture).await;
-    let rows = fetch(fixture, &leases, ALL).await;
+pub(crate) async fn block_each<F: StoreFixture>(fixture: &F, ids: &[&str], delay: Duration) -> Vec<Lease> {
+    let (leases, rows) = with_rows(fixture, ids).await;
     let mut blocked = HashSet::new();
     for row in &rows {
         if blocked.insert(&row.aggregate) {
@@ -421,10 +346,6 @@ pub(in crate::conformance) async fn block_each<F: StoreFixture>(
     leases
 }
 
-pub(in crate::conformance) async fn blocked<F: StoreFixture>(fixture: &F) -> Vec<BlockedAggregate> {
-    fixture
-        .store()
-        .blocked(NonZeroU32::MAX)
-        .await
-        .expect("blocked answers")
+pub(crate) async fn blocked<F: StoreFixture>(fixture: &F) -> Vec<BlockedAggregate> {
+    store(fixture).blocked(NonZeroU32::MAX).await
 }

@@ -1,17 +1,9 @@
 //! Promises on operations that pause publishing, and on purges: written down with what they change, and not done twice.
 
 use std::num::NonZeroU64;
-use std::time::Duration;
-
-use outbox_core::store::{
-    Intent, Operation, OperationId, OperationKind, OperationScope, OutboxAudit, OutboxStore, Pause,
-    PauseRequest, Selection, StoreError,
-};
 
 use super::StoreFixture;
-use super::support::{
-    ALL, LONG, commit_each, dead, fetch, hindered, lease_all, limit, only, published, settled,
-};
+use super::support::*;
 
 /// Some clocks tick in whole seconds.
 const OLD_AFTER: Duration = Duration::from_millis(2_100);
@@ -20,13 +12,9 @@ fn operation(kind: OperationKind, scope: OperationScope) -> Operation {
     Operation::new(kind, scope, Intent::of("ann").because("INC-1"))
 }
 
-async fn written<F: StoreFixture>(fixture: &F, id: OperationId) -> Option<Operation> {
-    fixture.store().operation(id).await.expect("operation answers")
-}
-
 /// What an operation that is written down says it has changed, and whether it has ended.
 async fn outcome<F: StoreFixture>(fixture: &F, id: OperationId) -> Option<(u64, bool)> {
-    let written = written(fixture, id).await;
+    let written = store(fixture).operation(id).await;
     written.map(|written| (written.changed, written.is_finished()))
 }
 
@@ -37,18 +25,12 @@ async fn pause<F: StoreFixture>(fixture: &F, reason: &str, operation: &Operation
         by: "ann".to_owned(),
         lasts: None,
     };
-    let paused = fixture.store().pause_as(&request, operation).await;
-    paused.expect("pause_as answers")
-}
-
-async fn unpause<F: StoreFixture>(fixture: &F, aggregate_type: Option<&str>, operation: &Operation) -> bool {
-    let ended = fixture.store().unpause_as(aggregate_type, operation).await;
-    ended.expect("unpause_as answers")
+    store(fixture).pause_as(&request, operation).await
 }
 
 /// The reasons of the pauses that stand.
 async fn reasons<F: StoreFixture>(fixture: &F) -> Vec<String> {
-    let pauses = fixture.store().pauses().await.expect("pauses answers");
+    let pauses = store(fixture).pauses().await;
     let standing = pauses.into_iter().filter(Pause::stands);
     standing.map(|pause| pause.reason).collect()
 }
@@ -59,21 +41,24 @@ pub async fn pausing_and_unpausing_are_written_down<F: StoreFixture>(fixture: &F
     let begin = operation(OperationKind::Pause, of_type());
     assert!(pause(fixture, "overrun", &begin).await);
     assert_eq!(outcome(fixture, begin.id).await, Some((1, true)));
-    let found = written(fixture, begin.id).await.expect("it is written down");
+    let found = store(fixture)
+        .operation(begin.id)
+        .await
+        .expect("it is written down");
     assert_eq!((found.intent, found.scope), (begin.intent, begin.scope));
     assert_eq!(reasons(fixture).await, ["overrun"]);
 
     let of_all = operation(OperationKind::Unpause, OperationScope::default());
     assert!(
-        !unpause(fixture, None, &of_all).await,
+        !store(fixture).unpause_as(None, &of_all).await,
         "all messages are not paused"
     );
     assert_eq!(outcome(fixture, of_all.id).await, None);
     let end = operation(OperationKind::Unpause, of_type());
-    assert!(unpause(fixture, Some("order"), &end).await);
+    assert!(store(fixture).unpause_as(Some("order"), &end).await);
     assert_eq!(outcome(fixture, end.id).await, Some((1, true)));
     let again = operation(OperationKind::Unpause, of_type());
-    assert!(!unpause(fixture, Some("order"), &again).await);
+    assert!(!store(fixture).unpause_as(Some("order"), &again).await);
     assert_eq!(outcome(fixture, again.id).await, None);
     assert_eq!(reasons(fixture).await, Vec::<String>::new());
 }
@@ -89,11 +74,11 @@ pub async fn a_repeated_pause_changes_nothing<F: StoreFixture>(fixture: &F) {
     assert_eq!(reasons(fixture).await, ["moving"]);
 
     let end = operation(OperationKind::Unpause, of_type());
-    assert!(unpause(fixture, Some("order"), &end).await);
+    assert!(store(fixture).unpause_as(Some("order"), &end).await);
     assert!(!pause(fixture, "overrun", &begin).await);
     assert_eq!(reasons(fixture).await, Vec::<String>::new());
     assert!(pause(fixture, "late", &operation(OperationKind::Pause, of_type())).await);
-    assert!(!unpause(fixture, Some("order"), &end).await);
+    assert!(!store(fixture).unpause_as(Some("order"), &end).await);
     assert_eq!(reasons(fixture).await, ["late"]);
 }
 
@@ -103,7 +88,7 @@ async fn publish_each<F: StoreFixture>(fixture: &F, ids: &[&str]) {
     let (owner, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &rows, published()).await;
-    fixture.store().leave(owner).await.expect("leave answers");
+    store(fixture).leave(owner).await;
 }
 
 async fn advance<F: StoreFixture>(
@@ -140,7 +125,7 @@ pub async fn a_purge_is_written_down_with_what_it_deletes<F: StoreFixture>(fixtu
     settled(fixture, &leases, &only(&rows, "old"), published()).await;
     settled(fixture, &leases, &only(&rows, "waiting"), hindered(LONG)).await;
     settled(fixture, &leases, &only(&rows, "dead"), dead(true)).await;
-    fixture.store().leave(owner).await.expect("leave answers");
+    store(fixture).leave(owner).await;
     tokio::time::sleep(OLD_AFTER).await;
     let before = fixture.now().await;
     tokio::time::sleep(OLD_AFTER).await;
@@ -148,7 +133,7 @@ pub async fn a_purge_is_written_down_with_what_it_deletes<F: StoreFixture>(fixtu
     let (owner, leases) = lease_all(fixture).await;
     let rows = fetch(fixture, &leases, ALL).await;
     settled(fixture, &leases, &only(&rows, "pending"), published()).await;
-    fixture.store().leave(owner).await.expect("leave answers");
+    store(fixture).leave(owner).await;
     commit_each(fixture, &["new"]).await;
 
     let scope = OperationScope::published_before(before);
@@ -156,7 +141,7 @@ pub async fn a_purge_is_written_down_with_what_it_deletes<F: StoreFixture>(fixtu
     let done = carry_out(fixture, &purge).await;
     assert_eq!((done.changed, done.is_finished()), (1, true));
     assert_eq!(left(fixture).await, ["dead", "new", "pending", "waiting"]);
-    assert_eq!(written(fixture, purge.id).await.as_ref(), Some(&done));
+    assert_eq!(store(fixture).operation(purge.id).await.as_ref(), Some(&done));
     assert_eq!(carry_out(fixture, &purge).await, done);
     let nothing = operation(OperationKind::Purge, scope);
     assert_eq!(carry_out(fixture, &nothing).await.changed, 0);

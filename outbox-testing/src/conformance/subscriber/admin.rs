@@ -1,14 +1,10 @@
 //! What operators do to consumers on the broker. A suite of its own: a subscriber need not offer it.
 
+use super::*;
 use outbox_core::consumer_admin::ConsumerAdmin;
-use outbox_core::message::Message;
-use outbox_core::subscriber::{ConsumerStanding, StartAt, SubscriberError, Subscription};
-use tokio::time::sleep;
 
 use super::standing::{settles, standing};
 use super::starts::APART;
-use super::{NEVER, SubscriberFixture, ack, consumer, next, publish, read, subscribe};
-use crate::conformance::probe::{NOTED, OBSERVED};
 
 /// Receives these messages and no others, and acknowledges them.
 async fn gets<F: SubscriberFixture>(fixture: &F, name: &str, expected: &[&Message]) {

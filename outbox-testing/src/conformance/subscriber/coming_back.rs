@@ -1,7 +1,5 @@
 //! The promise to a consumer that went away and comes back.
 
-use std::collections::BTreeSet;
-
 use super::*;
 
 /// A consumer that comes back goes on where it stopped: what was acknowledged before does not come again, and no other message

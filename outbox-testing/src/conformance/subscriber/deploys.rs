@@ -1,15 +1,7 @@
 //! Promises that deploys rely on: a process that stops keeps nothing from others, versions of a consumer leave each
 //! other's event types alone, and a new consumer finds out where an aggregate begins.
 
-use std::time::Duration;
-
-use outbox_core::subscriber::{ConsumerSpec, Delivery, Subscription};
-use tokio::time::sleep;
-
-use super::{
-    NEVER, NOTED, OBSERVED, SOON, SubscriberFixture, ack, answered, assert_quiet, consumer, count, next,
-    next_within, publish, read, subscribe,
-};
+use super::*;
 
 /// The next delivery, of any event type.
 async fn next_delivery<S: Subscription>(subscription: &mut S) -> S::Delivery {

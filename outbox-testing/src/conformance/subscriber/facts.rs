@@ -1,12 +1,6 @@
 //! What a subscriber says of its stream.
 
-use std::time::Duration;
-
-use outbox_core::subscriber::{Delivery, StreamFacts, StreamPolicy, Subscriber, SubscriberError};
-use tokio::time::sleep;
-
-use super::{NEVER, SubscriberFixture, ack, consumer, next, publish, subscribe};
-use crate::conformance::probe::NOTED;
+use super::*;
 
 /// The facts describe the stream as it is: its messages and their stream sequences, whether or not anybody has
 /// acknowledged them.

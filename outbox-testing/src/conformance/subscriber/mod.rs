@@ -21,38 +21,22 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::probe::{NOTED, OBSERVED};
-use outbox_core::message::Message;
-use outbox_core::subscriber::{ConsumerSpec, Delivery, Subscriber, Subscription};
-use support::{
-    DeliveryOf, NEVER, SOON, SubscriptionOf, ack, answered, assert_quiet, consumer, count, counted, next,
-    next_within, publish, read, subscribe,
-};
+use super::probe::{NOTED, OBSERVED, message};
+use crate::eventually;
+use outbox_core::event::EventDescriptor;
+use outbox_core::message::{Aggregate, Message};
+use outbox_core::subscriber::*;
+use support::*;
 
-pub use admin::{
-    a_copy_asks_for_the_same_and_starts_where_it_is_told, a_removed_consumer_is_gone,
-    what_is_foreseen_is_what_a_placed_consumer_gets,
-};
-pub use coming_back::a_consumer_goes_on_where_it_stopped;
-pub use deploys::{
-    a_stopped_subscription_is_sent_nothing, flushed_answers_have_arrived,
-    predecessors_of_any_type_are_found_and_no_others, what_a_stopped_subscription_gives_back_comes_at_once,
-    what_another_version_asked_for_is_known, what_nobody_asked_for_is_known,
-};
-pub use facts::facts_tell_what_is_on_the_stream;
-pub use selections::{
-    a_selected_aggregate_type_arrives_whole, everything_arrives_if_it_is_selected,
-    what_a_selection_asked_for_is_known,
-};
-pub use standing::{a_standing_tells_what_waits, a_standing_tells_whether_somebody_receives};
-pub use starts::{
-    a_consumer_that_exists_keeps_its_place, a_new_consumer_starts_where_it_asks_to,
-    what_came_before_the_start_is_no_predecessor,
-};
-pub use subjects::{a_message_belongs_on_its_own_subjects_only, siblings_with_a_fixed_subject_arrive};
-pub use unbroken::{
-    a_subscription_that_may_have_missed_something_says_so, what_a_consumer_has_passed_over_counts_as_missed,
-};
+pub use admin::*;
+pub use coming_back::*;
+pub use deploys::*;
+pub use facts::*;
+pub use selections::*;
+pub use standing::*;
+pub use starts::*;
+pub use subjects::*;
+pub use unbroken::*;
 
 /// Brings one broker into the states that the promises need.
 ///

@@ -1,12 +1,7 @@
 //! Promises about selections: consumers that take messages of event types which the program does not know.
 
-use outbox_core::event::EventDescriptor;
-use outbox_core::message::{Aggregate, Message};
-
 use super::subjects::publish_exported;
-use super::{Delivery as _, NEVER, NOTED, SOON, SubscriberFixture, Subscription as _};
-use super::{ack, answered, consumer, next_within, publish, read, subscribe};
-use crate::conformance::probe::message;
+use super::*;
 
 /// All event types of probes.
 const PROBES: &EventDescriptor = &EventDescriptor::of_aggregate("probe");

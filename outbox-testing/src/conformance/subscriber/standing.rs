@@ -1,13 +1,6 @@
 //! What a subscriber says of a consumer, whether or not anything is delivered.
 
-use std::time::Duration;
-
-use outbox_core::subscriber::{ConsumerStanding, Delivery, Subscriber, Subscription};
-use tokio::time::{sleep, timeout};
-
-use super::{NEVER, SOON, SubscriberFixture, ack, answered, consumer, next, publish, subscribe};
-use crate::conformance::probe::{NOTED, OBSERVED};
-use crate::eventually;
+use super::*;
 
 pub(super) async fn standing<F: SubscriberFixture>(fixture: &F, name: &str) -> Option<ConsumerStanding> {
     answered(async || fixture.subscriber().standing(name).await).await

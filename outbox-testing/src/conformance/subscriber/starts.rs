@@ -1,13 +1,6 @@
 //! Where consumers start in the stream.
 
-use std::time::Duration;
-
-use outbox_core::message::Message;
-use outbox_core::subscriber::{ConsumerSpec, Delivery, StartAt, Subscription};
-use tokio::time::sleep;
-
-use super::{NEVER, SubscriberFixture, SubscriptionOf, answered, consumer, next, publish, read, subscribe};
-use crate::conformance::probe::NOTED;
+use super::*;
 
 /// Longer than the clocks of a machine differ.
 pub(super) const APART: Duration = Duration::from_millis(100);

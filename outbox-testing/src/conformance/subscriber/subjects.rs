@@ -1,11 +1,6 @@
 //! Promises about subjects: fixed ones that a consumer counts, and messages whose headers do not fit the subject.
 
-use outbox_core::event::EventDescriptor;
-use outbox_core::message::{Aggregate, Message};
-
-use super::{ConsumerSpec, Delivery as _, NEVER, SOON, Subscriber as _, SubscriberFixture};
-use super::{ack, consumer, next_within, publish, read, subscribe};
-use crate::conformance::probe::{NOTED, message};
+use super::*;
 
 /// An event of the probe's aggregates with a fixed subject.
 fn exported<F: SubscriberFixture>(fixture: &F) -> (&'static EventDescriptor, &'static str) {

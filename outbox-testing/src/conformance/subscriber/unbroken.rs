@@ -2,12 +2,7 @@
 //!
 //! Not here: when it has missed nothing. An implementation may know that less often than another one, so each tests it by itself.
 
-use std::time::Duration;
-
-use outbox_core::subscriber::{ConsumerSpec, Delivery, Subscription};
-
-use super::{NEVER, OBSERVED, SubscriberFixture, assert_quiet, consumer, next, publish, subscribe};
-use crate::conformance::probe::NOTED;
+use super::*;
 
 /// A consumer that asks for whole aggregates.
 fn whole(name: &str) -> ConsumerSpec {
