@@ -2,8 +2,8 @@
 
 use outbox_core::Limits;
 
-use crate::in_use;
 use crate::names::TableNames;
+use crate::names::usage;
 
 /// The tables in which events are recorded, and the limits of their messages.
 ///
@@ -23,7 +23,7 @@ impl OutboxConfig {
     /// From then on these names count as in use in this process: see [`RecordError::DefaultNames`](crate::RecordError::DefaultNames).
     #[must_use]
     pub fn with_names(mut self, names: TableNames) -> Self {
-        in_use::note(&names);
+        usage::note(&names);
         self.names = names;
         self
     }

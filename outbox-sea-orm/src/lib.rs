@@ -76,85 +76,62 @@
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
-mod aggregate;
 mod config;
 mod connect;
 mod error;
-mod many;
-mod record;
-mod repeat;
-mod row_bytes;
-mod save;
-mod session;
-mod transaction;
-
-mod begin;
-mod cause;
-mod detached;
-mod dialect;
-mod execute;
-mod grouped;
-mod in_use;
-mod insert;
-mod integrity;
-mod joined;
-mod kind;
-mod memory;
 pub mod names;
+mod server;
 mod sql;
+mod store;
+mod task;
+mod write;
+
+#[cfg(feature = "migration")]
+pub mod migration;
 #[cfg(all(
     feature = "sqlx",
     any(feature = "postgres", feature = "mysql", feature = "sqlite")
 ))]
 pub mod sqlx;
-mod transactional;
-mod undone;
-mod watched;
-
-#[cfg(feature = "migration")]
-pub mod migration;
-mod server;
-mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use aggregate::{AggregateRoot, Write};
-pub use cause::is_commit_refused;
 pub use config::OutboxConfig;
 pub use connect::{ConnectError, connect};
+pub use error::code::is_commit_refused;
+pub use error::kind::ErrorKind;
 pub use error::{RecordError, SaveError};
-pub use execute::Executor;
-pub use kind::ErrorKind;
-pub use many::{MakesEventsOfEach, SaveManyWithEvents};
 #[cfg(feature = "migration")]
 pub use migration::migrate;
 pub use names::{NameError, TableNames};
-pub use record::record;
-pub use repeat::{OpenTransaction, TransactionConfig};
-pub use save::{MakesEvents, SaveWithEvents};
 pub use server::UnfitSetting;
 pub use store::{Held, SqlStore};
-pub use transaction::{OutboxConnection, OutboxTransaction};
-pub use transactional::Transactional;
+pub use write::aggregate::{AggregateRoot, Write};
+pub use write::executor::Executor;
+pub use write::many::{MakesEventsOfEach, SaveManyWithEvents};
+pub use write::record::record;
+pub use write::retry::{OpenTransaction, TransactionConfig};
+pub use write::save::{MakesEvents, SaveWithEvents};
+pub use write::transaction::{OutboxConnection, OutboxTransaction, Transactional};
 
 #[doc(hidden)]
+pub use connect::memory::{CAN_BE_LOST, InMemory, keep_in_memory};
+#[doc(hidden)]
 pub use connect::{check_address, check_sessions, connect_error, open_lazily, reach, why_no_connection};
-#[doc(hidden)]
-pub use detached::detached;
-#[doc(hidden)]
-pub use dialect::operations::OperationsSql;
-#[doc(hidden)]
-pub use integrity::Integrity;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 #[doc(hidden)]
-pub use kind::kind_of_driver;
-#[doc(hidden)]
-pub use memory::{CAN_BE_LOST, InMemory, keep_in_memory};
+pub use error::kind::kind_of_driver;
 #[doc(hidden)]
 pub use server::{unfit_settings, untested_engine, version_query};
 #[doc(hidden)]
-pub use session::{begin_nested, run_once};
-#[doc(hidden)]
 pub use sql::Sql;
 #[doc(hidden)]
-pub use watched::Watched;
+pub use store::audit::sql::OperationsSql;
+#[doc(hidden)]
+pub use task::detached;
+#[doc(hidden)]
+pub use write::integrity::Integrity;
+#[doc(hidden)]
+pub use write::integrity::watch::Watched;
+#[doc(hidden)]
+pub use write::session::{begin_nested, run_once};

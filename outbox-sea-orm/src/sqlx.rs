@@ -12,13 +12,13 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, ExecResult, QueryResult, Runtim
 use tokio::sync::Mutex;
 
 use self::sealed::Live;
-use crate::begin::look;
 use crate::config::OutboxConfig;
 use crate::error::RecordError;
-use crate::record::record_events;
 use crate::sql::query;
-use crate::transactional::DEFAULT_CONFIG;
-use crate::undone::is_undone;
+use crate::write::integrity::rollback::is_undone;
+use crate::write::record::record_events;
+use crate::write::transaction::DEFAULT_CONFIG;
+use crate::write::transaction::look;
 
 /// An open transaction of sqlx: a `sqlx::Transaction`, or the connection (`&mut PgConnection`) of one. With PostgreSQL, MySQL or MariaDB, and SQLite.
 ///

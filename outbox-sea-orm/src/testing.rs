@@ -7,7 +7,6 @@ use outbox_core::{Message, StoreError};
 use outbox_testing::decode_event;
 use sea_orm::DatabaseConnection;
 
-use crate::SqlStore;
 use crate::names::TableNames;
 
 /// All messages of the outbox with default names, in the order in which they were recorded. Published ones are included.
@@ -25,7 +24,7 @@ pub async fn recorded(db: &DatabaseConnection) -> Result<Vec<Message>, StoreErro
 ///
 /// As [`recorded`].
 pub async fn recorded_in(db: &DatabaseConnection, names: &TableNames) -> Result<Vec<Message>, StoreError> {
-    SqlStore::recorded(db, names).await
+    crate::store::recorded(db, names).await
 }
 
 /// The events of one type, decoded, in the order in which they were recorded. Messages of other types are left out.

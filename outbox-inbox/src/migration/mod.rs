@@ -6,48 +6,21 @@
 //! change is a new one.
 
 use outbox_sea_orm::migration::{Migrations, SqlMigration, SqlTemplates};
-use outbox_sea_orm::{NameError, TableNames};
-use sea_orm::{DatabaseConnection, DbBackend, DbErr, DynIden};
+use outbox_sea_orm::{__templates as templates, NameError, TableNames};
+use sea_orm::{DbBackend, DynIden};
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
-const UP: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/inbox.postgres.sql"),
-    mysql: include_str!("sql/inbox.mysql.sql"),
-    sqlite: include_str!("sql/inbox.sqlite.sql"),
-};
-
-const DOWN: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/inbox.postgres.down.sql"),
-    mysql: include_str!("sql/inbox.mysql.down.sql"),
-    sqlite: include_str!("sql/inbox.sqlite.down.sql"),
-};
-
-const PAUSES_UP: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/pauses.postgres.sql"),
-    mysql: include_str!("sql/pauses.mysql.sql"),
-    sqlite: include_str!("sql/pauses.sqlite.sql"),
-};
-
-const PAUSES_DOWN: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/pauses.postgres.down.sql"),
-    mysql: include_str!("sql/pauses.mysql.down.sql"),
-    sqlite: include_str!("sql/pauses.sqlite.down.sql"),
-};
-
-const OPERATIONS_UP: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/operations.postgres.sql"),
-    mysql: include_str!("sql/operations.mysql.sql"),
-    sqlite: include_str!("sql/operations.sqlite.sql"),
-};
-
-const OPERATIONS_DOWN: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/operations.postgres.down.sql"),
-    mysql: include_str!("sql/operations.mysql.down.sql"),
-    sqlite: include_str!("sql/operations.sqlite.down.sql"),
-};
+/// Creates and drops the first tables, the table of pauses, and the table of operations.
+const FIRST: [SqlTemplates; 2] = [templates!("inbox", ".sql"), templates!("inbox", ".down.sql")];
+const PAUSES: [SqlTemplates; 2] = [templates!("pauses", ".sql"), templates!("pauses", ".down.sql")];
+const OPERATIONS: [SqlTemplates; 2] = [
+    templates!("operations", ".sql"),
+    templates!("operations", ".down.sql"),
+];
 
 const TABLES: Migrations = Migrations {
     table: "inbox_migrations",
+    of_outbox: false,
     all,
 };
 
@@ -68,11 +41,7 @@ impl MigratorTrait for InboxMigrator {
     }
 }
 
-/// The migrations of the inbox, for the application's own migrator. They depend on no others, and their names start with `inbox_`.
-#[must_use]
-pub fn migrations(names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
-    TABLES.boxed(names)
-}
+outbox_sea_orm::__migrations!(TABLES);
 
 /// The migrations as plain SQL, for those who apply it by hand.
 ///
@@ -83,37 +52,10 @@ pub fn sql(backend: DbBackend, names: &TableNames) -> Result<String, NameError> 
     TABLES.sql(backend, names)
 }
 
-/// Creates or updates the tables. Several processes may start at once: the first one does the work, the others wait for it.
-///
-/// # Errors
-///
-/// The database's error. On PostgreSQL and SQLite nothing has changed then; on MySQL, call again to continue.
-pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
-    migrate_with(db, &TableNames::new()).await
-}
-
-/// [`migrate`] with other table names.
-///
-/// # Errors
-///
-/// As [`migrate`], and an error of [`TableNames::check`] as [`DbErr::Custom`].
-pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
-    migrate_and_count(db, names).await.map(drop)
-}
-
-/// [`migrate_with`], and returns how many migrations this call has applied: 0 if another process had applied them before it got the lock.
-///
-/// # Errors
-///
-/// As [`migrate_with`].
-pub async fn migrate_and_count(db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
-    TABLES.run(db, names).await
-}
-
 fn all(names: &TableNames) -> Vec<SqlMigration> {
-    let create = SqlMigration::new("inbox_0001_create_tables", UP, DOWN, names.clone());
-    let pauses = SqlMigration::new("inbox_0002_pauses", PAUSES_UP, PAUSES_DOWN, names.clone());
-    let name = "inbox_0003_create_operations";
-    let operations = SqlMigration::new(name, OPERATIONS_UP, OPERATIONS_DOWN, names.clone());
-    vec![create, pauses, operations]
+    vec![
+        SqlMigration::new("inbox_0001_create_tables", FIRST, names),
+        SqlMigration::new("inbox_0002_pauses", PAUSES, names),
+        SqlMigration::new("inbox_0003_create_operations", OPERATIONS, names),
+    ]
 }

@@ -14,19 +14,18 @@
 
 pub mod partitioned;
 mod repair;
-mod run;
+mod runner;
 mod set;
 mod template;
 pub mod writers;
 
-use sea_orm::{DatabaseConnection, DbBackend, DbErr, DynIden};
+use sea_orm::{DbBackend, DynIden};
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
 #[doc(hidden)]
 pub use set::Migrations;
 pub use template::{SqlMigration, SqlTemplates};
 
-use crate::in_use;
 use crate::names::{NameError, TableNames};
 
 /// The table in which [`migrate`] and [`OutboxMigrator`] remember what was applied, without schema and prefix.
@@ -41,38 +40,25 @@ const UP: SqlTemplates = SqlTemplates {
     sqlite: include_str!("sql/outbox.sqlite.sql"),
 };
 
-const DOWN: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/outbox.postgres.down.sql"),
-    mysql: include_str!("sql/outbox.mysql.down.sql"),
-    sqlite: include_str!("sql/outbox.sqlite.down.sql"),
-};
+const DOWN: SqlTemplates = crate::__templates!("outbox", ".down.sql");
 
-/// The pauses, which both layouts have.
-const PAUSES_UP: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/outbox.pauses.postgres.sql"),
-    mysql: include_str!("sql/outbox.pauses.mysql.sql"),
-    sqlite: include_str!("sql/outbox.pauses.sqlite.sql"),
-};
+/// Creates and drops the table of pauses.
+const PAUSES: [SqlTemplates; 2] = [
+    crate::__templates!("outbox.pauses", ".sql"),
+    crate::__templates!("outbox.pauses", ".down.sql"),
+];
 
-const PAUSES_DOWN: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/outbox.pauses.postgres.down.sql"),
-    mysql: include_str!("sql/outbox.pauses.mysql.down.sql"),
-    sqlite: include_str!("sql/outbox.pauses.sqlite.down.sql"),
-};
+/// Creates and drops the table of operations.
+const OPERATIONS: [SqlTemplates; 2] = [
+    crate::__templates!("operations", ".sql"),
+    crate::__templates!("operations", ".down.sql"),
+];
 
-const OPERATIONS_UP: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/operations.postgres.sql"),
-    mysql: include_str!("sql/operations.mysql.sql"),
-    sqlite: include_str!("sql/operations.sqlite.sql"),
+const TABLES: Migrations = Migrations {
+    table: TABLE,
+    of_outbox: true,
+    all,
 };
-
-const OPERATIONS_DOWN: SqlTemplates = SqlTemplates {
-    postgres: include_str!("sql/operations.postgres.down.sql"),
-    mysql: include_str!("sql/operations.mysql.down.sql"),
-    sqlite: include_str!("sql/operations.sqlite.down.sql"),
-};
-
-const TABLES: Migrations = Migrations { table: TABLE, all };
 
 /// The migrations of the outbox with default table names, as a migrator of its own. It remembers in the table `outbox_migrations` which of
 /// them were applied.
@@ -91,12 +77,7 @@ impl MigratorTrait for OutboxMigrator {
     }
 }
 
-/// The migrations of the outbox, for the application's own migrator. They depend on no others, and their names start with `outbox_`.
-#[must_use]
-pub fn migrations(names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
-    in_use::note(names);
-    TABLES.boxed(names)
-}
+crate::__migrations!(TABLES);
 
 /// The migrations as plain SQL, for those who apply it by hand.
 ///
@@ -107,51 +88,10 @@ pub fn sql(backend: DbBackend, names: &TableNames) -> Result<String, NameError> 
     TABLES.sql(backend, names)
 }
 
-/// Creates or updates the tables, and inserts lease rows that are missing, as after a `TRUNCATE`. Several processes may start at once: the first one does the work, the others wait for it.
-///
-/// # Errors
-///
-/// The database's error. On PostgreSQL and SQLite nothing has changed then; on MySQL, call again to continue.
-pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
-    migrate_with(db, &TableNames::new()).await
-}
-
-/// [`migrate`] with other table names.
-///
-/// # Errors
-///
-/// As [`migrate`], and an error of [`TableNames::check`] as [`DbErr::Custom`].
-pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
-    migrate_and_count(db, names).await.map(drop)
-}
-
-/// [`migrate_with`], and returns how many migrations this call has applied: 0 if another process had applied them before it got the lock.
-///
-/// # Errors
-///
-/// As [`migrate_with`].
-pub async fn migrate_and_count(db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
-    in_use::note(names);
-    let applied = TABLES.run(db, names).await?;
-    repair::leases(db, names).await?;
-    Ok(applied)
-}
-
 fn all(names: &TableNames) -> Vec<SqlMigration> {
-    let create = SqlMigration::new("outbox_0001_create_tables", UP, DOWN, names.clone());
     vec![
-        create,
-        pauses("outbox_0002_create_pauses", names),
-        operations("outbox_0003_create_operations", names),
+        SqlMigration::new("outbox_0001_create_tables", [UP, DOWN], names),
+        SqlMigration::new("outbox_0002_create_pauses", PAUSES, names),
+        SqlMigration::new("outbox_0003_create_operations", OPERATIONS, names),
     ]
-}
-
-/// The name differs by layout, so that the tables of one are not taken for those of the other.
-fn pauses(name: &'static str, names: &TableNames) -> SqlMigration {
-    SqlMigration::new(name, PAUSES_UP, PAUSES_DOWN, names.clone())
-}
-
-/// As [`pauses`], the table of operations.
-fn operations(name: &'static str, names: &TableNames) -> SqlMigration {
-    SqlMigration::new(name, OPERATIONS_UP, OPERATIONS_DOWN, names.clone())
 }

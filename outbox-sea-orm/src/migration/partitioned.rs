@@ -28,15 +28,16 @@
 //!   names have another form.
 //! * **`pg_dump`.** A restored dump has its days as they were. The next purge makes the missing ones and drops the old ones.
 //!
+//! On other databases than PostgreSQL the migrations fail with [`DbErr::BackendNotSupported`](sea_orm::DbErr::BackendNotSupported)
+//! and change nothing. They also fail if the tables exist in the ordinary layout.
+//!
 //! Invariant: the columns are those of the ordinary layout. One layout is not converted into the other: use a second
 //! [prefix](TableNames::with_prefix), and let the first outbox drain.
 
-use sea_orm::{DatabaseConnection, DbBackend, DbErr};
-use sea_orm_migration::MigrationTrait;
+use sea_orm::DbBackend;
 
 use super::template::{SqlMigration, SqlTemplates};
-use super::{Migrations, TABLE, operations, pauses, repair};
-use crate::in_use;
+use super::{Migrations, OPERATIONS, PAUSES, TABLE};
 use crate::names::{NameError, TableNames};
 
 const UP: SqlTemplates = for_postgres(concat!(
@@ -54,14 +55,13 @@ const fn for_postgres(postgres: &'static str) -> SqlTemplates {
     }
 }
 
-const TABLES: Migrations = Migrations { table: TABLE, all };
+const TABLES: Migrations = Migrations {
+    table: TABLE,
+    of_outbox: true,
+    all,
+};
 
-/// As [`super::migrations`]. On other databases than PostgreSQL they fail with [`DbErr::BackendNotSupported`] and change nothing.
-#[must_use]
-pub fn migrations(names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
-    in_use::note(names);
-    TABLES.boxed(names)
-}
+crate::__migrations!(TABLES);
 
 /// As [`super::sql`], for PostgreSQL.
 ///
@@ -72,44 +72,12 @@ pub fn sql(names: &TableNames) -> Result<String, NameError> {
     TABLES.sql(DbBackend::Postgres, names)
 }
 
-/// As [`super::migrate`].
-///
-/// # Errors
-///
-/// [`DbErr::BackendNotSupported`] on other databases than PostgreSQL, otherwise the database's error; it also fails if the tables exist in
-/// the ordinary layout. Nothing has changed then.
-pub async fn migrate(db: &DatabaseConnection) -> Result<(), DbErr> {
-    migrate_with(db, &TableNames::new()).await
-}
-
-/// [`migrate`] with other table names.
-///
-/// # Errors
-///
-/// As [`migrate`].
-pub async fn migrate_with(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
-    migrate_and_count(db, names).await.map(drop)
-}
-
-/// [`migrate_with`], and returns how many migrations this call has applied: 0 if another process had applied them before it got the lock.
-///
-/// # Errors
-///
-/// As [`migrate_with`].
-pub async fn migrate_and_count(db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
-    in_use::note(names);
-    let applied = TABLES.run(db, names).await?;
-    repair::leases(db, names).await?;
-    Ok(applied)
-}
-
+/// The names differ from the names of the other layout, so that the tables of one are not taken for the tables of the other.
 fn all(names: &TableNames) -> Vec<SqlMigration> {
-    let create = SqlMigration::new("outbox_0001_create_partitioned_tables", UP, DOWN, names.clone());
-    let pauses = pauses("outbox_0002_create_pauses_with_days", names);
-    let operations = operations("outbox_0003_create_operations_with_days", names);
-    vec![
-        create.for_postgres(),
-        pauses.for_postgres(),
-        operations.for_postgres(),
-    ]
+    let migrations = [
+        SqlMigration::new("outbox_0001_create_partitioned_tables", [UP, DOWN], names),
+        SqlMigration::new("outbox_0002_create_pauses_with_days", PAUSES, names),
+        SqlMigration::new("outbox_0003_create_operations_with_days", OPERATIONS, names),
+    ];
+    migrations.map(SqlMigration::for_postgres).into()
 }

@@ -3,14 +3,15 @@
 use outbox_core::message::PARTITIONS;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 
-use crate::cause::has_code;
-use crate::dialect::Dialect;
+use crate::error::code::has_code;
 use crate::names::TableNames;
+use crate::sql::Dialect;
+use crate::store::lease;
 
 /// Inserts the missing rows. A user who may not read the table has no part in this: services that only record call `migrate` at their start as well.
 pub(super) async fn leases(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
     let dialect = Dialect::new(db.get_database_backend(), names);
-    let row = match db.query_one_raw(dialect.lease_rows()).await {
+    let row = match db.query_one_raw(lease::sql::rows(&dialect)).await {
         Err(error) if has_code(&error, &["42501", "42000"]) => return Ok(()),
         row => row?,
     };
@@ -19,7 +20,7 @@ pub(super) async fn leases(db: &DatabaseConnection, names: &TableNames) -> Resul
         return Ok(());
     }
     let missing = i64::from(PARTITIONS) - present;
-    db.execute_raw(dialect.repair_leases()).await?;
+    db.execute_raw(lease::sql::repair(&dialect)).await?;
     tracing::warn!(table = %dialect.leases, missing, "rows of partitions were missing and are inserted again");
     Ok(())
 }

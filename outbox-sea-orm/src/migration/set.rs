@@ -4,9 +4,10 @@ use sea_orm::sea_query::{Alias, IntoIden};
 use sea_orm::{DatabaseConnection, DbBackend, DbErr, DynIden};
 use sea_orm_migration::{MigrationName, MigrationTrait};
 
-use super::run::{create_table, remember, run};
+use super::repair;
+use super::runner::{create_table, remember, run};
 use super::template::SqlMigration;
-use crate::names::{NameError, TableNames};
+use crate::names::{NameError, TableNames, usage};
 
 /// The migrations of one set of tables. The functions of the migration modules, which have the documentation, call this type.
 #[doc(hidden)]
@@ -14,6 +15,8 @@ use crate::names::{NameError, TableNames};
 pub struct Migrations {
     /// The table that remembers which migrations were applied, without schema and prefix.
     pub table: &'static str,
+    /// Whether the names of the tables are names of an outbox, which this process then uses.
+    pub of_outbox: bool,
     /// The migrations, in their order.
     pub all: fn(&TableNames) -> Vec<SqlMigration>,
 }
@@ -21,10 +24,15 @@ pub struct Migrations {
 impl Migrations {
     /// For a migrator of the application's own.
     pub fn boxed(&self, names: &TableNames) -> Vec<Box<dyn MigrationTrait>> {
-        (self.all)(names)
-            .into_iter()
-            .map(|migration| Box::new(migration) as Box<dyn MigrationTrait>)
-            .collect()
+        self.note(names);
+        let boxed = |migration| Box::new(migration) as Box<dyn MigrationTrait>;
+        (self.all)(names).into_iter().map(boxed).collect()
+    }
+
+    fn note(&self, names: &TableNames) {
+        if self.of_outbox {
+            usage::note(names);
+        }
     }
 
     /// The name of [`Self::table`] with default names, for a migrator of SeaORM.
@@ -53,6 +61,59 @@ impl Migrations {
 
     /// Applies under a lock those that were not applied yet, and returns how many those were.
     pub async fn run(&self, db: &DatabaseConnection, names: &TableNames) -> Result<u64, DbErr> {
-        run(db, names, self.table, (self.all)(names)).await
+        self.note(names);
+        let applied = run(db, names, self.table, (self.all)(names)).await?;
+        if self.table == super::TABLE {
+            repair::leases(db, names).await?;
+        }
+        Ok(applied)
     }
+}
+
+/// The functions of a module of migrations, over a [`Migrations`] of the module.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __migrations {
+    ($set:ident) => {
+        /// The migrations, for the application's own migrator.
+        #[must_use]
+        pub fn migrations(names: &$crate::TableNames) -> Vec<Box<dyn sea_orm_migration::MigrationTrait>> {
+            $set.boxed(names)
+        }
+
+        /// Creates or updates the tables. The tables of the outbox also get lease rows that are missing, as after a `TRUNCATE`. Several
+        /// processes may start at once: the first one does the work, the others wait for it.
+        ///
+        /// # Errors
+        ///
+        /// The database's error. On PostgreSQL and SQLite nothing has changed then; on MySQL, call again to continue.
+        pub async fn migrate(db: &sea_orm::DatabaseConnection) -> Result<(), sea_orm::DbErr> {
+            migrate_with(db, &$crate::TableNames::new()).await
+        }
+
+        /// [`migrate`] with other table names.
+        ///
+        /// # Errors
+        ///
+        /// As [`migrate`], and names that the database cannot hold as [`DbErr::Custom`](sea_orm::DbErr::Custom).
+        pub async fn migrate_with(
+            db: &sea_orm::DatabaseConnection,
+            names: &$crate::TableNames,
+        ) -> Result<(), sea_orm::DbErr> {
+            migrate_and_count(db, names).await.map(drop)
+        }
+
+        /// [`migrate_with`], and returns how many migrations this call has applied: 0 if another process had applied them before it
+        /// got the lock.
+        ///
+        /// # Errors
+        ///
+        /// As [`migrate_with`].
+        pub async fn migrate_and_count(
+            db: &sea_orm::DatabaseConnection,
+            names: &$crate::TableNames,
+        ) -> Result<u64, sea_orm::DbErr> {
+            $set.run(db, names).await
+        }
+    };
 }

@@ -17,6 +17,19 @@ pub struct SqlTemplates {
     pub sqlite: &'static str,
 }
 
+/// The templates of three databases, from files whose names begin and end alike.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __templates {
+    ($begin:literal, $end:literal) => {
+        $crate::migration::SqlTemplates {
+            postgres: include_str!(concat!("sql/", $begin, ".postgres", $end)),
+            mysql: include_str!(concat!("sql/", $begin, ".mysql", $end)),
+            sqlite: include_str!(concat!("sql/", $begin, ".sqlite", $end)),
+        }
+    };
+}
+
 impl SqlTemplates {
     /// The text with the names filled in.
     ///
@@ -48,10 +61,10 @@ pub struct SqlMigration {
 }
 
 impl SqlMigration {
-    /// Makes a migration. Migrators remember it by its name. With other than the default names, schema and prefix are appended to it, so
+    /// Makes a migration, with the templates that create and drop. Migrators remember it by its name. With other than the default names, schema and prefix are appended to it, so
     /// that one migrator can hold several sets of tables.
     #[must_use]
-    pub fn new(name: &'static str, up: SqlTemplates, down: SqlTemplates, names: TableNames) -> Self {
+    pub fn new(name: &'static str, [up, down]: [SqlTemplates; 2], names: &TableNames) -> Self {
         let name = match (names.schema(), names.prefix()) {
             (None, "") => name.to_owned(),
             (schema, prefix) => format!("{name}@{}.{prefix}", schema.unwrap_or_default()),
@@ -60,7 +73,7 @@ impl SqlMigration {
             name,
             up,
             down,
-            names,
+            names: names.clone(),
             is_for_postgres: false,
         }
     }

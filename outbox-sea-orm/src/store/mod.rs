@@ -5,44 +5,31 @@
 //! transactions after a deadlock; the relay retries the rest.
 
 mod admin;
-mod answers;
-mod audit;
-mod blocks;
-mod complete;
-#[cfg(feature = "postgres")]
-mod days;
-mod durable;
+pub(crate) mod audit;
+mod backlog;
+mod block;
+mod failure;
 mod fetch;
-mod fitting;
 mod forget;
-mod held;
-mod ids;
-mod leases;
-mod note;
-mod own;
-mod pauses;
+mod id_range;
+pub(crate) mod lease;
+mod message;
+mod pause;
 mod preflight;
 mod purge;
-mod purge_operation;
 mod reader;
-#[cfg(feature = "testing")]
-mod recorded;
 mod refusal;
-mod relay_name;
-mod relays;
-mod search;
+mod relay;
+mod row;
 #[cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),
-    path = "driverless.rs"
+    path = "stub.rs"
 )]
 mod session;
-mod settings;
 mod settle;
-mod tables;
-mod waiting;
 
 #[cfg(test)]
-mod plans;
+mod tests;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -58,23 +45,35 @@ use sea_orm::{DatabaseConnection, DbErr};
 use time::OffsetDateTime;
 use tokio::sync::OnceCell;
 
-pub use self::held::Held;
+pub use self::pause::hold::Held;
+#[cfg(feature = "testing")]
+pub(crate) use self::row::recorded;
 
 use self::admin::Decision;
-use self::answers::{DEADLOCKS_MAX, failed, is_deadlock, no_driver, repeat_deadlocks};
-use self::durable::Durability;
-use self::fitting::Bounds;
+use self::audit::record::Failed;
+use self::failure::{DEADLOCKS_MAX, failed, is_deadlock, no_driver, repeat_deadlocks};
+use self::fetch::Bounds;
+use self::fetch::durability::{Durability, durable};
+use self::fetch::memory::Memory;
+use self::fetch::sql::Scope;
+use self::fetch::waiting;
+use self::preflight::setup;
 use self::refusal::refuses_to_write;
 use self::session::{Isolation, Session};
-use self::tables::setup;
-use crate::cause::has_code;
+use crate::connect::memory::{CAN_BE_LOST, InMemory, keep_in_memory};
 use crate::connect::{ConnectError, connect_error};
-use crate::dialect::Dialect;
-use crate::dialect::fetch::Scope;
-use crate::dialect::key::Key;
-use crate::in_use;
-use crate::memory::{CAN_BE_LOST, InMemory, keep_in_memory};
+use crate::error::code::has_code;
+use crate::names::usage;
 use crate::names::{NameError, TableNames};
+use crate::sql::{Dialect, Key};
+
+/// Runs a call in a task and on a connection of its own: [`SqlStore::run`].
+macro_rules! run {
+    ($store:ident, $context:literal => |$db:ident| $call:expr) => {
+        $store.run($context, move |$db| async move { $call.await }).await
+    };
+}
+use run;
 
 /// The outbox of a database, for the relay and for operators.
 ///
@@ -94,7 +93,7 @@ pub struct SqlStore {
     names: TableNames,
     dialect: Arc<Dialect>,
     isolation: Isolation,
-    memory: fetch::Memory,
+    memory: Memory,
     durability: Durability,
     /// What a relay of this store calls itself.
     relay_name: Arc<str>,
@@ -110,7 +109,7 @@ impl SqlStore {
     /// The outbox with the default table names.
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
-        Self::over(db, TableNames::new(), relay_name::of_process())
+        Self::over(db, TableNames::new(), relay::name::of_process())
     }
 
     /// Sets other table names: the same as in the writers' [`OutboxConfig`](crate::OutboxConfig).
@@ -122,7 +121,7 @@ impl SqlStore {
     /// [`NameError`] if the database cannot hold such names.
     pub fn with_names(self, names: &TableNames) -> Result<Self, NameError> {
         names.check(self.dialect.backend)?;
-        in_use::note(names);
+        usage::note(names);
         let allows_untested = self.allows_untested;
         Ok(Self {
             allows_untested,
@@ -137,7 +136,7 @@ impl SqlStore {
             names,
             dialect: Arc::new(dialect),
             isolation: Isolation::default(),
-            memory: fetch::Memory::default(),
+            memory: Memory::default(),
             durability: Durability::default(),
             relay_name,
             in_memory: Arc::default(),
@@ -161,17 +160,52 @@ impl SqlStore {
         &self.db
     }
 
+    /// Sets what the relay of this store calls itself in the table of relays, where operators see it (`outbox relays`): the name of its pod, for example.
+    /// Default: its host and its process id, such as `shop-7d9f/1`, where `HOSTNAME` wins over what the system says.
+    ///
+    /// Characters other than printable ASCII are left out, and what is beyond 128 bytes is cut off. A name of which nothing is left changes nothing. Nothing depends on
+    /// the name: relays are told apart by their [`OwnerId`](outbox_core::OwnerId).
+    #[must_use]
+    pub fn with_relay_name(mut self, name: impl Into<String>) -> Self {
+        let name = relay::name::storable(&name.into());
+        if !name.is_empty() {
+            self.relay_name = name.into();
+        }
+        self
+    }
+
     /// Runs a call in a task and on a connection of its own. `context` is the text of its database errors.
     async fn run<T, F>(
         &self,
         context: &'static str,
-        work: impl FnOnce(Arc<Session>, Arc<Dialect>) -> F + Send + 'static,
+        work: impl FnOnce(Arc<Session>) -> F + Send + 'static,
     ) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, DbErr>> + Send + 'static,
     {
         self.call(work).await.map_err(|error| self.failed(context, error))
+    }
+
+    /// As [`Self::run`], with a hint if the table of operations is missing or this user may not use it.
+    async fn operate<T, F>(
+        &self,
+        context: &'static str,
+        work: impl FnOnce(Arc<Session>) -> F + Send + 'static,
+    ) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failed>> + Send + 'static,
+    {
+        self.call(work).await.map_err(|error| match error {
+            Failed::Setup(context) => setup(context),
+            Failed::Database(error) if is_missing(&error) && error.to_string().contains("outbox_operations") => setup(format!(
+                "table {} is missing, and without it no change is made ({}); run `outbox migrate`, or `outbox_sea_orm::migrate`",
+                self.dialect.operations,
+                outbox_core::describe(&error)
+            )),
+            Failed::Database(error) => self.failed(context, error),
+        })
     }
 
     /// Names the server if it is out of reach, refuses the login or has no TLS that is trusted.
@@ -189,16 +223,16 @@ impl SqlStore {
     /// compiler's recursion limit.
     fn call<T, E, F>(
         &self,
-        work: impl FnOnce(Arc<Session>, Arc<Dialect>) -> F + Send + 'static,
+        work: impl FnOnce(Arc<Session>) -> F + Send + 'static,
     ) -> BoxFuture<'static, Result<T, E>>
     where
         T: Send + 'static,
         E: Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        in_use::note(&self.names);
+        usage::note(&self.names);
         let (db, isolation, dialect) = (self.db.clone(), self.isolation.clone(), self.dialect.clone());
-        Box::pin(async move { session::call(&db, &isolation, |db| work(db, dialect)).await })
+        Box::pin(async move { session::call(&db, &isolation, dialect, work).await })
     }
 }
 
@@ -210,10 +244,8 @@ impl OutboxStore for SqlStore {
         if let Ok(InMemory::CanBeLost) = in_memory {
             return Err(setup(CAN_BE_LOST.to_owned()));
         }
-        self.call(move |db, dialect| async move {
-            preflight::preflight(&pool, &db, &dialect, deletes, untested).await
-        })
-        .await
+        self.call(move |db| async move { preflight::preflight(&pool, &db, deletes, untested).await })
+            .await
     }
 
     async fn announce(
@@ -223,53 +255,34 @@ impl OutboxStore for SqlStore {
         announcement: &Announcement,
     ) -> Result<Relays, StoreError> {
         let (name, announcement) = (self.relay_name.clone(), announcement.clone());
-        let context = "the relay could not be announced";
-        self.run(context, move |db, dialect| async move {
-            relays::announce(&db, &dialect, owner, ttl, &announcement, &name).await
-        })
-        .await
+        run!(self, "the relay could not be announced" =>
+            |db| relay::announce(&db, owner, ttl, &announcement, &name))
     }
 
     async fn relays(&self) -> Result<Vec<LiveRelay>, StoreError> {
-        let context = "relays could not be listed";
-        self.run(context, |db, dialect| async move {
-            relays::alive(&db, &dialect).await
-        })
-        .await
+        run!(self, "relays could not be listed" => |db| relay::alive(&db))
     }
 
     async fn acquire(&self, owner: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
-        let context =
-            "leases could not be acquired; if the tables are missing, run the migration of outbox-sea-orm";
-        let acquired = self.run(context, move |db, dialect| async move {
-            leases::acquire(&db, &dialect, owner, ttl, max).await
-        });
-        let (leases, rows) = acquired.await?;
+        let (leases, rows) = run!(self,
+            "leases could not be acquired; if the tables are missing, run the migration of outbox-sea-orm" =>
+            |db| lease::acquire(&db, owner, ttl, max))?;
         rows.map_or(Ok(()), |rows| rows.check(&self.dialect))?;
         Ok(leases)
     }
 
     async fn renew(&self, owner: OwnerId, leases: &[Lease], ttl: Duration) -> Result<Vec<Lease>, StoreError> {
         let leases = leases.to_vec();
-        self.run("leases could not be renewed", move |db, dialect| async move {
-            leases::renew(&db, &dialect, owner, &leases, ttl).await
-        })
-        .await
+        run!(self, "leases could not be renewed" => |db| lease::renew(&db, owner, &leases, ttl))
     }
 
     async fn release(&self, owner: OwnerId, leases: &[Lease]) -> Result<(), StoreError> {
         let leases = leases.to_vec();
-        self.run("leases could not be released", move |db, dialect| async move {
-            leases::release(&db, &dialect, owner, &leases).await
-        })
-        .await
+        run!(self, "leases could not be released" => |db| lease::release(&db, owner, &leases))
     }
 
     async fn leave(&self, owner: OwnerId) -> Result<(), StoreError> {
-        self.run("leases could not be given back", move |db, dialect| async move {
-            leases::leave(&db, &dialect, owner).await
-        })
-        .await
+        run!(self, "leases could not be given back" => |db| lease::leave(&db, owner))
     }
 
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
@@ -280,19 +293,19 @@ impl OutboxStore for SqlStore {
             rows: request.limit.get() as usize,
             bytes: request.bytes,
         };
-        let (partitions, in_flight) = (leases::partitions(request.leases), request.in_flight.to_vec());
+        let (partitions, in_flight) = (lease::partitions(request.leases), request.in_flight.to_vec());
         let limit = i64::from(request.limit.get());
         let memory = self.memory.clone();
         memory.begin(request.leases);
-        let fetched = self.call(move |db, dialect| async move {
+        let fetched = self.call(move |db| async move {
             let scope = Scope {
                 partitions: &partitions,
                 in_flight: &in_flight,
                 limit,
             };
-            fetch::fetch(&db, &dialect, scope, bounds, &memory).await
+            fetch::fetch(&db, scope, bounds, &memory).await
         });
-        let fetched = self.durable(request.leases, fetched.await?).await?;
+        let fetched = durable(self, request.leases, fetched.await?).await?;
         self.memory.end(&fetched.due);
         Ok(fetched)
     }
@@ -303,7 +316,7 @@ impl OutboxStore for SqlStore {
         }
         let leases = request.leases;
         let request = waiting::Request {
-            partitions: leases::partitions(request.leases),
+            partitions: lease::partitions(request.leases),
             in_flight: request.in_flight.to_vec(),
             excluding: request.excluding.iter().map(Key::from).collect(),
             per_aggregate: i64::from(request.per_aggregate.get()),
@@ -313,8 +326,8 @@ impl OutboxStore for SqlStore {
             },
             fitting: self.memory.fitting.clone(),
         };
-        let fetched = self.call(|db, dialect| async move { waiting::fetch(&db, &dialect, request).await });
-        self.durable(leases, fetched.await?).await
+        let fetched = self.call(|db| async move { waiting::fetch(&db, request).await });
+        durable(self, leases, fetched.await?).await
     }
 
     async fn settle(&self, leases: &[Lease], settlements: &[Settlement]) -> Result<usize, StoreError> {
@@ -323,18 +336,15 @@ impl OutboxStore for SqlStore {
         }
         let (leases, settlements) = (leases.to_vec(), settlements.to_vec());
         self.memory.settle(&settlements);
-        let settled = self.call(move |db, dialect| async move {
-            settle::settle(&db, &dialect, &leases, &settlements).await
-        });
+        let settled = self.call(move |db| async move { settle::settle(&db, &leases, &settlements).await });
         settled.await.map_err(refusal::of_settlement)
     }
 
     async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
         #[cfg(feature = "postgres")]
         let by_day = self.by_day.clone();
-        let context = "published messages could not be purged";
-        self.run(context, move |db, dialect| async move {
-            if purge::purge_keys(&db, &dialect, &request).await? {
+        self.run("published messages could not be purged", move |db| async move {
+            if purge::purge_keys(&db, &request).await? {
                 return Ok(purge::before_rows(0));
             }
             let Some(older_than) = request.older_than else {
@@ -344,46 +354,33 @@ impl OutboxStore for SqlStore {
                 });
             };
             #[cfg(feature = "postgres")]
-            if days::is_by_day(&db, &dialect, &by_day).await? {
-                return days::purge(&db, &dialect, request, older_than).await;
+            if purge::day::is_by_day(&db, &by_day).await? {
+                return purge::day::purge(&db, request, older_than).await;
             }
-            purge::purge(&db, &dialect, request, older_than).await
+            purge::purge(&db, request, older_than).await
         })
         .await
     }
 
     async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
-        let context =
-            "the pauses could not be read; if their table is missing, run the migration of outbox-sea-orm";
-        self.run(
-            context,
-            |db, dialect| async move { pauses::read(&db, &dialect).await },
-        )
-        .await
+        run!(self,
+            "the pauses could not be read; if their table is missing, run the migration of outbox-sea-orm" =>
+            |db| pause::read(&db))
     }
 
     async fn finish_pauses(&self) -> Result<bool, StoreError> {
-        self.run("pauses could not be finished", |db, dialect| async move {
-            pauses::finish(&db, &dialect).await
-        })
-        .await
+        run!(self, "pauses could not be finished" => |db| pause::finish(&db))
     }
 
     async fn backlog(&self) -> Result<Backlog, StoreError> {
-        self.run("the backlog could not be counted", |db, dialect| async move {
-            admin::backlog(&db, &dialect).await
-        })
-        .await
+        run!(self, "the backlog could not be counted" => |db| backlog::count(&db))
     }
 }
 
 impl OutboxAdmin for SqlStore {
     async fn list(&self, selection: &Selection, limit: NonZeroU32) -> Result<Vec<StoredMessage>, StoreError> {
         let selection = selection.clone();
-        self.run("messages could not be listed", move |db, dialect| async move {
-            admin::list(&db, &dialect, &selection, limit).await
-        })
-        .await
+        run!(self, "messages could not be listed" => |db| message::list(&db, &selection, limit))
     }
 
     async fn page(
@@ -393,83 +390,52 @@ impl OutboxAdmin for SqlStore {
         limit: NonZeroU32,
     ) -> Result<Vec<StoredMessage>, StoreError> {
         let selection = selection.clone();
-        self.run("messages could not be listed", move |db, dialect| async move {
-            admin::page(&db, &dialect, &selection, from, limit).await
-        })
-        .await
+        run!(self, "messages could not be listed" => |db| message::page(&db, &selection, from, limit))
     }
 
     async fn retry(&self, selection: &Selection) -> Result<u64, StoreError> {
         let selection = selection.clone();
-        self.run("dead letters could not be retried", |db, dialect| async move {
-            admin::decide(&db, &dialect, selection, Decision::Retry).await
-        })
-        .await
+        run!(self, "dead letters could not be retried" => |db| admin::decide(&db, selection, Decision::Retry))
     }
 
     async fn skip(&self, selection: &Selection) -> Result<u64, StoreError> {
         let selection = selection.clone();
-        self.run("dead letters could not be skipped", |db, dialect| async move {
-            admin::decide(&db, &dialect, selection, Decision::Skip).await
-        })
-        .await
+        run!(self, "dead letters could not be skipped" => |db| admin::decide(&db, selection, Decision::Skip))
     }
 
     async fn replay(&self, selection: &Selection) -> Result<u64, StoreError> {
         let selection = selection.clone();
-        self.run("messages could not be replayed", |db, dialect| async move {
-            admin::replay(&db, &dialect, selection, admin::REPLAYED_MAX).await
-        })
-        .await
+        run!(self, "messages could not be replayed" => |db| admin::replay(&db, selection, admin::REPLAYED_MAX))
     }
 
     async fn blocked(&self, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, StoreError> {
-        let context = "blocked aggregates could not be listed";
-        self.run(context, move |db, dialect| async move {
-            admin::blocked(&db, &dialect, limit).await
-        })
-        .await
+        run!(self, "blocked aggregates could not be listed" => |db| block::blocked(&db, limit))
     }
 
     async fn resume(&self, aggregate: &Aggregate) -> Result<bool, StoreError> {
         let aggregate = aggregate.clone();
-        self.run("the aggregate could not be resumed", |db, dialect| async move {
-            admin::resume(&db, &dialect, &aggregate).await
-        })
-        .await
+        run!(self, "the aggregate could not be resumed" => |db| block::resume(&db, &aggregate))
     }
 
     async fn forget(&self, aggregates: &[Aggregate]) -> Result<Forgotten, StoreError> {
         let aggregates = aggregates.to_vec();
-        self.run(
-            "aggregates could not be forgotten",
-            move |db, dialect| async move { forget::forget(&db, &dialect, &aggregates, None).await },
-        )
-        .await
+        run!(self, "aggregates could not be forgotten" => |db| forget::forget(&db, &aggregates, None))
     }
 
     async fn forget_idle(&self, aggregate_type: &str, idle_for: Duration) -> Result<u64, StoreError> {
         let aggregate_type = aggregate_type.to_owned();
-        self.run("idle aggregates could not be forgotten", move |db, dialect| async move {
-            forget::forget_idle(&db, &dialect, &aggregate_type, idle_for).await
-        })
-        .await
+        run!(self, "idle aggregates could not be forgotten" =>
+            |db| forget::forget_idle(&db, &aggregate_type, idle_for))
     }
 
     async fn pause(&self, request: &PauseRequest) -> Result<(), StoreError> {
         let request = request.clone();
-        self.run("publishing could not be paused", |db, dialect| async move {
-            pauses::begin(&db, &dialect, &request).await
-        })
-        .await
+        run!(self, "publishing could not be paused" => |db| pause::begin(&db, &request))
     }
 
     async fn unpause(&self, aggregate_type: Option<&str>) -> Result<bool, StoreError> {
         let aggregate_type = aggregate_type.map(str::to_owned);
-        self.run("the pause could not be ended", |db, dialect| async move {
-            pauses::end(&db, &dialect, aggregate_type.as_deref()).await
-        })
-        .await
+        run!(self, "the pause could not be ended" => |db| pause::end(&db, aggregate_type.as_deref()))
     }
 
     async fn published(
@@ -480,9 +446,12 @@ impl OutboxAdmin for SqlStore {
         limit: NonZeroU32,
     ) -> Result<Vec<Message>, StoreError> {
         let recorded = (recorded_from, recorded_until);
-        self.call(
-            move |db, dialect| async move { admin::published(&db, &dialect, recorded, after, limit).await },
-        )
-        .await
+        self.call(move |db| async move { message::published(&db, recorded, after, limit).await })
+            .await
     }
+}
+
+/// The codes for a table or column that is missing: PostgreSQL, MySQL, SQLite.
+fn is_missing(error: &DbErr) -> bool {
+    has_code(error, &["42P01", "42703", "42S02", "42S22", "1"])
 }

@@ -25,10 +25,10 @@ use tokio::time::{sleep, timeout};
 
 use super::{no_driver, refuses_to_write};
 use crate::connect::why_no_connection;
-use crate::detached::detached;
 #[cfg(feature = "mysql")]
 use crate::server::{FIT_MYSQL, question, unfit};
-use crate::sql::query;
+use crate::sql::{Dialect, query};
+use crate::task::detached;
 
 /// How long a call continues after its caller has gone, so that a relay that stops does not tear a call that is nearly done.
 const GRACE: Duration = Duration::from_secs(1);
@@ -57,6 +57,7 @@ struct Defaults {
 pub(super) async fn call<T, E, F>(
     pool: &DatabaseConnection,
     isolation: &Isolation,
+    dialect: Arc<Dialect>,
     work: impl FnOnce(Arc<Session>) -> F + Send + 'static,
 ) -> Result<T, E>
 where
@@ -65,6 +66,7 @@ where
     F: Future<Output = Result<T, E>> + Send + 'static,
 {
     let session = Arc::new(Session {
+        dialect,
         pool: pool.clone(),
         isolation: isolation.clone(),
         connection: Mutex::new(None),
@@ -96,6 +98,8 @@ where
 /// The connection of a call. It is taken from the pool for the first statement.
 #[derive(Debug)]
 pub(super) struct Session {
+    /// The database and its tables.
+    pub(super) dialect: Arc<Dialect>,
     pool: DatabaseConnection,
     isolation: Isolation,
     connection: Mutex<Option<Connection>>,
@@ -151,21 +155,24 @@ macro_rules! with {
     };
 }
 
-impl Session {
-    pub(super) fn get_database_backend(&self) -> DbBackend {
-        self.pool.get_database_backend()
-    }
-
-    pub(super) async fn execute_raw(&self, statement: Statement) -> Result<ExecResult, DbErr> {
-        let own = self.own_transaction().await?;
+/// Runs a statement, in a transaction of its own where one is needed.
+macro_rules! statement {
+    ($session:ident, $live:ident: $Driver:ident => $work:expr) => {{
+        let own = $session.own_transaction().await?;
         let done = {
-            let mut slot = self.connection.lock().await;
-            with!(self.open(&mut slot).await?, live: Driver => {
-                let done = query::<Driver>(&statement).execute(&mut **live).await;
-                done.map(ExecResult::from).map_err(|error| self.failed(error))
-            })
+            let mut slot = $session.connection.lock().await;
+            with!($session.open(&mut slot).await?, $live: $Driver => $work.map_err(|error| $session.failed(error)))
         };
         end(own, done?).await
+    }};
+}
+
+impl Session {
+    pub(super) async fn execute(&self, statement: Statement) -> Result<ExecResult, DbErr> {
+        statement!(self, live: Driver => {
+            let done = query::<Driver>(&statement).execute(&mut **live).await;
+            done.map(ExecResult::from)
+        })
     }
 
     /// Runs one or several statements without parameters. Gives them no transaction.
@@ -176,7 +183,7 @@ impl Session {
         })
     }
 
-    pub(super) async fn query_one_raw(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
+    pub(super) async fn one(&self, statement: Statement) -> Result<Option<QueryResult>, DbErr> {
         let own = self.own_transaction().await?;
         let row = self.first_row(statement).await?;
         end(own, row).await
@@ -190,17 +197,11 @@ impl Session {
         })
     }
 
-    pub(super) async fn query_all_raw(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
-        let own = self.own_transaction().await?;
-        let rows = {
-            let mut slot = self.connection.lock().await;
-            with!(self.open(&mut slot).await?, live: Driver => {
-                let rows = query::<Driver>(&statement).fetch_all(&mut **live).await;
-                rows.map(|rows| rows.into_iter().map(QueryResult::from).collect::<Vec<_>>())
-                    .map_err(|error| self.failed(error))
-            })
-        };
-        end(own, rows?).await
+    pub(super) async fn all(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
+        statement!(self, live: Driver => {
+            let rows = query::<Driver>(&statement).fetch_all(&mut **live).await;
+            rows.map(|rows| rows.into_iter().map(QueryResult::from).collect::<Vec<_>>())
+        })
     }
 
     /// Reads rows one by one, until `take` returns false. The database has sent all rows, or goes on sending: see [`Self::close`].
@@ -233,14 +234,14 @@ impl Session {
     /// Closes the connection at the end of the call, instead of returning it. For rows that nobody reads any more: the pool would read them to
     /// their end. Does nothing on SQLite, which makes no row before it is read.
     pub(super) fn close(&self) {
-        if self.get_database_backend() != DbBackend::Sqlite {
+        if self.dialect.backend != DbBackend::Sqlite {
             self.must_close.store(true, Ordering::Relaxed);
         }
     }
 
     /// A transaction for one statement, if it needs one to be READ COMMITTED.
     async fn own_transaction(&self) -> Result<Option<Transaction<'_>>, DbErr> {
-        if self.get_database_backend() != DbBackend::Postgres || self.in_transaction.load(Ordering::Relaxed) {
+        if self.dialect.backend != DbBackend::Postgres || self.in_transaction.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let defaults = self.defaults().await?;
@@ -296,7 +297,7 @@ impl Session {
     /// The isolation level is part of `BEGIN`; on MySQL it comes before it. If the call is abandoned in between, its connection is closed, so no
     /// other call inherits the level.
     async fn begin_for(&self, purpose: Purpose) -> Result<Transaction<'_>, DbErr> {
-        let statements: &[&str] = match (self.get_database_backend(), purpose) {
+        let statements: &[&str] = match (self.dialect.backend, purpose) {
             (DbBackend::Postgres, Purpose::Write) if !self.defaults().await?.is_durable => {
                 &["BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO on"]
             }
@@ -371,7 +372,7 @@ impl Session {
     /// Waits until the caller has gone, and then for [`GRACE`]. Never ends on SQLite: a file has no other side that could fall silent, and a
     /// database in memory ends with its connection.
     async fn abandoned(&self, gone: oneshot::Receiver<()>) {
-        if self.get_database_backend() == DbBackend::Sqlite {
+        if self.dialect.backend == DbBackend::Sqlite {
             std::future::pending::<()>().await;
         }
         // The sender never sends; its drop is an error here.

@@ -6,18 +6,11 @@ use sea_orm::DbBackend;
 use tracing::Instrument as _;
 
 use crate::proxy::{Commit, Proxy};
-use crate::shop::{CustomerGreeted, OrderPlaced, Shop};
+use crate::shop::{CustomerGreeted, Shop, placed};
 use crate::support::{Backend, TestDb};
 
-fn placed() -> OrderPlaced {
-    OrderPlaced {
-        order_id: 1,
-        total_cents: 1,
-    }
-}
-
 async fn save(shop: &Shop, outbox: &OutboxConnection) -> SaveError {
-    let save = shop.order(1).insert_with_events(outbox, |_| [placed()]);
+    let save = shop.order(1).insert_with_events(outbox, |_| [placed(1)]);
     save.await.unwrap_err()
 }
 
@@ -48,7 +41,7 @@ async fn a_commit_that_postgresql_refuses_is_not_an_unknown_outcome() {
         assert!(matches!(error, SaveError::Database(_)), "{code}: {error:?}");
         assert_eq!(error.is_conflict(), code.starts_with("40"), "{code}");
         let tx = outbox.begin().await.unwrap();
-        record(&tx, [placed()]).await.unwrap();
+        record(&tx, [placed(1)]).await.unwrap();
         let error = tx.commit().await.unwrap_err();
         assert!(is_commit_refused(&error), "{code}: {error:?}");
     }
@@ -78,7 +71,7 @@ async fn a_commit_that_sqlite_refuses_is_not_an_unknown_outcome() {
     assert!(matches!(error, SaveError::Database(_)), "{error:?}");
     shop.test.execute("DROP TRIGGER orphan").await;
     shop.order(1)
-        .insert_with_events(&shop.test.outbox(), |_| [placed()])
+        .insert_with_events(&shop.test.outbox(), |_| [placed(1)])
         .await
         .unwrap();
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
@@ -203,7 +196,7 @@ async fn a_save_stays_in_the_span_of_its_caller() {
             tracing::Span::current().metadata().map(|span| span.name()),
             Some("request")
         );
-        [placed()]
+        [placed(1)]
     });
     save.instrument(tracing::info_span!("request")).await.unwrap();
 }
@@ -214,7 +207,7 @@ async fn the_text_of_an_error_says_what_to_do() {
         let Some(test) = TestDb::empty(backend, "text").await else {
             continue;
         };
-        let error = test.record([placed()]).await.unwrap_err();
+        let error = test.record([placed(1)]).await.unwrap_err();
         assert!(error.to_string().contains("migration"), "{backend:?}: {error}");
         assert!(!error.is_conflict());
     }

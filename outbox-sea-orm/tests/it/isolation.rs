@@ -21,7 +21,7 @@ use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend};
 use tokio::sync::watch;
 
-use crate::support::{Backend, TestDb};
+use crate::support::{Backend, TestDb, until};
 
 /// Bound of a wait that is normally short; long, because the machine is busy when all tests run.
 const SOON: Duration = Duration::from_secs(60);
@@ -241,16 +241,6 @@ fn config() -> RelayConfig {
         .lease_ttl(Duration::from_millis(1500))
         .poll_min(Duration::from_millis(5))
         .poll_max(Duration::from_millis(20))
-}
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !condition().await {
-            tokio::task::yield_now().await;
-        }
-    };
-    let outcome = tokio::time::timeout(SOON, wait).await;
-    assert!(outcome.is_ok(), "{what} takes too long");
 }
 
 /// A table with a row that all writers look at, and a first message of each aggregate.

@@ -9,7 +9,7 @@ use outbox_testing::conformance::probe::Probe;
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, DbErr, Set, TransactionTrait};
 
 use crate::on_every_backend;
-use crate::shop::{Gate, OrderPlaced, Shop};
+use crate::shop::{Gate, OrderPlaced, Shop, placed};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
@@ -25,13 +25,6 @@ on_every_backend!(
     a_save_goes_on_when_its_caller_leaves,
     a_save_whose_caller_left_before_it_began_is_not_carried_out,
 );
-
-fn placed(order_id: i32) -> OrderPlaced {
-    OrderPlaced {
-        order_id,
-        total_cents: 1,
-    }
-}
 
 /// Polls a future that often, each time when it has been woken, and drops it then. `None` if it was not ready.
 async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {

@@ -11,7 +11,7 @@ use sea_orm::{
 };
 
 use crate::on_every_backend;
-use crate::shop::{CustomerGreeted, OrderPlaced, Shop, customer, order};
+use crate::shop::{CustomerGreeted, OrderPlaced, Shop, customer, order, placed_of};
 use crate::support::TestDb;
 
 on_every_backend!(
@@ -30,13 +30,6 @@ on_every_backend!(
 /// More than two statements' worth of rows.
 const ROWS: i32 = 2_050;
 
-fn placed(order: &order::Model) -> [OrderPlaced; 1] {
-    [OrderPlaced {
-        order_id: order.id,
-        total_cents: order.total_cents,
-    }]
-}
-
 /// The aggregates of the recorded events.
 async fn aggregates(shop: &Shop) -> Vec<String> {
     let rows = shop.test.fetch_all().await;
@@ -48,7 +41,7 @@ async fn aggregates(shop: &Shop) -> Vec<String> {
 async fn many_rows_are_inserted_with_an_event_each(db: TestDb) {
     let shop = Shop::open(db).await;
     let orders: Vec<_> = (0..ROWS).map(|n| shop.order(i64::from(n))).collect();
-    let saved = order::Entity::insert_many_with_events(orders, &shop.test.outbox(), placed)
+    let saved = order::Entity::insert_many_with_events(orders, &shop.test.outbox(), placed_of)
         .await
         .unwrap();
     assert_eq!(shop.orders().await, i64::from(ROWS));
@@ -59,7 +52,7 @@ async fn many_rows_are_inserted_with_an_event_each(db: TestDb) {
     assert_eq!(recorded.len(), ROWS as usize);
     assert_eq!(recorded.into_iter().collect::<HashSet<_>>(), ids);
 
-    let none = order::Entity::insert_many_with_events([], &shop.test.outbox(), placed)
+    let none = order::Entity::insert_many_with_events([], &shop.test.outbox(), placed_of)
         .await
         .unwrap();
     assert!(none.is_empty());
@@ -113,7 +106,7 @@ async fn many_rows_are_updated_with_an_event_each(db: TestDb) {
     let outbox = shop.test.outbox();
     let updated = order::Entity::update_many_with_events(raise, filter.clone(), &outbox, |order| {
         assert!(order.total_cents >= 11_000, "the row as it is stored now");
-        placed(order)
+        placed_of(order)
     })
     .await
     .unwrap();
@@ -121,7 +114,7 @@ async fn many_rows_are_updated_with_an_event_each(db: TestDb) {
     assert_eq!(shop.recorded().await.len(), 1_050);
 
     let nothing =
-        order::Entity::update_many_with_events(order::Entity::update_many(), filter, &outbox, placed);
+        order::Entity::update_many_with_events(order::Entity::update_many(), filter, &outbox, placed_of);
     assert_eq!(nothing.await.unwrap(), 0);
     let same = order::Entity::update_many().col_expr(order::Column::TotalCents, Expr::value(11_000));
     let one = order::Column::Marker
@@ -129,7 +122,7 @@ async fn many_rows_are_updated_with_an_event_each(db: TestDb) {
         .and(order::Column::TotalCents.eq(11_000));
     // A row whose values do not change is written all the same.
     assert_eq!(
-        order::Entity::update_many_with_events(same, one, &outbox, placed)
+        order::Entity::update_many_with_events(same, one, &outbox, placed_of)
             .await
             .unwrap(),
         1
@@ -146,7 +139,7 @@ async fn many_rows_are_deleted_with_an_event_each(db: TestDb) {
     let outbox = shop.test.outbox();
     let deleted = order::Entity::delete_many_with_events(filter, &outbox, |order| {
         assert!(order.total_cents >= 1_000, "the row as it was");
-        placed(order)
+        placed_of(order)
     });
     assert_eq!(deleted.await.unwrap(), 1_050);
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1_000, 1_050));
@@ -238,7 +231,7 @@ async fn many_rows_join_an_open_transaction(db: TestDb) {
     let tx = outbox.begin().await.unwrap();
     shop.order(1).insert(&tx).await.unwrap();
     let orders = [2, 3].map(|cents| shop.order(cents));
-    let saved = order::Entity::insert_many_with_events(orders, &tx, placed)
+    let saved = order::Entity::insert_many_with_events(orders, &tx, placed_of)
         .await
         .unwrap();
     let twice = ["a", "a"].map(|id| shop.customer(id));
@@ -249,7 +242,7 @@ async fn many_rows_join_an_open_transaction(db: TestDb) {
     // Through the primary key, because MariaDB locks every row that it looks at, those of other tests included.
     let filter = order::Column::Id.eq(saved[0].id);
     assert_eq!(
-        order::Entity::delete_many_with_events(filter, &tx, placed)
+        order::Entity::delete_many_with_events(filter, &tx, placed_of)
             .await
             .unwrap(),
         1
@@ -381,6 +374,6 @@ async fn over_seaorm(
     orders: Vec<order::ActiveModel>,
 ) -> Result<(), SaveError> {
     let tx = db.begin().await?;
-    order::Entity::insert_many_with_events(orders, &tx, placed).await?;
+    order::Entity::insert_many_with_events(orders, &tx, placed_of).await?;
     Ok(())
 }

@@ -7,7 +7,7 @@ use sea_orm::{ActiveModelTrait, ColumnTrait, ConnectionTrait, DbBackend, IntoAct
 use sea_orm::{IsolationLevel, QueryFilter, TransactionOptions};
 
 use crate::on_every_backend;
-use crate::shop::{OrderPlaced, Shop, order};
+use crate::shop::{OrderPlaced, Shop, order, placed_of};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
@@ -16,13 +16,6 @@ on_every_backend!(
 );
 
 const MIB: usize = 1024 * 1024;
-
-fn placed(order: &order::Model) -> [OrderPlaced; 1] {
-    [OrderPlaced {
-        order_id: order.id,
-        total_cents: order.total_cents,
-    }]
-}
 
 /// MariaDB takes the key 0 of a model for "the next one".
 #[tokio::test]
@@ -35,7 +28,7 @@ async fn a_row_whose_key_the_database_has_changed_is_not_left_without_its_event(
         id: Set(0),
         ..shop.order(1)
     };
-    let saved = order::Entity::insert_many_with_events([order], &shop.test.outbox(), placed).await;
+    let saved = order::Entity::insert_many_with_events([order], &shop.test.outbox(), placed_of).await;
     assert!(matches!(saved, Err(SaveError::Unsupported { .. })), "{saved:?}");
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (0, 0));
 }
@@ -61,7 +54,7 @@ async fn an_update_that_changes_nothing_makes_an_event_of_the_row_as_it_is_now()
     let same = order::Entity::update_many().col_expr(order::Column::Marker, Expr::value(&*shop.marker));
     let updated = order::Entity::update_many_with_events(same, order::Column::Id.eq(old.id), &tx, |order| {
         assert_eq!(order.total_cents, 2, "the row as it is stored now");
-        placed(order)
+        placed_of(order)
     });
     assert_eq!(updated.await.unwrap(), 1);
     tx.commit().await.unwrap();
@@ -76,16 +69,17 @@ async fn many_rows_that_the_database_cannot_take_do_not_lose_the_transaction() {
     };
     let shop = Shop::open(test).await;
     let tx = shop.test.outbox().begin().await.unwrap();
-    let saved = order::Entity::insert_many_with_events([shop.order(1)], &tx, placed).await;
+    let saved = order::Entity::insert_many_with_events([shop.order(1)], &tx, placed_of).await;
     let id = saved.unwrap()[0].id;
     let large = || order::ActiveModel {
         marker: Set("x".repeat(17 * MIB)),
         ..shop.order(2)
     };
     let models = [shop.order(2), large()];
-    let inserted = order::Entity::insert_many_with_events(models, &tx, placed).await;
+    let inserted = order::Entity::insert_many_with_events(models, &tx, placed_of).await;
     let change = order::Entity::update_many().set(large());
-    let updated = order::Entity::update_many_with_events(change, order::Column::Id.eq(id), &tx, placed).await;
+    let updated =
+        order::Entity::update_many_with_events(change, order::Column::Id.eq(id), &tx, placed_of).await;
     tx.commit().await.unwrap();
     for outcome in [inserted.map(drop), updated.map(drop)] {
         let Err(SaveError::RowTooLarge { limit_bytes, .. }) = outcome else {
@@ -197,7 +191,7 @@ async fn rows_that_are_not_written_are_an_error(test: TestDb) {
         .col_expr(order::Column::TotalCents, Expr::value(9))
         .filter(order::Column::TotalCents.eq(1));
     let mine = order::Column::Marker.eq(&*shop.marker);
-    let updated = order::Entity::update_many_with_events(change, mine, &shop.test.outbox(), placed).await;
+    let updated = order::Entity::update_many_with_events(change, mine, &shop.test.outbox(), placed_of).await;
     match updated {
         Err(SaveError::RowsNotWritten {
             locked: 2,

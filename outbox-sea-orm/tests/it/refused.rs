@@ -9,7 +9,7 @@ use outbox_sea_orm::{OutboxConnection, RecordError, SaveError, SaveWithEvents};
 use sea_orm::{DbBackend, Set};
 
 use crate::on_every_backend;
-use crate::shop::{CustomerGreeted, OrderDescribed, OrderPlaced, Shop, order};
+use crate::shop::{CustomerGreeted, OrderDescribed, Shop, order, placed};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
@@ -61,7 +61,7 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
         "{error:?}"
     );
 
-    let heavy = NewMessage::from_event(&placed())
+    let heavy = NewMessage::from_event(&placed(1))
         .unwrap()
         .with_header("tenant", "x".repeat(Limits::default().headers_bytes_max))
         .unwrap();
@@ -77,7 +77,7 @@ async fn a_bad_event_is_refused_with_its_model(db: TestDb) {
             ..MessageContext::default()
         };
         // Events are encoded where they are given to the save, which is inside the scope.
-        let error = context.scope(refused(&shop, placed())).await;
+        let error = context.scope(refused(&shop, placed(1))).await;
         assert!(
             matches!(&error, EventError::Header(HeaderError::Value { name }) if name == "ce-correlationid"),
             "{error:?}"
@@ -112,7 +112,7 @@ async fn a_message_that_the_database_cannot_take_is_not_an_outage(db: TestDb) {
         .await;
     let tx = outbox.begin().await.unwrap();
     shop.order(3)
-        .insert_with_events(&tx, |_| [placed()])
+        .insert_with_events(&tx, |_| [placed(1)])
         .await
         .unwrap();
     let joined = shop
@@ -159,15 +159,15 @@ async fn a_model_that_the_database_cannot_take_does_not_lose_the_transaction() {
         ..Default::default()
     };
     let tx = outbox.begin().await.unwrap();
-    let saved = shop.order(1).insert_with_events(&tx, |_| [placed()]).await;
-    let inserted = order(17 * MIB).insert_with_events(&tx, |_| [placed()]).await;
+    let saved = shop.order(1).insert_with_events(&tx, |_| [placed(1)]).await;
+    let inserted = order(17 * MIB).insert_with_events(&tx, |_| [placed(1)]).await;
     let update = order::ActiveModel {
         id: Set(saved.unwrap().id),
         ..order(17 * MIB)
     };
-    let updated = update.update_with_events(&tx, |_| [placed()]).await;
+    let updated = update.update_with_events(&tx, |_| [placed(1)]).await;
     tx.commit().await.unwrap();
-    let alone = order(17 * MIB).insert_with_events(&outbox, |_| [placed()]).await;
+    let alone = order(17 * MIB).insert_with_events(&outbox, |_| [placed(1)]).await;
     for outcome in [inserted, updated, alone] {
         let Err(SaveError::RowTooLarge {
             table,
@@ -185,7 +185,7 @@ async fn a_model_that_the_database_cannot_take_does_not_lose_the_transaction() {
     }
     // The server takes what is just below the limit: it finds fault with the column only.
     let fits = order(16 * MIB - 2048)
-        .insert_with_events(&outbox, |_| [placed()])
+        .insert_with_events(&outbox, |_| [placed(1)])
         .await;
     assert!(
         matches!(&fits, Err(SaveError::Database(error)) if error.to_string().contains("too long")),
@@ -194,16 +194,9 @@ async fn a_model_that_the_database_cannot_take_does_not_lose_the_transaction() {
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));
 }
 
-fn placed() -> OrderPlaced {
-    OrderPlaced {
-        order_id: 1,
-        total_cents: 1,
-    }
-}
-
 /// Saves an order with a good event and this one, over a pool.
 async fn refused(shop: &Shop, event: impl IntoMessage) -> EventError {
-    let events = Events::new().with(placed()).with(event);
+    let events = Events::new().with(placed(1)).with(event);
     match shop
         .order(1)
         .insert_with_events(&shop.test.outbox(), |_| events)

@@ -17,7 +17,7 @@ use outbox_testing::{MemoryBroker, MemoryPublisher, not_applicable};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, Statement};
 use tokio::sync::watch;
 
-use crate::support::{Backend, TTL, TestDb};
+use crate::support::{Backend, TTL, TestDb, until};
 
 crate::on_every_backend!(
     a_silent_broker_leaves_the_only_connection_free,
@@ -57,16 +57,6 @@ impl Publisher for Silent {
     }
 
     async fn abandon(&self) {}
-}
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let wait = async {
-        while !condition().await {
-            tokio::task::yield_now().await;
-        }
-    };
-    let outcome = tokio::time::timeout(SOON, wait).await;
-    assert!(outcome.is_ok(), "{what} takes too long");
 }
 
 async fn one_connection(test: &TestDb) -> DatabaseConnection {

@@ -18,7 +18,7 @@ use tokio::sync::Barrier;
 use crate::commit::behind_a_proxy;
 use crate::on_every_backend;
 use crate::proxy::Commit;
-use crate::shop::{OrderPlaced, Shop, order};
+use crate::shop::{Shop, order, placed};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
@@ -32,13 +32,6 @@ on_every_backend!(
     the_last_error_is_returned_when_the_attempts_are_used_up,
     a_swallowed_conflict_is_repeated_and_never_stored_in_part,
 );
-
-fn placed(order_id: i32) -> [OrderPlaced; 1] {
-    [OrderPlaced {
-        order_id,
-        total_cents: 1,
-    }]
-}
 
 /// An error as an application has it: its own, without a way back to the cause.
 #[derive(Debug, PartialEq)]
@@ -73,10 +66,10 @@ async fn a_transaction_commits_what_its_closure_did(db: TestDb) {
             .transaction(async |tx| {
                 let saved = order
                     .clone()
-                    .insert_with_events(&tx, |order| placed(order.id))
+                    .insert_with_events(&tx, |order| [placed(order.id)])
                     .await?;
                 let nested = tx.begin().await?;
-                record(&nested, placed(saved.id)).await?;
+                record(&nested, [placed(saved.id)]).await?;
                 nested.commit().await?;
                 Ok::<_, SaveError>(saved.total_cents)
             })
@@ -98,7 +91,7 @@ async fn a_refusal_of_the_closure_is_returned_at_once_and_leaves_nothing(db: Tes
             attempts += 1;
             let order = order.clone();
             async move {
-                order.insert_with_events(&tx, |order| placed(order.id)).await?;
+                order.insert_with_events(&tx, |order| [placed(order.id)]).await?;
                 Err(ShopError::SoldOut)
             }
         })
@@ -115,7 +108,7 @@ async fn a_panic_of_the_closure_rolls_back(db: TestDb) {
             .transaction(async |tx| {
                 order
                     .clone()
-                    .insert_with_events(&tx, |order| placed(order.id))
+                    .insert_with_events(&tx, |order| [placed(order.id)])
                     .await?;
                 if order.id.is_not_set() {
                     panic!("the test's own panic");
@@ -154,7 +147,7 @@ async fn the_error_of_a_closure_that_keeps_its_transaction_is_returned(db: TestD
             attempts.fetch_add(1, Ordering::Relaxed);
             order
                 .clone()
-                .insert_with_events(&tx, |order| placed(order.id))
+                .insert_with_events(&tx, |order| [placed(order.id)])
                 .await?;
             *kept.lock().unwrap() = Some(tx);
             Err(ShopError::SoldOut)
@@ -191,7 +184,7 @@ async fn a_transaction_that_only_reads_writes_nothing_and_waits_for_no_writer(db
             attempts += 1;
             let order = order.clone();
             async move {
-                order.insert_with_events(&tx, |order| placed(order.id)).await?;
+                order.insert_with_events(&tx, |order| [placed(order.id)]).await?;
                 Ok(())
             }
         })
@@ -226,7 +219,7 @@ async fn add(
                     met.wait().await;
                 }
             }
-            record(&tx, placed(first)).await.map_err(SaveError::from)?;
+            record(&tx, [placed(first)]).await.map_err(SaveError::from)?;
             Ok::<_, ShopError>(())
         })
         .await?;
@@ -279,7 +272,7 @@ async fn the_last_error_is_returned_when_the_attempts_are_used_up(db: TestDb) {
                 attempts += 1;
                 let order = order.clone();
                 async move {
-                    order.insert_with_events(&tx, |order| placed(order.id)).await?;
+                    order.insert_with_events(&tx, |order| [placed(order.id)]).await?;
                     lose(&tx).await?;
                     Ok(())
                 }
@@ -306,7 +299,7 @@ async fn a_swallowed_conflict_is_repeated_and_never_stored_in_part(db: TestDb) {
             attempts += 1;
             let (order, loses) = (order.clone(), attempts == 1);
             async move {
-                order.insert_with_events(&tx, |order| placed(order.id)).await?;
+                order.insert_with_events(&tx, |order| [placed(order.id)]).await?;
                 if loses {
                     drop(lose(&tx).await);
                 }
@@ -353,7 +346,7 @@ async fn a_serialization_failure_is_repeated_and_sees_what_the_other_did() {
                     if count == 0 {
                         order
                             .clone()
-                            .insert_with_events(&tx, |order| placed(order.id))
+                            .insert_with_events(&tx, |order| [placed(order.id)])
                             .await?;
                     }
                     Ok::<_, SaveError>(())
@@ -384,7 +377,7 @@ async fn a_commit_whose_answer_was_lost_is_not_repeated() {
                 attempts += 1;
                 let order = order.clone();
                 async move {
-                    order.insert_with_events(&tx, |order| placed(order.id)).await?;
+                    order.insert_with_events(&tx, |order| [placed(order.id)]).await?;
                     Ok(())
                 }
             })

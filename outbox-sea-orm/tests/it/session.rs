@@ -13,7 +13,7 @@ use sea_orm::{
 };
 
 use crate::on_every_backend;
-use crate::shop::{CustomerGreeted, OrderPlaced, Shop, order};
+use crate::shop::{CustomerGreeted, OrderPlaced, Shop, order, placed};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
@@ -24,13 +24,6 @@ on_every_backend!(
     a_transaction_has_the_isolation_level_that_was_asked_for,
     errors_say_what_can_be_done_about_them,
 );
-
-fn placed() -> [OrderPlaced; 1] {
-    [OrderPlaced {
-        order_id: 1,
-        total_cents: 1,
-    }]
-}
 
 fn orders_of(marker: &str) -> Select<order::Entity> {
     order::Entity::find().filter(order::Column::Marker.eq(marker))
@@ -43,13 +36,13 @@ where
 {
     let failed = |error: outbox_sea_orm::RecordError| DbErr::Custom(error.to_string());
     let tx = db.begin_with_config(None, None).await?;
-    record(&tx, placed()).await.map_err(failed)?;
+    record(&tx, [placed(1)]).await.map_err(failed)?;
     TransactionSession::commit(tx).await?;
     let tx = db.begin_with_options(TransactionOptions::default()).await?;
-    record(&tx, placed()).await.map_err(failed)?;
+    record(&tx, [placed(1)]).await.map_err(failed)?;
     TransactionSession::commit(tx).await?;
     let saved = db
-        .transaction(|tx| Box::pin(async move { record(tx, placed()).await.map(drop) }))
+        .transaction(|tx| Box::pin(async move { record(tx, [placed(1)]).await.map(drop) }))
         .await;
     saved.map_err(|error| DbErr::Custom(error.to_string()))
 }
@@ -235,7 +228,7 @@ async fn rows_are_streamed_through_a_transaction(db: TestDb) {
         .await
         .unwrap();
     assert_eq!(orders.len(), 3);
-    record(&tx, placed()).await.unwrap();
+    record(&tx, [placed(1)]).await.unwrap();
     let backend = StreamTrait::get_database_backend(&tx);
     assert_eq!(backend, shop.test.sql_backend());
     tx.commit().await.unwrap();
@@ -330,7 +323,10 @@ async fn an_outage_is_worth_a_retry() {
         total_cents: Set(1),
         ..Default::default()
     };
-    let error = order.insert_with_events(&outbox, |_| placed()).await.unwrap_err();
+    let error = order
+        .insert_with_events(&outbox, |_| [placed(1)])
+        .await
+        .unwrap_err();
     assert_eq!(
         (error.kind(), error.is_retryable()),
         (ErrorKind::Unavailable, true)

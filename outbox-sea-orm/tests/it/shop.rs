@@ -130,6 +130,22 @@ pub struct OrderDescribed {
     pub text: String,
 }
 
+/// An event of an order that costs a cent.
+pub fn placed(order_id: i32) -> OrderPlaced {
+    OrderPlaced {
+        order_id,
+        total_cents: 1,
+    }
+}
+
+/// The event of a saved order.
+pub fn placed_of(order: &order::Model) -> [OrderPlaced; 1] {
+    [OrderPlaced {
+        order_id: order.id,
+        total_cents: order.total_cents,
+    }]
+}
+
 /// The orders and events of one test.
 pub struct Shop {
     pub test: TestDb,

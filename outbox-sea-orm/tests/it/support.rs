@@ -329,3 +329,13 @@ async fn connect(
         .await
         .expect("the database can be reached")
 }
+
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !condition().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcome = tokio::time::timeout(Duration::from_secs(60), wait).await;
+    assert!(outcome.is_ok(), "{what} takes too long");
+}

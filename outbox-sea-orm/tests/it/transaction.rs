@@ -9,7 +9,7 @@ use outbox_testing::{eventually, not_applicable};
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Set, TransactionTrait};
 
 use crate::on_every_backend;
-use crate::shop::{OrderPlaced, Shop};
+use crate::shop::{OrderPlaced, Shop, placed};
 use crate::support::{Backend, TestDb};
 
 on_every_backend!(
@@ -21,13 +21,6 @@ on_every_backend!(
     a_constraint_refused_at_commit_is_not_an_unknown_outcome,
     a_session_that_ends_in_the_commit_leaves_an_unknown_outcome,
 );
-
-fn placed() -> OrderPlaced {
-    OrderPlaced {
-        order_id: 1,
-        total_cents: 1,
-    }
-}
 
 async fn a_panicking_closure_leaves_nothing(db: TestDb) {
     let shop = Shop::open(db).await;
@@ -50,7 +43,7 @@ async fn a_swallowed_error_is_not_reported_as_a_commit(db: TestDb) {
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
     shop.order(1)
-        .insert_with_events(&tx, |_| [placed()])
+        .insert_with_events(&tx, |_| [placed(1)])
         .await
         .unwrap();
     tx.execute_unprepared("SELECT nonsense").await.unwrap_err();
@@ -87,12 +80,12 @@ async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: Test
     let shop = Shop::open(db).await;
     let tx = shop.test.outbox().begin().await.unwrap();
     shop.order(1)
-        .insert_with_events(&tx, |_| [placed()])
+        .insert_with_events(&tx, |_| [placed(1)])
         .await
         .unwrap();
     let mut undone = shop.customer("a");
     undone.marker = Set("undone".to_owned());
-    let error = undone.insert_with_events(&tx, |_| [placed()]).await.unwrap_err();
+    let error = undone.insert_with_events(&tx, |_| [placed(1)]).await.unwrap_err();
     assert!(matches!(&error, SaveError::TransactionLost(_)), "{error:?}");
     assert!(tx.commit().await.is_err());
     assert_eq!(shop.orders().await, 0);
@@ -103,7 +96,7 @@ async fn a_transaction_that_the_database_undid_is_not_committed_in_part(db: Test
 async fn a_partition_that_does_not_exist_cannot_be_stored(db: TestDb) {
     let shop = Shop::open(db).await;
     shop.order(1)
-        .insert_with_events(&shop.test.outbox(), |_| [placed()])
+        .insert_with_events(&shop.test.outbox(), |_| [placed(1)])
         .await
         .unwrap();
     for partition in [-1, 64] {
@@ -133,7 +126,7 @@ async fn a_constraint_refused_at_commit_is_not_an_unknown_outcome(db: TestDb) {
         .await;
     let error = shop
         .order(1)
-        .insert_with_events(&shop.test.outbox(), |_| [placed()])
+        .insert_with_events(&shop.test.outbox(), |_| [placed(1)])
         .await
         .unwrap_err();
     assert!(matches!(error, SaveError::Database(_)), "{error:?}");
@@ -161,7 +154,7 @@ async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb)
     let outbox = shop.test.outbox();
     let error = shop
         .order(1)
-        .insert_with_events(&outbox, |_| [placed()])
+        .insert_with_events(&outbox, |_| [placed(1)])
         .await
         .unwrap_err();
     assert!(matches!(error, SaveError::CommitUnknown(_)), "{error:?}");
@@ -169,7 +162,7 @@ async fn a_session_that_ends_in_the_commit_leaves_an_unknown_outcome(db: TestDb)
         .execute(&format!("DROP TRIGGER end_session ON {messages}"))
         .await;
     shop.order(1)
-        .insert_with_events(&outbox, |_| [placed()])
+        .insert_with_events(&outbox, |_| [placed(1)])
         .await
         .unwrap();
     assert_eq!((shop.orders().await, shop.recorded().await.len()), (1, 1));

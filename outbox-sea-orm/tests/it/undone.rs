@@ -11,7 +11,7 @@ use outbox_testing::conformance::probe::Probe;
 use sea_orm::sqlx::{AssertSqlSafe, Executor as _};
 use sea_orm::{ActiveModelTrait, ConnectionTrait, DbBackend, Statement, StreamTrait, TransactionTrait};
 
-use crate::shop::{OrderPlaced, Shop};
+use crate::shop::{Shop, placed};
 use crate::support::{Backend, TestDb};
 
 /// Runs a test on both databases that undo a transaction and then commit statements one by one.
@@ -48,13 +48,6 @@ on_databases_that_commit_on!(
     commit_of_sqlx_transaction_is_refused,
     repeated_transaction_is_stored_once,
 );
-
-fn placed(order_id: i32) -> OrderPlaced {
-    OrderPlaced {
-        order_id,
-        total_cents: 1,
-    }
-}
 
 /// A table with the row that both transactions change.
 fn rows(shop: &Shop) -> String {

@@ -18,18 +18,14 @@ use outbox_core::store::RowKey;
 use outbox_core::{Aggregate, StoreError};
 
 use super::returned::Returned;
-use super::{CONTEXT, Scan, ScannedRow, merge_copies};
-use crate::dialect::key::Key;
-use crate::dialect::{COPIES_FROM, Dialect};
+use super::{Bounds, CONTEXT, Scan, ScannedRow, merge_copies, sql};
+use crate::sql::{COPIES_FROM, Key};
 use crate::store::failed;
-use crate::store::fetch::corrupt;
-use crate::store::fitting::Bounds;
+use crate::store::row::{self, corrupt, read_key};
 use crate::store::session::Session;
-use crate::store::waiting::read_key;
 
 pub(super) async fn by_sequence(
     db: &Session,
-    dialect: &Dialect,
     in_flight: &[RowKey],
     bounds: Bounds,
     scan: &mut Scan,
@@ -43,10 +39,8 @@ pub(super) async fn by_sequence(
     if asked.is_empty() {
         return Ok(());
     }
-    let rows = db
-        .query_all_raw(dialect.pending_among(&asked, in_flight))
-        .await
-        .map_err(failed(CONTEXT))?;
+    let rows = db.all(sql::pending_among(&db.dialect, &asked, in_flight)).await;
+    let rows = rows.map_err(failed(CONTEXT))?;
     let behind = rows.iter().map(read_key).collect::<Result<HashSet<Key>, _>>();
     let behind = behind.map_err(corrupt)?;
     if behind.is_empty() {
@@ -64,9 +58,9 @@ pub(super) async fn by_sequence(
     let each = (scanned - scan.rows.len()) / behind.len();
     let each = i64::try_from(each.max(1)).unwrap_or(i64::MAX);
     let behind: Vec<Key> = behind.into_iter().collect();
-    let first = dialect.pending_of(&behind, in_flight, each);
+    let first = sql::pending_of(&db.dialect, &behind, in_flight, each);
     let mut first_of: HashMap<Aggregate, Vec<ScannedRow>> = HashMap::new();
-    for (scanned, _) in super::read_all(db, first, false, bounds.bytes).await? {
+    for (scanned, _) in row::read_all(db, first, false, bounds.bytes).await? {
         let rows = first_of.entry(scanned.row.aggregate.clone()).or_default();
         rows.push(scanned);
     }
@@ -94,10 +88,8 @@ fn sort(rows: &mut Vec<ScannedRow>) {
         .enumerate()
         .filter(|(_, scanned)| is_original(scanned))
     {
-        places
-            .entry(scanned.row.aggregate.clone())
-            .or_default()
-            .push(place);
+        let places = places.entry(scanned.row.aggregate.clone()).or_default();
+        places.push(place);
     }
     let mut order: Vec<usize> = (0..rows.len()).collect();
     for places in places.into_values() {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use outbox_core::{Aggregate, FetchedRow, Lease, Settlement, Verdict};
 
 use super::ScannedRow;
-use crate::dialect::key::Key;
+use crate::sql::Key;
 
 /// Most aggregates that are remembered for each partition: 64 partitions take at most 8 MiB.
 const AGGREGATES_MAX: usize = 4096;

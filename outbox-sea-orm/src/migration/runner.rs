@@ -1,0 +1,196 @@
+//! Applies migrations under a lock, so that many processes may start at once.
+//!
+//! SeaORM's own migrator creates its table with `IF NOT EXISTS`, which fails if two processes do it at the same time, and it may apply a
+//! migration twice. This table has the same columns, so SeaORM's command line can read it. Invariant: one connection holds the lock from
+//! the first read to the last write.
+
+use sea_orm::{
+    ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, SqliteTransactionMode,
+    Statement, TransactionOptions, TransactionTrait, Value,
+};
+use sea_orm_migration::{MigrationName, MigrationTrait, SchemaManager};
+
+use super::template::SqlMigration;
+use crate::error::code::has_code;
+use crate::names::TableNames;
+use crate::task::detached;
+
+/// PostgreSQL's advisory lock for the migrations of this library. The number is arbitrary.
+const POSTGRES_LOCK: i64 = 0x6f75_7462_6f78; // "outbox"
+/// MySQL's user lock for the same purpose; it is server-wide.
+const MYSQL_LOCK: &str = "outbox_migrations";
+/// How long MySQL waits for another process's migration, in seconds.
+const MYSQL_LOCK_WAIT_S: i32 = 300;
+
+/// Applies, in order, the migrations that are not in `table` yet, and returns how many those were. On an error PostgreSQL and SQLite have changed nothing; on MySQL, another
+/// call continues.
+pub(super) async fn run(
+    db: &DatabaseConnection,
+    names: &TableNames,
+    table: &'static str,
+    migrations: Vec<SqlMigration>,
+) -> Result<u64, DbErr> {
+    let backend = db.get_database_backend();
+    names
+        .check(backend)
+        .map_err(|error| DbErr::Custom(error.to_string()))?;
+    for migration in &migrations {
+        migration.check(backend)?;
+    }
+    let (db, exists, table) = (
+        db.clone(),
+        exists(backend, names, table),
+        names.table(backend, table),
+    );
+    detached(async move {
+        let options = TransactionOptions {
+            sqlite_transaction_mode: (backend == DbBackend::Sqlite)
+                .then_some(SqliteTransactionMode::Immediate),
+            ..TransactionOptions::default()
+        };
+        // On MySQL each DDL statement commits; there, the transaction only keeps the connection that has the lock.
+        let tx = db.begin_with_options(options).await?;
+        let applied = match backend {
+            DbBackend::Postgres => {
+                let sql = format!("SELECT pg_advisory_xact_lock({POSTGRES_LOCK})");
+                tx.execute_raw(Statement::from_string(backend, sql)).await?;
+                apply(&tx, exists, &table, &migrations).await?
+            }
+            DbBackend::MySql => {
+                lock_mysql(&tx).await?;
+                // A crash in here ends the session and its lock; the statements may be repeated.
+                let applied = apply(&tx, exists, &table, &migrations).await;
+                // The last note has to be seen by whoever gets the lock, or they apply that migration once more.
+                tx.execute_unprepared("COMMIT").await?;
+                let sql = format!("DO RELEASE_LOCK('{MYSQL_LOCK}')");
+                tx.execute_unprepared(&sql).await?;
+                applied?
+            }
+            // BEGIN IMMEDIATE is the lock. The pool's `busy_timeout` bounds the wait for it.
+            _ => apply(&tx, exists, &table, &migrations).await?,
+        };
+        tx.commit().await?;
+        Ok(applied)
+    })
+    .await
+}
+
+async fn lock_mysql(tx: &DatabaseTransaction) -> Result<(), DbErr> {
+    let sql = format!("SELECT GET_LOCK('{MYSQL_LOCK}', {MYSQL_LOCK_WAIT_S}) AS locked");
+    let row = tx
+        .query_one_raw(Statement::from_string(DbBackend::MySql, sql))
+        .await?;
+    let locked: Option<i64> = row.map(|row| row.try_get("", "locked")).transpose()?.flatten();
+    if locked == Some(1) {
+        return Ok(());
+    }
+    Err(DbErr::Migration(format!(
+        "another process has been migrating for {MYSQL_LOCK_WAIT_S} s; call again when it has ended"
+    )))
+}
+
+/// Whether the table of applied migrations exists. Creating it `IF NOT EXISTS` needs the right to create, although nothing may be left to do.
+fn exists(backend: DbBackend, names: &TableNames, table: &'static str) -> Statement {
+    let name = names.unqualified(table);
+    match backend {
+        DbBackend::Postgres => Statement::from_sql_and_values(
+            backend,
+            "SELECT 1 WHERE to_regclass($1) IS NOT NULL",
+            [Value::from(names.table(backend, table))],
+        ),
+        DbBackend::MySql => Statement::from_sql_and_values(
+            backend,
+            "SELECT 1 FROM information_schema.tables WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?",
+            [Value::from(names.schema().map(str::to_owned)), Value::from(name)],
+        ),
+        _ => Statement::from_sql_and_values(
+            backend,
+            "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?",
+            [Value::from(name)],
+        ),
+    }
+}
+
+pub(super) fn create_table(backend: DbBackend, table: &str) -> String {
+    // With the default format COMPACT, the key of a MySQL table would be too long.
+    let options = match backend {
+        DbBackend::MySql => " ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
+        _ => "",
+    };
+    format!(
+        "CREATE TABLE IF NOT EXISTS {table} (version varchar(255) NOT NULL PRIMARY KEY, applied_at bigint NOT NULL){options}"
+    )
+}
+
+/// Notes a migration as applied, unless it is noted already. `version` is a literal or a placeholder.
+pub(super) fn remember(backend: DbBackend, table: &str, version: &str) -> String {
+    let (time, unless) = match backend {
+        DbBackend::Postgres => ("extract(epoch FROM now())::int8", " ON CONFLICT DO NOTHING"),
+        DbBackend::MySql => ("UNIX_TIMESTAMP()", " ON DUPLICATE KEY UPDATE version = version"),
+        _ => (
+            "CAST(strftime('%s', 'now') AS INTEGER)",
+            " ON CONFLICT DO NOTHING",
+        ),
+    };
+    format!("INSERT INTO {table} (version, applied_at) VALUES ({version}, {time}){unless}")
+}
+
+async fn apply(
+    tx: &DatabaseTransaction,
+    exists: Statement,
+    table: &str,
+    migrations: &[SqlMigration],
+) -> Result<u64, DbErr> {
+    let backend = tx.get_database_backend();
+    if tx.query_one_raw(exists).await?.is_none() {
+        tx.execute_unprepared(&create_table(backend, table)).await?;
+    }
+    let rows = tx
+        .query_all_raw(Statement::from_string(
+            backend,
+            format!("SELECT version FROM {table}"),
+        ))
+        .await?;
+    let applied = rows
+        .iter()
+        .map(|row| row.try_get("", "version"))
+        .collect::<Result<Vec<String>, _>>()?;
+    let mut count = 0;
+    for migration in migrations {
+        if applied.iter().any(|name| name == migration.name()) {
+            continue;
+        }
+        migration
+            .up(&SchemaManager::new(tx))
+            .await
+            .map_err(|error| explained(error, table, migration.name()))?;
+        let version = match backend {
+            DbBackend::Postgres => "$1",
+            _ => "?",
+        };
+        let sql = remember(backend, table, version);
+        tx.execute_raw(Statement::from_sql_and_values(
+            backend,
+            sql,
+            [Value::from(migration.name())],
+        ))
+        .await?;
+        tracing::info!(migration = migration.name(), "migration applied");
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// PostgreSQL's codes for a table, a function or a type that exists.
+const EXISTS: [&str; 3] = ["42P07", "42723", "42710"];
+
+/// Says what to do if the tables exist, but not the note that a migration made them.
+fn explained(error: DbErr, table: &str, migration: &str) -> DbErr {
+    if !has_code(&error, &EXISTS) {
+        return error;
+    }
+    DbErr::Migration(format!(
+        "the tables exist, but {table} has no row `{migration}` ({}); if somebody made them with the SQL of this version, run its last statements, which insert that row",
+        outbox_core::describe(&error)
+    ))
+}

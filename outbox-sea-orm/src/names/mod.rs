@@ -1,0 +1,257 @@
+//! Names of the tables: a schema and a prefix in front of fixed names.
+//!
+//! Invariant: a [`TableNames`] holds nothing but `[a-z_][a-z0-9_]*`, so it may become SQL text. The fixed part is not configurable, so that
+//! everyone recognises `billing_outbox_messages` in a database.
+
+pub(crate) mod usage;
+
+use sea_orm::DbBackend;
+
+/// Longest schema or prefix, in bytes. With the longest fixed name, a name stays below PostgreSQL's 63 bytes.
+const PART_BYTES_MAX: usize = 31;
+
+/// The schema and the prefix of the tables. By default there is neither: `outbox_messages` and so on, on the connection's search path.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct TableNames {
+    schema: Option<String>,
+    prefix: String,
+}
+
+impl TableNames {
+    /// The default names.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts the tables into a schema (on MySQL and MariaDB: a database), which must exist. SQLite has none: see [`Self::check`].
+    ///
+    /// # Errors
+    ///
+    /// [`NameError::Malformed`] if the schema does not match `[a-z_][a-z0-9_]{0,30}`.
+    pub fn with_schema(mut self, schema: impl Into<String>) -> Result<Self, NameError> {
+        self.schema = Some(checked("schema", schema.into())?);
+        Ok(self)
+    }
+
+    /// Puts a prefix before each name, for several outboxes in one schema. No `_` is added after it, so end it with one.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError::Malformed`] if the prefix is not empty and does not match `[a-z_][a-z0-9_]{0,30}`.
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self, NameError> {
+        let prefix = prefix.into();
+        self.prefix = if prefix.is_empty() {
+            prefix
+        } else {
+            checked("prefix", prefix)?
+        };
+        Ok(self)
+    }
+
+    /// The schema, if one is set.
+    #[must_use]
+    pub fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+
+    /// The prefix; empty by default.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Whether these are the default names.
+    pub(crate) fn is_default(&self) -> bool {
+        self.schema.is_none() && self.prefix.is_empty()
+    }
+
+    /// Whether the default names usually mean the same tables: PostgreSQL's default search path ends with `public`.
+    pub(crate) fn may_be_default(&self) -> bool {
+        self.prefix.is_empty() && self.schema.as_deref().is_none_or(|schema| schema == "public")
+    }
+
+    /// Checks that the database can hold such names.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError::NoSchemas`] if a schema is set and the database is SQLite.
+    pub fn check(&self, backend: DbBackend) -> Result<(), NameError> {
+        match &self.schema {
+            Some(schema) if backend == DbBackend::Sqlite => Err(NameError::NoSchemas {
+                schema: schema.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The outbox's messages, for use in SQL.
+    #[must_use]
+    pub fn messages(&self, backend: DbBackend) -> String {
+        self.table(backend, "outbox_messages")
+    }
+
+    /// The head rows of the aggregates, for use in SQL.
+    #[must_use]
+    pub fn aggregates(&self, backend: DbBackend) -> String {
+        self.table(backend, "outbox_aggregates")
+    }
+
+    /// The blocks of aggregates, for use in SQL.
+    #[must_use]
+    pub fn blocks(&self, backend: DbBackend) -> String {
+        self.table(backend, "outbox_blocks")
+    }
+
+    /// The relays that are alive, for use in SQL.
+    #[must_use]
+    pub fn relays(&self, backend: DbBackend) -> String {
+        self.table(backend, "outbox_relays")
+    }
+
+    /// The pauses of publishing, for use in SQL.
+    #[must_use]
+    pub fn pauses(&self, backend: DbBackend) -> String {
+        self.table(backend, "outbox_pauses")
+    }
+
+    /// The leases of the partitions, for use in SQL.
+    #[must_use]
+    pub fn leases(&self, backend: DbBackend) -> String {
+        self.table(backend, "outbox_leases")
+    }
+
+    /// A table of this library, for use in SQL: `"shop".billing_inbox_messages`. The schema is quoted because it may be a reserved word;
+    /// the other part cannot be one.
+    #[must_use]
+    pub fn table(&self, backend: DbBackend, name: &'static str) -> String {
+        format!("{}{}", self.qualifier(backend), self.unqualified(name))
+    }
+
+    /// The name without the schema, for indexes and constraints.
+    #[must_use]
+    pub fn unqualified(&self, name: &'static str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// The quoted schema with its dot, or nothing.
+    pub(crate) fn qualifier(&self, backend: DbBackend) -> String {
+        match (&self.schema, backend) {
+            (None, _) => String::new(),
+            (Some(schema), DbBackend::MySql) => format!("`{schema}`."),
+            (Some(schema), _) => format!("\"{schema}\"."),
+        }
+    }
+}
+
+fn checked(what: &'static str, name: String) -> Result<String, NameError> {
+    let first = name
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
+    let rest = name
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    if first && rest && name.len() <= PART_BYTES_MAX {
+        return Ok(name);
+    }
+    Err(NameError::Malformed {
+        what,
+        name: name.escape_debug().to_string(),
+    })
+}
+
+/// Why a schema or prefix cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// It does not match the pattern.
+    #[error("{what} `{name}` is malformed; use `[a-z_][a-z0-9_]*`, at most 31 bytes")]
+    Malformed {
+        /// `schema` or `prefix`.
+        what: &'static str,
+        /// The name, escaped.
+        name: String,
+    },
+    /// SQLite has no schemas.
+    #[error("SQLite has no schemas; use a prefix instead of schema `{schema}`")]
+    NoSchemas {
+        /// The schema.
+        schema: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_names_are_bare() {
+        assert_eq!(TableNames::new().messages(DbBackend::Postgres), "outbox_messages");
+        assert_eq!(TableNames::new().leases(DbBackend::MySql), "outbox_leases");
+    }
+
+    #[test]
+    fn reserved_words_are_quoted() {
+        let names = TableNames::new()
+            .with_schema("order")
+            .unwrap()
+            .with_prefix("billing_")
+            .unwrap();
+        assert_eq!(
+            names.messages(DbBackend::Postgres),
+            "\"order\".billing_outbox_messages"
+        );
+        assert_eq!(
+            names.table(DbBackend::MySql, "inbox_messages"),
+            "`order`.billing_inbox_messages"
+        );
+    }
+
+    #[test]
+    fn injection_is_refused() {
+        for name in [
+            "a\"b",
+            "a b",
+            "a;",
+            "a.b",
+            "A",
+            "1a",
+            "a`",
+            "ü",
+            "a\0",
+            "a-b",
+            &"x".repeat(32),
+        ] {
+            assert!(
+                matches!(
+                    TableNames::new().with_schema(name),
+                    Err(NameError::Malformed { .. })
+                ),
+                "schema {name:?}"
+            );
+            assert!(
+                matches!(
+                    TableNames::new().with_prefix(name),
+                    Err(NameError::Malformed { .. })
+                ),
+                "prefix {name:?}"
+            );
+        }
+        assert!(TableNames::new().with_schema("").is_err());
+        assert!(TableNames::new().with_prefix("").is_ok());
+        assert!(TableNames::new().with_prefix("x".repeat(31)).is_ok());
+    }
+
+    #[test]
+    fn sqlite_has_no_schemas() {
+        let names = TableNames::new().with_schema("shop").unwrap();
+        assert_eq!(
+            names.check(DbBackend::Sqlite),
+            Err(NameError::NoSchemas {
+                schema: "shop".to_owned()
+            })
+        );
+        assert_eq!(names.check(DbBackend::Postgres), Ok(()));
+    }
+}

@@ -1,0 +1,161 @@
+//! Builds SQL text together with its values, for this crate and `outbox-inbox`.
+//!
+//! Invariant: values from outside are bound and never become text. The statements stand beside the code that runs them
+//! (`store`, `write::insert`).
+
+mod dialect;
+mod key;
+mod values;
+
+#[cfg(feature = "postgres")]
+use sea_orm::sea_query::ArrayType;
+use sea_orm::{DbBackend, Statement, Value};
+#[cfg(feature = "postgres")]
+use uuid::Uuid;
+
+pub(crate) use self::dialect::{COPIES_FROM, Dialect, unsupported};
+pub(crate) use self::key::Key;
+#[cfg(feature = "postgres")]
+pub(crate) use self::key::bind_keys;
+pub(crate) use self::values::{TIME_MICROS_MAX, delay_micros, headers_json, keys, micros};
+
+/// Longest list that is padded. MySQL takes 65,535 values in a statement, and a relay has up to 55,000 rows in flight.
+const PADDED_MAX: usize = 32 * 1024;
+
+/// An array of values of one type, for PostgreSQL.
+#[cfg(feature = "postgres")]
+pub(crate) fn array<T: Into<Value>>(kind: ArrayType, values: impl IntoIterator<Item = T>) -> Value {
+    Value::Array(kind, Some(Box::new(values.into_iter().map(Into::into).collect())))
+}
+
+#[cfg(feature = "postgres")]
+pub(crate) fn integers(values: impl IntoIterator<Item = i64>) -> Value {
+    array(ArrayType::BigInt, values)
+}
+
+#[cfg(feature = "postgres")]
+pub(crate) fn texts<T: Into<Value>>(values: impl IntoIterator<Item = T>) -> Value {
+    array(ArrayType::String, values)
+}
+
+#[cfg(feature = "postgres")]
+pub(crate) fn uuids(values: impl IntoIterator<Item = Uuid>) -> Value {
+    array(ArrayType::Uuid, values)
+}
+
+/// SQL text that grows together with its values.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct Sql {
+    backend: DbBackend,
+    text: String,
+    values: Vec<Value>,
+}
+
+impl Sql {
+    /// Starts with text that has no values.
+    pub fn new(backend: DbBackend, text: impl Into<String>) -> Self {
+        Self {
+            backend,
+            text: text.into(),
+            values: Vec::new(),
+        }
+    }
+
+    /// The database.
+    pub fn backend(&self) -> DbBackend {
+        self.backend
+    }
+
+    /// Appends text. It must come from this library, never from a user.
+    pub fn push(&mut self, text: &str) -> &mut Self {
+        self.text.push_str(text);
+        self
+    }
+
+    /// Appends a placeholder and binds its value.
+    pub fn bind(&mut self, value: impl Into<Value>) -> &mut Self {
+        let placeholder = self.placeholder(value);
+        self.push(&placeholder)
+    }
+
+    /// Binds a value and returns the placeholder, for use inside an expression that follows.
+    pub fn placeholder(&mut self, value: impl Into<Value>) -> String {
+        self.values.push(value.into());
+        match self.backend {
+            DbBackend::Postgres => format!("${}", self.values.len()),
+            _ => "?".to_owned(),
+        }
+    }
+
+    /// Appends text in which each `?` stands for the next value.
+    pub(crate) fn push_with<const N: usize>(&mut self, text: &str, values: [Value; N]) -> &mut Self {
+        debug_assert_eq!(text.matches('?').count(), N, "{text}");
+        let mut parts = text.split('?');
+        self.push(parts.next().unwrap_or_default());
+        for (value, part) in values.into_iter().zip(parts) {
+            self.bind(value).push(part);
+        }
+        self
+    }
+
+    /// Appends parenthesised rows of placeholders, for `VALUES` and row comparisons, and binds their values.
+    pub fn bind_rows<R: IntoIterator<Item = Value>>(
+        &mut self,
+        rows: impl IntoIterator<Item = R>,
+    ) -> &mut Self {
+        for (n, row) in rows.into_iter().enumerate() {
+            self.push(if n == 0 { "(" } else { ", (" });
+            for (n, value) in row.into_iter().enumerate() {
+                if n > 0 {
+                    self.push(", ");
+                }
+                self.bind(value);
+            }
+            self.push(")");
+        }
+        self
+    }
+
+    /// Appends ` = ANY($1)`, or ` IN (?, ?)` padded to a power of two, so that the statement cache holds few distinct statements. Longer lists than
+    /// [`PADDED_MAX`] are not padded.
+    pub fn any(&mut self, numbers: &[i64]) -> &mut Self {
+        #[cfg(feature = "postgres")]
+        if self.backend == DbBackend::Postgres {
+            let numbers = integers(numbers.iter().copied());
+            return self.push(" = ANY(").bind(numbers).push(")");
+        }
+        // `IN ()` is not legal, so an empty list becomes -1, which is neither a partition nor a row id.
+        let last = numbers.last().copied().unwrap_or(-1);
+        let length = match numbers.len().max(1) {
+            length if length > PADDED_MAX => length,
+            length => length.next_power_of_two(),
+        };
+        let padding = length - numbers.len();
+        let padded = numbers.iter().copied().chain(std::iter::repeat_n(last, padding));
+        self.push(" IN ");
+        self.bind_rows([padded.map(Value::from)])
+    }
+
+    /// The finished statement. The text and the values are taken out.
+    pub fn statement(&mut self) -> Statement {
+        Statement::from_sql_and_values(
+            self.backend,
+            std::mem::take(&mut self.text),
+            std::mem::take(&mut self.values),
+        )
+    }
+}
+
+/// The statement as sqlx takes it.
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub(crate) fn query<D: sea_orm::sqlx::Database>(
+    statement: &Statement,
+) -> sea_orm::sqlx::query::Query<'_, D, sea_query_sqlx::SqlxValues>
+where
+    sea_query_sqlx::SqlxValues: sea_orm::sqlx::IntoArguments<D>,
+{
+    let values = statement.values.clone().unwrap_or(sea_orm::Values(Vec::new()));
+    let text = sea_orm::sqlx::AssertSqlSafe(statement.sql.as_str());
+    sea_orm::sqlx::query_with(text, sea_query_sqlx::SqlxValues(values))
+}

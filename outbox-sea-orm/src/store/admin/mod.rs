@@ -1,0 +1,210 @@
+//! The operations of operators: list, count, retry, skip, replay.
+//!
+//! Invariant: blocks are locked first, in the order of their keys as in settling; then rows. Nothing is published here; the relays are woken.
+
+mod sql;
+
+use std::collections::BTreeSet;
+
+use outbox_core::store::RowKey;
+use outbox_core::{MessageId, Selection};
+use sea_orm::{DbErr, QueryResult};
+use uuid::Uuid;
+
+use super::message::has_log;
+use super::row::read_key;
+use super::session::Session;
+use super::{block, id_range, repeat_deadlocks};
+use crate::sql::Key;
+
+/// Messages per transaction.
+pub(super) const MESSAGES_MAX: i64 = 1_000;
+
+/// How many messages a replay finds at a time: 24 MB of ids. With fewer, PostgreSQL would read the table more often.
+pub(super) const REPLAYED_MAX: usize = 1_000_000;
+
+/// Copies per statement; SQLite takes 500 parts of a union.
+const COPIES_MAX: usize = 250;
+
+/// A message of an operator's selection.
+pub(super) struct Selected {
+    pub(super) row_id: i64,
+    pub(super) id: Uuid,
+    /// The aggregate of a dead letter that asks for order.
+    pub(super) key: Option<Key>,
+}
+
+impl Selected {
+    fn row_key(&self) -> RowKey {
+        RowKey {
+            row_id: self.row_id,
+            id: (!self.id.is_nil()).then_some(self.id.into()),
+        }
+    }
+}
+
+/// Dead letters of a selection, in the order of their row ids; with `halting` only those that halt their aggregates.
+pub(super) async fn select_dead(
+    db: &Session,
+    selection: &Selection,
+    halting: bool,
+    limit: i64,
+) -> Result<Vec<Selected>, DbErr> {
+    let read = |row: &QueryResult| {
+        let is_sequenced = row.try_get::<i64>("", "is_sequenced")? != 0;
+        Ok(Selected {
+            row_id: row.try_get("", "row_id")?,
+            // A row may be dead because its id cannot be read.
+            id: row.try_get("", "id").unwrap_or_default(),
+            key: is_sequenced.then(|| read_key(row)).transpose()?,
+        })
+    };
+    db.read(sql::select_dead(&db.dialect, selection, halting, limit), read)
+        .await
+}
+
+/// An operator's decision about dead letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    Retry,
+    Skip,
+}
+
+/// Retries or skips dead letters, batch by batch. Returns their number.
+pub(super) async fn decide(db: &Session, mut selection: Selection, decision: Decision) -> Result<u64, DbErr> {
+    let mut decided = 0;
+    loop {
+        let batch = select_dead(db, &selection, false, MESSAGES_MAX).await?;
+        let Some(last) = batch.last() else {
+            return Ok(decided);
+        };
+        selection.after = Some(last.row_id);
+        decided += repeat_deadlocks!(decide_batch(db, &batch, decision))?;
+        outbox_core::wake::notify();
+        if (batch.len() as i64) < MESSAGES_MAX {
+            return Ok(decided);
+        }
+    }
+}
+
+async fn decide_batch(db: &Session, batch: &[Selected], decision: Decision) -> Result<u64, DbErr> {
+    let tx = db.begin().await?;
+    let decided = decide_in(&tx, batch, decision).await?;
+    tx.commit().await?;
+    Ok(decided)
+}
+
+/// Retries or skips dead letters in an open transaction. Returns how many were dead until now, or halted their aggregates.
+pub(super) async fn decide_in(tx: &Session, batch: &[Selected], decision: Decision) -> Result<u64, DbErr> {
+    let keys: BTreeSet<Key> = batch.iter().filter_map(|row| row.key.clone()).collect();
+    let keys: Vec<Key> = keys.into_iter().collect();
+    let blocked = block::lock(tx, &keys).await?;
+    let halts = |row: &&Selected| {
+        let block = row.key.as_ref().and_then(|key| blocked.get(key));
+        block.is_some_and(|block| block.halted_by == Some(row.row_id))
+    };
+    let halting: Vec<Key> = batch
+        .iter()
+        .filter(halts)
+        .filter_map(|row| row.key.clone())
+        .collect();
+    if !halting.is_empty() {
+        tx.execute(block::sql::lift_halts(&tx.dialect, &halting)).await?;
+    }
+    let blocked: Vec<Key> = blocked.into_keys().collect();
+    block::end(tx, &blocked).await?;
+    Ok(match decision {
+        Decision::Retry => {
+            // If later messages of its aggregate wait, a retried message waits with them, as the first one. Such an aggregate still has a block.
+            let blocked = block::lock(tx, &blocked).await?;
+            let (waiting, pending): (Vec<&Selected>, Vec<&Selected>) = batch
+                .iter()
+                .partition(|row| row.key.as_ref().is_some_and(|key| blocked.contains_key(key)));
+            let mut retried = 0;
+            for (rows, waiting) in [(waiting, true), (pending, false)] {
+                let rows: Vec<RowKey> = rows.iter().map(|row| row.row_key()).collect();
+                if !rows.is_empty() {
+                    let done = tx.execute(sql::retry(&tx.dialect, &rows, waiting)).await?;
+                    retried += done.rows_affected();
+                }
+            }
+            retried
+        }
+        // The blocks were locked before they were read, so nobody else has lifted these halts.
+        Decision::Skip => halting.len() as u64,
+    })
+}
+
+/// Copies published messages and dead letters behind everything recorded so far, batch by batch. Returns the number of copies.
+///
+/// The messages to copy are read first, [`REPLAYED_MAX`] at a time, and each reading may go over the whole table. Copies become published messages,
+/// too; so if one reading is not enough, the later ones leave out the rows that were recorded after the first.
+pub(super) async fn replay(db: &Session, mut selection: Selection, page: usize) -> Result<u64, DbErr> {
+    let (mut until, mut copied) = (None, 0);
+    loop {
+        let rows = replayable(db, &selection, until, page).await?;
+        let is_last = rows.len() < page;
+        if !is_last && until.is_none() {
+            until = Some(last_row_id(db).await?);
+        }
+        for batch in rows.chunks(MESSAGES_MAX as usize) {
+            let ids: Vec<(Uuid, Uuid)> = batch.iter().map(|(_, id)| (*id, fresh_id())).collect();
+            copied += repeat_deadlocks!(copy_batch(db, &ids))?;
+            outbox_core::wake::notify();
+        }
+        if is_last {
+            return Ok(copied);
+        }
+        selection.after = rows.last().map(|(row_id, _)| *row_id).or(selection.after);
+    }
+}
+
+pub(super) async fn last_row_id(db: &Session) -> Result<i64, DbErr> {
+    db.only(sql::last_row_id(&db.dialect))
+        .await?
+        .try_get("", "row_id")
+}
+
+/// Row ids and message ids of the next messages to copy.
+pub(super) async fn replayable(
+    db: &Session,
+    selection: &Selection,
+    until: Option<i64>,
+    page: usize,
+) -> Result<Vec<(i64, Uuid)>, DbErr> {
+    let limit = i64::try_from(page).unwrap_or(i64::MAX);
+    let first = id_range::first(db, selection).await?;
+    let has_log = has_log(db).await?;
+    let statement = sql::replayable(&db.dialect, selection, first, until, limit, has_log);
+    let mut rows = Vec::new();
+    let take = |row: QueryResult| {
+        rows.push((row.try_get_by_index(0)?, row.try_get_by_index(1)?));
+        Ok(true)
+    };
+    db.each_row(statement, |error| error, take).await?;
+    Ok(rows)
+}
+
+/// The id of a copy.
+pub(super) fn fresh_id() -> Uuid {
+    MessageId::fresh().as_uuid()
+}
+
+async fn copy_batch(db: &Session, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
+    let tx = db.begin().await?;
+    let copied = copy_in(&tx, ids).await?;
+    tx.commit().await?;
+    Ok(copied)
+}
+
+/// Copies messages in an open transaction. Returns the number of copies.
+pub(super) async fn copy_in(tx: &Session, ids: &[(Uuid, Uuid)]) -> Result<u64, DbErr> {
+    let (mut copied, has_log) = (0, has_log(tx).await?);
+    for ids in ids.chunks(COPIES_MAX) {
+        copied += tx
+            .execute(sql::copy(&tx.dialect, ids, has_log))
+            .await?
+            .rows_affected();
+    }
+    Ok(copied)
+}

@@ -1,0 +1,105 @@
+//! SQL of operators' changes to messages.
+
+use outbox_core::Selection;
+use outbox_core::store::RowKey;
+use sea_orm::{DbBackend, Statement};
+use uuid::Uuid;
+
+use crate::sql::Dialect;
+#[cfg(feature = "postgres")]
+use crate::sql::uuids;
+use crate::store::message::sql::{halts, push_selection, settled};
+
+/// Row ids, ids and aggregates of selected dead letters, in the order of their row ids (index of dead rows).
+///
+/// The plan must scan the index in its order and stop at the limit, whatever the statistics; otherwise each batch would read all dead letters that are
+/// left. As in a scan, PostgreSQL's planner does not know the limit of the inner query.
+pub(super) fn select_dead(dialect: &Dialect, selection: &Selection, halting: bool, limit: i64) -> Statement {
+    let mut sql = dialect.limited(&format!(
+        "SELECT m.row_id, m.id, {}, {} AS is_sequenced FROM {} m",
+        dialect.key_columns("m"),
+        dialect.flag("m.sequence IS NOT NULL"),
+        dialect.messages,
+    ));
+    // The index of dead rows finds them, whatever their ids.
+    push_selection(dialect, &mut sql, selection, Some("m.status = 2"), None);
+    if halting {
+        // A scalar subquery: one look-up in the index of halted blocks. As a join it could read all blocks for each dead letter.
+        sql.push(" AND ").push(&halts(dialect));
+    }
+    sql.push(" ORDER BY m.row_id");
+    dialect.push_limit(&mut sql, "row_id", limit);
+    sql.statement()
+}
+
+/// Row ids and message ids of selected rows that can be replayed, in the order of their row ids and at most `until`. PostgreSQL has no index in this
+/// order: it reads the whole table, or its ids since a time, and sorts. So ask for many rows at a time.
+pub(super) fn replayable(
+    dialect: &Dialect,
+    selection: &Selection,
+    first: Option<Uuid>,
+    until: Option<i64>,
+    limit: i64,
+    has_log: bool,
+) -> Statement {
+    let mut sql = dialect.sql(format!("SELECT m.row_id, m.id FROM {} m", dialect.messages));
+    let settled = settled(dialect, "IN (1, 2)", has_log);
+    push_selection(dialect, &mut sql, selection, Some(&settled), first);
+    if let Some(until) = until {
+        sql.push(" AND m.row_id <= ").bind(until);
+    }
+    sql.push(" ORDER BY m.row_id LIMIT ").bind(limit).statement()
+}
+
+/// Makes dead rows pending, or waiting. Keeps their error and number of failures for operators. Index of dead rows (MySQL: primary key).
+pub(super) fn retry(dialect: &Dialect, rows: &[RowKey], waiting: bool) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "UPDATE {} SET status = {}, attempts = 0{} WHERE status = 2 AND ",
+        dialect.messages,
+        if waiting { 3 } else { 0 },
+        // The row may be an unsequenced one that was delayed.
+        if waiting { "" } else { ", available_at = NULL" },
+    ));
+    dialect.push_rows_of(&mut sql, rows);
+    sql.statement()
+}
+
+/// The highest row id in the table. PostgreSQL reads the whole table, because it has no index on `row_id`. Its sequence would know, but only tells
+/// roles with rights on it: since PostgreSQL 17, others get null instead of an error.
+pub(super) fn last_row_id(dialect: &Dialect) -> Statement {
+    dialect.statement(
+        &format!(
+            "SELECT COALESCE(MAX(row_id), 0) AS row_id FROM {}",
+            dialect.messages
+        ),
+        [],
+    )
+}
+
+/// Copies rows under new ids, in the order of their row ids. Look-ups by id.
+pub(super) fn copy(dialect: &Dialect, ids: &[(Uuid, Uuid)], has_log: bool) -> Statement {
+    let (messages, settled) = (&dialect.messages, settled(dialect, "IN (1, 2)", has_log));
+    let mut sql = dialect.sql(format!(
+        "INSERT INTO {messages} (id, event_id, partition_no, aggregate_type, aggregate_id, sequence, event_type, \
+         event_version, subject, content_type, payload, headers, created_at) \
+         SELECT n.new_id, COALESCE(m.event_id, m.id), m.partition_no, m.aggregate_type, m.aggregate_id, m.sequence, \
+         m.event_type, m.event_version, m.subject, m.content_type, m.payload, m.headers, m.created_at FROM "
+    ));
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        let (old, new) = (ids.iter().map(|(old, _)| *old), ids.iter().map(|(_, new)| *new));
+        let text = format!(
+            "unnest(?::uuid[], ?::uuid[]) AS n (old_id, new_id) JOIN {messages} m ON m.id = n.old_id \
+             WHERE {settled} ORDER BY m.row_id"
+        );
+        return sql.push_with(&text, [uuids(old), uuids(new)]).statement();
+    }
+    sql.push("(");
+    for (n, (old, new)) in ids.iter().enumerate() {
+        sql.push(if n == 0 { "SELECT " } else { " UNION ALL SELECT " });
+        sql.bind(*old).push(if n == 0 { " AS old_id, " } else { ", " });
+        sql.bind(*new).push(if n == 0 { " AS new_id" } else { "" });
+    }
+    let rest = format!(") n JOIN {messages} m ON m.id = n.old_id WHERE {settled} ORDER BY m.row_id");
+    sql.push(&rest).statement()
+}

@@ -1,0 +1,262 @@
+//! Operations: changes that are written down in their own transactions.
+//!
+//! Invariants: in each transaction the operation's row is locked first, then blocks in the order of their keys, then messages. Who finds that the operation has moved on
+//! meanwhile rolls back and goes on from there, so no batch is taken twice.
+
+mod purge;
+pub(super) mod record;
+pub(crate) mod sql;
+
+use std::num::NonZeroU32;
+
+use outbox_core::{
+    Aggregate, Forgotten, MessageId, Operation, OperationFilter, OperationId, OperationKind,
+    OperationMessages, OutboxAudit, PauseRequest, StoreError,
+};
+use sea_orm::DbErr;
+use uuid::Uuid;
+
+use self::record::{Failed, end, find, insert, note};
+use self::sql::OperationsSql;
+use super::admin::{self, Decision, Selected};
+use super::session::Session;
+use super::{SqlStore, block, forget, message, pause, repeat_deadlocks};
+
+/// Ids per statement.
+const IDS_MAX: usize = 256;
+
+impl OutboxAudit for SqlStore {
+    async fn advance(&self, operation: &Operation, at_most: NonZeroU32) -> Result<Operation, StoreError> {
+        let operation = operation.clone();
+        let context = "the operation could not be advanced; it can go on where it stands";
+        self.operate(context, move |db| async move {
+            advance(&db, operation, u64::from(at_most.get())).await
+        })
+        .await
+    }
+
+    async fn resume_as(&self, aggregate: &Aggregate, operation: &Operation) -> Result<bool, StoreError> {
+        let (aggregate, operation) = (aggregate.clone(), operation.clone());
+        let context = "the aggregate could not be resumed";
+        self.operate(context, move |db| async move {
+            let resumed = repeat_deadlocks!(resume(&db, &aggregate, &operation))?;
+            if resumed {
+                outbox_core::wake::notify();
+            }
+            Ok(resumed)
+        })
+        .await
+    }
+
+    async fn forget_as(
+        &self,
+        aggregates: &[Aggregate],
+        operation: &Operation,
+    ) -> Result<Forgotten, StoreError> {
+        let (aggregates, operation) = (aggregates.to_vec(), operation.clone());
+        let context = "aggregates could not be forgotten";
+        self.operate(context, move |db| async move {
+            Ok(forget::forget(&db, &aggregates, Some(&operation)).await?)
+        })
+        .await
+    }
+
+    async fn pause_as(&self, request: &PauseRequest, operation: &Operation) -> Result<bool, StoreError> {
+        let (request, operation) = (request.clone(), operation.clone());
+        let context = "publishing could not be paused";
+        self.operate(context, move |db| async move {
+            Ok(repeat_deadlocks!(pause::begin_as(&db, &request, &operation))?)
+        })
+        .await
+    }
+
+    async fn unpause_as(
+        &self,
+        aggregate_type: Option<&str>,
+        operation: &Operation,
+    ) -> Result<bool, StoreError> {
+        let (aggregate_type, operation) = (aggregate_type.map(str::to_owned), operation.clone());
+        let context = "the pause could not be ended";
+        self.operate(context, move |db| async move {
+            let aggregate_type = aggregate_type.as_deref();
+            Ok(repeat_deadlocks!(pause::end_as(&db, aggregate_type, &operation))?)
+        })
+        .await
+    }
+
+    async fn write_down(&self, operation: &Operation) -> Result<(), StoreError> {
+        let operation = operation.clone();
+        let context = "the operation could not be written down";
+        self.operate(context, move |db| async move {
+            insert(&db, &operation, None).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn finish(&self, id: OperationId, changed: u64) -> Result<(), StoreError> {
+        let context = "the end of the operation could not be written down";
+        self.operate(context, move |db| async move {
+            Ok(record::finish(&db, id, changed).await?)
+        })
+        .await
+    }
+
+    async fn operations(
+        &self,
+        filter: &OperationFilter,
+        limit: NonZeroU32,
+    ) -> Result<Vec<Operation>, StoreError> {
+        let statement = sql::operations(&self.dialect).list(filter, i64::from(limit.get()));
+        let context = "operations could not be listed";
+        self.operate(context, move |db| async move {
+            Ok(db.read(statement, OperationsSql::read).await?)
+        })
+        .await
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        let context = "the operation could not be read";
+        self.operate(context, move |db| async move { find(&db, id).await })
+            .await
+    }
+
+    async fn messages_of(&self, id: OperationId) -> Result<OperationMessages, StoreError> {
+        let context = "the messages of the operation could not be read";
+        self.operate(context, move |db| async move {
+            let row = db.one(sql::operations(&db.dialect).messages(id)).await?;
+            let ids = row
+                .as_ref()
+                .map(OperationsSql::read_ids)
+                .transpose()?
+                .unwrap_or_default();
+            let mut messages = Vec::new();
+            for ids in ids.chunks(IDS_MAX) {
+                messages.extend(message::with_ids(&db, ids).await?);
+            }
+            messages.sort_by_key(|message| message.row_id);
+            let named: Vec<MessageId> = ids.into_iter().map(MessageId::from).collect();
+            Ok(OperationMessages::new(&named, messages))
+        })
+        .await
+    }
+}
+
+async fn resume(db: &Session, aggregate: &Aggregate, operation: &Operation) -> Result<bool, DbErr> {
+    let tx = db.begin().await?;
+    let resumed = tx
+        .execute(block::sql::resume(&db.dialect, aggregate))
+        .await?
+        .rows_affected()
+        > 0;
+    if resumed {
+        note(&tx, operation, 1).await?;
+        tx.commit().await?;
+    }
+    Ok(resumed)
+}
+
+/// Goes on until `budget` messages were taken, or nothing is left.
+async fn advance(db: &Session, operation: Operation, mut budget: u64) -> Result<Operation, Failed> {
+    if !operation.kind.takes_messages() {
+        let id = operation.id;
+        return Err(Failed::Setup(format!(
+            "operation {id} is no retry, skip, replay or purge"
+        )));
+    }
+    let mut operation = find(db, operation.id).await?.unwrap_or(operation);
+    if operation.kind == OperationKind::Purge {
+        return purge::advance(db, operation, budget).await;
+    }
+    while budget > 0 && !operation.is_finished() {
+        let page = match operation.kind {
+            OperationKind::Replay => admin::REPLAYED_MAX as u64,
+            _ => admin::MESSAGES_MAX as u64,
+        };
+        let wanted = budget.min(page).min(operation.left().unwrap_or(u64::MAX));
+        let rows = next(db, &mut operation, wanted).await?;
+        let is_last = (rows.len() as u64) < wanted;
+        if rows.is_empty() {
+            return end(db, operation).await;
+        }
+        let batches = rows.len().div_ceil(admin::MESSAGES_MAX as usize);
+        for (n, batch) in rows.chunks(admin::MESSAGES_MAX as usize).enumerate() {
+            let ends = is_last && n + 1 == batches;
+            let taken = repeat_deadlocks!(take(db, &operation, batch, ends))?;
+            // A crash here leaves this batch taken and counted; whoever goes on reads that from the row.
+            let found = find(db, operation.id).await?;
+            operation = found.ok_or_else(|| DbErr::RecordNotFound(format!("operation {}", operation.id)))?;
+            if !taken {
+                // Somebody else goes on with it too. The rest of these rows is theirs, or comes again.
+                break;
+            }
+            outbox_core::wake::notify();
+            budget -= batch.len() as u64;
+        }
+    }
+    Ok(operation)
+}
+
+/// The next messages that an operation takes. A replay that begins gets its last row id.
+async fn next(db: &Session, operation: &mut Operation, wanted: u64) -> Result<Vec<Selected>, DbErr> {
+    let mut selection = operation.scope.selection.clone();
+    // Positions and selections are both exclusive.
+    selection.after = selection.after.max(operation.position);
+    let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
+    match operation.kind {
+        OperationKind::Replay => {
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            let rows = admin::replayable(db, &selection, operation.until, limit).await?;
+            if operation.until.is_none() {
+                // No copy was made yet. If these are all, the table need not be asked for its last row.
+                operation.until = match rows.last() {
+                    Some((row_id, _)) if rows.len() < limit => Some(*row_id),
+                    _ => Some(admin::last_row_id(db).await?),
+                };
+            }
+            let selected = |(row_id, id)| Selected {
+                row_id,
+                id,
+                key: None,
+            };
+            Ok(rows.into_iter().map(selected).collect())
+        }
+        ref kind => {
+            let halting = *kind == OperationKind::Skip;
+            admin::select_dead(db, &selection, halting, limit).await
+        }
+    }
+}
+
+/// Takes a batch in one transaction. Returns false, and has done nothing, if the operation has moved on meanwhile.
+async fn take(db: &Session, operation: &Operation, batch: &[Selected], ends: bool) -> Result<bool, DbErr> {
+    let (Some(last), operations) = (batch.last(), sql::operations(&db.dialect)) else {
+        return Ok(true);
+    };
+    let tx = db.begin().await?;
+    // The row of the operation first.
+    if !record::claim(&tx, operation, last.row_id).await? {
+        return Ok(false);
+    }
+    let (changed, messages) = change(&tx, &operation.kind, batch).await?;
+    let left = operation.left().map(|left| left.saturating_sub(changed));
+    let ends = ends || left == Some(0);
+    let count = operations.count(operation.id, changed, &messages, ends);
+    tx.execute(count).await?;
+    tx.commit().await?;
+    Ok(true)
+}
+
+/// Changes the messages of a batch, or copies them. Returns the number, and the ids of the messages or of the copies.
+async fn change(tx: &Session, kind: &OperationKind, batch: &[Selected]) -> Result<(u64, Vec<Uuid>), DbErr> {
+    let ids: Vec<Uuid> = batch.iter().map(|row| row.id).collect();
+    match kind {
+        OperationKind::Replay => {
+            let ids: Vec<(Uuid, Uuid)> = ids.into_iter().map(|id| (id, admin::fresh_id())).collect();
+            let copied = admin::copy_in(tx, &ids).await?;
+            Ok((copied, ids.into_iter().map(|(_, copy)| copy).collect()))
+        }
+        OperationKind::Skip => Ok((admin::decide_in(tx, batch, Decision::Skip).await?, ids)),
+        _ => Ok((admin::decide_in(tx, batch, Decision::Retry).await?, ids)),
+    }
+}

@@ -1,0 +1,78 @@
+//! The rows of operations: inserted, claimed, found and ended in the transactions of their changes.
+//!
+//! Invariant: a transaction that inserts or claims an operation keeps its row locked until the transaction ends.
+
+use outbox_core::{Operation, OperationId};
+use sea_orm::DbErr;
+
+use super::sql::{self, OperationsSql};
+use crate::store::has_code;
+use crate::store::row::time;
+use crate::store::session::Session;
+
+/// Writes an operation down unless it is there; returns whether it was not. Waits for a transaction that has inserted the same id (primary key).
+pub(crate) async fn insert(
+    db: &Session,
+    operation: &Operation,
+    position: Option<i64>,
+) -> Result<bool, DbErr> {
+    let operations = sql::operations(&db.dialect);
+    match db.execute(operations.insert(operation, position)).await {
+        Ok(done) => Ok(done.rows_affected() > 0),
+        // MySQL only: see the statement.
+        Err(error) if has_code(&error, &["23000"]) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes down in an open transaction an operation that is done in it.
+pub(crate) async fn note(tx: &Session, operation: &Operation, changed: u64) -> Result<(), DbErr> {
+    insert(tx, operation, None).await?;
+    finish(tx, operation.id, changed).await
+}
+
+/// Ends an operation that has changed this many.
+pub(crate) async fn finish(tx: &Session, id: OperationId, changed: u64) -> Result<(), DbErr> {
+    let finish = sql::operations(&tx.dialect).finish(id, Some(changed), None);
+    tx.execute(finish).await.map(drop)
+}
+
+/// Locks the row of an operation and moves its position; inserts the row of an operation that begins. Waits for another
+/// process that continues the operation. Returns false if that process has moved the position.
+pub(super) async fn claim(tx: &Session, operation: &Operation, to: i64) -> Result<bool, DbErr> {
+    if operation.started_at.is_none() {
+        return insert(tx, operation, Some(to)).await;
+    }
+    let claim = sql::operations(&tx.dialect).claim(operation, to);
+    Ok(tx.execute(claim).await?.rows_affected() > 0)
+}
+
+/// Why an operation failed.
+pub(crate) enum Failed {
+    Setup(String),
+    Database(DbErr),
+}
+
+impl From<DbErr> for Failed {
+    fn from(error: DbErr) -> Self {
+        Self::Database(error)
+    }
+}
+
+/// An operation as it is written down.
+pub(super) async fn find(db: &Session, id: OperationId) -> Result<Option<Operation>, Failed> {
+    let row = db.one(sql::operations(&db.dialect).find(id)).await?;
+    Ok(row.as_ref().map(OperationsSql::read).transpose()?)
+}
+
+/// Ends an operation that has found nothing more. If it has changed nothing at all, it is not written down.
+pub(super) async fn end(db: &Session, mut operation: Operation) -> Result<Operation, Failed> {
+    if operation.started_at.is_none() {
+        let clock = db.only(db.dialect.clock()).await?;
+        operation.finished_at = Some(time(&clock, "now_micros", "the database's time")?);
+        return Ok(operation);
+    }
+    let finish = sql::operations(&db.dialect).finish(operation.id, None, operation.position);
+    db.execute(finish).await?;
+    Ok(find(db, operation.id).await?.unwrap_or(operation))
+}

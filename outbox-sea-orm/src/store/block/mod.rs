@@ -1,0 +1,96 @@
+//! Locks, writes and removes the blocks of aggregates, for settling and for operators.
+//!
+//! Invariant: before messages of an aggregate become waiting, and before its block is removed, the block is locked. So no message waits without
+//! a block. Blocks are locked in the order of their keys.
+
+pub(super) mod sql;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use outbox_core::{Aggregate, BlockedAggregate};
+use sea_orm::{DbErr, QueryResult};
+
+use super::row::{read_aggregate, read_key, since};
+use super::session::Session;
+use crate::sql::Key;
+
+/// Aggregates per statement.
+const KEYS_MAX: usize = 256;
+
+/// A block as it was read, or as it will be written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    pub(super) partition: i64,
+    /// When the block ends, in microseconds since 1970; `None` if the aggregate is halted.
+    pub(super) due_micros: Option<i64>,
+    pub(super) halted_by: Option<i64>,
+    pub(super) is_changed: bool,
+}
+
+/// Locks and reads those of these aggregates' blocks that exist. `keys` must be sorted.
+pub(super) async fn lock(tx: &Session, keys: &[Key]) -> Result<BTreeMap<Key, Block>, DbErr> {
+    let mut blocks = BTreeMap::new();
+    for keys in keys.chunks(KEYS_MAX) {
+        for row in tx.all(sql::lock(&tx.dialect, keys)).await? {
+            let block = Block {
+                partition: 0,
+                due_micros: row.try_get("", "due_micros")?,
+                halted_by: row.try_get("", "halted_by")?,
+                is_changed: false,
+            };
+            blocks.insert(read_key(&row)?, block);
+        }
+    }
+    Ok(blocks)
+}
+
+/// Writes the changed blocks.
+pub(super) async fn put(tx: &Session, blocks: &BTreeMap<Key, Block>) -> Result<(), DbErr> {
+    let changed: Vec<(&Key, &Block)> = blocks.iter().filter(|(_, block)| block.is_changed).collect();
+    for blocks in changed.chunks(KEYS_MAX) {
+        tx.execute(sql::put(&tx.dialect, blocks)).await?;
+    }
+    Ok(())
+}
+
+/// Removes the blocks of these aggregates, except where a message waits or the aggregate is halted. The blocks must be locked.
+pub(super) async fn end(tx: &Session, keys: &[Key]) -> Result<(), DbErr> {
+    for keys in keys.chunks(KEYS_MAX) {
+        tx.execute(sql::end(&tx.dialect, keys)).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn blocked(db: &Session, limit: NonZeroU32) -> Result<Vec<BlockedAggregate>, DbErr> {
+    db.read(sql::blocked(&db.dialect, i64::from(limit.get())), read)
+        .await
+}
+
+/// The block of an aggregate, if there is one.
+pub(super) async fn of(db: &Session, aggregate: &Aggregate) -> Result<Option<BlockedAggregate>, DbErr> {
+    let row = db.one(sql::block(&db.dialect, aggregate)).await?;
+    row.as_ref().map(read).transpose()
+}
+
+fn read(row: &QueryResult) -> Result<BlockedAggregate, DbErr> {
+    let now: i64 = row.try_get("", "now_micros")?;
+    let due: Option<i64> = row.try_get("", "due_micros")?;
+    Ok(BlockedAggregate {
+        aggregate: read_aggregate(row)?,
+        halted_by: row.try_get("", "halted_by")?,
+        blocked_for: due.map(|due| since(now, due)),
+    })
+}
+
+pub(super) async fn resume(db: &Session, aggregate: &Aggregate) -> Result<bool, DbErr> {
+    let resumed = db
+        .execute(sql::resume(&db.dialect, aggregate))
+        .await?
+        .rows_affected()
+        > 0;
+    if resumed {
+        outbox_core::wake::notify();
+    }
+    Ok(resumed)
+}

@@ -1,0 +1,196 @@
+//! SQL of blocks.
+
+use outbox_core::Aggregate;
+use sea_orm::{DbBackend, Statement, Value};
+
+use super::Block;
+use crate::sql::{Dialect, Key, Sql};
+#[cfg(feature = "postgres")]
+use crate::sql::{bind_keys, integers};
+
+/// Reads the blocks of these aggregates and locks them until the transaction ends: primary key, in its order, as operators lock them. SQLite
+/// needs no lock.
+pub(crate) fn lock(dialect: &Dialect, keys: &[Key]) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "SELECT {}, {} AS due_micros, h.halted_by FROM ",
+        dialect.key_columns("h"),
+        dialect.micros("h.blocked_until")
+    ));
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        push_block_of_each(dialect, &mut sql, keys, "*", " FOR UPDATE");
+        return sql.statement();
+    }
+    sql.push(&format!("{} h{} WHERE ", dialect.blocks, dialect.by_primary()));
+    dialect.push_keys(&mut sql, "h", keys);
+    sql.push(" ORDER BY h.aggregate_type, h.aggregate_id")
+        .push(dialect.for_update());
+    sql.statement()
+}
+
+/// Appends `h`, these columns of the blocks of the keys, by one look-up for each key in their order. A condition on a list of keys is not looked up: with
+/// statistics from before a burst of blocks PostgreSQL would compare each block with each key.
+#[cfg(feature = "postgres")]
+fn push_block_of_each(dialect: &Dialect, sql: &mut Sql, keys: &[Key], columns: &str, rest: &str) {
+    let (aggregate_type, id) = (r#"aggregate_type COLLATE "C""#, r#"aggregate_id COLLATE "C""#);
+    sql.push(&format!(
+        "(SELECT DISTINCT {aggregate_type} AS aggregate_type, {id} AS aggregate_id FROM unnest("
+    ));
+    bind_keys(sql, keys);
+    sql.push(&format!(
+        ") AS k (aggregate_type, aggregate_id) ORDER BY 1, 2) k CROSS JOIN LATERAL (SELECT {columns} FROM {} b \
+         WHERE b.aggregate_type = k.aggregate_type AND b.aggregate_id = k.aggregate_id{rest}) h",
+        dialect.blocks
+    ));
+}
+
+/// Appends a condition on a block that is changed: it is of one of these keys, and `also` holds. The blocks must be locked, so that the rows which PostgreSQL
+/// finds by their places are still there.
+pub(crate) fn push_blocks_of(dialect: &Dialect, sql: &mut Sql, keys: &[Key], also: impl Fn(&str) -> String) {
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        sql.push("ctid = ANY(ARRAY(SELECT h.ctid FROM ");
+        // The offset keeps the look-ups apart: as a join they could be a scan of all blocks.
+        push_block_of_each(dialect, sql, keys, "b.ctid", &format!("{} OFFSET 0", also("b")));
+        sql.push("))");
+        return;
+    }
+    dialect.push_keys(sql, &dialect.blocks, keys);
+    sql.push(&also(&dialect.blocks));
+}
+
+/// Creates blocks, or changes their times. A halted aggregate stays halted.
+pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
+    let table = &dialect.blocks;
+    let columns = "(aggregate_type, aggregate_id, partition_no, blocked_until, halted_by)";
+    let mut sql = dialect.sql("");
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        let numbers = |number: fn(&Block) -> i64| integers(blocks.iter().map(|(_, block)| number(block)));
+        sql.push(&format!(
+            "INSERT INTO {table} AS block {columns} SELECT n.aggregate_type, n.aggregate_id, n.partition_no, {}, \
+             NULLIF(n.halted_by, 0) FROM unnest(",
+            dialect.time("n.due"),
+        ));
+        bind_keys(&mut sql, blocks.iter().map(|(key, _)| *key));
+        let values = [
+            numbers(|block| block.partition),
+            numbers(|block| block.due_micros.unwrap_or_default()),
+            numbers(|block| block.halted_by.unwrap_or_default()),
+        ];
+        sql.push_with(
+            ", ?, ?::int8[], ?::int8[]) AS n (aggregate_type, aggregate_id, partition_no, due, halted_by) \
+             ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET blocked_until = EXCLUDED.blocked_until, \
+             halted_by = EXCLUDED.halted_by WHERE block.halted_by IS NULL",
+            values,
+        );
+        return sql.statement();
+    }
+    sql.push(&format!("INSERT INTO {table} {columns} VALUES "));
+    for (n, (key, block)) in blocks.iter().enumerate() {
+        let [aggregate_type, id] = dialect.bind_key(&mut sql, key);
+        sql.push(if n == 0 { "(" } else { ", (" });
+        let text = format!("{aggregate_type}, {id}, ?, {}, ?)", dialect.time("?"));
+        let due = block.due_micros.unwrap_or_default();
+        sql.push_with(
+            &text,
+            [block.partition.into(), due.into(), Value::BigInt(block.halted_by)],
+        );
+    }
+    sql.push(match dialect.backend {
+        DbBackend::MySql => {
+            " ON DUPLICATE KEY UPDATE blocked_until = IF(halted_by IS NULL, VALUES(blocked_until), blocked_until), \
+             halted_by = COALESCE(halted_by, VALUES(halted_by))"
+        }
+        _ => {
+            " ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET blocked_until = excluded.blocked_until, \
+             halted_by = excluded.halted_by WHERE halted_by IS NULL"
+        }
+    });
+    sql.statement()
+}
+
+/// Removes the blocks of these aggregates, except where the aggregate is halted or a message waits. An earlier statement has locked the blocks,
+/// so the snapshot of this one shows all messages that an earlier owner of the lock made waiting.
+pub(crate) fn end(dialect: &Dialect, keys: &[Key]) -> Statement {
+    let mut sql = dialect.sql(format!("DELETE FROM {} WHERE ", dialect.blocks));
+    push_blocks_of(dialect, &mut sql, keys, |block| {
+        let waiting = waiting_where(dialect, "w", block);
+        format!(" AND {block}.halted_by IS NULL AND (SELECT w.row_id FROM {waiting} LIMIT 1) IS NULL")
+    });
+    sql.statement()
+}
+
+/// `messages w WHERE …`: the waiting rows of another row's aggregate, through their index. For scalar subqueries, which are one look-up each; if
+/// the planner could hash them, it would read all waiting rows.
+pub(crate) fn waiting_where(dialect: &Dialect, alias: &str, other: &str) -> String {
+    let messages = &dialect.messages;
+    let hint = dialect.by_index(&dialect.waiting);
+    let status = match dialect.backend {
+        DbBackend::MySql => {
+            return format!(
+                "{messages} {alias}{hint} WHERE {alias}.waiting_until IS NULL \
+                 AND {alias}.waiting_key = CONCAT({other}.aggregate_type, x'00', {other}.aggregate_id)"
+            );
+        }
+        // The predicate of the index by aggregate and of no other.
+        DbBackend::Postgres => "status::int8",
+        _ => "status",
+    };
+    format!(
+        "{messages} {alias}{hint} WHERE {alias}.{status} = 3 AND {alias}.sequence IS NOT NULL \
+         AND {alias}.aggregate_type = {other}.aggregate_type AND {alias}.aggregate_id = {other}.aggregate_id"
+    )
+}
+
+/// Ends the blocks of these halted aggregates (primary key). The blocks must be locked.
+pub(crate) fn lift_halts(dialect: &Dialect, keys: &[Key]) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "UPDATE {} SET blocked_until = {}, halted_by = NULL WHERE ",
+        dialect.blocks,
+        dialect.now()
+    ));
+    push_blocks_of(dialect, &mut sql, keys, |block| {
+        format!(" AND {block}.halted_by IS NOT NULL")
+    });
+    sql.statement()
+}
+
+/// Ends the block of an aggregate now (primary key).
+pub(crate) fn resume(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
+    let now = dialect.now();
+    let mut sql = dialect.sql(format!(
+        "UPDATE {} SET blocked_until = CASE WHEN blocked_until > {now} THEN {now} ELSE blocked_until END WHERE halted_by IS NULL AND ",
+        dialect.blocks
+    ));
+    dialect.push_key(&mut sql, &dialect.blocks, &Key::from(aggregate));
+    sql.statement()
+}
+
+/// Blocked aggregates: halted ones first, then by the end of their block. Sorts all blocks.
+pub(crate) fn blocked(dialect: &Dialect, limit: i64) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "{} ORDER BY {}, h.blocked_until, h.aggregate_type, h.aggregate_id LIMIT ",
+        select(dialect),
+        dialect.flag("h.halted_by IS NULL"),
+    ));
+    sql.bind(limit).statement()
+}
+
+/// Blocks `h` as operators see them, without a condition.
+pub(crate) fn select(dialect: &Dialect) -> String {
+    format!(
+        "SELECT {}, h.halted_by, {} AS due_micros, {} AS now_micros FROM {} h",
+        dialect.key_columns("h"),
+        dialect.micros("h.blocked_until"),
+        dialect.micros(dialect.statement_now()),
+        dialect.blocks,
+    )
+}
+
+/// The block of an aggregate (primary key).
+pub(crate) fn block(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
+    let mut sql = dialect.sql(format!("{} WHERE ", select(dialect)));
+    dialect.push_key(&mut sql, "h", &Key::from(aggregate));
+    sql.statement()
+}

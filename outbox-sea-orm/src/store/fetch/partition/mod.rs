@@ -1,0 +1,73 @@
+//! Finds the row ids of the first rows of each partition, on MariaDB and SQLite. PostgreSQL reads the rows themselves in one statement.
+//!
+//! Invariant: for each partition, the result is a gapless beginning of the rows that are not in flight. Each statement has its own snapshot,
+//! which is enough, because order only matters within a partition.
+
+pub(crate) mod sql;
+
+use std::collections::{BTreeMap, HashSet};
+
+use sea_orm::{DbErr, QueryResult, Statement};
+
+use crate::store::fetch::sql::Scope;
+use crate::store::session::Session;
+
+/// The answer for one partition: places and row ids of rows that are not in flight, and how many rows were read.
+#[derive(Default)]
+struct Found {
+    own: Vec<(i64, i64)>,
+    read: i64,
+}
+
+/// Row ids of the first rows of each partition, in the order of their places, and whether there may be more. Each partition gives at most its
+/// share, all together at most the limit. `look_up(partitions, n)` selects the first `n` rows of each of these partitions, as
+/// (`partition_no`, `place`, `row_id`).
+pub(crate) async fn first(
+    db: &Session,
+    scope: Scope<'_>,
+    look_up: impl Fn(&[i64], i64) -> Statement,
+) -> Result<(Vec<i64>, bool), DbErr> {
+    let in_flight: HashSet<i64> = scope.in_flight.iter().map(|key| key.row_id).collect();
+    let (share, in_flight_rows) = (scope.share(), in_flight.len() as i64);
+    let (mut firsts, mut more) = (Vec::new(), false);
+    let mut open = scope.partitions.to_vec();
+    // Rows in flight are mostly spread over the partitions. A partition with more than twice its part of them is asked again, for four times as
+    // many rows. The more of them a partition must have, the fewer such partitions there are. So the total number of rows read is at most the
+    // limit and a few times the number of rows in flight, however these are spread.
+    let mut beside = 2 * in_flight_rows / (open.len().max(1) as i64) + 1;
+    while !open.is_empty() {
+        let limit = share + beside.min(in_flight_rows);
+        let is_enough = beside >= in_flight_rows;
+        beside *= 4;
+        let rows = db.all(look_up(&open, limit)).await?;
+        open.clear();
+        for (partition, mut found) in by_partition(&rows, &in_flight)? {
+            if found.read == limit && (found.own.len() as i64) < share && !is_enough {
+                open.push(partition);
+                continue;
+            }
+            more |= found.read == limit || found.own.len() as i64 > share;
+            found.own.sort_unstable();
+            found.own.truncate(usize::try_from(share).unwrap_or(usize::MAX));
+            firsts.append(&mut found.own);
+        }
+    }
+    firsts.sort_unstable();
+    let limit = usize::try_from(scope.limit).unwrap_or(usize::MAX);
+    more |= firsts.len() > limit;
+    firsts.truncate(limit);
+    Ok((firsts.into_iter().map(|(_, row_id)| row_id).collect(), more))
+}
+
+fn by_partition(rows: &[QueryResult], in_flight: &HashSet<i64>) -> Result<BTreeMap<i64, Found>, DbErr> {
+    let mut partitions: BTreeMap<i64, Found> = BTreeMap::new();
+    for row in rows {
+        let found = partitions.entry(row.try_get("", "partition_no")?).or_default();
+        found.read += 1;
+        let row_id = row.try_get("", "row_id")?;
+        if !in_flight.contains(&row_id) {
+            found.own.push((row.try_get("", "place")?, row_id));
+        }
+    }
+    Ok(partitions)
+}

@@ -1,0 +1,201 @@
+//! SQL that fetches for a relay that shares the partitions with other relays: the first rows of each of its partitions.
+//!
+//! Invariant: the rows and blocks of other partitions cost nothing, however many there are. So each partition is one look-up
+//! in an index that begins with the partition, and reads no more rows than its share. PostgreSQL makes all look-ups in one
+//! statement (LATERAL). MariaDB and SQLite cannot: there, one `SELECT` per partition reads row ids, and the caller sorts them
+//! and reads the rows. Nothing is locked.
+
+use std::collections::HashMap;
+
+use sea_orm::{DbBackend, Statement, Value};
+
+use crate::sql::{Dialect, Key, Sql};
+#[cfg(feature = "postgres")]
+use crate::store::fetch::sql::scanned_columns;
+use crate::store::fetch::sql::{Scope, block_columns, push_not_of};
+#[cfg(feature = "postgres")]
+use crate::store::row::sql::{columns, payload};
+
+/// As the scan of all partitions, but from each partition only its share, in the order of their row ids.
+///
+/// The condition on the status is the predicate of the index by partition and of no other index, so the planner cannot scan the pending rows of
+/// all partitions instead. It would do that while it believes that there are none, and the plan is cached for a minute.
+#[cfg(feature = "postgres")]
+pub(crate) fn scan(dialect: &Dialect, scope: Scope<'_>) -> Statement {
+    let mut sql = dialect.sql(format!("SELECT {}", scanned_columns(dialect)));
+    push_each_own(&mut sql, scope.partitions, &dialect.messages, "m");
+    sql.push(" AND m.status::int4 = 0");
+    dialect.push_not_in_flight(&mut sql, scope.in_flight);
+    push_limits(&mut sql, "m", "m.row_id", (scope.share(), scope.limit));
+    sql.statement()
+}
+
+/// Unsequenced waiting messages that are due, from each partition its share, those first that have been due for longest (index of unsequenced
+/// waiting rows, with a predicate of its own as in [`scan`]).
+#[cfg(feature = "postgres")]
+pub(crate) fn unsequenced(dialect: &Dialect, scope: Scope<'_>, excluding: &[Key]) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "SELECT {}, {} AS due_micros",
+        columns(dialect, &payload(dialect)),
+        dialect.micros_of_any("m.available_at")
+    ));
+    push_each_own(&mut sql, scope.partitions, &dialect.messages, "m");
+    sql.push(" AND m.status::int4 = 3 AND m.sequence IS NULL AND m.available_at <= ")
+        .push(dialect.statement_now());
+    dialect.push_not_in_flight(&mut sql, scope.in_flight);
+    push_not_of(dialect, &mut sql, "m", excluding);
+    push_limits(&mut sql, "m", "m.available_at", (scope.share(), scope.limit));
+    sql.statement()
+}
+
+/// Row ids of the first pending rows of each partition, as (`partition_no`, `place`, `row_id`). Reads only the index.
+pub(crate) fn first_pending(dialect: &Dialect, partitions: &[i64], limit: i64) -> Statement {
+    union(dialect, partitions, |sql, partition| {
+        let text = format!(
+            "SELECT m.partition_no, m.row_id AS place, m.row_id FROM {} m{} \
+             WHERE m.status = 0 AND m.partition_no = ? ORDER BY m.row_id LIMIT ?",
+            dialect.messages,
+            dialect.by_index(&format!("{}_own", dialect.pending))
+        );
+        sql.push_with(&text, [partition.into(), limit.into()]);
+    })
+}
+
+/// As [`first_pending`], for unsequenced waiting rows that are due, in the order of their times.
+pub(crate) fn first_unsequenced(
+    dialect: &Dialect,
+    partitions: &[i64],
+    limit: i64,
+    excluding: &[Key],
+) -> Statement {
+    let due = unsequenced_due(dialect);
+    let excluding = by_partition(excluding);
+    union(dialect, partitions, |sql, partition| {
+        sql.push(&format!(
+            "SELECT m.partition_no, {} AS place, m.row_id FROM {} m",
+            dialect.micros_of_any(due),
+            dialect.messages
+        ));
+        sql.push(&by_unsequenced_index(dialect));
+        match dialect.backend {
+            DbBackend::MySql => sql.push(" WHERE m.waiting_key = ").bind(own_key(partition)),
+            _ => sql.push_with(
+                " WHERE m.status = 3 AND m.sequence IS NULL AND m.partition_no = ?",
+                [partition.into()],
+            ),
+        };
+        sql.push(&format!(" AND {due} <= {}", dialect.statement_now()));
+        push_not_of(dialect, sql, "m", of_partition(&excluding, partition));
+        sql.push(&format!(" ORDER BY {due} LIMIT ")).bind(limit);
+    })
+}
+
+/// The ended blocks, from each partition at most `share`. Ordered on PostgreSQL only.
+pub(crate) fn ended_blocks(dialect: &Dialect, scope: Scope<'_>, share: i64, excluding: &[Key]) -> Statement {
+    let columns = block_columns(dialect);
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        let mut sql = dialect.sql(format!("SELECT {columns}"));
+        push_each_own(&mut sql, scope.partitions, &dialect.blocks, "h");
+        // Without the predicate of the index by time, see `of_any_partition`, only the index by partition and time is left.
+        sql.push(" AND h.blocked_until <= ").push(dialect.statement_now());
+        push_not_of(dialect, &mut sql, "h", excluding);
+        push_limits(&mut sql, "h", "h.blocked_until", (share, scope.limit));
+        return sql.statement();
+    }
+    let excluding = by_partition(excluding);
+    union(dialect, scope.partitions, |sql, partition| {
+        let (now, hint) = (dialect.statement_now(), dialect.by_index(&dialect.blocks_own));
+        let text = format!(
+            "SELECT {columns} FROM {} h{hint} WHERE h.partition_no = ? AND h.blocked_until <= {now}",
+            dialect.blocks
+        );
+        sql.push_with(&text, [partition.into()]);
+        push_not_of(dialect, sql, "h", of_partition(&excluding, partition));
+        sql.push(" ORDER BY h.blocked_until LIMIT ").bind(share);
+    })
+}
+
+/// Pending sequenced messages with a row id below a bound per partition, at most `limit` of each partition: waiting messages must not overtake
+/// them. A scan has passed the row ids of waiting rows before, so there are few such messages beside those in flight.
+pub(crate) fn pending_below(dialect: &Dialect, bounds: &[(i64, i64)], limit: i64) -> Statement {
+    union(dialect, bounds, |sql, (partition, below)| {
+        let text = format!(
+            "SELECT m.partition_no, m.row_id, {} FROM {} m{} WHERE m.status = 0 AND m.sequence IS NOT NULL \
+             AND m.partition_no = ? AND m.row_id < ? ORDER BY m.row_id LIMIT ?",
+            dialect.key_columns("m"),
+            dialect.messages,
+            dialect.by_index(&format!("{}_own", dialect.pending)),
+        );
+        sql.push_with(&text, [partition.into(), below.into(), limit.into()]);
+    })
+}
+
+/// Makes one statement of a look-up per partition.
+fn union<P: Copy>(dialect: &Dialect, partitions: &[P], look_up: impl Fn(&mut Sql, P)) -> Statement {
+    let mut sql = dialect.sql("");
+    for (n, partition) in partitions.iter().enumerate() {
+        sql.push(if n == 0 { "" } else { " UNION ALL " });
+        // SQLite does not allow parentheses around a part.
+        sql.push(match dialect.backend {
+            DbBackend::Sqlite => "SELECT * FROM (",
+            _ => "(",
+        });
+        look_up(&mut sql, *partition);
+        sql.push(")");
+    }
+    sql.statement()
+}
+
+/// The time until which an unsequenced row waits, as the index of such rows has it.
+pub(crate) fn unsequenced_due(dialect: &Dialect) -> &'static str {
+    match dialect.backend {
+        DbBackend::MySql => "m.waiting_until",
+        _ => "m.available_at",
+    }
+}
+
+/// Names the index of unsequenced waiting rows.
+pub(crate) fn by_unsequenced_index(dialect: &Dialect) -> String {
+    match dialect.backend {
+        DbBackend::MySql => dialect.by_index(&dialect.waiting),
+        _ => dialect.by_index(&format!("{}_until", dialect.waiting)),
+    }
+}
+
+/// The key of unsequenced waiting rows of a partition on MySQL, as the column is generated: one byte that is not zero, which differs from every aggregate's key.
+pub(crate) fn own_key(partition: i64) -> Value {
+    Value::Bytes(u8::try_from(partition + 1).ok().map(|byte| vec![byte]))
+}
+
+/// Groups aggregates by partition, so that each look-up names only its own: the databases limit the number of values in a statement.
+fn by_partition(keys: &[Key]) -> HashMap<i64, Vec<Key>> {
+    let mut partitions: HashMap<i64, Vec<Key>> = HashMap::new();
+    for key in keys {
+        let partition = i64::from(key.partition());
+        partitions.entry(partition).or_default().push(key.clone());
+    }
+    partitions
+}
+
+fn of_partition(keys: &HashMap<i64, Vec<Key>>, partition: i64) -> &[Key] {
+    keys.get(&partition).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Appends the beginning of a look-up per partition; conditions follow, then [`push_limits`].
+#[cfg(feature = "postgres")]
+fn push_each_own(sql: &mut Sql, partitions: &[i64], table: &str, alias: &str) {
+    let text = format!(
+        " FROM pg_catalog.unnest(?::int8[]) AS own (partition_no) CROSS JOIN LATERAL (SELECT * FROM {table} {alias} \
+         WHERE {alias}.partition_no = own.partition_no"
+    );
+    let partitions = partitions.iter().copied();
+    sql.push_with(&text, [crate::sql::integers(partitions)]);
+}
+
+/// Appends the limit of each partition, which the planner must not know (see `Dialect::limited`), and the total limit, which it must know.
+#[cfg(feature = "postgres")]
+fn push_limits(sql: &mut Sql, alias: &str, order: &str, (share, limit): (i64, i64)) {
+    let text = format!(" ORDER BY {order} LIMIT (SELECT ?::int8)) {alias} ORDER BY {order} LIMIT ?::int8");
+    sql.push_with(&text, [share.into(), limit.into()]);
+}

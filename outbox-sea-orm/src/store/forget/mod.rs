@@ -1,0 +1,165 @@
+//! Forgets aggregates, for operators.
+//!
+//! Invariants: head rows are locked first, then blocks, then messages, so nothing sequenced is recorded meanwhile, and no relay or operator can make a
+//! message pending again. Nothing unpublished is deleted. A crash leaves all of a transaction or nothing.
+
+mod sql;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use outbox_core::{Aggregate, Forgotten, Operation};
+use sea_orm::{DbErr, QueryResult, Value};
+use uuid::Uuid;
+
+use super::audit::record::note;
+use super::row::read_key;
+use super::session::Session;
+use super::{block, repeat_deadlocks};
+use crate::sql::Key;
+
+/// Aggregates per call, and per transaction of those that are idle.
+const AGGREGATES_MAX: usize = 1_000;
+
+/// Aggregates, or rows, per statement. Each binds two values at most.
+const VALUES_MAX: usize = 256;
+
+pub(super) async fn forget(
+    db: &Session,
+    aggregates: &[Aggregate],
+    operation: Option<&Operation>,
+) -> Result<Forgotten, DbErr> {
+    if aggregates.len() > AGGREGATES_MAX {
+        let count = aggregates.len();
+        return Err(DbErr::Custom(format!(
+            "{count} aggregates are too many; forget at most {AGGREGATES_MAX} at a time"
+        )));
+    }
+    let keys: BTreeSet<Key> = aggregates.iter().map(Key::from).collect();
+    let keys: Vec<Key> = keys.into_iter().collect();
+    let (messages, left) = repeat_deadlocks!(forget_keys(db, &keys, operation))?;
+    let left = aggregates
+        .iter()
+        .filter(|aggregate| left.contains(&Key::from(*aggregate)));
+    Ok(Forgotten {
+        messages,
+        left: left.cloned().collect(),
+    })
+}
+
+/// Returns the number of messages deleted, and the aggregates that were left.
+async fn forget_keys(
+    db: &Session,
+    keys: &[Key],
+    operation: Option<&Operation>,
+) -> Result<(u64, BTreeSet<Key>), DbErr> {
+    let tx = db.begin().await?;
+    for keys in keys.chunks(VALUES_MAX) {
+        tx.all(sql::lock_heads(&db.dialect, keys)).await?;
+    }
+    let mut left: BTreeSet<Key> = block::lock(&tx, keys).await?.into_keys().collect();
+    let mut rows: BTreeMap<Key, Vec<Row>> = BTreeMap::new();
+    for keys in keys.chunks(VALUES_MAX) {
+        let id = |row: &QueryResult| row.try_get::<Uuid>("", "id");
+        let ids = tx.read(sql::messages_of(&db.dialect, keys), id).await?;
+        for ids in ids.chunks(VALUES_MAX) {
+            for row in tx.all(sql::lock_messages_by_id(&db.dialect, ids)).await? {
+                let key = read_key(&row)?;
+                let row = Row::read(&row)?;
+                if row.is_unpublished {
+                    left.insert(key.clone());
+                }
+                rows.entry(key).or_default().push(row);
+            }
+        }
+    }
+    rows.retain(|key, _| !left.contains(key));
+    let rows: Vec<Row> = rows.into_values().flatten().collect();
+    for rows in rows.chunks(VALUES_MAX) {
+        let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+        tx.execute(sql::delete_messages(&db.dialect, &ids)).await?;
+        let keys: Vec<Value> = rows.iter().filter_map(|row| row.dedup_key.clone()).collect();
+        if !keys.is_empty() {
+            tx.execute(sql::delete_keys(&db.dialect, &keys)).await?;
+        }
+    }
+    let forgotten: Vec<Key> = keys.iter().filter(|key| !left.contains(key)).cloned().collect();
+    delete_heads(&tx, &forgotten).await?;
+    if let Some(operation) = operation.filter(|_| !forgotten.is_empty()) {
+        note(&tx, operation, rows.len() as u64).await?;
+    }
+    tx.commit().await?;
+    Ok((rows.len() as u64, left))
+}
+
+/// A message of an aggregate that may be forgotten. Locked.
+struct Row {
+    id: Uuid,
+    is_unpublished: bool,
+    dedup_key: Option<Value>,
+}
+
+impl Row {
+    fn read(row: &QueryResult) -> Result<Self, DbErr> {
+        let dedup_key = match row.try_get::<Option<String>>("", "dedup_key") {
+            Ok(key) => key.map(Value::from),
+            // Bytes on MySQL.
+            Err(_) => row.try_get::<Option<Vec<u8>>>("", "dedup_key")?.map(Value::from),
+        };
+        Ok(Self {
+            id: row.try_get("", "id")?,
+            // Pending, waiting, or logged: then it is not known here whether the log relay has published it.
+            is_unpublished: matches!(row.try_get::<i64>("", "status")?, 0 | 3 | 4),
+            dedup_key,
+        })
+    }
+}
+
+pub(super) async fn forget_idle(
+    db: &Session,
+    aggregate_type: &str,
+    idle_for: Duration,
+) -> Result<u64, DbErr> {
+    let (mut forgotten, mut after) = (0, None);
+    loop {
+        let page = sql::idle_heads(
+            &db.dialect,
+            aggregate_type,
+            idle_for,
+            after.as_ref(),
+            AGGREGATES_MAX as i64,
+        );
+        let page = db.read(page, read_key).await?;
+        forgotten += repeat_deadlocks!(forget_page(db, &page, idle_for))?;
+        if page.len() < AGGREGATES_MAX {
+            return Ok(forgotten);
+        }
+        after = page.into_iter().next_back();
+    }
+}
+
+async fn forget_page(db: &Session, page: &[Key], idle_for: Duration) -> Result<u64, DbErr> {
+    let tx = db.begin().await?;
+    let mut forgotten = 0;
+    for keys in page.chunks(VALUES_MAX) {
+        let mut idle = tx
+            .read(sql::lock_idle_heads(&db.dialect, keys, idle_for), read_key)
+            .await?;
+        if idle.is_empty() {
+            continue;
+        }
+        let unpublished = tx.read(sql::unpublished_of(&db.dialect, &idle), read_key).await?;
+        idle.retain(|key| !unpublished.contains(key));
+        delete_heads(&tx, &idle).await?;
+        forgotten += idle.len() as u64;
+    }
+    tx.commit().await?;
+    Ok(forgotten)
+}
+
+async fn delete_heads(tx: &Session, keys: &[Key]) -> Result<(), DbErr> {
+    for keys in keys.chunks(VALUES_MAX) {
+        tx.execute(sql::delete_heads(&tx.dialect, keys)).await?;
+    }
+    Ok(())
+}

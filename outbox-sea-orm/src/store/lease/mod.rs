@@ -1,0 +1,184 @@
+//! The leases of partitions: the only place where relays compete.
+//!
+//! Invariant: each acquisition raises `epoch` under the row's lock. A crash leaves at most an unused lease, which expires.
+
+pub(crate) mod sql;
+
+use std::time::Duration;
+
+use outbox_core::message::PARTITIONS;
+use outbox_core::store::LEASE_TTL_MAX;
+use outbox_core::{Lease, OwnerId, PartitionOwner, StoreError};
+use sea_orm::{DbBackend, DbErr, QueryResult};
+use uuid::Uuid;
+
+use super::preflight::setup;
+use super::relay;
+use super::row::since;
+use super::session::Session;
+use crate::sql::{Dialect, micros};
+
+/// Takes free leases. If there are fewer than asked for, it shortens the leases that were granted before the clock was set
+/// back, and returns what the table lacks.
+pub(super) async fn acquire(
+    db: &Session,
+    owner: OwnerId,
+    ttl: Duration,
+    max: u16,
+) -> Result<(Vec<Lease>, Option<LeaseRows>), DbErr> {
+    let leases = take(db, owner.as_uuid(), micros(ttl), max).await?;
+    if leases.len() >= usize::from(max) {
+        return Ok((leases, None));
+    }
+    let rows = rows(db).await?;
+    if rows.ahead > 0 {
+        db.execute(sql::shorten(&db.dialect)).await?;
+    }
+    // Taken leases are kept: the relay asks again for the rest.
+    let rows = leases.is_empty().then_some(rows);
+    Ok((leases, rows))
+}
+
+/// The rows of the table of leases.
+pub(super) struct LeaseRows {
+    /// Partitions that have a row.
+    present: i64,
+    /// Leases that were granted before the clock was set back.
+    ahead: i64,
+}
+
+impl LeaseRows {
+    /// Refuses a table that lacks partitions: no relay could own them.
+    pub(super) fn check(&self, dialect: &Dialect) -> Result<(), StoreError> {
+        if self.present >= i64::from(PARTITIONS) {
+            return Ok(());
+        }
+        Err(setup(format!(
+            "table {} has rows for {} of {PARTITIONS} partitions, and no relay publishes the messages of the others; it was emptied, or restored \
+             without its rows; run `outbox migrate` (`outbox::migrate`), which inserts them",
+            dialect.leases, self.present
+        )))
+    }
+}
+
+pub(super) async fn rows(db: &Session) -> Result<LeaseRows, DbErr> {
+    let row = db.only(sql::rows(&db.dialect)).await?;
+    Ok(LeaseRows {
+        present: row.try_get("", "leases")?,
+        ahead: row.try_get("", "ahead")?,
+    })
+}
+
+async fn take(db: &Session, owner: Uuid, ttl: i64, max: u16) -> Result<Vec<Lease>, DbErr> {
+    let dialect = &db.dialect;
+    let mut leases = match dialect.backend {
+        DbBackend::MySql => {
+            let tx = db.begin().await?;
+            let mut leases = tx.read(sql::lock_free(dialect, max), read).await?;
+            if !leases.is_empty() {
+                tx.execute(sql::take(dialect, owner, ttl, &partitions(&leases)))
+                    .await?;
+            }
+            tx.commit().await?;
+            leases.iter_mut().for_each(|lease| lease.epoch += 1);
+            leases
+        }
+        _ => db.read(sql::acquire(dialect, owner, ttl, max), read).await?,
+    };
+    leases.sort_by_key(|lease| lease.partition);
+    Ok(leases)
+}
+
+pub(super) async fn renew(
+    db: &Session,
+    owner: OwnerId,
+    leases: &[Lease],
+    ttl: Duration,
+) -> Result<Vec<Lease>, DbErr> {
+    if leases.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (dialect, owner, ttl) = (&db.dialect, owner.as_uuid(), micros(ttl));
+    let mut owned = match dialect.backend {
+        DbBackend::MySql => {
+            let tx = db.begin().await?;
+            let mut owned = tx
+                .read(sql::lock_live(dialect, owner, &partitions(leases)), read)
+                .await?;
+            owned.retain(|lease| leases.contains(lease));
+            if !owned.is_empty() {
+                tx.execute(sql::extend(dialect, ttl, &partitions(&owned))).await?;
+            }
+            tx.commit().await?;
+            owned
+        }
+        _ => db.read(sql::renew(dialect, owner, leases, ttl), read).await?,
+    };
+    owned.sort_by_key(|lease| lease.partition);
+    Ok(owned)
+}
+
+pub(super) async fn release(db: &Session, owner: OwnerId, leases: &[Lease]) -> Result<(), DbErr> {
+    if leases.is_empty() {
+        return Ok(());
+    }
+    let tx = db.begin().await?;
+    tx.execute(sql::release(&db.dialect, owner.as_uuid(), leases))
+        .await?;
+    tx.commit().await
+}
+
+/// Releases all leases and removes the announcement.
+pub(super) async fn leave(db: &Session, owner: OwnerId) -> Result<(), DbErr> {
+    let (owner, tx) = (owner.as_uuid(), db.begin().await?);
+    if db.dialect.backend != DbBackend::Sqlite {
+        tx.all(sql::lock_all(&db.dialect, owner)).await?;
+    }
+    tx.execute(sql::release_all(&db.dialect, owner)).await?;
+    tx.execute(relay::sql::withdraw(&db.dialect, owner)).await?;
+    tx.commit().await
+}
+
+/// Locks leases for settlements, and returns the leases of these that still have their epochs.
+pub(super) async fn lock(tx: &Session, claimed: &[Lease]) -> Result<Vec<Lease>, DbErr> {
+    let mut owned = tx
+        .read(sql::lock(&tx.dialect, &partitions(claimed)), read)
+        .await?;
+    owned.retain(|lease| claimed.contains(lease));
+    Ok(owned)
+}
+
+/// Reads a lease from `partition_no` and `epoch`.
+fn read(row: &QueryResult) -> Result<Lease, DbErr> {
+    let partition: i64 = row.try_get("", "partition_no")?;
+    let partition = u16::try_from(partition)
+        .map_err(|_| DbErr::Type(format!("partition {partition} of a lease is out of range")))?;
+    let epoch = row.try_get("", "epoch")?;
+    Ok(Lease { partition, epoch })
+}
+
+pub(super) fn partitions(leases: &[Lease]) -> Vec<i64> {
+    leases.iter().map(|lease| i64::from(lease.partition)).collect()
+}
+
+/// All partitions and their owners.
+pub(super) async fn owners(db: &Session) -> Result<Vec<PartitionOwner>, DbErr> {
+    db.read(sql::all(&db.dialect), read_owner).await
+}
+
+fn read_owner(row: &QueryResult) -> Result<PartitionOwner, DbErr> {
+    let Lease { partition, epoch } = read(row)?;
+    let owner = row.try_get::<Option<Uuid>>("", "owner")?.map(OwnerId::from);
+    let expires_in = since(row.try_get("", "now_micros")?, row.try_get("", "expires_micros")?);
+    let is_ahead = owner.is_some() && expires_in > LEASE_TTL_MAX;
+    let is_live = owner.is_some() && !expires_in.is_zero() && !is_ahead;
+    Ok(PartitionOwner {
+        partition,
+        epoch,
+        owner: owner.filter(|_| is_live),
+        // A released lease has no owner.
+        last_owner: owner.filter(|_| !is_live),
+        expires_in: if is_live { expires_in } else { Duration::ZERO },
+        is_ahead,
+    })
+}

@@ -1,0 +1,333 @@
+//! SQL that reads messages for operators. Nothing is locked.
+
+use std::num::NonZeroU32;
+
+use outbox_core::{Aggregate, MessageId, MessageStatus, PageFrom, PublishedSearch, Selection};
+use sea_orm::{DbBackend, Statement, Value};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::sql::{Dialect, Key, Sql};
+use crate::store::id_range::{IdRange, id_at};
+use crate::store::row::sql::{columns, payload};
+
+/// The stored number of a status.
+pub(crate) fn status_code(status: MessageStatus) -> i64 {
+    match status {
+        MessageStatus::Pending => 0,
+        MessageStatus::Published => 1,
+        MessageStatus::Dead => 2,
+        MessageStatus::Waiting => 3,
+        MessageStatus::Logged => 4,
+    }
+}
+
+/// Selected rows as operators see them, in the order of their row ids. Uses the primary key, or the index of a given status; for published rows
+/// the index on ids, whose order is roughly that of time.
+pub(crate) fn list(
+    dialect: &Dialect,
+    selection: &Selection,
+    first: Option<Uuid>,
+    limit: NonZeroU32,
+) -> Statement {
+    let mut sql = dialect.sql(stored(dialect));
+    push_selection(dialect, &mut sql, selection, None, first);
+    sql.push(" ORDER BY m.row_id LIMIT ")
+        .bind(i64::from(limit.get()))
+        .statement()
+}
+
+/// Rows of any status that were recorded within a time span, in the order of their ids (index on `id`). No payload is read, and nothing is locked.
+pub(super) fn recorded_between(
+    dialect: &Dialect,
+    recorded: (OffsetDateTime, OffsetDateTime),
+    ids: IdRange,
+    after: Option<MessageId>,
+    limit: i64,
+) -> Statement {
+    let mut sql = dialect.sql(stored(dialect));
+    push_recorded(dialect, sql.push(" WHERE "), recorded, ids.after(after));
+    sql.push(" ORDER BY m.id LIMIT ").bind(limit).statement()
+}
+
+/// Appends conditions: the row was recorded within a time span, and has an id of that time.
+fn push_recorded(
+    dialect: &Dialect,
+    sql: &mut Sql,
+    (from, until): (OffsetDateTime, OffsetDateTime),
+    ids: IdRange,
+) {
+    sql.push_with("m.id > ? AND m.id < ?", [ids.above.into(), ids.below.into()]);
+    dialect.push_time(sql, " AND m.created_at >= ", from);
+    dialect.push_time(sql, " AND m.created_at < ", until);
+}
+
+/// As [`list`], the messages with these ids, in any order (index on `id`).
+pub(crate) fn list_ids(dialect: &Dialect, ids: &[Uuid]) -> Statement {
+    let mut sql = dialect.sql(stored(dialect));
+    sql.push(" WHERE m.id IN ")
+        .bind_rows([ids.iter().copied().map(Value::from)])
+        .statement()
+}
+
+/// Rows as operators see them, without a condition.
+fn stored(dialect: &Dialect) -> String {
+    format!("SELECT {} FROM {} m", stored_columns(dialect), dialect.messages)
+}
+
+/// The columns of rows `m` as operators see them.
+pub(crate) fn stored_columns(dialect: &Dialect) -> String {
+    format!(
+        "m.row_id, m.id, m.event_id, {}, m.sequence, m.event_type, \
+         {} AS status, {} AS attempts, {} AS failures, m.last_error, {} AS halts, {} AS created_micros, \
+         {} AS published_micros",
+        dialect.key_columns("m"),
+        dialect.int("m.status"),
+        dialect.int("m.attempts"),
+        dialect.int("m.failures"),
+        dialect.flag(&halts(dialect)),
+        dialect.micros_of_any("m.created_at"),
+        dialect.micros_of_any("m.published_at"),
+    )
+}
+
+/// A condition on rows `m`: the dead letter halts its aggregate.
+pub(crate) fn halts(dialect: &Dialect) -> String {
+    let blocks = &dialect.blocks;
+    format!("(SELECT h.halted_by FROM {blocks} h WHERE h.halted_by = m.row_id LIMIT 1) IS NOT NULL")
+}
+
+/// Published rows that were recorded within a time span, in the order of their ids (index on `id`).
+pub(super) fn published(
+    dialect: &Dialect,
+    recorded: (OffsetDateTime, OffsetDateTime),
+    ids: IdRange,
+    after: Option<MessageId>,
+    limit: i64,
+    has_log: bool,
+) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "SELECT {} FROM {} m WHERE {} AND ",
+        columns(dialect, &payload(dialect)),
+        dialect.messages,
+        settled(dialect, "= 1", has_log)
+    ));
+    push_recorded(dialect, &mut sql, recorded, ids.after(after));
+    sql.push(" ORDER BY m.id LIMIT ").bind(limit).statement()
+}
+
+/// Appends the conditions of a selection. `first`: the first id of its time, if ids name times.
+pub(crate) fn push_selection(
+    dialect: &Dialect,
+    sql: &mut Sql,
+    selection: &Selection,
+    condition: Option<&str>,
+    first: Option<Uuid>,
+) {
+    sql.push(" WHERE 1 = 1");
+    if let Some(condition) = condition {
+        sql.push(" AND ").push(condition);
+    }
+    if let Some(status) = selection.status {
+        push_status(dialect, sql, selection, status);
+    }
+    if let Some(id) = selection.id {
+        sql.push(" AND m.id = ").bind(id.as_uuid());
+    }
+    for (column, value) in [
+        ("m.aggregate_type", &selection.aggregate_type),
+        ("m.aggregate_id", &selection.aggregate_id),
+    ] {
+        if let Some(value) = value {
+            sql.push(&format!(" AND {column} = ")).bind(dialect.key(value));
+        }
+    }
+    if let Some(event_type) = &selection.event_type {
+        sql.push(" AND m.event_type = ").bind(event_type.as_str());
+    }
+    if let Some(first) = first {
+        sql.push(" AND m.id >= ").bind(first);
+    }
+    if let Some(from) = selection.recorded_from {
+        dialect.push_time(sql, " AND m.created_at >= ", from);
+    }
+    if let Some(until) = selection.recorded_until {
+        dialect.push_time(sql, " AND m.created_at < ", until);
+    }
+    if let Some(after) = selection.after {
+        sql.push(" AND m.row_id > ").bind(after);
+    }
+}
+
+/// The status as a literal, so that the planner can use a partial index. Pending messages of one aggregate are looked for in their partition, in the words of that
+/// index and no other: of 5,000,000 pending rows, PostgreSQL then reads those of one partition out of 64.
+fn push_status(dialect: &Dialect, sql: &mut Sql, selection: &Selection, status: MessageStatus) {
+    let key = selection
+        .aggregate_type
+        .as_ref()
+        .zip(selection.aggregate_id.as_ref());
+    let Some((aggregate_type, id)) = key.filter(|_| status == MessageStatus::Pending) else {
+        sql.push(&format!(" AND m.status = {}", status_code(status)));
+        return;
+    };
+    sql.push(match dialect.backend {
+        DbBackend::Postgres => " AND m.status::int4 = 0",
+        _ => " AND m.status = 0",
+    });
+    let partition = Aggregate::new(aggregate_type.as_str(), id.as_str()).partition();
+    sql.push(" AND m.partition_no = ").bind(i64::from(partition));
+}
+
+/// A page of selected rows: in the order of row ids through the index of their status, otherwise in the order of ids through their index.
+pub(crate) fn page(
+    dialect: &Dialect,
+    selection: &Selection,
+    first: Option<Uuid>,
+    from: PageFrom,
+    limit: NonZeroU32,
+) -> Statement {
+    let by_row_id = from.is_by_row_id(selection.status);
+    let column = if by_row_id { "row_id" } else { "id" };
+    let mut sql = dialect.limited(&stored(dialect));
+    sql.push(&index_of_page(dialect, selection, by_row_id));
+    let mut selection = selection.clone();
+    selection.after = None;
+    let status = selection.status.take_if(|_| !by_row_id);
+    push_selection(dialect, &mut sql, &selection, None, first);
+    if let Some(status) = status {
+        // In this form PostgreSQL expects the condition to remove next to nothing, whatever its statistics say of the status.
+        let code = status_code(status);
+        sql.push(&format!(
+            " AND CASE WHEN m.status = {code} THEN 1 ELSE 0 END <> 0"
+        ));
+    }
+    match from {
+        PageFrom::Before(place) if by_row_id => sql.push(" AND m.row_id < ").bind(place.row_id),
+        PageFrom::Before(place) => sql.push(" AND m.id < ").bind(place.id.as_uuid()),
+        PageFrom::After(id) => sql.push(" AND m.id > ").bind(id.as_uuid()),
+        _ => &mut sql,
+    };
+    let order = match from {
+        PageFrom::After(_) => column.to_owned(),
+        _ => format!("{column} DESC"),
+    };
+    sql.push(&format!(" ORDER BY m.{order}"));
+    dialect.push_limit(&mut sql, &order, i64::from(limit.get()));
+    sql.statement()
+}
+
+/// The hint that names the index of a page. A row id or an aggregate is better found by its own index.
+fn index_of_page(dialect: &Dialect, selection: &Selection, by_row_id: bool) -> String {
+    if selection.id.is_some() || selection.aggregate_id.is_some() {
+        return String::new();
+    }
+    let of_sqlite = |name: &str| format!("{}{name}", dialect.pending.trim_end_matches("pending"));
+    let index = match (dialect.backend, by_row_id, selection.status) {
+        (DbBackend::MySql, true, _) => dialect.pending.clone(),
+        (DbBackend::MySql, false, _) => "outbox_messages_id".to_owned(),
+        (_, true, Some(MessageStatus::Pending)) => of_sqlite("pending"),
+        (_, true, Some(MessageStatus::Waiting)) => of_sqlite("waiting_row_id"),
+        (_, true, _) => of_sqlite("dead"),
+        (_, false, _) => of_sqlite("id"),
+    };
+    dialect.by_index(&index)
+}
+
+/// A row as a fetch reads it, and its own time (index on `id`).
+pub(crate) fn find(dialect: &Dialect, id: MessageId) -> Statement {
+    let text = format!(
+        "SELECT {}, {} AS available_micros FROM {} m WHERE m.id = ?",
+        columns(dialect, &payload(dialect)),
+        dialect.micros_of_any("m.available_at"),
+        dialect.messages
+    );
+    dialect.statement(&text, [id.as_uuid().into()])
+}
+
+/// The head row of an aggregate (primary key). A writer that keeps it locked is not waited for: the last committed version is read.
+pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "SELECT a.last_sequence, {} AS recorded_micros FROM {} a WHERE a.last_sequence > 0 AND ",
+        dialect.micros_of_any("a.recorded_at"),
+        dialect.aggregates
+    ));
+    dialect.push_key(&mut sql, "a", &Key::from(aggregate));
+    sql.statement()
+}
+
+/// The last rows before a time by the index on `id`, at most `looked_at_max` of them, and of these the published ones that match. The inner query has no
+/// other condition, so no plan can look beyond its limit. MySQL would keep the rows of an inner query, so there it gives ids only, out of the index, and each
+/// row is looked up by its id.
+pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> Statement {
+    let is_mysql = dialect.backend == DbBackend::MySql;
+    let mut sql = dialect.sql(format!(
+        "SELECT {}, {} AS headers FROM (SELECT {} FROM {} i",
+        stored_columns(dialect),
+        match dialect.backend {
+            DbBackend::Postgres => "m.headers::text",
+            _ => "m.headers",
+        },
+        if is_mysql { "i.id" } else { "i.*" },
+        dialect.messages,
+    ));
+    push_ids(&mut sql, search);
+    sql.push(" ORDER BY i.id DESC LIMIT ")
+        .bind(i64::from(search.looked_at_max.get()));
+    match is_mysql {
+        true => sql.push(&format!(") w JOIN {} m ON m.id = w.id", dialect.messages)),
+        false => sql.push(") m"),
+    };
+    sql.push(" WHERE m.status IN (1, 4)");
+    if let Some(aggregate) = &search.aggregate {
+        sql.push(" AND ");
+        dialect.push_key(&mut sql, "m", &Key::from(aggregate));
+    }
+    sql.push(" ORDER BY m.id DESC LIMIT ")
+        .bind(i64::from(search.limit.get()))
+        .statement()
+}
+
+/// The first id that [`search_published`] does not look at (index on `id` alone).
+pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Statement {
+    let mut sql = dialect.sql(format!("SELECT i.id FROM {} i", dialect.messages));
+    push_ids(&mut sql, search);
+    let passed = i64::from(search.looked_at_max.get());
+    sql.push(" ORDER BY i.id DESC LIMIT 1 OFFSET ")
+        .bind(passed)
+        .statement()
+}
+
+fn push_ids(sql: &mut Sql, search: &PublishedSearch) {
+    sql.push(" WHERE 1 = 1");
+    if let Some(from) = search.from {
+        sql.push(" AND i.id >= ").bind(id_at(from));
+    }
+    if let Some(until) = search.until {
+        sql.push(" AND i.id < ").bind(id_at(until));
+    }
+}
+
+/// Whether there is the table of a log, by the server's catalogue: no right on it is needed. `None`: this database has no logs.
+pub(crate) fn has_log(dialect: &Dialect) -> Option<Statement> {
+    (dialect.backend == DbBackend::Postgres).then(|| {
+        let log = dialect.log.replace('\'', "''");
+        dialect.statement(&format!("SELECT to_regclass('{log}') IS NOT NULL AS has_log"), [])
+    })
+}
+
+/// A condition on rows `m`: one of these statuses, or with a log also logged and passed. It uses no index of its own and locks nothing; the row of the position
+/// is read once for the statement, so status and position are of one moment.
+///
+/// As in the purge of the log, transactions are compared by their age, and a row or a position that is more than two billion transactions old counts as not
+/// passed. A log that is off, knows no transaction, or was read on another server has passed nothing: the ids of transactions are those of the server.
+pub(crate) fn settled(dialect: &Dialect, statuses: &str, has_log: bool) -> String {
+    if !has_log {
+        return format!("m.status {statuses}");
+    }
+    format!(
+        "(m.status {statuses} OR (m.status = 4 AND COALESCE(age(m.xmin) > (SELECT max(CASE WHEN \
+         pg_snapshot_xmax(pg_current_snapshot())::text::bigint - l.passed_xid::text::bigint BETWEEN 0 AND 2147483647 \
+         THEN age(l.passed_xid::xid) ELSE 2147483647 END) FROM {} l WHERE l.is_on AND l.system_id = (SELECT system_identifier FROM pg_control_system())), false)))",
+        dialect.log
+    )
+}

@@ -1,0 +1,128 @@
+//! What is held back although no pause holds it, and pauses that can hold nothing: for people who look after an outbox.
+//!
+//! Invariant: searches by index only, a few for each pause; nothing is locked. A pause that begins or is finished meanwhile is taken for one that stands.
+
+use std::collections::BTreeSet;
+
+use outbox_core::{Pause, StoreError};
+use sea_orm::{DbErr, QueryResult, Statement};
+
+use super::sql::{self, HELD_BETWEEN, held_until};
+use crate::store::session::Session;
+use crate::store::{SqlStore, pause};
+
+/// At most so many aggregate types are listed.
+const LISTED_MAX: usize = 10;
+
+/// A type of which there is no aggregate has none of its messages among so many last ones either.
+const RECENT: i64 = 1_000;
+
+/// What [`SqlStore::held`] has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// The pauses, as [`OutboxStore::pauses`](outbox_core::OutboxStore::pauses) lists them.
+    pub pauses: Vec<Pause>,
+    /// Aggregate types of which messages are held, and no pause is there that would release them. At most ten.
+    pub without_pause: Vec<String>,
+    /// Aggregate types of standing pauses of which the outbox knows no aggregate, and the last 1,000 messages are of others.
+    pub unknown_types: Vec<String>,
+}
+
+impl SqlStore {
+    /// Looks for messages that are held without a pause, and for pauses of aggregate types that do not occur.
+    ///
+    /// Reads the pauses twice, and makes three look-ups by index for each. Needs SELECT on pauses, blocks, messages and aggregates. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Database`] if the database does not answer or refuses.
+    pub async fn held(&self) -> Result<Held, StoreError> {
+        self.run(
+            "what is held could not be read",
+            |db| async move { read(&db).await },
+        )
+        .await
+    }
+
+    /// Whether the outbox knows an aggregate of this type, or one of the last 1,000 messages is of it: the rule of [`Held::unknown_types`].
+    ///
+    /// Two look-ups by index. Needs SELECT on messages and aggregates. Cancel-safe.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Database`] if the database does not answer or refuses.
+    pub async fn knows_type(&self, aggregate_type: &str) -> Result<bool, StoreError> {
+        let aggregate_type = aggregate_type.to_owned();
+        let context = "whether there is an aggregate of this type could not be read";
+        self.run(
+            context,
+            move |db| async move { is_known(&db, &aggregate_type).await },
+        )
+        .await
+    }
+}
+
+async fn read(db: &Session) -> Result<Held, DbErr> {
+    let listed = pause::read(db).await?;
+    let mut known: BTreeSet<String> = types(&listed).collect();
+    let mut strangers = BTreeSet::new();
+    let first = |between| sql::first_held_block(&db.dialect, between);
+    search(db, &known, &mut strangers, first).await?;
+    let first = |between| sql::first_held_rows(&db.dialect, between);
+    search(db, &known, &mut strangers, first).await?;
+    let again = pause::read(db).await?;
+    known.extend(types(&again));
+    let mut unknown_types = Vec::new();
+    for pause in listed.iter().filter(|pause| pause.stands()) {
+        if let Some(aggregate_type) = &pause.aggregate_type
+            && !is_known(db, aggregate_type).await?
+        {
+            unknown_types.push(aggregate_type.clone());
+        }
+    }
+    Ok(Held {
+        without_pause: strangers.difference(&known).cloned().collect(),
+        unknown_types,
+        pauses: listed,
+    })
+}
+
+async fn is_known(db: &Session, aggregate_type: &str) -> Result<bool, DbErr> {
+    let known = sql::knows_type(&db.dialect, aggregate_type, RECENT);
+    Ok(db.one(known).await?.is_some())
+}
+
+fn types(pauses: &[Pause]) -> impl Iterator<Item = String> + '_ {
+    pauses.iter().filter_map(|pause| pause.aggregate_type.clone())
+}
+
+/// Looks for what is held between the times of the pauses that there are: one search for each gap between them, and one for each type that is found.
+async fn search(
+    db: &Session,
+    known: &BTreeSet<String>,
+    strangers: &mut BTreeSet<String>,
+    first: impl Fn((i64, i64)) -> Statement,
+) -> Result<(), DbErr> {
+    let (mut after, end) = HELD_BETWEEN;
+    let times: BTreeSet<i64> = known.iter().map(|name| held_until(name.as_bytes())).collect();
+    for before in times.into_iter().chain([end]) {
+        while let Some(row) = db.one(first((after, before))).await? {
+            let (aggregate_type, time) = held(&row)?;
+            strangers.insert(aggregate_type);
+            // They are whole seconds.
+            after = time.max(after) + 500_000;
+            if strangers.len() >= LISTED_MAX {
+                return Ok(());
+            }
+        }
+        after = before;
+    }
+    Ok(())
+}
+
+fn held(row: &QueryResult) -> Result<(String, i64), DbErr> {
+    let aggregate_type: Vec<u8> = row.try_get("", "aggregate_type")?;
+    let aggregate_type = String::from_utf8_lossy(&aggregate_type).into_owned();
+    Ok((aggregate_type, row.try_get("", "held_micros")?))
+}

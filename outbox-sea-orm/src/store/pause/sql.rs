@@ -1,0 +1,266 @@
+//! SQL of pauses.
+
+use outbox_core::PauseRequest;
+use outbox_core::message::PARTITIONS;
+use outbox_core::store::storable_error;
+use sea_orm::{DbBackend, Statement, Value};
+
+use crate::sql::{Dialect, Key, Sql, micros};
+use crate::store::block::sql::push_blocks_of;
+use crate::store::fetch::partition::sql::{by_unsequenced_index, own_key, unsequenced_due};
+
+/// Where the times begin that stand for pauses: 9000-01-01 00:00:00 UTC in microseconds since 1970.
+const HELD_FROM: i64 = 221_845_392_000_000_000;
+
+/// The number of such times, a second apart: PostgreSQL computes with fractions, which are exact to 32 microseconds there.
+const HELD_TIMES: i64 = 1 << 24;
+
+/// All times that stand for pauses lie between these two, in microseconds since 1970.
+pub(crate) const HELD_BETWEEN: (i64, i64) = (HELD_FROM - 1_000_000, HELD_FROM + HELD_TIMES * 1_000_000);
+
+/// The end of a block, or the time of an unsequenced message, that lasts until the pause of a type is finished, in microseconds since 1970. It tells them
+/// from other blocks and times. Each type has its own, so that the indexes by time find what one pause holds beside what others hold. It must stay as it is: a
+/// type in different versions of this library has the same. Two types may share a time, so the type is compared as well.
+pub(crate) fn held_until(aggregate_type: &[u8]) -> i64 {
+    // FNV-1a.
+    let hash = aggregate_type.iter().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    });
+    HELD_FROM + i64::from(hash) % HELD_TIMES * 1_000_000
+}
+
+/// All pauses, that of all messages first (primary key). Locks nothing.
+pub(crate) fn pauses(dialect: &Dialect) -> Statement {
+    let text = format!(
+        "SELECT {} AS aggregate_type, reason, paused_by, {} AS since_micros, {} AS ends_micros, {} AS now_micros FROM {} p \
+         ORDER BY p.aggregate_type",
+        dialect.bytes("aggregate_type"),
+        dialect.micros_of_any("paused_at"),
+        dialect.micros_of_any("ends_at"),
+        dialect.micros(dialect.statement_now()),
+        dialect.pauses,
+    );
+    dialect.statement(&text, [])
+}
+
+/// Begins a pause, or replaces the one of the same type (primary key).
+pub(crate) fn pause(dialect: &Dialect, request: &PauseRequest) -> Statement {
+    // The end of a pause without one is null.
+    let text = format!(
+        "INSERT INTO {} (aggregate_type, reason, paused_by, paused_at, ends_at) VALUES (?, ?, ?, {}, {}) {}",
+        dialect.pauses,
+        dialect.now(),
+        dialect.now_plus("?"),
+        dialect.on_conflict("aggregate_type", &["reason", "paused_by", "paused_at", "ends_at"])
+    );
+    let values = [
+        dialect.key(request.aggregate_type.as_deref().unwrap_or_default()),
+        storable_error(&request.reason).into(),
+        storable_error(&request.by).into(),
+        request.lasts.map(micros).into(),
+    ];
+    dialect.statement(&text, values)
+}
+
+/// Ends the pause of a type, if it stands (primary key).
+pub(crate) fn unpause(dialect: &Dialect, aggregate_type: Option<&str>) -> Statement {
+    let now = dialect.now();
+    let text = format!(
+        "UPDATE {} SET ends_at = {now} WHERE (ends_at IS NULL OR ends_at > {now}) AND aggregate_type = ?",
+        dialect.pauses
+    );
+    dialect.statement(&text, [dialect.key(aggregate_type.unwrap_or_default())])
+}
+
+/// Reads which of these types are paused, and locks their pauses in share mode until the transaction ends (primary key, in its order): a pause cannot be
+/// finished meanwhile. SQLite needs no lock, because the transaction is the only writer.
+pub(crate) fn lock_standing(dialect: &Dialect, types: &[Vec<u8>]) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "SELECT {} AS aggregate_type FROM {} WHERE (ends_at IS NULL OR ends_at > {}) AND aggregate_type IN ",
+        dialect.bytes("aggregate_type"),
+        dialect.pauses,
+        dialect.now(),
+    ));
+    sql.bind_rows([types
+        .iter()
+        .map(|aggregate_type| type_of(dialect, aggregate_type))]);
+    sql.push(" ORDER BY aggregate_type")
+        .push(dialect.for_share())
+        .statement()
+}
+
+/// Locks the first pause that has ended, and reads its type (primary key). Waits for settlements that hold messages for it.
+pub(crate) fn lock_ended(dialect: &Dialect) -> Statement {
+    let text = format!(
+        "SELECT {} AS aggregate_type FROM {} WHERE ends_at <= {} ORDER BY aggregate_type LIMIT 1{}",
+        dialect.bytes("aggregate_type"),
+        dialect.pauses,
+        dialect.now(),
+        dialect.for_update(),
+    );
+    dialect.statement(&text, [])
+}
+
+/// Aggregates of a type that a pause holds, at most `limit` (index `outbox_blocks_due`: the blocks of the time of that pause). Locks nothing.
+pub(crate) fn held_blocks(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {
+    let text = format!(
+        "SELECT {} FROM {} h WHERE h.halted_by IS NULL{} AND h.blocked_until = {} AND h.aggregate_type = ? LIMIT ?",
+        dialect.key_columns("h"),
+        dialect.blocks,
+        dialect.of_any_partition("h"),
+        dialect.time("?"),
+    );
+    let held = held_until(aggregate_type);
+    dialect.statement(
+        &text,
+        [held.into(), type_of(dialect, aggregate_type), limit.into()],
+    )
+}
+
+/// Ends these blocks now (primary key). They must be locked, and a pause must have made them. The time of the pause is no condition here: the planner could
+/// search for it, and read all that the pause holds for each block.
+pub(crate) fn release_blocks(dialect: &Dialect, keys: &[Key]) -> Statement {
+    let (table, by_primary, now) = (&dialect.blocks, dialect.by_primary(), dialect.now());
+    let mut sql = dialect.sql(format!(
+        "UPDATE {table}{by_primary} SET blocked_until = {now} WHERE "
+    ));
+    push_blocks_of(dialect, &mut sql, keys, |_| String::new());
+    sql.statement()
+}
+
+/// Row ids of unsequenced messages of a type that a pause holds, at most `limit`: one look-up for each partition, of the time of that pause (index of
+/// unsequenced waiting rows by partition and time). Locks nothing.
+pub(crate) fn held_rows(dialect: &Dialect, aggregate_type: &[u8], limit: i64) -> Statement {
+    let mut sql = dialect.sql(format!("SELECT m.row_id FROM {} m", dialect.messages));
+    push_unsequenced_waiting(dialect, &mut sql);
+    let due = unsequenced_due(dialect);
+    let text = format!(
+        " AND {due} = {} AND m.aggregate_type = ? LIMIT ?",
+        dialect.time("?")
+    );
+    let held = held_until(aggregate_type);
+    sql.push_with(
+        &text,
+        [held.into(), type_of(dialect, aggregate_type), limit.into()],
+    )
+    .statement()
+}
+
+/// Appends the conditions of unsequenced waiting rows, by partition. A condition on their time follows, so that the index is searched for it.
+fn push_unsequenced_waiting(dialect: &Dialect, sql: &mut Sql) {
+    let partitions = 0..i64::from(PARTITIONS);
+    sql.push(&by_unsequenced_index(dialect));
+    if dialect.backend == DbBackend::MySql {
+        sql.push(" WHERE m.waiting_key IN ")
+            .bind_rows([partitions.map(own_key)]);
+        return;
+    }
+    sql.push(match dialect.backend {
+        DbBackend::Postgres => " WHERE m.status::int4 = 3",
+        _ => " WHERE m.status = 3",
+    });
+    sql.push(" AND m.sequence IS NULL AND m.partition_no")
+        .any(&partitions.collect::<Vec<_>>());
+}
+
+/// The first block whose end stands for a pause and lies between two times, as (`aggregate_type`, `held_micros`) (index `outbox_blocks_due`). Locks nothing.
+pub(crate) fn first_held_block(dialect: &Dialect, between: (i64, i64)) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "SELECT {} AS aggregate_type, {} AS held_micros FROM {} h WHERE ",
+        dialect.bytes("h.aggregate_type"),
+        dialect.micros_of_any("h.blocked_until"),
+        dialect.blocks,
+    ));
+    push_between(dialect, &mut sql, "h.blocked_until", between);
+    sql.push(&dialect.of_any_partition("h"));
+    sql.push(" ORDER BY h.blocked_until LIMIT 1").statement()
+}
+
+/// As [`first_held_block`], for unsequenced messages (index as in [`held_rows`]).
+pub(crate) fn first_held_rows(dialect: &Dialect, between: (i64, i64)) -> Statement {
+    let held = unsequenced_due(dialect);
+    let mut sql = dialect.sql(format!(
+        "SELECT {} AS aggregate_type, {} AS held_micros FROM {} m",
+        dialect.bytes("m.aggregate_type"),
+        dialect.micros_of_any(held),
+        dialect.messages,
+    ));
+    push_unsequenced_waiting(dialect, &mut sql);
+    sql.push(" AND ");
+    push_between(dialect, &mut sql, held, between);
+    sql.push(&format!(" ORDER BY {held} LIMIT 1")).statement()
+}
+
+fn push_between(dialect: &Dialect, sql: &mut Sql, column: &str, (after, before): (i64, i64)) {
+    let time = dialect.time("?");
+    sql.push_with(
+        &format!("{column} > {time} AND {column} < {time}"),
+        [after.into(), before.into()],
+    );
+}
+
+/// Whether there is an aggregate of a type, as a row (primary key), or a message of it among the last `recent` ones (index of ids, from its end).
+pub(crate) fn knows_type(dialect: &Dialect, aggregate_type: &str, recent: i64) -> Statement {
+    let text = format!(
+        "SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM {} a WHERE a.aggregate_type = ?) \
+         OR EXISTS (SELECT 1 FROM (SELECT m.aggregate_type FROM {} m ORDER BY m.id DESC LIMIT ?) r \
+         WHERE r.aggregate_type = ?)",
+        dialect.aggregates, dialect.messages
+    );
+    let key = dialect.key(aggregate_type);
+    dialect.statement(&text, [key.clone(), recent.into(), key])
+}
+
+/// Makes unsequenced messages of a type due that a pause held (primary key, or the index of waiting rows by row id).
+pub(crate) fn release_rows(dialect: &Dialect, aggregate_type: &[u8], row_ids: &[i64]) -> Statement {
+    let text = format!(
+        "UPDATE {} SET available_at = {} WHERE status = 3 AND available_at = {} AND row_id",
+        dialect.messages,
+        dialect.now(),
+        dialect.time("?")
+    );
+    let mut sql = dialect.sql("");
+    sql.push_with(&text, [held_until(aggregate_type).into()])
+        .any(row_ids)
+        .statement()
+}
+
+/// Removes a pause that has ended (primary key). It must be locked, and hold nothing.
+pub(crate) fn remove(dialect: &Dialect, aggregate_type: &[u8]) -> Statement {
+    let text = format!("DELETE FROM {} WHERE aggregate_type = ?", dialect.pauses);
+    dialect.statement(&text, [type_of(dialect, aggregate_type)])
+}
+
+/// An aggregate type as a value of its column.
+fn type_of(dialect: &Dialect, aggregate_type: &[u8]) -> Value {
+    match dialect.backend {
+        DbBackend::MySql => Value::Bytes(Some(aggregate_type.to_vec())),
+        _ => Value::String(Some(String::from_utf8_lossy(aggregate_type).into_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of earlier versions would stay held otherwise.
+    #[test]
+    fn the_times_of_pauses_stay() {
+        let of = |name: &str| (held_until(name.as_bytes()) - HELD_FROM) / 1_000_000;
+        assert_eq!(
+            [of("order"), of("account"), of("")],
+            [2_887_831, 5_228_380, 1_875_397]
+        );
+    }
+
+    #[test]
+    fn each_time_of_a_pause_is_exact_as_a_fraction_and_in_the_year_9000() {
+        for name in ["order", "account", "Order", "a", "b"] {
+            let time = held_until(name.as_bytes());
+            // A fraction has 53 bits, and these times have 58.
+            assert_eq!(time % 32, 0);
+            let days = (time - HELD_FROM) / 86_400_000_000;
+            assert!((0..365).contains(&days), "{days}");
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Checks the database before the first message. Changes nothing; each answer says what to do.
+
+mod rows;
+mod settings;
+mod tables;
+
+use outbox_core::{StoreError, describe};
+use sea_orm::{DatabaseConnection, DbBackend, DbErr, RuntimeErr};
+
+pub(super) use self::tables::setup;
+use self::tables::{CONTEXT, text};
+use super::failed;
+use super::session::Session;
+use crate::connect::{check_sessions, connect_error};
+use crate::server::{untested_engine, version_query};
+
+/// A server and its version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Server {
+    Postgres,
+    MySql,
+    MariaDb,
+    Sqlite,
+}
+
+impl Server {
+    /// The name, and the oldest version that is supported.
+    fn oldest(self) -> (&'static str, [u32; 3]) {
+        match self {
+            Self::Postgres => ("PostgreSQL", [12, 0, 0]),
+            Self::MySql => ("MySQL", [8, 0, 1]),
+            Self::MariaDb => ("MariaDB", [10, 6, 0]),
+            Self::Sqlite => ("SQLite", [3, 35, 0]),
+        }
+    }
+}
+
+pub(super) async fn preflight(
+    pool: &DatabaseConnection,
+    db: &Session,
+    deletes: bool,
+    untested: bool,
+) -> Result<Vec<String>, StoreError> {
+    let version = text(db, version_query(db.dialect.backend)).await;
+    // First: behind a pooler that shares sessions, other statements may fail or affect other clients.
+    let kept = check_sessions(pool, version.as_ref().err()).await;
+    kept.map_err(|error| setup(describe(&error)))?;
+    let version = version.map_err(|error| unavailable(pool, error))?;
+    check_engine(&version, untested)?;
+    check_version(db.dialect.backend, &version)?;
+    check_settings(db).await?;
+    tables::check(db, deletes).await?;
+    rows::check(db).await?;
+    match db.dialect.backend {
+        DbBackend::MySql => mysql(db).await,
+        DbBackend::Sqlite => sqlite(db).await,
+        #[cfg(feature = "postgres")]
+        DbBackend::Postgres => postgres(db).await,
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// What the first statement's error means. A missing driver, a refused login and TLS that fails are no outages: nobody would wait for their end.
+fn unavailable(pool: &DatabaseConnection, error: DbErr) -> StoreError {
+    if let DbErr::Conn(RuntimeErr::Internal(text)) = error {
+        return setup(text);
+    }
+    match connect_error(pool, error) {
+        lasting if lasting.is_lasting() => setup(describe(&lasting)),
+        error => StoreError::Database {
+            context: CONTEXT,
+            source: Box::new(error),
+        },
+    }
+}
+
+/// A user who may not make and drop days can still relay, so that is a warning.
+#[cfg(feature = "postgres")]
+async fn postgres(db: &Session) -> Result<Vec<String>, StoreError> {
+    let encoding = text(db, "SELECT current_setting('server_encoding')")
+        .await
+        .map_err(failed(CONTEXT))?;
+    if encoding != "UTF8" {
+        return Err(setup(format!(
+            "the database has the encoding {encoding}, which cannot store all texts of messages and errors; use a database with the encoding UTF8: `CREATE \
+             DATABASE … ENCODING 'UTF8' TEMPLATE template0`"
+        )));
+    }
+    let row = db.one(super::purge::day::sql::rights_on_days(&db.dialect)).await;
+    let row = row.map_err(failed(CONTEXT))?;
+    let may = match row {
+        Some(row) => row.try_get::<bool>("", "may").map_err(failed(CONTEXT))?,
+        None => true,
+    };
+    let mut warnings = settings::durability(db).await?;
+    warnings.extend(settings::row_ids(db).await?);
+    if !may {
+        warnings.push(format!(
+            "{} is partitioned by day, but this user may neither make nor drop days; make the relay's user a member of the role that \
+             owns the tables, with CREATE on their schema",
+            db.dialect.messages
+        ));
+    }
+    // What `outbox_log::PostgresLog::init` changes.
+    let default = format!(
+        "SELECT COALESCE((SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d JOIN pg_attribute a \
+         ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = to_regclass('{}')::oid AND a.attname = 'status'), '')",
+        db.dialect.messages.replace('\'', "''")
+    );
+    if text(db, &default).await.map_err(failed(CONTEXT))? == "4" {
+        warnings.push(outbox_core::store::LEFT_TO_LOG.to_owned());
+    }
+    Ok(warnings)
+}
+
+async fn mysql(db: &Session) -> Result<Vec<String>, StoreError> {
+    let format = text(db, "SELECT CONCAT(@@log_bin, ' ', @@session.binlog_format)").await;
+    // Newer servers only have the format ROW, and no such variable.
+    if format.is_ok_and(|format| format.eq_ignore_ascii_case("1 STATEMENT")) {
+        return Err(setup(
+            "binlog_format is STATEMENT, with which READ COMMITTED cannot write; set it to ROW or MIXED"
+                .to_owned(),
+        ));
+    }
+    let mut warnings = settings::durability(db).await?;
+    let galera = text(db, "SELECT CAST(@@wsrep_on AS CHAR)").await;
+    if galera.is_ok_and(|on| on == "1") {
+        warnings.push(
+            "this is a Galera cluster: let all writers and relays use one node, because keys of several are not in the order \
+             of commits"
+                .to_owned(),
+        );
+    }
+    Ok(warnings)
+}
+
+async fn sqlite(db: &Session) -> Result<Vec<String>, StoreError> {
+    let mode = text(db, "PRAGMA journal_mode").await.map_err(failed(CONTEXT))?;
+    Ok(match mode.as_str() {
+        "memory" => Vec::new(),
+        "wal" => settings::durability(db).await?,
+        _ => vec![format!(
+            "journal_mode is {mode}, with which readers and the writer block each other; run `PRAGMA journal_mode = WAL` once"
+        )],
+    })
+}
+
+/// Refuses an engine that only speaks the protocol, unless it is allowed.
+fn check_engine(version: &str, is_allowed: bool) -> Result<(), StoreError> {
+    match untested_engine(version) {
+        Some(engine) if !is_allowed => Err(setup(format!(
+            "the server is {engine} ({version}), which was not tested and may lack locks or isolation that the outbox relies on; use PostgreSQL, MySQL, \
+             MariaDB or SQLite, or allow it with `SqlStore::allow_untested_engine` (program: `allow_untested_engine = true`)"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses settings of sessions that the store cannot change. On MySQL and MariaDB it sets what it needs.
+async fn check_settings(db: &Session) -> Result<(), StoreError> {
+    match settings::unfit(db).await.map_err(failed(CONTEXT))?.first() {
+        None => Ok(()),
+        Some(setting) => Err(setup(setting.to_string())),
+    }
+}
+
+/// Refuses a server that is too old. A version that cannot be parsed is accepted, because a fork may number differently.
+fn check_version(backend: DbBackend, text: &str) -> Result<(), StoreError> {
+    let server = match backend {
+        DbBackend::Postgres => Server::Postgres,
+        DbBackend::MySql if text.to_ascii_lowercase().contains("mariadb") => Server::MariaDb,
+        DbBackend::MySql => Server::MySql,
+        _ => Server::Sqlite,
+    };
+    let (name, oldest) = server.oldest();
+    let text = text.strip_prefix("PostgreSQL ").unwrap_or(text);
+    match parse_version(server, text) {
+        Some(version) if version < oldest => Err(setup(format!(
+            "the server is {name} {text}; use {name} {}.{}.{} or later",
+            oldest[0], oldest[1], oldest[2]
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The first three numbers of a version; missing ones are 0.
+fn parse_version(server: Server, text: &str) -> Option<[u32; 3]> {
+    // Some MariaDB servers put a fixed version in front, for old clients.
+    let text = match server {
+        Server::MariaDb => text.strip_prefix("5.5.5-").unwrap_or(text),
+        _ => text,
+    };
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let mut numbers = text[..end].split('.').map(str::parse::<u32>);
+    let first = numbers.next()?.ok()?;
+    let mut next = || numbers.next().and_then(Result::ok).unwrap_or_default();
+    Some([first, next(), next()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_refused(backend: DbBackend, text: &str) -> bool {
+        matches!(check_version(backend, text), Err(StoreError::Setup { .. }))
+    }
+
+    #[test]
+    fn servers_that_are_too_old_are_refused() {
+        let (postgres, mysql, sqlite) = (DbBackend::Postgres, DbBackend::MySql, DbBackend::Sqlite);
+        for (backend, old, new) in [
+            (
+                postgres,
+                "PostgreSQL 11.22 (Debian 11.22-1) on x86_64-pc-linux-gnu",
+                "PostgreSQL 12.0 on x86_64-pc-linux-gnu",
+            ),
+            (postgres, "9.6.24", "15.18 (Debian 15.18-0+deb12u1)"),
+            (postgres, "11beta1", "18beta1"),
+            (
+                mysql,
+                "8.0.0-dmr MySQL Community Server",
+                "8.0.1 MySQL Community Server",
+            ),
+            (mysql, "5.7.44-log MySQL", "9.1.0 MySQL"),
+            (mysql, "10.5.29-MariaDB", "10.6.0-MariaDB-log"),
+            (mysql, "5.5.5-10.4.1-MariaDB", "5.5.5-10.11.19-MariaDB-0+deb12u1"),
+            (
+                mysql,
+                "10.5.1 mariadb.org binary distribution",
+                "11.4.2 mariadb.org binary distribution",
+            ),
+            (sqlite, "3.34.1", "3.35.0"),
+        ] {
+            assert!(is_refused(backend, old), "{old}");
+            assert!(!is_refused(backend, new), "{new}");
+        }
+    }
+
+    #[test]
+    fn a_build_without_the_driver_is_not_an_outage() {
+        let error = unavailable(
+            &DatabaseConnection::default(),
+            crate::store::no_driver(DbBackend::Postgres),
+        );
+        assert!(matches!(&error, StoreError::Setup { .. }), "{error:?}");
+        assert!(error.to_string().contains("enable its feature"), "{error}");
+    }
+
+    #[test]
+    fn a_version_that_cannot_be_read_is_not_refused() {
+        for text in ["", "devel", ".", "99999999999999999999"] {
+            assert!(!is_refused(DbBackend::Postgres, text), "{text}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Checks that a relay sees every row: no row-level security hides rows from it, and every partition has a lease.
+//!
+//! Without these checks a relay that sees nothing looks like a relay that has nothing to do.
+
+use outbox_core::StoreError;
+use sea_orm::DbBackend;
+
+use super::tables::{CONTEXT, setup, text};
+use crate::sql::Dialect;
+use crate::store::session::Session;
+use crate::store::{failed, lease};
+
+pub(super) async fn check(db: &Session) -> Result<(), StoreError> {
+    if db.dialect.backend == DbBackend::Postgres {
+        check_policies(db).await?;
+    }
+    let rows = lease::rows(db).await.map_err(failed(CONTEXT))?;
+    rows.check(&db.dialect)
+}
+
+/// A policy may let all rows pass, but that cannot be told from here, and the next change of it would stop the relay without a word.
+async fn check_policies(db: &Session) -> Result<(), StoreError> {
+    let hiding = text(db, &active(&tables_of_relay(&db.dialect))).await;
+    let hiding = hiding.map_err(failed(CONTEXT))?;
+    if hiding.is_empty() {
+        return Ok(());
+    }
+    let user = text(db, "SELECT pg_catalog.quote_ident(current_user)").await;
+    let user = user.map_err(failed(CONTEXT))?;
+    let first = hiding.split(", ").next().unwrap_or_default();
+    Err(setup(format!(
+        "row-level security hides rows of {hiding} from the relay's user, so their messages would never be published; let a superuser run: \
+         ALTER ROLE {user} BYPASSRLS; or the owner: ALTER TABLE {first} DISABLE ROW LEVEL SECURITY;"
+    )))
+}
+
+/// The names of those of these tables, as SQL text, whose rows row-level security filters for the current user; separated by `, `.
+fn active(tables: &[&str]) -> String {
+    let tables: Vec<String> = tables
+        .iter()
+        .map(|table| format!("'{}'", table.replace('\'', "''")))
+        .collect();
+    format!(
+        "SELECT COALESCE(pg_catalog.string_agg(t, ', ' ORDER BY t), '') \
+         FROM pg_catalog.unnest(ARRAY[{}]::text[]) AS tables (t) \
+         WHERE pg_catalog.to_regclass(t) IS NOT NULL AND pg_catalog.row_security_active(t)",
+        tables.join(", ")
+    )
+}
+
+/// The tables that a relay reads or writes.
+fn tables_of_relay(dialect: &Dialect) -> [&str; 6] {
+    [
+        &dialect.messages,
+        &dialect.blocks,
+        &dialect.leases,
+        &dialect.relays,
+        &dialect.pauses,
+        &dialect.dedup_keys,
+    ]
+}

@@ -1,0 +1,96 @@
+//! SQL that purges published messages and old deduplication keys.
+
+use std::time::Duration;
+
+use outbox_core::MessageId;
+use sea_orm::{DbBackend, Statement, Value};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+#[cfg(feature = "postgres")]
+use crate::sql::uuids;
+use crate::sql::{Dialect, micros};
+
+/// Which published rows are old.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Old {
+    /// Recorded and published longer ago.
+    Than(Duration),
+    /// Recorded and published before.
+    Before(OffsetDateTime),
+}
+
+/// Rows with ids below a bound, in the order of their ids, and whether each is old and published (index on `id`).
+pub(crate) fn purgeable(
+    dialect: &Dialect,
+    table: &str,
+    old: Old,
+    after: Option<MessageId>,
+    below: Uuid,
+    limit: i64,
+) -> Statement {
+    let mut sql = dialect.sql("SELECT m.id, CASE WHEN m.status = 1");
+    for column in ["m.created_at", "m.published_at"] {
+        let comparison = format!(" AND {column} < ");
+        match old {
+            Old::Than(age) => {
+                let age = sql.placeholder(-micros(age));
+                sql.push(&comparison).push(&dialect.now_plus(&age));
+            }
+            Old::Before(time) => dialect.push_time(&mut sql, &comparison, time),
+        }
+    }
+    let after = after.map_or(Uuid::nil(), |after| after.as_uuid());
+    let (one, zero) = (dialect.int("1"), dialect.int("0"));
+    let text = format!(
+        " THEN {one} ELSE {zero} END AS is_old FROM {table} m WHERE m.id > ? AND m.id < ? ORDER BY m.id LIMIT ?"
+    );
+    sql.push_with(&text, [after.into(), below.into(), limit.into()])
+        .statement()
+}
+
+/// Deletes published rows (index on `id`, in its order, so that two purges cannot deadlock). MySQL would scan the table for many rows, and wait for
+/// those of business transactions.
+pub(crate) fn purge(dialect: &Dialect, ids: &[Uuid]) -> Statement {
+    let mut sql = dialect.sql(match dialect.backend {
+        DbBackend::MySql => format!(
+            "DELETE m FROM {} m FORCE INDEX (outbox_messages_id)",
+            dialect.messages
+        ),
+        _ => format!("DELETE FROM {}", dialect.messages),
+    });
+    sql.push(" WHERE status = 1 AND id");
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        return sql
+            .push_with(" = ANY(?)", [uuids(ids.iter().copied())])
+            .statement();
+    }
+    sql.push(" IN ")
+        .bind_rows([ids.iter().copied().map(Value::from)])
+        .statement()
+}
+
+/// Deletes keys that were recorded longer ago (index on `recorded_at`), oldest first. On PostgreSQL it skips keys that another purge is deleting, so two
+/// purges cannot deadlock. On MySQL run it under READ COMMITTED, because gap locks would block writers.
+pub(crate) fn purge_keys(dialect: &Dialect, older_than: Duration, limit: i64) -> Statement {
+    let keys = &dialect.dedup_keys;
+    let old = format!(
+        "recorded_at < {} ORDER BY recorded_at LIMIT ?",
+        dialect.statement_now_plus("?")
+    );
+    let text = match dialect.backend {
+        DbBackend::MySql => format!("DELETE FROM {keys} WHERE {old}"),
+        backend => {
+            let lock = if backend == DbBackend::Postgres {
+                " FOR UPDATE SKIP LOCKED"
+            } else {
+                ""
+            };
+            format!(
+                "DELETE FROM {keys} WHERE dedup_key IN (SELECT k.dedup_key FROM {keys} k WHERE k.{old}{lock})"
+            )
+        }
+    };
+    dialect.statement(&text, [(-micros(older_than)).into(), limit.into()])
+}

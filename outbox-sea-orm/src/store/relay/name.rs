@@ -1,0 +1,75 @@
+//! The name of a relay in the registry, by which people find its host. Names need not be unique.
+
+use std::sync::{Arc, OnceLock};
+
+/// Longest name, in bytes.
+const BYTES_MAX: usize = 128;
+
+/// Where Linux says what the machine is called. A unit of systemd may hide the first one.
+const FILES: [&str; 2] = ["/proc/sys/kernel/hostname", "/etc/hostname"];
+
+/// Host and process id. Read once: a relay announces itself every few seconds.
+pub(crate) fn of_process() -> Arc<str> {
+    static NAME: OnceLock<Arc<str>> = OnceLock::new();
+    NAME.get_or_init(|| of(host(), std::process::id()).into()).clone()
+}
+
+/// Of a host that is too long the end is cut off, and never the process id.
+fn of(host: Option<String>, process: u32) -> String {
+    let process = process.to_string();
+    match host {
+        Some(mut host) => {
+            host.truncate(BYTES_MAX - 1 - process.len());
+            format!("{host}/{process}")
+        }
+        None => format!("pid {process}"),
+    }
+}
+
+fn host() -> Option<String> {
+    let variables = ["HOSTNAME", "COMPUTERNAME"]
+        .into_iter()
+        .filter_map(|name| std::env::var(name).ok());
+    let files = FILES
+        .into_iter()
+        .filter_map(|path| std::fs::read_to_string(path).ok());
+    let mut hosts = variables.chain(files).map(|host| storable(&host));
+    hosts.find(|host| !host.is_empty())
+}
+
+/// A name as every database takes it: PostgreSQL refuses NUL, and a character that its encoding does not have; MySQL refuses a text that is too long.
+pub(crate) fn storable(name: &str) -> String {
+    let is_printable = |character: &char| (' '..='~').contains(character);
+    let name: String = name.chars().filter(is_printable).collect();
+    let mut name = name.trim().to_owned();
+    name.truncate(BYTES_MAX);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_cut_and_holds_printable_ascii_only() {
+        assert_eq!(storable(" shöp-0\u{0}\u{1b}\n"), "shp-0");
+        assert_eq!(storable(" \u{0}ü\u{7f}"), "");
+        assert_eq!(storable(&"ab".repeat(100)), "ab".repeat(64));
+    }
+
+    #[test]
+    fn of_a_long_host_the_process_id_is_left() {
+        assert_eq!(
+            of(Some("x".repeat(128)), 4711),
+            format!("{}/4711", "x".repeat(123))
+        );
+        assert_eq!(of(Some("shop-0".to_owned()), 1), "shop-0/1");
+        assert_eq!(of(None, 1), "pid 1");
+    }
+
+    #[test]
+    fn the_name_of_this_process_ends_with_its_id() {
+        let (name, id) = (of_process(), std::process::id().to_string());
+        assert!(name.ends_with(&id) && name.len() > id.len(), "{name}");
+    }
+}

@@ -1,0 +1,225 @@
+//! SQL of registered relays.
+
+use outbox_core::store::ERROR_CHARS_MAX;
+use outbox_core::{Announcement, Retention};
+use sea_orm::{DbBackend, Statement, Value};
+use uuid::Uuid;
+
+use crate::sql::{Dialect, Sql, micros};
+use crate::store::lease::sql::is_ahead;
+
+/// The columns in the order of [`Announced::values`], after `owner`.
+const COLUMNS: [&str; 12] = [
+    "fitness",
+    "name",
+    "mode",
+    "stream",
+    "subjects",
+    "source",
+    "retention_seconds",
+    "version",
+    "error_class",
+    "error",
+    "expires_at",
+    "failing_since",
+];
+
+/// What a relay stores with each announcement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Announced<'a> {
+    pub(super) owner: Uuid,
+    pub(super) name: &'a str,
+    pub(super) ttl_micros: i64,
+    pub(super) announcement: &'a Announcement,
+}
+
+/// A text as each database stores it, whatever its encoding: printable ASCII, everything else escaped.
+fn printable(text: &str, chars_max: usize) -> String {
+    let escaped = text.chars().flat_map(|character| {
+        let is_printable = (' '..='~').contains(&character);
+        let escaped = (!is_printable).then(|| character.escape_default());
+        let plain = is_printable.then_some(character);
+        plain.into_iter().chain(escaped.into_iter().flatten())
+    });
+    escaped.take(chars_max).collect()
+}
+
+impl Announced<'_> {
+    /// The stream, the subjects and the source, as bytes on MySQL.
+    fn destination(&self, dialect: &Dialect) -> [Value; 3] {
+        let destination = self.announcement.registration.destination.as_ref();
+        let Some(destination) = destination else {
+            let none = match dialect.backend {
+                DbBackend::MySql => Value::Bytes(None),
+                _ => Value::String(None),
+            };
+            return [none.clone(), none.clone(), none];
+        };
+        [&destination.stream, &destination.subjects, &destination.source]
+            .map(|text| dialect.key(&printable(text, 255)))
+    }
+
+    fn values(&self, dialect: &Dialect) -> [Value; 12] {
+        let Announced { announcement, .. } = self;
+        let registration = &announcement.registration;
+        let retention = registration.retention.map(|retention| match retention {
+            Retention::KeepFor(time) => i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            Retention::Delete => 0,
+            Retention::Keep => -1,
+        });
+        let trouble = announcement.trouble.as_ref();
+        let version = registration
+            .version
+            .as_deref()
+            .map(|version| printable(version, 64));
+        let [stream, subjects, source] = self.destination(dialect);
+        [
+            i64::from(announcement.fitness.number()).into(),
+            self.name.into(),
+            i64::from(registration.mode as u8).into(),
+            stream,
+            subjects,
+            source,
+            retention.into(),
+            version.into(),
+            trouble.map(|trouble| trouble.class.as_str().to_owned()).into(),
+            trouble
+                .map(|trouble| printable(&trouble.error, ERROR_CHARS_MAX))
+                .into(),
+            self.ttl_micros.into(),
+            trouble.map(|trouble| -micros(trouble.failing_for)).into(),
+        ]
+    }
+}
+
+/// Stores an announcement.
+pub(super) fn announce(dialect: &Dialect, announced: Announced<'_>) -> Statement {
+    let mut sql = dialect.sql("");
+    let owner = sql.placeholder(announced.owner);
+    push_announce(dialect, &mut sql, announced, &owner);
+    sql.statement()
+}
+
+/// Appends the statement that stores an announcement. On MySQL and SQLite `owner` must be the first value.
+fn push_announce(dialect: &Dialect, sql: &mut Sql, announced: Announced<'_>, owner: &str) {
+    let mut values = announced.values(dialect).map(|value| sql.placeholder(value));
+    for time in &mut values[10..] {
+        *time = dialect.now_plus(time);
+    }
+    sql.push(&format!(
+        "INSERT INTO {} (owner, {}) VALUES ({owner}, {}) {}",
+        dialect.relays,
+        COLUMNS.join(", "),
+        values.join(", "),
+        dialect.on_conflict("owner", &COLUMNS)
+    ));
+}
+
+/// Deletes expired announcements of other relays. The set is small, so no index.
+pub(super) fn delete_expired(dialect: &Dialect, owner: Uuid) -> Statement {
+    let text = format!(
+        "DELETE FROM {} WHERE NOT ({}) AND owner <> ?",
+        dialect.relays,
+        is_alive(dialect)
+    );
+    dialect.statement(&text, [owner.into()])
+}
+
+/// The live relays but this one, by fitness, and how many of them registered another destination.
+pub(super) fn count(dialect: &Dialect, announced: Announced<'_>) -> Statement {
+    let mut sql = dialect.sql("");
+    push_count(dialect, &mut sql, announced, |sql| {
+        sql.placeholder(announced.owner)
+    });
+    sql.statement()
+}
+
+fn push_count(
+    dialect: &Dialect,
+    sql: &mut Sql,
+    announced: Announced<'_>,
+    owner: impl FnOnce(&mut Sql) -> String,
+) {
+    let [stream, subjects, source] = announced.destination(dialect).map(|value| sql.placeholder(value));
+    let owner = owner(sql);
+    let disagrees = format!("stream <> {stream} OR subjects <> {subjects} OR source <> {source}");
+    sql.push(&format!(
+        "SELECT {} AS fitness, count(*) AS relays, {} AS disagreeing FROM {} WHERE owner <> {owner} AND {} \
+         GROUP BY fitness",
+        dialect.int("fitness"),
+        dialect.count_where(&disagrees),
+        dialect.relays,
+        is_alive(dialect),
+    ));
+}
+
+/// On PostgreSQL one statement stores an announcement, deletes expired ones and counts. It skips rows that another relay
+/// has locked, so relays that announce at the same time cannot deadlock.
+#[cfg(feature = "postgres")]
+pub(super) fn announce_and_count(dialect: &Dialect, announced: Announced<'_>) -> Statement {
+    let relays = &dialect.relays;
+    let mut sql = dialect.sql("");
+    let owner = sql.placeholder(announced.owner);
+    sql.push(&format!(
+        "WITH gone AS (DELETE FROM {relays} WHERE owner IN (SELECT owner FROM {relays} \
+         WHERE owner <> {owner} AND NOT ({}) FOR UPDATE SKIP LOCKED)), own AS (",
+        is_alive(dialect),
+    ));
+    push_announce(dialect, &mut sql, announced, &owner);
+    sql.push(") ");
+    push_count(dialect, &mut sql, announced, |_| owner);
+    sql.statement()
+}
+
+/// The live or the expired relays.
+pub(super) fn registered(dialect: &Dialect, alive: bool) -> Statement {
+    let not = if alive { "" } else { "NOT " };
+    let text = format!(
+        "SELECT owner, name, {} AS fitness, {} AS mode, {} AS stream, {} AS subjects, {} AS source, retention_seconds, version, \
+         error_class, error, {} AS failing_micros, {} AS expires_micros, {} AS now_micros FROM {} WHERE {not}({}) ORDER BY owner",
+        dialect.int("fitness"),
+        dialect.int("mode"),
+        dialect.bytes("stream"),
+        dialect.bytes("subjects"),
+        dialect.bytes("source"),
+        dialect.micros_of_any("failing_since"),
+        dialect.micros_of_any("expires_at"),
+        dialect.micros(dialect.statement_now()),
+        dialect.relays,
+        is_alive(dialect),
+    );
+    dialect.statement(&text, [])
+}
+
+/// Removes the announcement of a relay.
+pub(crate) fn withdraw(dialect: &Dialect, owner: Uuid) -> Statement {
+    dialect.statement(
+        &format!("DELETE FROM {} WHERE owner = ?", dialect.relays),
+        [owner.into()],
+    )
+}
+
+/// Lets the announcement of the owner of this partition expire a microsecond later (MySQL).
+pub(crate) fn touch(dialect: &Dialect, partition: i64) -> Statement {
+    let text = format!(
+        "UPDATE {} SET expires_at = TIMESTAMPADD(MICROSECOND, 1, expires_at) \
+         WHERE owner = (SELECT lease.owner FROM {} lease WHERE lease.partition_no = ?)",
+        dialect.relays, dialect.leases
+    );
+    dialect.statement(&text, [partition.into()])
+}
+
+fn is_alive(dialect: &Dialect) -> String {
+    format!("expires_at > {} AND NOT ({})", dialect.now(), is_ahead(dialect))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_stored_as_printable_ascii() {
+        assert_eq!(printable("shöp\u{0}\n`a`", 255), r"sh\u{f6}p\u{0}\n`a`");
+        assert_eq!(printable("abc", 2), "ab");
+    }
+}

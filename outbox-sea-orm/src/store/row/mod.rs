@@ -1,0 +1,274 @@
+//! Reads the rows of messages.
+//!
+//! Invariant: a damaged row is returned with the reason why its message cannot be read, and does not fail its batch.
+
+pub(super) mod sql;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::{
+    Aggregate, FetchedRow, Headers, Message, MessageId, RowFault, Settlement, StoreError, Verdict,
+};
+#[cfg(feature = "testing")]
+use sea_orm::DatabaseConnection;
+use sea_orm::{DbErr, QueryResult, Statement, TryGetable};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use self::sql::Column;
+use super::failed;
+use super::session::Session;
+#[cfg(feature = "testing")]
+use super::session::{self, Isolation};
+#[cfg(feature = "testing")]
+use crate::names::TableNames;
+#[cfg(feature = "testing")]
+use crate::sql::Dialect;
+use crate::sql::{COPIES_FROM, Key};
+
+/// A row of a scan.
+#[derive(Debug)]
+pub(super) struct ScannedRow {
+    pub(super) row: FetchedRow,
+    /// Its place in its aggregate (`Dialect::place`). The last one if its number is damaged.
+    pub(super) place: i64,
+    /// Whether the message is delayed or its aggregate blocked.
+    pub(super) has_to_wait: bool,
+}
+
+impl ScannedRow {
+    pub(super) fn bytes(&self) -> usize {
+        let message = self.row.message.as_ref();
+        message.map_or(0, |message| message.payload.len())
+    }
+
+    pub(super) fn waits(&self) -> Settlement {
+        self.row.with_verdict(Verdict::Waits)
+    }
+}
+
+impl Session {
+    /// The rows of a query, each as `read` reads it.
+    pub(super) async fn read<T>(
+        &self,
+        statement: Statement,
+        read: impl Fn(&QueryResult) -> Result<T, DbErr>,
+    ) -> Result<Vec<T>, DbErr> {
+        self.all(statement).await?.iter().map(read).collect()
+    }
+
+    /// The row of a query that always has one.
+    pub(super) async fn only(&self, statement: Statement) -> Result<QueryResult, DbErr> {
+        let row = self.one(statement).await?;
+        row.ok_or_else(|| DbErr::RecordNotFound("the row of a query that always has one".to_owned()))
+    }
+
+    /// The database's time, in microseconds since 1970.
+    pub(super) async fn now_micros(&self) -> Result<i64, DbErr> {
+        self.only(self.dialect.clock()).await?.try_get("", "now_micros")
+    }
+}
+
+/// All messages, for tests.
+#[cfg(feature = "testing")]
+pub(crate) async fn recorded(
+    db: &DatabaseConnection,
+    names: &TableNames,
+) -> Result<Vec<Message>, StoreError> {
+    let dialect = Arc::new(Dialect::new(db.get_database_backend(), names));
+    let read = move |db: Arc<Session>| async move {
+        read_all(&db, sql::recorded(&db.dialect), false, usize::MAX).await
+    };
+    let rows = session::call(db, &Isolation::default(), dialect, read).await?;
+    let message = |(scanned, _): (ScannedRow, QueryResult)| {
+        let message = scanned.row.message.map(Arc::unwrap_or_clone);
+        message.map_err(|fault| StoreError::Corrupt {
+            context: fault.to_string(),
+        })
+    };
+    rows.into_iter().map(message).collect()
+}
+
+/// All rows of a query, up to a bound on their payload bytes.
+pub(super) async fn read_all(
+    db: &Session,
+    statement: Statement,
+    waited: bool,
+    bytes_max: usize,
+) -> Result<Vec<(ScannedRow, QueryResult)>, StoreError> {
+    let (mut scanned, mut bytes) = (Vec::new(), 0_usize);
+    let take = |row: QueryResult| {
+        let read = read(&row, waited)?;
+        bytes = bytes.saturating_add(read.bytes());
+        scanned.push((read, row));
+        Ok(bytes <= bytes_max)
+    };
+    db.each_row(
+        statement,
+        |error| failed("messages could not be read")(error),
+        take,
+    )
+    .await?;
+    Ok(scanned)
+}
+
+/// Reads a row. Fails only if it is not even known which one it is: any other damage is the reason why its message cannot be read.
+pub(super) fn read(row: &QueryResult, waited: bool) -> Result<ScannedRow, StoreError> {
+    let mut damage: Option<String> = None;
+    let row_id: i64 = get(row, Column::RowId).map_err(corrupt)?;
+    let id: Option<Uuid> = or_damage(column(row, Column::Id), &mut damage);
+    // SQLite keeps any type in any column. No lease has such a partition, so the row stays where it is.
+    let partition = or_damage(int(row, Column::Partition), &mut damage).unwrap_or_default();
+    let mut key = |column: Column| {
+        let (text, unreadable) = readable(column.name(), get(row, column).map_err(corrupt)?);
+        damage = damage.take().or(unreadable);
+        Ok::<_, StoreError>(text)
+    };
+    let aggregate = Aggregate::new(key(Column::AggregateType)?, key(Column::AggregateId)?);
+    let payload: Option<Option<Vec<u8>>> = or_damage(column(row, Column::Payload), &mut damage);
+    let sequence: Option<Option<i64>> = or_damage(column(row, Column::Sequence), &mut damage);
+    let event_id: Option<Uuid> = or_damage(column(row, Column::EventId), &mut damage);
+    let place = match sequence.flatten() {
+        Some(_) if id != event_id => row_id.saturating_add(COPIES_FROM),
+        number => number.unwrap_or(i64::MAX),
+    };
+    let created_micros: Option<i64> = or_damage(column(row, Column::CreatedMicros), &mut damage);
+    let now: i64 = get(row, Column::NowMicros).map_err(corrupt)?;
+    let age = created_micros.map_or(0, |created| now.saturating_sub(created));
+    Ok(ScannedRow {
+        // The SQL hands out no payload for a message that has to wait (`Dialect::columns`).
+        has_to_wait: payload == Some(None),
+        place,
+        row: FetchedRow {
+            row_id,
+            id: id.map(MessageId::from),
+            partition,
+            // A sequence that cannot be read is one.
+            sequenced: sequence != Some(None),
+            attempts: counter(row, Column::Attempts),
+            failures: counter(row, Column::Failures),
+            waited,
+            age: Duration::from_micros(u64::try_from(age).unwrap_or_default()),
+            message: match damage {
+                Some(damage) => Err(damage.into()),
+                None => {
+                    let (payload, created) = (payload.flatten(), created_micros.unwrap_or_default());
+                    let payload = payload.unwrap_or_default();
+                    read_message(row, &aggregate, sequence.flatten(), created, payload).map(Arc::new)
+                }
+            },
+            aggregate,
+        },
+    })
+}
+
+/// The value; or else what is wrong, unless something else is wrong already.
+fn or_damage<T>(read: Result<T, String>, damage: &mut Option<String>) -> Option<T> {
+    read.map_err(|unreadable| damage.get_or_insert(unreadable)).ok()
+}
+
+/// A counter of attempts or failures. A damaged one is no reason not to publish the message; it counts as used up, so that it cannot make a failing
+/// message be tried for ever.
+fn counter(row: &QueryResult, column: Column) -> u32 {
+    int(row, column).unwrap_or(u32::MAX)
+}
+
+fn int<T: TryFrom<i64>>(row: &QueryResult, name: Column) -> Result<T, String> {
+    unsigned(column(row, name)?, name)
+}
+
+pub(super) fn corrupt(error: DbErr) -> StoreError {
+    StoreError::Corrupt {
+        context: format!("a row of the outbox cannot be read: {error}"),
+    }
+}
+
+/// A key column as far as it is UTF-8, and what is wrong with it. Every dialect selects it as bytes.
+pub(super) fn key(row: &QueryResult, column: &str) -> Result<(String, Option<String>), DbErr> {
+    Ok(readable(column, row.try_get("", column)?))
+}
+
+fn readable(column: &str, bytes: Vec<u8>) -> (String, Option<String>) {
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, None),
+        Err(error) => {
+            let readable = String::from_utf8_lossy(error.as_bytes()).into_owned();
+            (readable, Some(format!("{column} is not UTF-8")))
+        }
+    }
+}
+
+fn read_message(
+    row: &QueryResult,
+    aggregate: &Aggregate,
+    sequence: Option<i64>,
+    created_micros: i64,
+    payload: Vec<u8>,
+) -> Result<Message, RowFault> {
+    RowFault::check_sizes(int(row, Column::PayloadBytes)?, int(row, Column::HeadersBytes)?)?;
+    let id: Uuid = column(row, Column::Id)?;
+    let event_id: Uuid = column(row, Column::EventId)?;
+    let headers = Headers::from_stored(column::<String>(row, Column::Headers)?.as_bytes())?;
+    let message = Message {
+        id: MessageId::from(id),
+        event_id: event_id.into(),
+        aggregate: aggregate.clone(),
+        sequence: sequence
+            .map(|number| unsigned(number, Column::Sequence))
+            .transpose()?,
+        event_type: column(row, Column::EventType)?,
+        event_version: int(row, Column::EventVersion)?,
+        subject: column(row, Column::Subject)?,
+        content_type: column(row, Column::ContentType)?,
+        payload: payload.into(),
+        headers,
+        created_at: time_of(created_micros)
+            .map_err(|error| format!("created_at is out of range: {error}"))?,
+    };
+    RowFault::check_names(&message)?;
+    Ok(message)
+}
+
+/// A time from microseconds since 1970.
+pub(super) fn time_of(micros: i64) -> Result<OffsetDateTime, time::error::ComponentRange> {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)
+}
+
+/// A time that must be there, from a column of microseconds. `name` is the column in the table.
+pub(super) fn time(row: &QueryResult, column: &str, name: &str) -> Result<OffsetDateTime, DbErr> {
+    let time = time_of(row.try_get("", column)?);
+    time.map_err(|error| DbErr::Type(format!("{name} is out of range: {error}")))
+}
+
+fn get<T: TryGetable>(row: &QueryResult, column: Column) -> Result<T, DbErr> {
+    row.try_get_by_index(column as usize)
+}
+
+fn column<T: TryGetable>(row: &QueryResult, column: Column) -> Result<T, String> {
+    let name = column.name().replace("_micros", "_at");
+    get(row, column).map_err(|error| format!("{name} cannot be read: {error}"))
+}
+
+fn unsigned<T: TryFrom<i64>>(value: i64, column: Column) -> Result<T, String> {
+    T::try_from(value).map_err(|_| format!("{} is {value}", column.name()))
+}
+
+pub(super) fn read_key(row: &QueryResult) -> Result<Key, DbErr> {
+    Ok(Key {
+        aggregate_type: row.try_get("", "aggregate_type")?,
+        aggregate_id: row.try_get("", "aggregate_id")?,
+    })
+}
+
+pub(super) fn read_aggregate(row: &QueryResult) -> Result<Aggregate, DbErr> {
+    Ok(Aggregate::new(
+        key(row, "aggregate_type")?.0,
+        key(row, "aggregate_id")?.0,
+    ))
+}
+
+/// The time between two times in microseconds; zero if `later` is the earlier one.
+pub(super) fn since(earlier: i64, later: i64) -> Duration {
+    Duration::from_micros(u64::try_from(later.saturating_sub(earlier)).unwrap_or_default())
+}

@@ -1,0 +1,157 @@
+//! The columns of a fetched row.
+//!
+//! Invariant: each column has the place in the result that it has in [`Column`]. Rows are read by place, because looking up
+//! twenty names takes as long as reading the row.
+
+use outbox_core::message::{KEY_CHARS_MAX, ROW_HEADERS_BYTES_MAX, ROW_PAYLOAD_BYTES_MAX};
+use sea_orm::DbBackend;
+#[cfg(feature = "testing")]
+use sea_orm::Statement;
+
+use crate::sql::Dialect;
+
+/// Most bytes of a name: 255 characters.
+const NAME_BYTES_MAX: usize = KEY_CHARS_MAX * 4;
+
+macro_rules! columns {
+    ($($column:ident = $name:literal,)*) => {
+        /// The columns, in their order.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Column {
+            $($column,)*
+        }
+
+        impl Column {
+            const ALL: &[Self] = &[$(Self::$column,)*];
+
+            /// Its name in the statement and in errors.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$column => $name,)*
+                }
+            }
+        }
+    };
+}
+
+columns! {
+    RowId = "row_id",
+    Partition = "partition_no",
+    AggregateType = "aggregate_type",
+    AggregateId = "aggregate_id",
+    Attempts = "attempts",
+    Failures = "failures",
+    Id = "id",
+    EventId = "event_id",
+    Sequence = "sequence",
+    EventType = "event_type",
+    EventVersion = "event_version",
+    Subject = "subject",
+    ContentType = "content_type",
+    Payload = "payload",
+    Headers = "headers",
+    CreatedMicros = "created_micros",
+    NowMicros = "now_micros",
+    PayloadBytes = "payload_bytes",
+    HeadersBytes = "headers_bytes",
+}
+
+/// The payload of a table `m`, or an empty value in place of one that the reader has no memory for.
+pub(crate) fn payload(dialect: &Dialect) -> String {
+    bounded("m.payload", &octets(dialect, "m.payload"), ROW_PAYLOAD_BYTES_MAX)
+}
+
+fn bounded(column: &str, octets: &str, bytes_max: usize) -> String {
+    format!("CASE WHEN {octets} <= {bytes_max} THEN {column} ELSE '' END")
+}
+
+/// The size of the headers in bytes, 0 if they are known to be small. PostgreSQL converts a JSON
+/// value to measure it. It stores no more than 4,000 bytes of a value of more than 1 MiB only if the
+/// value repeats itself more than 255 times, which no compression method of the server can use.
+fn headers_octets(dialect: &Dialect) -> String {
+    let octets = octets(dialect, &headers_text(dialect));
+    match dialect.backend {
+        DbBackend::Postgres => {
+            format!("(CASE WHEN pg_catalog.pg_column_size(m.headers) <= 4000 THEN 0 ELSE {octets} END)")
+        }
+        _ => octets,
+    }
+}
+
+/// A name, or its beginning if it is longer than any recorded name. The columns of MySQL and
+/// SQLite bound their names themselves. On PostgreSQL a constraint would cost each writer more
+/// than this costs the relay.
+fn bounded_name(dialect: &Dialect, column: &str) -> String {
+    match dialect.backend {
+        DbBackend::Postgres => format!(
+            "(CASE WHEN octet_length({column}) <= {NAME_BYTES_MAX} THEN {column} \
+             ELSE pg_catalog.\"left\"({column}, {NAME_BYTES_MAX} + 1) END)"
+        ),
+        _ => column.to_owned(),
+    }
+}
+
+fn headers_text(dialect: &Dialect) -> String {
+    match dialect.backend {
+        DbBackend::Postgres => "m.headers::text".to_owned(),
+        _ => "m.headers".to_owned(),
+    }
+}
+
+/// The size of a column in bytes. PostgreSQL reads it without the value. SQLite's `length` of a text counts characters and ends at NUL.
+fn octets(dialect: &Dialect, column: &str) -> String {
+    match dialect.backend {
+        DbBackend::Sqlite => {
+            format!("length(CASE typeof({column}) WHEN 'blob' THEN {column} ELSE CAST({column} AS BLOB) END)")
+        }
+        _ => format!("octet_length({column})"),
+    }
+}
+
+/// The selected columns of a table `m`. `payload` is an expression, null if the row has to wait.
+pub(crate) fn columns(dialect: &Dialect, payload: &str) -> String {
+    let is_postgres = dialect.backend == DbBackend::Postgres;
+    let now = dialect.statement_now();
+    let expression = |column: Column| {
+        let own = format!("m.{}", column.name());
+        match column {
+            Column::Partition | Column::Attempts | Column::Failures => dialect.int(&own),
+            Column::AggregateType | Column::AggregateId => dialect.bytes(&bounded_name(dialect, &own)),
+            Column::EventType | Column::Subject | Column::ContentType => bounded_name(dialect, &own),
+            // A null takes longer to read than a value.
+            Column::EventId => "COALESCE(m.event_id, m.id)".to_owned(),
+            Column::Payload => payload.to_owned(),
+            Column::Headers => bounded(
+                &headers_text(dialect),
+                &headers_octets(dialect),
+                ROW_HEADERS_BYTES_MAX,
+            ),
+            // The server counts no microseconds of the last of its years. No message is from the year 20000, so the reader finds it damaged.
+            Column::CreatedMicros if is_postgres => {
+                dialect.micros("LEAST(m.created_at, timestamptz '20000-01-01 00:00:00+00')")
+            }
+            Column::CreatedMicros => dialect.micros("m.created_at"),
+            // A scalar subquery is computed once. Computed for each row, it would take a third of the scan's time (measured).
+            Column::NowMicros if is_postgres => format!("(SELECT {})", dialect.micros(now)),
+            Column::NowMicros => dialect.micros(now),
+            Column::PayloadBytes => dialect.int(&octets(dialect, "m.payload")),
+            Column::HeadersBytes => dialect.int(&headers_octets(dialect)),
+            _ => own,
+        }
+    };
+    let columns = Column::ALL.iter();
+    let columns: Vec<String> = columns
+        .map(|column| format!("{} AS {}", expression(*column), column.name()))
+        .collect();
+    columns.join(", ")
+}
+
+/// All messages, in the order in which they were recorded. For tests, because it reads the whole table.
+#[cfg(feature = "testing")]
+pub(crate) fn recorded(dialect: &Dialect) -> Statement {
+    let columns = columns(dialect, &payload(dialect));
+    dialect.statement(
+        &format!("SELECT {columns} FROM {} m ORDER BY m.row_id", dialect.messages),
+        [],
+    )
+}

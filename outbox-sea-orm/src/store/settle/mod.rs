@@ -1,0 +1,368 @@
+//! Records the verdicts of a relay about messages.
+//!
+//! Invariant: nothing is written under a stale epoch. The lease rows are locked in share mode first, so a takeover waits for the end of this
+//! transaction, and the epochs are compared under that lock. A lease that ran out, and that no other relay has taken, still settles: its epoch
+//! is the newest one. Head rows are not touched, so settling does not wait for business transactions.
+//!
+//! A crash before the commit leaves the messages as they were. They are published again under the same id, and dropped as duplicates.
+
+pub(super) mod sql;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use outbox_core::store::{RowKey, UNPAUSED_WAIT, storable_error};
+use outbox_core::{Lease, MessageId, Settlement, Verdict};
+use sea_orm::DbErr;
+use uuid::Uuid;
+
+use self::sql::{Failure, Rows};
+use super::block::{self, Block};
+use super::pause::sql::held_until;
+use super::row::read_key;
+use super::session::Session;
+use super::{lease, pause, repeat_deadlocks};
+use crate::sql::{Key, TIME_MICROS_MAX, micros};
+
+/// Rows per statement. A power of two: see [`Sql::any`](crate::sql::Sql::any). Less than 1,000: MariaDB turns longer lists into a join, and scans the
+/// table for it.
+const ROWS_MAX: usize = 512;
+
+pub(super) async fn settle(
+    db: &Session,
+    leases: &[Lease],
+    settlements: &[Settlement],
+) -> Result<usize, DbErr> {
+    let partitions: BTreeSet<u16> = settlements
+        .iter()
+        .map(|settlement| settlement.partition)
+        .collect();
+    let mut claimed = leases.to_vec();
+    claimed.retain(|lease| partitions.contains(&lease.partition));
+    claimed.sort_by_key(|lease| lease.partition);
+    if claimed.is_empty() {
+        return Ok(0);
+    }
+    #[cfg(feature = "postgres")]
+    if db.dialect.backend == sea_orm::DbBackend::Postgres
+        && let Some(keep) = published_only(settlements)
+    {
+        let rows: Vec<RowKey> = settlements.iter().map(Settlement::key).collect();
+        let statement = sql::publish_claimed(&db.dialect, &claimed, &rows, keep);
+        let partition = |row: &sea_orm::QueryResult| row.try_get::<i64>("", "partition_no");
+        let owned = db.read(statement, partition).await?;
+        return Ok(accepted(&owned, settlements).len());
+    }
+    repeat_deadlocks!(settle_all(db, &claimed, settlements))
+}
+
+/// If all messages were pending and are published, and all are kept or none is, one statement settles them: whether they are kept.
+#[cfg(feature = "postgres")]
+fn published_only(settlements: &[Settlement]) -> Option<bool> {
+    let keep = |settlement: &Settlement| match settlement.verdict {
+        Verdict::Published { keep } if !settlement.waited => Some(keep),
+        _ => None,
+    };
+    let first = keep(settlements.first()?)?;
+    settlements
+        .iter()
+        .all(|settlement| keep(settlement) == Some(first))
+        .then_some(first)
+}
+
+/// The settlements of partitions that the relay still owns.
+fn accepted<'s>(owned: &[i64], settlements: &'s [Settlement]) -> Vec<&'s Settlement> {
+    let is_accepted = |settlement: &&Settlement| owned.contains(&i64::from(settlement.partition));
+    settlements.iter().filter(is_accepted).collect()
+}
+
+async fn settle_all(db: &Session, claimed: &[Lease], settlements: &[Settlement]) -> Result<usize, DbErr> {
+    let tx = db.begin().await?;
+    let partitions = lease::partitions(&lease::lock(&tx, claimed).await?);
+    let accepted = accepted(&partitions, settlements);
+    if accepted.is_empty() {
+        return Ok(0);
+    }
+    let settling = Settling {
+        tx: &tx,
+        partitions: &partitions,
+    };
+    settling.settle(&accepted).await?;
+    tx.commit().await?;
+    Ok(accepted.len())
+}
+
+/// A row, as far as settling needs to know it.
+#[derive(Debug, Clone)]
+struct Found {
+    key: Key,
+    partition: i64,
+    is_sequenced: bool,
+    /// When it is due, if it is delayed. In microseconds since 1970.
+    delayed_until: Option<i64>,
+    /// Its place in its aggregate (`Dialect::place`).
+    place: i64,
+    /// The place of the oldest waiting row of its aggregate. Not looked up for a row that waited
+    /// and is not delayed.
+    oldest: Option<i64>,
+    now: i64,
+}
+
+struct Settling<'a> {
+    tx: &'a Session,
+    partitions: &'a [i64],
+}
+
+impl Settling<'_> {
+    async fn settle(&self, settlements: &[&Settlement]) -> Result<(), DbErr> {
+        let (published, others): (Vec<&Settlement>, Vec<&Settlement>) = settlements
+            .iter()
+            .partition(|settlement| matches!(settlement.verdict, Verdict::Published { .. }));
+
+        // 1. Published messages. The aggregates of those that waited must be read before their rows are gone.
+        let waited: Vec<&Settlement> = published.iter().copied().filter(|row| row.waited).collect();
+        let mut found = self.find(&waited).await?;
+        let mut groups: BTreeMap<(bool, bool), Vec<RowKey>> = BTreeMap::new();
+        for settlement in published {
+            if let Verdict::Published { keep } = settlement.verdict {
+                let group = groups.entry((settlement.waited, keep)).or_default();
+                group.push(settlement.key());
+            }
+        }
+        for ((waited, keep), keys) in groups {
+            for keys in keys.chunks(ROWS_MAX) {
+                let statement = sql::publish(&self.tx.dialect, self.rows(keys, waited), keep);
+                self.tx.execute(statement).await?;
+            }
+        }
+        found.extend(self.find(&others).await?);
+        if found.is_empty() {
+            return Ok(());
+        }
+
+        // 2. The pauses that hold messages, before the blocks, as finishing a pause does.
+        let taken_for_paused = others.iter().filter(|given| given.verdict == Verdict::Paused);
+        let types = taken_for_paused
+            .filter_map(|given| found.get(&given.key()))
+            .map(|row| row.key.aggregate_type.clone());
+        let paused = pause::standing(self.tx, types.collect()).await?;
+
+        // 3. The blocks, all of them locked in one order before the first is changed.
+        let sequenced = found.values().filter(|row| row.is_sequenced);
+        let keys: BTreeSet<Key> = sequenced.map(|row| row.key.clone()).collect();
+        let keys: Vec<Key> = keys.into_iter().collect();
+        let mut blocks = block::lock(self.tx, &keys).await?;
+        let changes = Changes::decide(&others, &found, &paused, &mut blocks);
+        block::put(self.tx, &blocks).await?;
+
+        // 4. The rows.
+        for ((failure, waited), keys) in &changes.failed {
+            for keys in keys.chunks(ROWS_MAX) {
+                let statement = sql::fail(&self.tx.dialect, self.rows(keys, *waited), failure);
+                self.tx.execute(statement).await?;
+            }
+        }
+        for keys in changes.waiting.chunks(ROWS_MAX) {
+            let statement = sql::set_waiting(&self.tx.dialect, self.rows(keys, false));
+            self.tx.execute(statement).await?;
+        }
+
+        // 5. Remove blocks for which nothing waits any more, among those that were locked or written above and are not halted.
+        blocks.retain(|_, block| block.halted_by.is_none());
+        let open: Vec<Key> = blocks.into_keys().collect();
+        block::end(self.tx, &open).await
+    }
+
+    async fn find(&self, settlements: &[&Settlement]) -> Result<HashMap<RowKey, Found>, DbErr> {
+        let mut found = HashMap::with_capacity(settlements.len());
+        for waited in [false, true] {
+            let these = settlements
+                .iter()
+                .filter(|settlement| settlement.waited == waited);
+            let keys: Vec<RowKey> = these.map(|settlement| settlement.key()).collect();
+            for keys in keys.chunks(ROWS_MAX) {
+                let statement = sql::find(&self.tx.dialect, self.rows(keys, waited));
+                for row in self.tx.all(statement).await? {
+                    let is = |column| row.try_get::<i64>("", column).map(|flag| flag != 0);
+                    // SQLite keeps any type in any column. A text counts as later than any time.
+                    let available = row
+                        .try_get("", "available_micros")
+                        .unwrap_or(Some(TIME_MICROS_MAX));
+                    let is_delayed = is("is_delayed")?;
+                    let key = RowKey {
+                        row_id: row.try_get("", "row_id")?,
+                        id: row.try_get::<Uuid>("", "id").ok().map(MessageId::from),
+                    };
+                    let row = Found {
+                        key: read_key(&row)?,
+                        partition: row.try_get("", "partition_no")?,
+                        is_sequenced: is("is_sequenced")?,
+                        delayed_until: available.filter(|_| is_delayed),
+                        place: row.try_get("", "place")?,
+                        oldest: row.try_get("", "oldest_place")?,
+                        now: row.try_get("", "now_micros")?,
+                    };
+                    found.insert(key, row);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn rows<'r>(&'r self, keys: &'r [RowKey], waited: bool) -> Rows<'r> {
+        Rows {
+            partitions: self.partitions,
+            keys,
+            waited,
+        }
+    }
+}
+
+/// The changes of rows.
+#[derive(Debug, Default)]
+struct Changes {
+    /// Rows by failure, and by whether the rows waited: a failing broker gives many messages the
+    /// same error.
+    failed: BTreeMap<(Failure, bool), Vec<RowKey>>,
+    /// Pending rows that become waiting.
+    waiting: Vec<RowKey>,
+    /// By aggregate, the place of the oldest row that these verdicts make waiting.
+    oldest: BTreeMap<Key, i64>,
+}
+
+impl Changes {
+    /// Derives the changes from the verdicts, in their order. Changes the blocks in memory.
+    fn decide(
+        settlements: &[&Settlement],
+        found: &HashMap<RowKey, Found>,
+        paused: &BTreeSet<Vec<u8>>,
+        blocks: &mut BTreeMap<Key, Block>,
+    ) -> Self {
+        let mut changes = Self::default();
+        for settlement in settlements {
+            // A row that is not found was settled by an earlier call.
+            let Some(row) = found.get(&settlement.key()) else {
+                continue;
+            };
+            match &settlement.verdict {
+                Verdict::Published { .. } => {}
+                Verdict::Waits => changes.waits(settlement, row, blocks),
+                Verdict::Blocked {
+                    delay,
+                    error,
+                    attempt,
+                } => {
+                    let failure = (*attempt, error.as_deref().map(storable_error));
+                    changes.blocks((settlement, row), later(row.now, *delay), failure, blocks);
+                }
+                Verdict::Paused => {
+                    let until = match paused.contains(&row.key.aggregate_type) {
+                        true => held_until(&row.key.aggregate_type),
+                        false => later(row.now, UNPAUSED_WAIT),
+                    };
+                    changes.blocks((settlement, row), until, (false, None), blocks);
+                }
+                Verdict::Dead { error, halt } => {
+                    // Only one message at a time halts an aggregate; the next one waits for its turn.
+                    let dead =
+                        !(*halt && row.is_sequenced) || put(blocks, row, None, Some(settlement.row_id));
+                    let failure = Failure {
+                        dead,
+                        attempt: true,
+                        error: Some(storable_error(error)),
+                        until_micros: None,
+                    };
+                    changes.fail(failure, settlement);
+                }
+            }
+        }
+        changes
+    }
+
+    /// The row waits, and its aggregate until a time.
+    fn blocks(
+        &mut self,
+        (settlement, row): (&Settlement, &Found),
+        until: i64,
+        (attempt, error): (bool, Option<String>),
+        blocks: &mut BTreeMap<Key, Block>,
+    ) {
+        if row.is_sequenced {
+            block_until(blocks, row, until);
+            self.becomes_oldest(row);
+        }
+        let failure = Failure {
+            dead: false,
+            attempt,
+            error,
+            until_micros: (!row.is_sequenced).then_some(until),
+        };
+        self.fail(failure, settlement);
+    }
+
+    fn fail(&mut self, failure: Failure, settlement: &Settlement) {
+        let rows = self.failed.entry((failure, settlement.waited)).or_default();
+        rows.push(settlement.key());
+    }
+
+    fn waits(&mut self, settlement: &Settlement, row: &Found, blocks: &mut BTreeMap<Key, Block>) {
+        if !row.is_sequenced {
+            if row.delayed_until.is_some() && !settlement.waited {
+                self.waiting.push(settlement.key());
+            }
+            return;
+        }
+        if row.delayed_until.is_none() && (settlement.waited || !blocks.contains_key(&row.key)) {
+            return;
+        }
+        // The oldest waiting message of an aggregate decides when its block ends. A halted aggregate stays halted.
+        if self.becomes_oldest(row) {
+            block_until(blocks, row, row.delayed_until.unwrap_or(row.now));
+        }
+        if !settlement.waited {
+            self.waiting.push(settlement.key());
+        }
+    }
+
+    /// Notes that a row waits. Returns whether it is now the oldest waiting row of its aggregate.
+    fn becomes_oldest(&mut self, row: &Found) -> bool {
+        let noted = self.oldest.get(&row.key).copied();
+        let mut others = [row.oldest, noted].into_iter().flatten();
+        let is_oldest = others.all(|oldest| row.place <= oldest);
+        if is_oldest {
+            self.oldest.insert(row.key.clone(), row.place);
+        }
+        is_oldest
+    }
+}
+
+/// Blocks the aggregate of a row until a time. A halted aggregate stays halted.
+fn block_until(blocks: &mut BTreeMap<Key, Block>, row: &Found, until: i64) {
+    put(blocks, row, Some(until), None);
+}
+
+/// Changes the block of a row's aggregate. Returns false, and changes nothing, if the aggregate is halted.
+fn put(
+    blocks: &mut BTreeMap<Key, Block>,
+    row: &Found,
+    due_micros: Option<i64>,
+    halted_by: Option<i64>,
+) -> bool {
+    let block = blocks.get(&row.key);
+    if block.is_some_and(|block| block.halted_by.is_some()) {
+        return false;
+    }
+    let block = Block {
+        partition: row.partition,
+        due_micros,
+        halted_by,
+        is_changed: true,
+    };
+    blocks.insert(row.key.clone(), block);
+    true
+}
+
+/// A time after a delay, within what every database can hold.
+fn later(now: i64, delay: Duration) -> i64 {
+    now.saturating_add(micros(delay)).min(TIME_MICROS_MAX)
+}

@@ -1,0 +1,143 @@
+//! SQL that settles rows.
+
+#[cfg(feature = "postgres")]
+use outbox_core::Lease;
+use outbox_core::store::RowKey;
+use sea_orm::{DbBackend, Statement};
+
+use crate::sql::{Dialect, Sql};
+use crate::store::block::sql::waiting_where;
+#[cfg(feature = "postgres")]
+use crate::store::lease::sql::push_claimed;
+
+/// Selects rows by row id and message id, in partitions whose lease is locked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub(crate) partitions: &'a [i64],
+    pub(crate) keys: &'a [RowKey],
+    /// Whether the rows are waiting; otherwise they are pending.
+    pub(crate) waited: bool,
+}
+
+/// The change of a row after a failure.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Failure {
+    pub(crate) dead: bool,
+    pub(crate) attempt: bool,
+    /// The text of the failure, which is counted; `None` counts none.
+    pub(crate) error: Option<String>,
+    /// When an unsequenced row is due again, in microseconds since 1970.
+    pub(crate) until_micros: Option<i64>,
+}
+
+/// PostgreSQL: settles pending rows as published in one statement, the usual case: one round trip. Returns the partitions that are still owned.
+///
+/// The lease rows are locked in share mode (primary key, in its order), so a takeover waits. If this statement waits for a takeover, it compares
+/// the epoch again afterwards. The partitions are a scalar subquery, which is evaluated, with its locks, before the first row is read. Rows are
+/// found through the pending index.
+#[cfg(feature = "postgres")]
+pub(crate) fn publish_claimed(dialect: &Dialect, leases: &[Lease], rows: &[RowKey], keep: bool) -> Statement {
+    let mut sql = dialect.sql("");
+    push_claimed(&mut sql, dialect, leases, "lease.owner IS NOT NULL", "SHARE");
+    let (messages, now) = (&dialect.messages, dialect.now());
+    sql.push(&if keep {
+        format!("), done AS (UPDATE {messages} SET status = 1, published_at = {now}")
+    } else {
+        format!("), done AS (DELETE FROM {messages}")
+    });
+    sql.push(" WHERE status = 0 AND ");
+    dialect.push_rows_of(&mut sql, rows);
+    sql.push(
+        " AND (((SELECT bit_or(1::int8 << owned.partition_no::int4) FROM owned) >> partition_no::int4) & 1::int8) <> 0) \
+         SELECT partition_no::int8 AS partition_no FROM owned",
+    );
+    sql.statement()
+}
+
+/// Reads the aggregates of rows, and whether the rows are delayed. Uses the index of pending rows, or of waiting rows, by row id (MySQL: the
+/// primary key).
+pub(crate) fn find(dialect: &Dialect, rows: Rows<'_>) -> Statement {
+    let now = dialect.statement_now();
+    let (place, of_oldest) = (dialect.place("m"), dialect.place("e"));
+    // The oldest waiting row of the aggregate, if a verdict may need it: one look-up in the index of waiting rows.
+    let is_delayed = format!("m.available_at > {now}");
+    let needed = if rows.waited {
+        &is_delayed
+    } else {
+        "m.sequence IS NOT NULL"
+    };
+    let oldest = format!(
+        "CASE WHEN {needed} THEN (SELECT {of_oldest} FROM {} ORDER BY {of_oldest} LIMIT 1) END",
+        waiting_where(dialect, "e", "m"),
+    );
+    let mut sql = dialect.sql(format!(
+        "SELECT m.row_id, m.id, {} AS partition_no, {}, {} AS is_sequenced, \
+         {} AS is_delayed, {} AS available_micros, {} AS now_micros, COALESCE({place}, m.row_id) AS place, {oldest} AS oldest_place FROM {} m",
+        dialect.int("m.partition_no"),
+        dialect.key_columns("m"),
+        dialect.flag("m.sequence IS NOT NULL"),
+        dialect.flag(&is_delayed),
+        dialect.micros_of_any("m.available_at"),
+        dialect.micros(now),
+        dialect.messages,
+    ));
+    push_rows(dialect, &mut sql, rows);
+    sql.statement()
+}
+
+/// Marks rows as published, or deletes them. Takes row locks only. A pending row that is kept leaves the index of pending rows; no other index
+/// changes.
+pub(crate) fn publish(dialect: &Dialect, rows: Rows<'_>, keep: bool) -> Statement {
+    let (messages, by_primary, now) = (&dialect.messages, dialect.by_primary(), dialect.now());
+    let mut sql = dialect.sql(match (keep, dialect.backend) {
+        (true, _) => format!("UPDATE {messages}{by_primary} SET status = 1, published_at = {now}"),
+        // Only this form of DELETE takes a hint.
+        (false, DbBackend::MySql) => format!("DELETE m FROM {messages} m{by_primary}"),
+        (false, _) => format!("DELETE FROM {messages}"),
+    });
+    push_rows(dialect, &mut sql, rows);
+    sql.statement()
+}
+
+/// Makes pending rows waiting.
+pub(crate) fn set_waiting(dialect: &Dialect, rows: Rows<'_>) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "UPDATE {}{} SET status = 3",
+        dialect.messages,
+        dialect.by_primary()
+    ));
+    push_rows(dialect, &mut sql, rows);
+    sql.statement()
+}
+
+/// Records a failure: the rows become waiting, or dead.
+pub(crate) fn fail(dialect: &Dialect, rows: Rows<'_>, failure: &Failure) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "UPDATE {}{} SET status = {}",
+        dialect.messages,
+        dialect.by_primary(),
+        if failure.dead { 2 } else { 3 }
+    ));
+    if failure.attempt {
+        sql.push(", attempts = attempts + 1");
+    }
+    if let Some(error) = &failure.error {
+        sql.push(", failures = failures + 1, last_error = ")
+            .bind(error.as_str());
+    }
+    if let Some(until) = failure.until_micros {
+        let until = sql.placeholder(until);
+        sql.push(", available_at = ").push(&dialect.time(&until));
+    }
+    push_rows(dialect, &mut sql, rows);
+    sql.statement()
+}
+
+/// Appends the conditions on rows: the index of pending or of waiting rows (MySQL: the primary key).
+fn push_rows(dialect: &Dialect, sql: &mut Sql, rows: Rows<'_>) {
+    let status = if rows.waited { 3 } else { 0 };
+    sql.push(&format!(" WHERE status = {status} AND "));
+    dialect.push_rows_of(sql, rows.keys);
+    sql.push(" AND ");
+    dialect.push_partitions(sql, "partition_no", rows.partitions);
+}

@@ -1,0 +1,331 @@
+//! An active model that collects the events of its domain methods.
+//!
+//! Invariant: raised events leave the wrapper only through a save, or by `discard_events`. If it is dropped with events in it, the events
+//! are lost; an error with their names is logged.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
+
+use outbox_core::{Events, IntoEvents, IntoMessage, MessageContext};
+use sea_orm::{ActiveModelBehavior, ActiveModelTrait, DbErr, EntityTrait, IntoActiveModel};
+
+use crate::error::SaveError;
+use crate::write::executor::{Executor, Work};
+use crate::write::save::{MakesEvents, ModelOf, SaveWithEvents, record_or_look};
+use crate::write::transaction::OutboxTransaction;
+
+/// An active model and the events raised on it.
+///
+/// ```
+/// # use outbox_core::DomainEvent;
+/// # mod order {
+/// #     use sea_orm::entity::prelude::*;
+/// #     #[sea_orm::model]
+/// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+/// #     #[sea_orm(table_name = "orders")]
+/// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub shipped: bool }
+/// #     impl ActiveModelBehavior for ActiveModel {}
+/// # }
+/// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "shipped")]
+/// # struct OrderShipped { #[domain_event(aggregate_id)] order_id: i32 }
+/// # async fn demo(db: sea_orm::DatabaseConnection, order: order::Model) -> Result<(), Box<dyn std::error::Error>> {
+/// use outbox_sea_orm::AggregateRoot;
+/// use sea_orm::{IntoActiveModel, Set};
+///
+/// fn ship(order: &mut AggregateRoot<order::ActiveModel>) {
+///     let order_id = *order.id.as_ref();
+///     order.shipped = Set(true);
+///     order.raise(OrderShipped { order_id });
+/// }
+///
+/// let mut order = AggregateRoot::new(order.into_active_model());
+/// ship(&mut order);
+/// order.update(&db).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A new row has no key yet, if the database generates it. Events that need it are raised with [`Self::raise_with`].
+///
+/// A nested active model (SeaORM's `ActiveModelEx`) is wrapped with [`Self::nested`] and saved with [`Self::save_by`]. `M` is the saved model, of
+/// which [`Self::raise_with`] makes events.
+#[must_use = "raised events are lost unless the aggregate is saved"]
+pub struct AggregateRoot<A: ActiveModelTrait, M = ModelOf<A>> {
+    // `None` only while a save takes it.
+    model: Option<A>,
+    events: Events,
+    later: Vec<Later<M>>,
+}
+
+/// Makes events from a saved model.
+type Make<M> = Box<dyn FnOnce(&M) -> Events + Send + Sync>;
+
+/// Events that are made from the saved model, and those raised after them.
+struct Later<M> {
+    make: Make<M>,
+    then: Events,
+}
+
+/// A write in an open transaction: the future of a closure for [`AggregateRoot::save_by`].
+pub type Write<'t, M> = Pin<Box<dyn Future<Output = Result<M, DbErr>> + Send + 't>>;
+
+/// The model of an entity together with its nested models.
+type NestedOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::ModelEx;
+
+impl<A: ActiveModelTrait + fmt::Debug, M> fmt::Debug for AggregateRoot<A, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AggregateRoot")
+            .field("model", &self.model)
+            .field("events", &self.events)
+            .field("later", &self.later.len())
+            .finish()
+    }
+}
+
+impl<A: ActiveModelTrait> AggregateRoot<A> {
+    /// Wraps an active model.
+    pub fn new(model: A) -> Self {
+        Self::wrap(model)
+    }
+}
+
+impl<A: ActiveModelTrait> AggregateRoot<A, NestedOf<A>> {
+    /// Wraps an active model that holds others: an `ActiveModelEx`, as `order::ActiveModel::builder()` makes it. [`Self::save_by`] saves it.
+    pub fn nested(model: A) -> Self {
+        Self::wrap(model)
+    }
+}
+
+impl<A: ActiveModelTrait, M> AggregateRoot<A, M> {
+    fn wrap(model: A) -> Self {
+        Self {
+            model: Some(model),
+            events: Events::new(),
+            later: Vec::new(),
+        }
+    }
+
+    /// Raises an event. It is encoded now, with the ambient [`MessageContext`](outbox_core::MessageContext), and recorded by the save.
+    pub fn raise(&mut self, event: impl IntoMessage) {
+        let last = self.later.last_mut().map(|later| &mut later.then);
+        last.unwrap_or(&mut self.events).push(event);
+    }
+
+    /// Raises events that are made from the saved model, with the keys and defaults that the database generated: an array, a `Vec`, an `Option` or
+    /// [`Events`]. They keep their place among the events that are raised before and after. The closure runs in the save, after the write, and is
+    /// not run if the write fails.
+    ///
+    /// ```
+    /// # use outbox_core::DomainEvent;
+    /// # mod order {
+    /// #     use sea_orm::entity::prelude::*;
+    /// #     #[sea_orm::model]
+    /// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    /// #     #[sea_orm(table_name = "orders")]
+    /// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub total_cents: i64 }
+    /// #     impl ActiveModelBehavior for ActiveModel {}
+    /// # }
+    /// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "placed")]
+    /// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: i32, total_cents: i64 }
+    /// use outbox_sea_orm::AggregateRoot;
+    /// use sea_orm::Set;
+    ///
+    /// fn place(total_cents: i64) -> AggregateRoot<order::ActiveModel> {
+    ///     let mut order = AggregateRoot::new(order::ActiveModel { total_cents: Set(total_cents), ..Default::default() });
+    ///     order.raise_with(|order| [OrderPlaced { order_id: order.id, total_cents: order.total_cents }]);
+    ///     order
+    /// }
+    /// # place(1).discard_events();
+    /// ```
+    pub fn raise_with<F>(&mut self, events: F)
+    where
+        F: MakesEvents<M, Made: IntoEvents> + Sync,
+    {
+        self.later.push(Later {
+            make: Box::new(move |saved: &M| events(saved).into_events()),
+            then: Events::new(),
+        });
+    }
+
+    /// The events raised so far, up to the first [`Self::raise_with`].
+    #[must_use]
+    pub fn raised(&self) -> &Events {
+        &self.events
+    }
+
+    /// Discards the raised events, and returns the model.
+    pub fn discard_events(mut self) -> A {
+        self.take().0
+    }
+
+    /// The model, and a closure that makes the raised events from the saved model.
+    fn take(&mut self) -> (A, impl FnOnce(&M) -> Events + Send + use<A, M>) {
+        let model = self
+            .model
+            .take()
+            .expect("the model is only taken by methods that consume the aggregate");
+        let (mut all, later) = (std::mem::take(&mut self.events), std::mem::take(&mut self.later));
+        let events = move |saved: &M| {
+            for Later { make, then } in later {
+                all.append(make(saved));
+                all.append(then);
+            }
+            all
+        };
+        (model, events)
+    }
+}
+
+impl<A, M> AggregateRoot<A, M>
+where
+    A: ActiveModelTrait + Send + 'static,
+    M: Send + Sync + 'static,
+{
+    /// Saves by a write of yours, and records the raised events in the same transaction: for nested active models, whose methods SeaORM generates
+    /// for each entity, and for writes that no other method has. Returns what the write returns.
+    ///
+    /// ```
+    /// # use outbox_core::DomainEvent;
+    /// # mod basket {
+    /// #     use sea_orm::entity::prelude::*;
+    /// #     #[sea_orm::model]
+    /// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    /// #     #[sea_orm(table_name = "baskets")]
+    /// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, #[sea_orm(has_many)] pub items: HasMany<super::article::Entity> }
+    /// #     impl ActiveModelBehavior for ActiveModel {}
+    /// # }
+    /// # mod article {
+    /// #     use sea_orm::entity::prelude::*;
+    /// #     #[sea_orm::model]
+    /// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    /// #     #[sea_orm(table_name = "items")]
+    /// #     pub struct Model {
+    /// #         #[sea_orm(primary_key)] pub id: i32, pub basket_id: i32, pub name: String,
+    /// #         #[sea_orm(belongs_to, from = "basket_id", to = "id")] pub basket: BelongsTo<super::basket::Entity>,
+    /// #     }
+    /// #     impl ActiveModelBehavior for ActiveModel {}
+    /// # }
+    /// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "basket", name = "filled")]
+    /// # struct BasketFilled { #[domain_event(aggregate_id)] basket_id: i32, items: usize }
+    /// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), outbox_sea_orm::SaveError> {
+    /// use outbox_sea_orm::AggregateRoot;
+    ///
+    /// let basket = basket::ActiveModel::builder().add_item(article::ActiveModel::builder().set_name("chai"));
+    /// let mut basket = AggregateRoot::nested(basket);
+    /// basket.raise_with(|basket| [BasketFilled { basket_id: basket.id, items: basket.items.len() }]);
+    /// let saved = basket.save_by(&db, |basket, tx| Box::pin(basket.insert(tx))).await?;
+    /// # Ok(())
+    /// # }
+    /// # fn main() {}
+    /// ```
+    ///
+    /// Transaction, cancellation and errors are as with [`SaveWithEvents`](crate::SaveWithEvents), except that the size of the rows is not looked
+    /// at before they are sent ([`SaveError::RowTooLarge`]), and that a write which finds no row is only an error if it says so itself: SeaORM
+    /// does not touch a nested model of which nothing is set. The closure's transaction belongs to the save: events that
+    /// the closure records are stored with the save.
+    ///
+    /// # Errors
+    ///
+    /// [`SaveError`]; [`SaveError::Database`] holds the error of the write. Model and events are consumed all the same, as by SeaORM's own methods.
+    pub async fn save_by<D, W>(mut self, db: &D, write: W) -> Result<M, SaveError>
+    where
+        D: Executor,
+        W: for<'t> FnOnce(A, &'t OutboxTransaction) -> Write<'t, M> + Send + 'static,
+    {
+        let (model, events) = self.take();
+        let context = MessageContext::current();
+        db.execute(move |tx| -> Work<'_, M> {
+            Box::pin(async move {
+                let saved = write(model, tx).await?;
+                let events = context.sync_scope(|| events(&saved));
+                record_or_look(tx, events).await?;
+                Ok(saved)
+            })
+        })
+        .await
+    }
+}
+
+impl<A> AggregateRoot<A>
+where
+    A: ActiveModelTrait + ActiveModelBehavior + Send + 'static,
+    ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
+{
+    /// As [`SaveWithEvents::insert_with_events`], with the raised events.
+    ///
+    /// # Errors
+    ///
+    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
+    pub async fn insert<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
+        let (model, events) = self.take();
+        model.insert_with_events(db, events).await
+    }
+
+    /// As [`SaveWithEvents::update_with_events`], with the raised events.
+    ///
+    /// # Errors
+    ///
+    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
+    pub async fn update<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
+        let (model, events) = self.take();
+        model.update_with_events(db, events).await
+    }
+
+    /// As [`SaveWithEvents::save_with_events`], with the raised events.
+    ///
+    /// # Errors
+    ///
+    /// [`SaveError`]. Model and events are consumed all the same, as by SeaORM's own methods.
+    pub async fn save<D: Executor>(mut self, db: &D) -> Result<ModelOf<A>, SaveError> {
+        let (model, events) = self.take();
+        model.save_with_events(db, events).await
+    }
+
+    /// As [`SaveWithEvents::delete_with_events`], with the raised events.
+    ///
+    /// # Errors
+    ///
+    /// [`SaveError`]; [`SaveError::Unsupported`] after [`Self::raise_with`], because there is no saved model then. Model and events are consumed all the same, as by SeaORM's own methods.
+    pub async fn delete<D: Executor>(mut self, db: &D) -> Result<(), SaveError> {
+        if !self.later.is_empty() {
+            drop(self.take());
+            return Err(SaveError::Unsupported {
+                why: "a deletion has no saved model for the events of `raise_with`; use `raise`",
+            });
+        }
+        let events = std::mem::take(&mut self.events);
+        let (model, _) = self.take();
+        model.delete_with_events(db, |_| events).await
+    }
+}
+
+impl<A: ActiveModelTrait, M> Deref for AggregateRoot<A, M> {
+    type Target = A;
+
+    fn deref(&self) -> &A {
+        self.model
+            .as_ref()
+            .expect("the model is only taken by methods that consume the aggregate")
+    }
+}
+
+impl<A: ActiveModelTrait, M> DerefMut for AggregateRoot<A, M> {
+    fn deref_mut(&mut self) -> &mut A {
+        self.model
+            .as_mut()
+            .expect("the model is only taken by methods that consume the aggregate")
+    }
+}
+
+impl<A: ActiveModelTrait, M> Drop for AggregateRoot<A, M> {
+    fn drop(&mut self) {
+        if !self.events.is_empty() || !self.later.is_empty() {
+            tracing::error!(
+                events = ?self.events.describe(),
+                raised_with = self.later.len(),
+                "events were raised and dropped unsaved; save the aggregate, or call `discard_events`"
+            );
+        }
+    }
+}

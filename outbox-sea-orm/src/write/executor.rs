@@ -1,0 +1,197 @@
+//! Runs a save: over a pool in a transaction of its own, in an open transaction through a savepoint.
+//!
+//! Invariants: a transaction that this crate opens runs in a task of its own, from its beginning to its end. If the caller goes away before it has
+//! begun, the work is not done; later, it is done as a whole.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+
+use outbox_core::wake;
+use sea_orm::{DatabaseConnection, DbErr, TransactionTrait};
+
+use crate::config::OutboxConfig;
+use crate::error::SaveError;
+use crate::error::code::is_commit_refused;
+use crate::task::detached;
+use crate::write::integrity::rollback::close;
+use crate::write::transaction::begin;
+use crate::write::transaction::{DEFAULT_CONFIG, Transactional};
+use crate::write::transaction::{OutboxConnection, OutboxTransaction};
+use crate::write::turn::Turn;
+
+/// Work inside a transaction, boxed because it borrows it. Its last statement has shown that the transaction has not failed.
+pub(crate) type Work<'t, T> = Pin<Box<dyn Future<Output = Result<T, SaveError>> + Send + 't>>;
+
+/// Where a model can be saved: a pool, which opens a transaction, or an open transaction, which the save joins.
+///
+/// A save joins through a savepoint. If it fails, nothing of it is left in the transaction, which the caller may still commit. Saves, and calls
+/// of [`record`](crate::record), that join one transaction at the same time take turns. Let no other statement of yours run through the same
+/// transaction at the same time as a save: it would be undone with the save, if that fails.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a database connection nor a transaction",
+    label = "models cannot be saved through this",
+    note = "pass `&DatabaseConnection`, `&DatabaseTransaction`, `&OutboxConnection`, `&OutboxTransaction`, or a handler's `&Tx`"
+)]
+pub trait Executor: Send + Sync + sealed::Execute {}
+
+impl<E: sealed::Execute> Executor for E {}
+
+pub(crate) mod sealed {
+    use super::*;
+
+    pub trait Execute: Send + Sync {
+        fn execute<T, F>(&self, work: F) -> impl Future<Output = Result<T, SaveError>> + Send
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static;
+    }
+
+    impl Execute for DatabaseConnection {
+        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
+        {
+            let db = self.clone();
+            let (_waiting, caller) = caller();
+            detached(async move { own_transaction(&db, DEFAULT_CONFIG.clone(), caller, work).await }).await
+        }
+    }
+
+    impl Execute for OutboxConnection {
+        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
+        {
+            let outbox = self.clone();
+            let (_waiting, caller) = caller();
+            detached(async move { own_transaction(&outbox, outbox.settings().clone(), caller, work).await })
+                .await
+        }
+    }
+
+    impl<X: Transactional> Execute for X {
+        async fn execute<T, F>(&self, work: F) -> Result<T, SaveError>
+        where
+            T: Send + 'static,
+            F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T> + Send + 'static,
+        {
+            // From here to `ends`: if this future is dropped, the transaction cannot be committed.
+            let turn = Turn::take(self)
+                .await
+                .map_err(|error| lost(SaveError::Database(error)))?;
+            let outcome = joined(self, &turn, work).await;
+            match outcome {
+                // The turn is dropped, so the transaction cannot be committed.
+                Err(SaveError::TransactionLost(_)) => {}
+                _ => turn.ends(),
+            }
+            outcome
+        }
+    }
+}
+
+/// A caller that waits for a detached save, and what the save knows of it.
+fn caller() -> (Arc<()>, Weak<()>) {
+    let waiting = Arc::new(());
+    let caller = Arc::downgrade(&waiting);
+    (waiting, caller)
+}
+
+fn lost(error: SaveError) -> SaveError {
+    SaveError::TransactionLost(Box::new(error))
+}
+
+async fn joined<T, F>(outer: &impl Transactional, turn: &Turn, work: F) -> Result<T, SaveError>
+where
+    F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T>,
+{
+    let integrity = turn.integrity().nested();
+    // If this fails, sqlx 0.9.0 rolls back the outer transaction without telling anybody.
+    let savepoint = match outer.transaction().begin().await {
+        Ok(savepoint) => savepoint,
+        Err(error) => {
+            close(outer.transaction()).await;
+            return Err(lost(SaveError::Database(error)));
+        }
+    };
+    let config = Arc::new(outer.config().clone());
+    let savepoint = OutboxTransaction::savepoint(savepoint, config, integrity.clone());
+    let outcome = verified(&savepoint, work(&savepoint).await).await;
+    let savepoint = savepoint.into_inner();
+    let (error, rolled_back) = match outcome {
+        Ok(value) => match savepoint.commit().await {
+            Ok(()) => return Ok(value),
+            // The work's last statement has succeeded, so the savepoint is gone: with the connection, or with the whole transaction.
+            Err(error) => (SaveError::Database(error), false),
+        },
+        // To end a deadlock, MySQL undoes a whole transaction, savepoints included. The caller's earlier writes are gone then; later ones would
+        // be committed alone.
+        Err(error) => {
+            integrity.doubt();
+            let is_undone = integrity.usable(&savepoint).await.is_err();
+            let rolled_back = savepoint.rollback().await;
+            if let Err(rollback) = &rolled_back {
+                tracing::error!(error = %rollback, "savepoint cannot be rolled back, the transaction is lost");
+            }
+            (error, rolled_back.is_ok() && !is_undone)
+        }
+    };
+    if rolled_back {
+        return Err(error);
+    }
+    close(outer.transaction()).await;
+    Err(lost(error))
+}
+
+/// Refuses the success of work that has ignored an error: of a record, or one that has undone the transaction.
+async fn verified<T>(tx: &OutboxTransaction, outcome: Result<T, SaveError>) -> Result<T, SaveError> {
+    let value = outcome?;
+    tx.verify().await.map_err(SaveError::Database)?;
+    Ok(value)
+}
+
+async fn own_transaction<T, F>(
+    db: &DatabaseConnection,
+    config: Arc<OutboxConfig>,
+    caller: Weak<()>,
+    work: F,
+) -> Result<T, SaveError>
+where
+    F: for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, T>,
+{
+    let tx = OutboxTransaction::begun(begin(db).await.map_err(SaveError::Database)?, config);
+    let outcome = if caller.strong_count() > 0 {
+        work(&tx).await
+    } else {
+        // It gave up while this waited for a connection, and may have tried again since. Nobody reads this error.
+        Err(SaveError::Database(DbErr::Custom(
+            "the caller has gone".to_owned(),
+        )))
+    };
+    let outcome = verified(&tx, outcome).await;
+    let tx = tx.into_inner();
+    match outcome {
+        Ok(value) => {
+            tx.commit().await.map_err(|error| {
+                if is_commit_refused(&error) {
+                    SaveError::Database(error)
+                } else {
+                    SaveError::CommitUnknown(error)
+                }
+            })?;
+            // A crash before this line delays the messages by one poll.
+            wake::notify();
+            Ok(value)
+        }
+        Err(error) => {
+            // The first error is the useful one; a failing rollback only means that the connection is gone.
+            if let Err(rollback) = tx.rollback().await {
+                tracing::warn!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
+            }
+            Err(error)
+        }
+    }
+}

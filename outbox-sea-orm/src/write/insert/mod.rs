@@ -1,0 +1,245 @@
+//! Numbers messages and writes them in the caller's transaction.
+//!
+//! Each aggregate has a head row with its last sequence. Raising it locks the row until the transaction ends. The next writer of the
+//! aggregate waits for the lock, so sequences are in commit order and have no holes. Invariants: head rows are locked in one order
+//! everywhere (by aggregate type, then id), and a message gets its `row_id` after its head row is locked, so that within an aggregate
+//! `row_id` order is sequence order. Deduplication keys are inserted after the head rows were locked. The caller begins and ends the transaction,
+//! and has checked the messages (`NewMessage::check`).
+//!
+//! A crash or a dropped future between two statements leaves the caller's transaction open and undecided; its rollback removes all rows.
+
+mod grouping;
+#[cfg(feature = "postgres")]
+mod postgres;
+pub(crate) mod sql;
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use outbox_core::{Aggregate, NewMessage};
+use sea_orm::{ConnectionTrait, DbBackend, DbErr, QueryResult, SqlErr, Statement};
+
+use self::grouping::Grouped;
+use self::sql::dedup_keys;
+use crate::error::RecordError;
+use crate::names::TableNames;
+use crate::sql::{Dialect, headers_json, unsupported};
+use crate::write::packet::{UNASKED_BYTES_MAX, packet_bytes_max};
+
+/// Most bytes of payloads and headers in one statement. A larger message is a statement of its own. The smallest default of
+/// `max_allowed_packet` is 16 MiB (MariaDB).
+const STATEMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// More than a message's row takes beside its payload and headers.
+const ROW_BYTES_MAX: usize = 8 * 1024;
+
+/// Why messages were not inserted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InsertError {
+    /// A message with the same deduplication key exists.
+    #[error("deduplication key exists")]
+    DuplicateKey(#[source] DbErr),
+    /// The database cannot take a message.
+    #[error("message is too large for the database")]
+    TooLarge {
+        event_type: String,
+        size_bytes: usize,
+        limit_bytes: usize,
+    },
+    /// The database failed.
+    #[error("database failed")]
+    Database(#[source] DbErr),
+}
+
+impl From<DbErr> for InsertError {
+    fn from(error: DbErr) -> Self {
+        match error.sql_err() {
+            // PostgreSQL names the constraint, SQLite the table and the column. A repeated message id is a database error.
+            Some(SqlErr::UniqueConstraintViolation(message)) if message.contains("outbox_dedup_keys") => {
+                Self::DuplicateKey(error)
+            }
+            _ => Self::Database(error),
+        }
+    }
+}
+
+impl InsertError {
+    /// The error of a statement that inserts deduplication keys and nothing else. MySQL does not name the table.
+    fn of_keys(error: DbErr) -> Self {
+        match error.sql_err() {
+            Some(SqlErr::UniqueConstraintViolation(_)) => Self::DuplicateKey(error),
+            _ => Self::Database(error),
+        }
+    }
+}
+
+impl From<InsertError> for RecordError {
+    fn from(error: InsertError) -> Self {
+        match error {
+            InsertError::TooLarge {
+                event_type,
+                size_bytes,
+                limit_bytes,
+            } => RecordError::TooLarge {
+                event_type,
+                size_bytes,
+                limit_bytes,
+            },
+            InsertError::DuplicateKey(source) => RecordError::DuplicateKey { source },
+            InsertError::Database(source) => RecordError::Database(source),
+        }
+    }
+}
+
+/// Inserts messages in their order. `conn` is an open transaction.
+pub(crate) async fn insert<C: ConnectionTrait>(
+    conn: &C,
+    names: &TableNames,
+    messages: Vec<NewMessage>,
+) -> Result<(), InsertError> {
+    if messages.is_empty() {
+        return Ok(());
+    }
+    let backend = conn.get_database_backend();
+    names
+        .check(backend)
+        .map_err(|error| DbErr::Custom(error.to_string()))?;
+    let dialect = Dialect::new(backend, names);
+    let chunks = chunks(&messages, rows_max(backend), bytes_max(conn, &messages).await?);
+    if let Some(statement) = one_statement(&dialect, &messages, &chunks) {
+        conn.execute_raw(statement).await?;
+        return Ok(());
+    }
+
+    // All head rows are locked before the first message is inserted, in one order over all statements.
+    let grouped = Grouped::new(&messages);
+    let last = count_up(conn, &dialect, &grouped.heads).await?;
+    let numbers = grouped.numbers(|head, position| {
+        let (aggregate, count) = &grouped.heads[head];
+        last[aggregate] - count + position
+    });
+    for keys in dedup_keys(&messages).chunks(rows_max(backend)) {
+        let inserted = conn.execute_raw(sql::insert_keys(&dialect, keys)).await;
+        inserted.map_err(InsertError::of_keys)?;
+    }
+    for chunk in chunks {
+        let statement = sql::insert_rows(&dialect, &messages[chunk.clone()], &numbers[chunk]);
+        conn.execute_raw(statement).await?;
+    }
+    Ok(())
+}
+
+/// PostgreSQL raises the head rows and inserts the messages in one statement, if the messages fit into one.
+#[cfg(feature = "postgres")]
+fn one_statement(dialect: &Dialect, messages: &[NewMessage], chunks: &[Range<usize>]) -> Option<Statement> {
+    if dialect.backend != DbBackend::Postgres || chunks.len() != 1 {
+        return None;
+    }
+    if let [message] = messages {
+        return Some(postgres::insert_one(dialect, message));
+    }
+    let grouped = Grouped::new(messages);
+    let numbers = grouped.numbers(|head, position| grouped.heads[head].1 - position);
+    let sequences = postgres::Sequences::CountUp(&grouped);
+    Some(postgres::insert_many(dialect, messages, &numbers, sequences))
+}
+
+#[cfg(not(feature = "postgres"))]
+fn one_statement(_: &Dialect, _: &[NewMessage], _: &[Range<usize>]) -> Option<Statement> {
+    None
+}
+
+/// Raises the head rows, in their order, and returns the last sequence of each aggregate.
+async fn count_up<C: ConnectionTrait>(
+    conn: &C,
+    dialect: &Dialect,
+    heads: &[(Aggregate, i64)],
+) -> Result<HashMap<Aggregate, i64>, DbErr> {
+    let mut last = HashMap::with_capacity(heads.len());
+    for heads in heads.chunks(rows_max(dialect.backend)) {
+        let count_up = sql::count_up(dialect, heads);
+        let rows = match dialect.backend {
+            #[cfg(feature = "postgres")]
+            DbBackend::Postgres => conn.query_all_raw(count_up).await?,
+            DbBackend::MySql => {
+                conn.execute_raw(count_up).await?;
+                conn.query_all_raw(sql::read_heads(dialect, heads)).await?
+            }
+            DbBackend::Sqlite => conn.query_all_raw(count_up).await?,
+            backend => return Err(unsupported(backend)),
+        };
+        if rows.len() != heads.len() {
+            let (returned, asked) = (rows.len(), heads.len());
+            return Err(DbErr::Custom(format!(
+                "{returned} of {asked} head rows were returned"
+            )));
+        }
+        for row in rows {
+            let key = |column| read_key(dialect.backend, &row, column);
+            let aggregate = Aggregate::new(key("aggregate_type")?, key("aggregate_id")?);
+            last.insert(aggregate, row.try_get("", "last_sequence")?);
+        }
+    }
+    Ok(last)
+}
+
+/// An aggregate's type or id. This crate wrote it, so it is UTF-8.
+fn read_key(backend: DbBackend, row: &QueryResult, column: &str) -> Result<String, DbErr> {
+    match backend {
+        DbBackend::MySql => String::from_utf8(row.try_get("", column)?)
+            .map_err(|error| DbErr::Type(format!("{column}: {error}"))),
+        _ => row.try_get("", column),
+    }
+}
+
+/// Rows per statement. Each row binds 13 values, of which SQLite takes 32,766 and MySQL 65,535; PostgreSQL binds arrays.
+fn rows_max(backend: DbBackend) -> usize {
+    match backend {
+        DbBackend::Postgres => 5_000,
+        _ => 500,
+    }
+}
+
+/// Bytes per statement. Refuses a message that MySQL or MariaDB cannot take.
+///
+/// Such a message must be refused before it is sent. The server answers a larger packet than `max_allowed_packet` by closing the
+/// connection, which cannot be told from an outage: the caller would repeat the transaction for ever.
+async fn bytes_max<C: ConnectionTrait>(conn: &C, messages: &[NewMessage]) -> Result<usize, InsertError> {
+    let all: usize = messages.iter().map(size_bytes).sum();
+    if conn.get_database_backend() != DbBackend::MySql || all <= UNASKED_BYTES_MAX {
+        return Ok(STATEMENT_BYTES_MAX);
+    }
+    let packet = packet_bytes_max(conn).await?;
+    for message in messages {
+        let size_bytes = message.payload().len() + headers_json(message).len();
+        let limit_bytes = packet.saturating_sub(ROW_BYTES_MAX);
+        if size_bytes > limit_bytes {
+            return Err(InsertError::TooLarge {
+                event_type: message.event_type(),
+                size_bytes,
+                limit_bytes,
+            });
+        }
+    }
+    // Half of a packet is left for the other columns of up to 500 rows.
+    Ok(STATEMENT_BYTES_MAX.min(packet / 2))
+}
+
+fn size_bytes(message: &NewMessage) -> usize {
+    message.payload().len() + message.headers().size_bytes()
+}
+
+/// Splits messages into statements, bounded by rows and bytes.
+fn chunks(messages: &[NewMessage], rows_max: usize, bytes_max: usize) -> Vec<Range<usize>> {
+    let (mut chunks, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for (n, message) in messages.iter().enumerate() {
+        let size = size_bytes(message);
+        if n > start && (n - start == rows_max || bytes + size > bytes_max) {
+            chunks.push(start..n);
+            (start, bytes) = (n, 0);
+        }
+        bytes += size;
+    }
+    chunks.push(start..messages.len());
+    chunks
+}

@@ -1,0 +1,163 @@
+//! SQL that numbers messages and inserts them.
+
+use outbox_core::{Aggregate, NewMessage};
+use sea_orm::{DbBackend, Statement, Value};
+
+#[cfg(feature = "postgres")]
+use super::postgres;
+use crate::sql::{Dialect, delay_micros, headers_json, keys};
+#[cfg(feature = "postgres")]
+use crate::sql::{Sql, texts};
+
+/// The deduplication keys of messages, sorted, so that two transactions with several keys wait for each other instead of deadlocking.
+pub(super) fn dedup_keys(messages: &[NewMessage]) -> Vec<&str> {
+    let mut keys: Vec<&str> = messages.iter().filter_map(NewMessage::dedup_key).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// Inserts keys. A key that exists is a unique violation (primary key), after a wait for the transaction that has inserted it.
+pub(super) fn insert_keys(dialect: &Dialect, keys: &[&str]) -> Statement {
+    let mut sql = dialect.sql("");
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        push_insert_keys(&mut sql, dialect, keys);
+        return sql.statement();
+    }
+    sql.push(&format!(
+        "INSERT INTO {} (dedup_key, recorded_at) VALUES ",
+        dialect.dedup_keys
+    ));
+    for (n, key) in keys.iter().enumerate() {
+        sql.push(if n == 0 { "(" } else { ", (" });
+        sql.bind(dialect.key(key))
+            .push(", ")
+            .push(dialect.now())
+            .push(")");
+    }
+    sql.statement()
+}
+
+/// Appends the insert of deduplication keys.
+#[cfg(feature = "postgres")]
+pub(super) fn push_insert_keys(sql: &mut Sql, dialect: &Dialect, keys: &[&str]) {
+    let text = format!(
+        "INSERT INTO {} (dedup_key) SELECT key FROM pg_catalog.unnest(?::text[]) AS key",
+        dialect.dedup_keys
+    );
+    sql.push_with(&text, [texts(keys.iter().copied())]);
+}
+
+/// Inserts messages in their order. `numbers` has their sequences, -1 for an unsequenced message. The databases number the rows of one
+/// statement in its order.
+pub(super) fn insert_rows(dialect: &Dialect, messages: &[NewMessage], numbers: &[i64]) -> Statement {
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        return postgres::insert_many(dialect, messages, numbers, postgres::Sequences::Given);
+    }
+    let mut sql = dialect.sql(format!(
+        "INSERT INTO {} (id, partition_no, aggregate_type, aggregate_id, sequence, event_type, event_version, \
+         subject, content_type, payload, headers, dedup_key, available_at, created_at) VALUES ",
+        dialect.messages
+    ));
+    for (n, (message, number)) in messages.iter().zip(numbers).enumerate() {
+        sql.push(if n == 0 { "(" } else { ", (" });
+        let [aggregate_type, aggregate_id] = keys(dialect, message.aggregate());
+        let values = [
+            Value::from(message.id().as_uuid()),
+            Value::from(i64::from(message.aggregate().partition())),
+            aggregate_type,
+            aggregate_id,
+            Value::BigInt((*number >= 0).then_some(*number)),
+            Value::from(message.event_type()),
+            Value::from(i64::from(message.event_version())),
+            Value::from(message.subject().map(str::to_owned)),
+            Value::from(message.content_type()),
+            Value::from(message.payload().to_vec()),
+            Value::from(headers_json(message)),
+            message
+                .dedup_key()
+                .map_or(Value::String(None), |key| dialect.key(key)),
+        ];
+        for value in values {
+            sql.bind(value).push(", ");
+        }
+        let delay = sql.placeholder(delay_micros(message));
+        sql.push(&dialect.time(&delay))
+            .push(", ")
+            .push(dialect.now())
+            .push(")");
+    }
+    sql.statement()
+}
+
+/// Raises the head rows; returns them on PostgreSQL and SQLite. Locks them exclusively, in the order given (primary key).
+pub(super) fn count_up(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
+    #[cfg(feature = "postgres")]
+    if dialect.backend == DbBackend::Postgres {
+        return postgres::count_up(dialect, heads);
+    }
+    let mut sql = dialect.sql(format!(
+        "INSERT INTO {} (aggregate_type, aggregate_id, last_sequence, recorded_at) VALUES ",
+        dialect.aggregates
+    ));
+    for (n, (aggregate, count)) in heads.iter().enumerate() {
+        sql.push(if n == 0 { "(" } else { ", (" });
+        let [aggregate_type, id] = keys(dialect, aggregate);
+        sql.push_with(
+            &format!("?, ?, ?, {})", dialect.now()),
+            [aggregate_type, id, (*count).into()],
+        );
+    }
+    // VALUES() is deprecated on MySQL, but MariaDB does not know its replacement.
+    sql.push(match dialect.backend {
+        DbBackend::MySql => {
+            " ON DUPLICATE KEY UPDATE last_sequence = last_sequence + VALUES(last_sequence), \
+             recorded_at = VALUES(recorded_at)"
+        }
+        _ => {
+            " ON CONFLICT (aggregate_type, aggregate_id) \
+             DO UPDATE SET last_sequence = last_sequence + excluded.last_sequence, recorded_at = excluded.recorded_at \
+             RETURNING aggregate_type, aggregate_id, last_sequence"
+        }
+    });
+    sql.statement()
+}
+
+/// Reads head rows that this transaction has just raised. A locking read, because a plain one sees the transaction's snapshot, which may be
+/// older than the rows. Look-ups in the primary key: for many heads the optimizer would scan the table, and so wait for and lock those of others.
+pub(crate) fn read_heads(dialect: &Dialect, heads: &[(Aggregate, i64)]) -> Statement {
+    let mut sql = dialect.sql(format!(
+        "SELECT aggregate_type, aggregate_id, last_sequence FROM {} FORCE INDEX (PRIMARY) \
+         WHERE (aggregate_type, aggregate_id) IN (",
+        dialect.aggregates
+    ));
+    sql.bind_rows(heads.iter().map(|(aggregate, _)| keys(dialect, aggregate)));
+    sql.push(") FOR UPDATE").statement()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::TableNames;
+
+    #[test]
+    fn keys_are_bound_as_bytes() {
+        let dialect = Dialect::new(DbBackend::MySql, &TableNames::new());
+        let statement = count_up(&dialect, &[(Aggregate::new("order", "ü"), 2)]);
+        assert_eq!(
+            statement.sql,
+            "INSERT INTO outbox_aggregates (aggregate_type, aggregate_id, last_sequence, recorded_at) \
+             VALUES (?, ?, ?, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE \
+             last_sequence = last_sequence + VALUES(last_sequence), recorded_at = VALUES(recorded_at)"
+        );
+        assert_eq!(
+            statement.values.unwrap().0,
+            [
+                Value::from(b"order".to_vec()),
+                Value::from("ü".as_bytes().to_vec()),
+                Value::from(2_i64)
+            ]
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! Detects that the database has undone a whole transaction, and prevents a partial commit.
+//!
+//! | database | undoes the whole transaction after |
+//! |---|---|
+//! | MySQL, MariaDB | a deadlock (1213), a full lock table (1206) |
+//! | MariaDB with `innodb_snapshot_isolation` | a write conflict (1020) |
+//! | with `innodb_rollback_on_timeout` | a lock timeout (1205) |
+//! | SQLite | a full disk, for example |
+//!
+//! These databases then commit each later statement by itself. PostgreSQL refuses later statements.
+
+use sea_orm::{ConnectionTrait, DbBackend, DbErr};
+
+use crate::error::code::is_transaction_in_progress;
+use crate::error::kind::ErrorKind;
+
+/// Savepoints of sqlx that are recreated after SQLite has undone a transaction: the deepest nesting.
+const SAVEPOINTS: u32 = 8;
+
+/// Asks whether the database has undone the whole transaction. An undone transaction can no longer
+/// be committed: on MySQL and MariaDB its connection is closed. On SQLite a new transaction, which
+/// cannot be committed, replaces the undone one.
+///
+/// Ask before a rollback to a savepoint. In an undone transaction this rollback fails, and sqlx
+/// 0.9.0 returns the connection to the pool with a wrong depth.
+///
+/// # Errors
+///
+/// The connection is lost, so the server rolls back and no later statement succeeds.
+pub(crate) async fn is_undone<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
+    match tx.get_database_backend() {
+        DbBackend::MySql => is_undone_on_mysql(tx).await,
+        DbBackend::Sqlite => Ok(is_undone_on_sqlite(tx).await),
+        _ => Ok(false),
+    }
+}
+
+/// MySQL has no variable for the state of a transaction. Both servers refuse `SET TRANSACTION` in an
+/// open transaction. Otherwise the statement has no effect, because the connection is closed.
+async fn is_undone_on_mysql<C: ConnectionTrait>(tx: &C) -> Result<bool, DbErr> {
+    match tx.execute_unprepared("SET TRANSACTION READ WRITE").await {
+        Err(error) if is_transaction_in_progress(&error) => Ok(false),
+        Err(error) if ErrorKind::of(&error) == ErrorKind::Unavailable => Err(error),
+        _ => {
+            close(tx).await;
+            Ok(true)
+        }
+    }
+}
+
+/// The replacement has the same savepoints and violates a deferred foreign key (sqlx enables foreign
+/// keys), so its commit fails. A crash leaves nothing of the replacement.
+async fn is_undone_on_sqlite<C: ConnectionTrait>(tx: &C) -> bool {
+    // Fails inside a transaction.
+    if tx.execute_unprepared("BEGIN").await.is_err() {
+        return false;
+    }
+    let savepoints: String = (1..=SAVEPOINTS)
+        .map(|n| format!("; SAVEPOINT _sqlx_savepoint_{n}"))
+        .collect();
+    let refused = tx
+        .execute_unprepared(&format!(
+            "CREATE TEMP TABLE outbox_undone (id INTEGER PRIMARY KEY, \
+             gone INTEGER REFERENCES outbox_undone (id) DEFERRABLE INITIALLY DEFERRED); \
+             INSERT INTO outbox_undone VALUES (1, 2){savepoints}"
+        ))
+        .await;
+    if let Err(error) = refused {
+        tracing::error!(%error, "an undone transaction could not be made uncommittable; roll it back");
+    }
+    true
+}
+
+/// Closes the connection of an undone transaction, so that later statements and SeaORM's own commit
+/// fail. For SQLite see [`is_undone`].
+pub(crate) async fn close<C: ConnectionTrait>(tx: &C) {
+    let end = match tx.get_database_backend() {
+        DbBackend::Postgres => "SELECT pg_terminate_backend(pg_backend_pid())",
+        DbBackend::MySql => "KILL CONNECTION_ID()",
+        _ => return,
+    };
+    // Twice: the first try may receive the answer of a rollback that sqlx has queued, and is not
+    // sent then. The last answer is an error, because the connection is closed.
+    for _ in 0..2 {
+        if let Err(error) = tx.execute_unprepared(end).await {
+            tracing::debug!(%error, "connection of an undone transaction is being closed");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! How many rows one statement takes.
+
+use std::iter::Peekable;
+
+use sea_orm::{
+    ActiveModelTrait, ActiveValue, DbBackend, EntityTrait, Iterable as _, PrimaryKeyArity, PrimaryKeyTrait,
+};
+
+use crate::write::packet::{UNASKED_BYTES_MAX, value_bytes};
+
+/// Most rows of one statement.
+const ROWS_MAX: usize = 1_000;
+
+/// The same where a primary key has several columns: SQLite takes expressions of up to 1,000 levels.
+const COMPOSITE_ROWS_MAX: usize = 200;
+
+/// Most bytes of texts, documents and binary values in one statement. A larger row is a statement of its own.
+const BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The same for MySQL and MariaDB: MariaDB makes a subquery of a list of 1,000 values, and may then look at, and lock, all rows.
+const MYSQL_ROWS_MAX: usize = 500;
+
+/// How many rows a statement may name by their primary keys.
+pub(super) fn keys_max<E: EntityTrait>(backend: DbBackend) -> usize {
+    match <<E::PrimaryKey as PrimaryKeyTrait>::ValueType as PrimaryKeyArity>::ARITY {
+        1 if backend == DbBackend::MySql => MYSQL_ROWS_MAX,
+        1 => ROWS_MAX,
+        _ => COMPOSITE_ROWS_MAX,
+    }
+}
+
+/// How many rows of so many columns a statement may insert: SQLite takes 32,766 values, the others 65,535.
+fn rows_max(backend: DbBackend, columns: usize) -> usize {
+    let (values_max, rows_max) = match backend {
+        DbBackend::Sqlite => (32_766, ROWS_MAX),
+        // The rows are then named by their keys.
+        DbBackend::MySql => (65_535, MYSQL_ROWS_MAX),
+        _ => (65_535, ROWS_MAX),
+    };
+    (values_max / columns.max(1)).clamp(1, rows_max)
+}
+
+/// Most bytes of a statement that has several rows. On MySQL and MariaDB so few that the server need not be asked for `max_allowed_packet`.
+fn bytes_max(backend: DbBackend) -> usize {
+    match backend {
+        DbBackend::MySql => UNASKED_BYTES_MAX,
+        _ => BYTES_MAX,
+    }
+}
+
+/// Splits models into statements. The models of one statement have the same columns set, because SeaORM would write null, and not the column's
+/// default, for one that only others have.
+pub(super) struct Chunks<I: Iterator> {
+    models: Peekable<I>,
+    backend: DbBackend,
+}
+
+impl<A: ActiveModelTrait, I: Iterator<Item = A>> Chunks<I> {
+    pub(super) fn new(models: I, backend: DbBackend) -> Self {
+        Self {
+            models: models.peekable(),
+            backend,
+        }
+    }
+
+    pub(super) fn next(&mut self) -> Option<Vec<A>> {
+        let first = self.models.next()?;
+        let columns = set_columns(&first);
+        let rows_max = rows_max(self.backend, columns.iter().filter(|is_set| **is_set).count());
+        let bytes_max = bytes_max(self.backend);
+        let mut bytes = size_bytes(&first);
+        let mut chunk = vec![first];
+        while chunk.len() < rows_max {
+            let fits = |model: &A| {
+                bytes += size_bytes(model);
+                bytes <= bytes_max && set_columns(model) == columns
+            };
+            match self.models.next_if(fits) {
+                Some(model) => chunk.push(model),
+                None => break,
+            }
+        }
+        Some(chunk)
+    }
+}
+
+/// Which columns are set.
+fn set_columns<A: ActiveModelTrait>(model: &A) -> Vec<bool> {
+    <A::Entity as EntityTrait>::Column::iter()
+        .map(|column| !model.is_not_set(column))
+        .collect()
+}
+
+fn size_bytes<A: ActiveModelTrait>(model: &A) -> usize {
+    <A::Entity as EntityTrait>::Column::iter()
+        .map(|column| match model.get(column) {
+            ActiveValue::Set(value) | ActiveValue::Unchanged(value) => value_bytes(&value),
+            ActiveValue::NotSet => 0,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use sea_orm::{NotSet, Set};
+
+    use super::*;
+
+    mod note {
+        use sea_orm::entity::prelude::*;
+
+        #[sea_orm::model]
+        #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+        #[sea_orm(table_name = "notes")]
+        pub(super) struct Model {
+            #[sea_orm(primary_key)]
+            pub id: i32,
+            pub text: String,
+        }
+
+        impl ActiveModelBehavior for ActiveModel {}
+    }
+
+    fn sizes(models: impl IntoIterator<Item = note::ActiveModel>) -> Vec<usize> {
+        let mut chunks = Chunks::new(models.into_iter(), DbBackend::Postgres);
+        std::iter::from_fn(|| chunks.next())
+            .map(|chunk| chunk.len())
+            .collect()
+    }
+
+    fn note(id: Option<i32>, text: &str) -> note::ActiveModel {
+        note::ActiveModel {
+            id: id.map_or(NotSet, Set),
+            text: Set(text.to_owned()),
+        }
+    }
+
+    #[test]
+    fn statements_are_bounded_by_rows_values_and_bytes() {
+        assert!(sizes([]).is_empty());
+        assert_eq!(sizes((0..2_500).map(|_| note(None, "a"))), [1_000, 1_000, 500]);
+        let large = "x".repeat(3 * 1024 * 1024);
+        assert_eq!(sizes((0..3).map(|_| note(None, &large))), [1, 1, 1]);
+        assert_eq!(bytes_max(DbBackend::MySql), 512 * 1024);
+        assert_eq!(rows_max(DbBackend::Sqlite, 60), 546);
+        assert_eq!(rows_max(DbBackend::MySql, 60), 500);
+        assert_eq!(rows_max(DbBackend::Postgres, 100_000), 1);
+        assert_eq!(keys_max::<note::Entity>(DbBackend::Postgres), 1_000);
+        assert_eq!(keys_max::<note::Entity>(DbBackend::MySql), 500);
+    }
+
+    #[test]
+    fn models_with_other_columns_set_go_into_other_statements() {
+        let notes = [
+            note(None, "a"),
+            note(None, "b"),
+            note(Some(7), "c"),
+            note(None, "d"),
+        ];
+        assert_eq!(sizes(notes), [2, 1, 1]);
+    }
+}

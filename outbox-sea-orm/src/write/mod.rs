@@ -1,0 +1,17 @@
+//! Writes models and their events in one transaction.
+//!
+//! A save opens a transaction, or joins an open one through a savepoint; it writes the model, makes the events, numbers their
+//! messages and inserts them.
+
+pub(crate) mod aggregate;
+pub(crate) mod executor;
+pub(crate) mod insert;
+pub(crate) mod integrity;
+pub(crate) mod many;
+pub(crate) mod packet;
+pub(crate) mod record;
+pub(crate) mod retry;
+pub(crate) mod save;
+pub(crate) mod session;
+pub(crate) mod transaction;
+pub(crate) mod turn;

@@ -1,0 +1,276 @@
+//! Runs a closure in a transaction, and again if the transaction has lost against a concurrent one.
+//!
+//! Invariants: an attempt is repeated only after the database has rolled it back, so that at most one attempt is stored. A commit whose outcome is
+//! unknown is never repeated. A conflict is found where it happens, at the statement, so the closure's error can be of any type.
+
+use std::num::NonZeroU32;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::retry::Backoff;
+use sea_orm::{AccessMode, DatabaseTransaction, DbErr, IsolationLevel, TransactionOptions};
+
+use crate::config::OutboxConfig;
+use crate::error::SaveError;
+use crate::error::code::is_commit_refused;
+use crate::error::kind::ErrorKind;
+use crate::write::integrity::Integrity;
+use crate::write::transaction::Transactional;
+use crate::write::transaction::{OutboxConnection, OutboxTransaction};
+
+/// How [`OutboxConnection::transaction_with`] begins its transactions, and how often it repeats them.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct TransactionConfig {
+    /// Isolation level, access mode, and the mode of SQLite. Default: the database's own; see [`OutboxConnection::begin_with`].
+    pub options: TransactionOptions,
+    /// How often the closure is called at most. Default: 5.
+    pub attempts_max: NonZeroU32,
+    /// The pause before the second attempt, at most; half of it at least. It doubles with each attempt. Default: 20 ms.
+    pub backoff_min: Duration,
+    /// The longest pause. Default: 1 s.
+    pub backoff_max: Duration,
+}
+
+impl Default for TransactionConfig {
+    fn default() -> Self {
+        Self {
+            options: TransactionOptions::default(),
+            attempts_max: NonZeroU32::MIN.saturating_add(4),
+            backoff_min: Duration::from_millis(20),
+            backoff_max: Duration::from_secs(1),
+        }
+    }
+}
+
+impl TransactionConfig {
+    /// Sets the isolation level.
+    #[must_use]
+    pub fn with_isolation_level(mut self, isolation_level: IsolationLevel) -> Self {
+        self.options.isolation_level = Some(isolation_level);
+        self
+    }
+
+    /// Sets the access mode.
+    #[must_use]
+    pub fn with_access_mode(mut self, access_mode: AccessMode) -> Self {
+        self.options.access_mode = Some(access_mode);
+        self
+    }
+
+    /// Sets how often the closure is called at most. With 1, nothing is repeated.
+    #[must_use]
+    pub fn with_attempts_max(mut self, attempts_max: NonZeroU32) -> Self {
+        self.attempts_max = attempts_max;
+        self
+    }
+
+    /// Sets the pauses between attempts.
+    #[must_use]
+    pub fn with_backoff(mut self, min: Duration, max: Duration) -> Self {
+        (self.backoff_min, self.backoff_max) = (min, max);
+        self
+    }
+}
+
+/// The open transaction in the closure of [`OutboxConnection::transaction`], which commits it or rolls it back afterwards.
+///
+/// Pass `&tx` to SeaORM's methods, to saves and to [`record`](crate::record); `tx.begin()` opens a savepoint. Do not let it outlive the closure's
+/// future: the transaction is rolled back then.
+#[derive(Debug)]
+pub struct OpenTransaction(Arc<OutboxTransaction>);
+
+impl OpenTransaction {
+    pub(crate) fn as_outbox(&self) -> &OutboxTransaction {
+        &self.0
+    }
+}
+
+impl Deref for OpenTransaction {
+    type Target = OutboxTransaction;
+
+    fn deref(&self) -> &OutboxTransaction {
+        &self.0
+    }
+}
+
+impl Transactional for OpenTransaction {
+    fn transaction(&self) -> &DatabaseTransaction {
+        Transactional::transaction(&*self.0)
+    }
+
+    fn config(&self) -> &OutboxConfig {
+        self.0.config()
+    }
+
+    fn integrity(&self) -> Option<&Integrity> {
+        self.0.integrity()
+    }
+}
+
+impl OutboxConnection {
+    /// Runs the closure in a transaction, and commits. If the transaction loses against a concurrent one, it is rolled back and the closure called
+    /// again: at most 5 times, with pauses of up to 20, 40, 80 and 160 ms.
+    ///
+    /// Repeated are deadlocks, serialization failures, and locks that were not granted in time, of the commit as well. They are noticed at the
+    /// statement, whatever type of error the closure makes of it, provided that it returns an error, or that the database refuses the commit. Not
+    /// repeated are other errors of the closure, a database out of reach, and a commit with an unknown outcome.
+    ///
+    /// The closure must bear being called several times: what it does outside of the transaction happens each time. It gets an
+    /// [`OpenTransaction`]; `async |tx| …` may borrow, and what it uses up, it must clone.
+    ///
+    /// ```
+    /// # use outbox_core::DomainEvent;
+    /// # mod account {
+    /// #     use sea_orm::entity::prelude::*;
+    /// #     #[sea_orm::model]
+    /// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+    /// #     #[sea_orm(table_name = "accounts")]
+    /// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub cents: i64 }
+    /// #     impl ActiveModelBehavior for ActiveModel {}
+    /// # }
+    /// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "account", name = "paid")]
+    /// # struct Paid { #[domain_event(aggregate_id)] account: i32, cents: i64 }
+    /// # async fn demo(db: outbox_sea_orm::OutboxConnection, from: i32, to: i32) -> Result<(), outbox_sea_orm::SaveError> {
+    /// use outbox_sea_orm::{SaveError, SaveWithEvents};
+    /// use sea_orm::{EntityTrait, IntoActiveModel, QuerySelect, Set};
+    ///
+    /// db.transaction(async |tx| {
+    ///     for (id, cents) in [(from, -30), (to, 30)] {
+    ///         let account = account::Entity::find_by_id(id).lock_exclusive().one(&tx).await?;
+    ///         let account = account.ok_or(SaveError::RowMissing { table: "accounts".to_owned() })?;
+    ///         let left = account.cents + cents;
+    ///         let mut account = account.into_active_model();
+    ///         account.cents = Set(left);
+    ///         account.update_with_events(&tx, move |_| [Paid { account: id, cents }]).await?;
+    ///     }
+    ///     Ok::<_, SaveError>(())
+    /// })
+    /// .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The closure's error, of the last attempt. Errors of `begin` and of the commit are a [`SaveError`], from which the closure's error type is
+    /// made: [`SaveError::CommitUnknown`] says that everything may be stored; after every other error nothing is.
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, or the closure panics, the transaction is rolled back. Once the commit has begun, it goes on in a task of its own.
+    pub async fn transaction<T, E, F, Fut>(&self, work: F) -> Result<T, E>
+    where
+        F: FnMut(OpenTransaction) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<SaveError>,
+    {
+        self.transaction_with(&TransactionConfig::default(), work).await
+    }
+
+    /// As [`Self::transaction`], with another isolation level, number of attempts, or pauses.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::transaction`].
+    pub async fn transaction_with<T, E, F, Fut>(
+        &self,
+        config: &TransactionConfig,
+        mut work: F,
+    ) -> Result<T, E>
+    where
+        F: FnMut(OpenTransaction) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<SaveError>,
+    {
+        let backoff = Backoff {
+            min: config.backoff_min,
+            max: config.backoff_max,
+        };
+        let mut failures = 0;
+        loop {
+            let Failed { error, is_conflict } = match self.attempt(config.options, &mut work).await {
+                Ok(value) => return Ok(value),
+                Err(failed) => failed,
+            };
+            failures += 1;
+            if !is_conflict || failures >= config.attempts_max.get() {
+                return Err(error);
+            }
+            let pause = backoff.delay(failures, &mut fastrand::Rng::new());
+            tracing::debug!(
+                failures,
+                ?pause,
+                "transaction lost against a concurrent one, repeated"
+            );
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One transaction. After an error nothing of it is stored, unless the error says that this is unknown.
+    async fn attempt<T, E, F, Fut>(&self, options: TransactionOptions, work: &mut F) -> Result<T, Failed<E>>
+    where
+        F: FnMut(OpenTransaction) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<SaveError>,
+    {
+        let tx = Arc::new(self.begin_with(options).await.map_err(refused)?);
+        // If the closure panics, or this future is dropped here, the transaction is dropped, which rolls it back.
+        let outcome = work(OpenTransaction(tx.clone())).await;
+        let Some(tx) = Arc::into_inner(tx) else {
+            // It is not rolled back yet, so it is not repeated either.
+            let kept = || {
+                refused(DbErr::Custom(
+                "the open transaction was kept beyond the closure's end, so it is not committed; do not return or store it".to_owned(),
+            ))
+            };
+            return Err(outcome.err().map_or_else(kept, |error| Failed {
+                error,
+                is_conflict: false,
+            }));
+        };
+        let integrity = tx.integrity().cloned().unwrap_or_default();
+        match outcome {
+            Ok(value) => match tx.commit().await {
+                Ok(()) => Ok(value),
+                // PostgreSQL refuses the commit of a closure that has swallowed a conflict.
+                Err(error) if is_commit_refused(&error) => {
+                    let failed = refused(error);
+                    let is_conflict = failed.is_conflict || integrity.has_conflict();
+                    Err(Failed {
+                        is_conflict,
+                        ..failed
+                    })
+                }
+                Err(error) => Err(Failed {
+                    error: SaveError::CommitUnknown(error).into(),
+                    is_conflict: false,
+                }),
+            },
+            Err(error) => {
+                // Before the next attempt, so that it does not wait for the locks of this one.
+                if let Err(rollback) = tx.rollback().await {
+                    tracing::debug!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
+                }
+                Err(Failed {
+                    error,
+                    is_conflict: integrity.has_conflict(),
+                })
+            }
+        }
+    }
+}
+
+/// An attempt of which nothing is stored, or nobody knows.
+struct Failed<E> {
+    error: E,
+    is_conflict: bool,
+}
+
+fn refused<E: From<SaveError>>(error: DbErr) -> Failed<E> {
+    Failed {
+        is_conflict: ErrorKind::of(&error) == ErrorKind::Conflict,
+        error: SaveError::Database(error).into(),
+    }
+}

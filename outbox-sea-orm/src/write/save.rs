@@ -1,0 +1,252 @@
+//! Saves a SeaORM model together with its events.
+//!
+//! Invariant: model and events are stored in one transaction, or neither is. SeaORM's hooks (`after_save`) are not used, because over a
+//! pool they run outside any transaction.
+
+use std::future::Future;
+
+use outbox_core::{Events, IntoEvents, MessageContext};
+use sea_orm::{
+    ActiveModelBehavior, ActiveModelTrait, ConnectionTrait, DbErr, EntityName, EntityTrait, IntoActiveModel,
+    Iterable, PrimaryKeyToColumn,
+};
+
+use crate::error::SaveError;
+use crate::write::executor::{Executor, Work};
+use crate::write::packet;
+use crate::write::record::record_events;
+use crate::write::transaction::OutboxTransaction;
+use crate::write::transaction::Transactional as _;
+use crate::write::transaction::look;
+
+/// The model type of an active model.
+pub(crate) type ModelOf<A> = <<A as ActiveModelTrait>::Entity as EntityTrait>::Model;
+
+/// A closure that makes the events of a save from the model: see [`SaveWithEvents`]. Implemented for every such closure. The trait exists for
+/// the compiler's message about other types.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a closure that makes events",
+    label = "expected a closure over the model",
+    note = "write `|_| [event]` for an event that exists, or `|order| [event]` to make it from the saved model"
+)]
+pub trait MakesEvents<M>: FnOnce(&M) -> Self::Made + Send + 'static {
+    /// What the closure returns.
+    type Made;
+}
+
+#[diagnostic::do_not_recommend]
+impl<M, F, R> MakesEvents<M> for F
+where
+    F: FnOnce(&M) -> R + Send + 'static,
+{
+    type Made = R;
+}
+
+/// Saves active models together with events. Implemented for every SeaORM active model.
+///
+/// `db` is a pool or an open transaction ([`Executor`] lists the types). Over a pool, the save opens and commits a
+/// transaction. In an open transaction it commits nothing.
+///
+/// ```
+/// # use outbox_core::DomainEvent;
+/// # mod order {
+/// #     use sea_orm::entity::prelude::*;
+/// #     #[sea_orm::model]
+/// #     #[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+/// #     #[sea_orm(table_name = "orders")]
+/// #     pub struct Model { #[sea_orm(primary_key)] pub id: i32, pub total_cents: i64 }
+/// #     impl ActiveModelBehavior for ActiveModel {}
+/// # }
+/// # #[derive(DomainEvent, serde::Serialize)] #[domain_event(aggregate = "order", name = "placed")]
+/// # struct OrderPlaced { #[domain_event(aggregate_id)] order_id: i32, total_cents: i64 }
+/// # async fn demo(db: sea_orm::DatabaseConnection) -> Result<(), Box<dyn std::error::Error>> {
+/// use outbox_sea_orm::SaveWithEvents;
+/// use sea_orm::Set;
+///
+/// let order = order::ActiveModel { total_cents: Set(1999), ..Default::default() }
+///     .insert_with_events(&db, |order| {
+///         [OrderPlaced { order_id: order.id, total_cents: order.total_cents }]
+///     })
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Events
+///
+/// Every method takes a closure that makes the events. The closure runs after the write and before the commit. For an insert, an update and a
+/// save, its argument is the saved model, with the keys and defaults that the database generated. For a delete, it is the deleted active
+/// model.
+///
+/// | events | closure |
+/// |---|---|
+/// | one or several of one type | `\|order\| [OrderPaid { order_id: order.id }]`, or a `Vec` |
+/// | one, or none | `\|order\| order.paid.then(\|\| OrderPaid { order_id: order.id })` |
+/// | of several types | `\|order\| Events::new().with(OrderPaid { order_id: order.id }).with(OrderShipped { order_id: order.id })` |
+/// | made before the save | `\|_\| [event]` |
+/// | none | `\|_\| None::<OrderPaid>` |
+///
+/// The closure is `'static`, because over a pool the work runs in a task of its own. If it uses variables, add `move`, and clone first those
+/// that you need afterwards.
+///
+/// # Cancellation
+///
+/// Over a pool the work runs in a task of its own, in the caller's span and [`MessageContext`], but without task-locals of yours: move what
+/// closures and hooks need into them. A caller that goes away (a timeout, a closed connection) while the save still waits for a connection has
+/// saved nothing. Later it does not stop the work, which commits or rolls back as a whole.
+///
+/// If the future is dropped inside a transaction, the transaction is undecided: drop it too, which rolls it back. A transaction from
+/// [`OutboxConnection::begin`](crate::OutboxConnection::begin), and that of an inbox handler, cannot be committed any more. A runtime that shuts
+/// down is like a crash: the server rolls back.
+///
+/// # Errors
+///
+/// [`SaveError`]. Nothing is stored then, except with [`SaveError::CommitUnknown`], which says that it may be. Inside a transaction, only this
+/// save is undone, and the caller decides about the rest; with [`SaveError::TransactionLost`], the database has undone all of it.
+pub trait SaveWithEvents: ActiveModelTrait + ActiveModelBehavior + Send + 'static
+where
+    ModelOf<Self>: IntoActiveModel<Self> + Send + Sync + 'static,
+{
+    /// Inserts the model and records the events. The right call for every new row, also if the client assigns its key.
+    fn insert_with_events<D, F>(
+        self,
+        db: &D,
+        events: F,
+    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send
+    where
+        D: Executor,
+        F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
+    {
+        // The ambient context is read when the future is first polled, so that `context.scope(order.insert_with_events(…))` works.
+        async move { db.execute(with_events(self, Write::Insert, events)).await }
+    }
+
+    /// Updates the model and records the events. [`SaveError::RowMissing`] if there is no such row.
+    fn update_with_events<D, F>(
+        self,
+        db: &D,
+        events: F,
+    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send
+    where
+        D: Executor,
+        F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
+    {
+        async move { db.execute(with_events(self, Write::Update, events)).await }
+    }
+
+    /// Inserts if the primary key is not set, and updates if it is set, as SeaORM's `save` does. For a new row with a key from the client it
+    /// therefore fails with [`SaveError::RowMissing`]: use [`Self::insert_with_events`].
+    fn save_with_events<D, F>(
+        self,
+        db: &D,
+        events: F,
+    ) -> impl Future<Output = Result<ModelOf<Self>, SaveError>> + Send
+    where
+        D: Executor,
+        F: MakesEvents<ModelOf<Self>, Made: IntoEvents>,
+    {
+        async move { db.execute(with_events(self, Write::Save, events)).await }
+    }
+
+    /// Deletes the row and records the events. [`SaveError::NothingDeleted`] if there was no row, so that no event reports a deletion that did
+    /// not happen.
+    ///
+    /// The closure's argument is the active model as it was before the call, without changes by [`ActiveModelBehavior::before_delete`].
+    fn delete_with_events<D, F>(self, db: &D, events: F) -> impl Future<Output = Result<(), SaveError>> + Send
+    where
+        D: Executor,
+        F: MakesEvents<Self, Made: IntoEvents>,
+    {
+        async move {
+            let context = MessageContext::current();
+            db.execute(move |tx| -> Work<'_, ()> {
+                Box::pin(async move {
+                    let deleted = self.clone().delete(tx).await.map_err(SaveError::Database)?;
+                    if deleted.rows_affected == 0 {
+                        return Err(SaveError::NothingDeleted {
+                            table: table::<Self>(),
+                        });
+                    }
+                    // Before the await: otherwise the active model would have to be `Sync`.
+                    let events = context.sync_scope(|| events(&self).into_events());
+                    record_or_look(tx, events).await
+                })
+            })
+            .await
+        }
+    }
+}
+
+impl<A> SaveWithEvents for A
+where
+    A: ActiveModelTrait + ActiveModelBehavior + Send + 'static,
+    ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
+{
+}
+
+/// How a model is written.
+#[derive(Clone, Copy)]
+enum Write {
+    Insert,
+    Update,
+    /// An update if the primary key is set, else an insert.
+    Save,
+}
+
+/// Writes the model, then records its events. A crash in between rolls both back.
+fn with_events<A, F>(
+    model: A,
+    how: Write,
+    events: F,
+) -> impl for<'t> FnOnce(&'t OutboxTransaction) -> Work<'t, ModelOf<A>> + Send + 'static
+where
+    A: ActiveModelTrait + ActiveModelBehavior + Send + 'static,
+    ModelOf<A>: IntoActiveModel<A> + Send + Sync + 'static,
+    F: MakesEvents<ModelOf<A>, Made: IntoEvents>,
+{
+    // The work may run in another task, which does not inherit the ambient context.
+    let context = MessageContext::current();
+    move |tx| {
+        Box::pin(async move {
+            let saved = write(model, how, tx).await?;
+            let events = context.sync_scope(|| events(&saved).into_events());
+            record_or_look(tx, events).await?;
+            Ok(saved)
+        })
+    }
+}
+
+/// Records events. If there are none, looks whether the transaction has failed: a hook of the model may have swallowed an error.
+pub(crate) async fn record_or_look(tx: &OutboxTransaction, events: Events) -> Result<(), SaveError> {
+    if record_events(tx, tx.config(), events).await?.is_empty() {
+        look(tx).await.map_err(SaveError::Database)?;
+    }
+    Ok(())
+}
+
+async fn write<A>(model: A, how: Write, tx: &OutboxTransaction) -> Result<ModelOf<A>, SaveError>
+where
+    A: ActiveModelTrait + ActiveModelBehavior + Send,
+    ModelOf<A>: IntoActiveModel<A>,
+{
+    let is_set = |key: <A::Entity as EntityTrait>::PrimaryKey| !model.get(key.into_column()).is_not_set();
+    let update = match how {
+        Write::Insert => false,
+        Write::Update => true,
+        Write::Save => <A::Entity as EntityTrait>::PrimaryKey::iter().all(is_set),
+    };
+    // Before the await: otherwise the active model would have to be `Sync`.
+    let size_bytes = packet::size_bytes(&model, update, tx.get_database_backend());
+    packet::check(size_bytes, table::<A>, tx).await?;
+    if !update {
+        return model.insert(tx).await.map_err(SaveError::Database);
+    }
+    model.update(tx).await.map_err(|error| match error {
+        DbErr::RecordNotUpdated => SaveError::RowMissing { table: table::<A>() },
+        error => SaveError::Database(error),
+    })
+}
+
+fn table<A: ActiveModelTrait>() -> String {
+    A::Entity::default().table_name().to_owned()
+}

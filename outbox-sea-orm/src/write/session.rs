@@ -1,0 +1,194 @@
+//! SeaORM's traits for our connections and transactions, so that code which is generic over them records where it should.
+//!
+//! Invariant: whoever begins a transaction through one of these traits gets one of this crate, with the configuration of its connection. Without
+//! these implementations, SeaORM's own would be found through `Deref`, whose transactions record into the default tables.
+
+use std::pin::Pin;
+
+use futures_util::stream::BoxStream;
+use sea_orm::{
+    ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult, Statement, StreamTrait,
+    TransactionError, TransactionOptions, TransactionSession,
+};
+
+use crate::write::retry::OpenTransaction;
+use crate::write::transaction::Transactional;
+use crate::write::transaction::{OutboxConnection, OutboxTransaction};
+
+/// The closure of SeaORM's own `transaction`.
+type Boxed<'c, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>;
+
+crate::__connection!(OpenTransaction, |this| (*this.as_outbox()));
+
+/// Rows one by one. While the stream lives, other statements of the same transaction wait for it: end it or drop it first.
+impl StreamTrait for OutboxTransaction {
+    type Stream<'a> = BoxStream<'a, Result<QueryResult, DbErr>>;
+
+    fn get_database_backend(&self) -> DbBackend {
+        ConnectionTrait::get_database_backend(self)
+    }
+
+    fn stream_raw<'a>(&'a self, statement: Statement) -> Boxed<'a, Self::Stream<'a>, DbErr> {
+        Box::pin(self.watched().stream(statement))
+    }
+}
+
+/// As for [`OutboxTransaction`].
+impl StreamTrait for OpenTransaction {
+    type Stream<'a> = BoxStream<'a, Result<QueryResult, DbErr>>;
+
+    fn get_database_backend(&self) -> DbBackend {
+        ConnectionTrait::get_database_backend(self)
+    }
+
+    fn stream_raw<'a>(&'a self, statement: Statement) -> Boxed<'a, Self::Stream<'a>, DbErr> {
+        (**self).stream_raw(statement)
+    }
+}
+
+impl StreamTrait for OutboxConnection {
+    type Stream<'a> = <DatabaseConnection as StreamTrait>::Stream<'a>;
+
+    fn get_database_backend(&self) -> DbBackend {
+        ConnectionTrait::get_database_backend(self)
+    }
+
+    fn stream_raw<'a>(&'a self, statement: Statement) -> Boxed<'a, Self::Stream<'a>, DbErr> {
+        (**self).stream_raw(statement)
+    }
+}
+
+#[async_trait::async_trait]
+impl TransactionSession for OutboxTransaction {
+    async fn commit(self) -> Result<(), DbErr> {
+        Self::commit(self).await
+    }
+
+    async fn rollback(self) -> Result<(), DbErr> {
+        Self::rollback(self).await
+    }
+}
+
+/// Begins a nested transaction (a savepoint) through SeaORM's trait. It is part of the outer one, so it has no isolation level or access mode of its
+/// own.
+#[doc(hidden)]
+pub async fn begin_nested(
+    outer: &impl Transactional,
+    options: TransactionOptions,
+) -> Result<OutboxTransaction, DbErr> {
+    if options.isolation_level.is_some() || options.access_mode.is_some() {
+        return Err(DbErr::Custom(
+            "a nested transaction has the isolation level and access mode of its outer one; set them where that begins".to_owned(),
+        ));
+    }
+    OutboxTransaction::within(outer).await
+}
+
+/// Implements SeaORM's `TransactionTrait` from an expression that begins with options.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __begins {
+    ($(#[$doc:meta])* $ty:ty, |$db:ident, $options:ident| $begin:expr) => {
+        $(#[$doc])*
+        #[async_trait::async_trait]
+        impl sea_orm::TransactionTrait for $ty {
+            type Transaction = $crate::OutboxTransaction;
+
+            async fn begin(&self) -> Result<$crate::OutboxTransaction, sea_orm::DbErr> {
+                self.begin_with_options(sea_orm::TransactionOptions::default()).await
+            }
+
+            async fn begin_with_config(
+                &self,
+                isolation_level: Option<sea_orm::IsolationLevel>,
+                access_mode: Option<sea_orm::AccessMode>,
+            ) -> Result<$crate::OutboxTransaction, sea_orm::DbErr> {
+                self.begin_with_options(sea_orm::TransactionOptions {
+                    isolation_level,
+                    access_mode,
+                    sqlite_transaction_mode: None,
+                })
+                .await
+            }
+
+            async fn begin_with_options(
+                &self,
+                $options: sea_orm::TransactionOptions,
+            ) -> Result<$crate::OutboxTransaction, sea_orm::DbErr> {
+                let $db = self;
+                $begin.await
+            }
+
+            async fn transaction<F, T, E>(&self, callback: F) -> Result<T, sea_orm::TransactionError<E>>
+            where
+                F: for<'c> FnOnce(
+                        &'c $crate::OutboxTransaction,
+                    ) -> std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>
+                    + Send,
+                T: Send,
+                E: std::fmt::Display + std::fmt::Debug + Send,
+            {
+                self.transaction_with_config(callback, None, None).await
+            }
+
+            async fn transaction_with_config<F, T, E>(
+                &self,
+                callback: F,
+                isolation_level: Option<sea_orm::IsolationLevel>,
+                access_mode: Option<sea_orm::AccessMode>,
+            ) -> Result<T, sea_orm::TransactionError<E>>
+            where
+                F: for<'c> FnOnce(
+                        &'c $crate::OutboxTransaction,
+                    ) -> std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'c>>
+                    + Send,
+                T: Send,
+                E: std::fmt::Display + std::fmt::Debug + Send,
+            {
+                let tx = self
+                    .begin_with_config(isolation_level, access_mode)
+                    .await
+                    .map_err(sea_orm::TransactionError::Connection)?;
+                $crate::run_once(tx, callback).await
+            }
+        }
+    };
+}
+
+crate::__begins!(
+    /// Its transactions record into the tables of this connection. SeaORM's `transaction` repeats nothing; [`OutboxConnection::transaction`] does.
+    OutboxConnection,
+    |db, options| db.begin_with(options)
+);
+crate::__begins!(
+    /// Nested transactions (savepoints), as from [`OutboxTransaction::begin`]. They refuse an isolation level or access mode of their own.
+    OutboxTransaction,
+    |tx, options| begin_nested(tx, options)
+);
+crate::__begins!(
+    /// As for [`OutboxTransaction`].
+    OpenTransaction,
+    |tx, options| begin_nested(tx, options)
+);
+
+/// Runs SeaORM's closure, then commits or rolls back.
+#[doc(hidden)]
+pub async fn run_once<F, T, E>(tx: OutboxTransaction, callback: F) -> Result<T, TransactionError<E>>
+where
+    F: for<'c> FnOnce(&'c OutboxTransaction) -> Boxed<'c, T, E> + Send,
+    T: Send,
+    E: std::fmt::Display + std::fmt::Debug + Send,
+{
+    match callback(&tx).await {
+        Ok(value) => {
+            tx.commit().await.map_err(TransactionError::Connection)?;
+            Ok(value)
+        }
+        Err(error) => {
+            if let Err(rollback) = tx.rollback().await {
+                tracing::debug!(error = %rollback, "rollback failed; the server rolls back when the connection ends");
+            }
+            Err(TransactionError::Transaction(error))
+        }
+    }
+}
