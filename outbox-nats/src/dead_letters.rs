@@ -16,10 +16,10 @@ use async_nats::{Client, HeaderMap, Subject};
 use outbox_core::{DeadLetterCopy, DeadLetterSink, MessageId, PublishError};
 use tokio::time::{Instant, timeout_at};
 
-use crate::outcome::Attempt;
-use crate::provision::{ProvisionError, StreamReport};
+use crate::publish::outcome::Attempt;
+use crate::stream::provision::{ProvisionError, StreamReport};
+use crate::stream::subject::{SubjectPrefix, encode_token};
 use crate::stream::{EventStream, Provisioning};
-use crate::subject::{SubjectPrefix, encode_token};
 
 /// Name of the stream unless configured otherwise.
 const DEFAULT_STREAM: &str = "DEAD_LETTERS";

@@ -47,47 +47,11 @@
 
 #![warn(unreachable_pub, clippy::print_stdout, clippy::print_stderr)]
 
-// The order in which a message travels: connection, stream, out, in.
+// The order in which a message travels.
 mod connect;
-mod connection;
-mod credentials;
-mod notices;
-mod reports;
-mod servers;
-
-mod headers;
-mod provision;
+mod publish;
 mod stream;
-mod subject;
-
-mod duplicate;
-mod fenced;
-mod log;
-mod outcome;
-mod outlook;
-mod preflight;
-mod publisher;
-mod raw;
-mod readers;
-mod search;
-mod searches;
-mod stream_sequences;
-
-mod asked;
-mod consumer;
-mod failure;
-mod filters;
-mod operate;
-mod oracle;
-mod predecessors;
-mod pull;
-mod rescue;
-mod service;
-mod settings;
-mod standing;
-mod subscriber;
-mod subscription;
-mod unbroken;
+mod subscribe;
 
 mod dead_letters;
 mod dedup;
@@ -95,20 +59,20 @@ mod dedup;
 pub mod hints;
 
 pub use async_nats;
+pub use connect::address::Servers;
+pub use connect::credentials::connect_options_with_credentials;
 pub use connect::{
     ConnectError, connect, connect_options, connect_with_events, inbox_prefix, inbox_prefix_of,
 };
-pub use credentials::connect_options_with_credentials;
 pub use dead_letters::{DeadLetterConfig, DeadLetterStream};
 pub use dedup::{DEFAULT_BUCKET, DedupBucketSpec, KvDedupStore};
-pub use outlook::{Limit, Refusal, Room, StreamOutlook};
-pub use provision::{ProvisionError, StreamReport, StreamWarning};
-pub use publisher::{DEFAULT_WINDOW, JetStreamPublisher, PublisherConfig};
-pub use readers::{DurableFilters, StreamReading};
-pub use servers::Servers;
-pub use stream::{DEFAULT_STREAM, EventStream, Provisioning};
-pub use subject::{
+pub use publish::{DEFAULT_WINDOW, JetStreamPublisher, PublisherConfig};
+pub use stream::admission::{Limit, Refusal, Room, StreamOutlook};
+pub use stream::consumers::{DurableFilters, StreamReading};
+pub use stream::provision::{ProvisionError, StreamReport, StreamWarning};
+pub use stream::subject::{
     PREFIX_BYTES_MAX, SubjectError, SubjectPrefix, covers, decode_token, encode_token, overlap,
 };
-pub use subscriber::{JetStreamSubscriber, SubscriberConfig};
-pub use subscription::{JetStreamDelivery, JetStreamSubscription};
+pub use stream::{DEFAULT_STREAM, EventStream, Provisioning};
+pub use subscribe::subscription::{JetStreamDelivery, JetStreamSubscription};
+pub use subscribe::{JetStreamSubscriber, SubscriberConfig};

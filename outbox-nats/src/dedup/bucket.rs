@@ -11,10 +11,10 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, Stor
 use outbox_core::dedup::DedupStoreError;
 use tokio::time::sleep;
 
-use crate::preflight::replicas;
-use crate::provision::{ProvisionError, ROUNDS_MAX, SETTLE, Seen, read};
 use crate::stream::Provisioning;
-use crate::subject::{captures, is_plain_name};
+use crate::stream::preflight::replicas;
+use crate::stream::provision::{ProvisionError, ROUNDS_MAX, SETTLE, Seen, read};
+use crate::stream::subject::{captures, is_plain_name};
 
 /// Name of the bucket of [`KvDedupStore`](crate::KvDedupStore) unless `DedupBucketSpec::bucket` says otherwise.
 pub const DEFAULT_BUCKET: &str = "outbox-dedup";

@@ -28,9 +28,9 @@ use bytes::Bytes;
 use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 use tokio::time::timeout;
 
-use crate::outcome::is_refused_expectation;
-use crate::provision::{self, ProvisionError};
-use crate::subject::encode_token;
+use crate::publish::outcome::is_refused_expectation;
+use crate::stream::provision::{self, ProvisionError};
+use crate::stream::subject::encode_token;
 
 pub use bucket::{DEFAULT_BUCKET, DedupBucketSpec};
 

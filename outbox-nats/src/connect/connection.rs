@@ -1,0 +1,251 @@
+//! The connection that a publisher sends on. It can be dropped together with all queued messages.
+//!
+//! A client of async-nats is a handle to a task that owns the socket and a queue of messages. The task outlives all handles until its queue is sent, even over
+//! reconnections, and a request to reconnect waits behind the queue. So a publisher of a known client (one made by [`connect`](crate::connect)) opens a
+//! connection of its own, whose tasks run on a thread of their own. When that thread ends, queue and socket are gone.
+//!
+//! Invariants: opening never fails and never blocks longer than [`FIRST_CONNECT`]. A closed line sends nothing more, except bytes that the operating system has
+//! already taken.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::jetstream::context::{Context, ContextBuilder};
+use async_nats::{Client, ConnectOptions, ServerAddr, Statistics};
+use tokio::sync::{OnceCell, oneshot, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::connect::denials::Reports;
+
+/// How long a publish waits for the first connection of its line. The line connects in the background, and later publishes fail at once.
+const FIRST_CONNECT: Duration = Duration::from_secs(2);
+
+/// Bound on closing a line. The thread only drops what it holds.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// How long the given client is asked for its servers. It answers at once, or only after it is connected again.
+const ASK_SERVERS: Duration = Duration::from_millis(100);
+
+/// How a client was made, so that another one can be made in the same way.
+pub(crate) struct Origin {
+    pub(crate) servers: Vec<ServerAddr>,
+    /// With the event callback that fills `reports`.
+    pub(crate) options: ConnectOptions,
+    pub(crate) reports: Arc<Reports>,
+}
+
+/// Clients that `connect` made and that are still in use. All clones of a client share its statistics and no two clients do, so their
+/// address names the client.
+static ORIGINS: Mutex<Vec<(Weak<Statistics>, Arc<Origin>)>> = Mutex::new(Vec::new());
+
+impl Origin {
+    pub(crate) fn remember(self, client: &Client) {
+        let mut origins = ORIGINS.lock().unwrap_or_else(PoisonError::into_inner);
+        origins.retain(|(client, _)| client.strong_count() > 0);
+        origins.push((Arc::downgrade(&client.statistics()), Arc::new(self)));
+    }
+
+    /// `None` for a client that somebody else made.
+    pub(crate) fn of(client: &Client) -> Option<Arc<Self>> {
+        let statistics = Arc::as_ptr(&client.statistics());
+        let origins = ORIGINS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = origins
+            .iter()
+            .filter(|(known, _)| std::ptr::eq(known.as_ptr(), statistics));
+        found.next().map(|(_, origin)| origin.clone())
+    }
+}
+
+/// The place that a publisher sends to. The first use opens it.
+pub(crate) struct Line {
+    /// The client that the publisher was given.
+    given: Client,
+    origin: Option<Arc<Origin>>,
+    ack_timeout: Duration,
+    inflight_max: usize,
+    /// Servers that the given client knew when it was last asked.
+    servers: Mutex<Vec<ServerAddr>>,
+    current: Mutex<Slot>,
+}
+
+/// A connection that is open, or not yet.
+pub(crate) type Slot = Arc<OnceCell<Live>>;
+
+/// An open connection.
+pub(crate) struct Live {
+    pub(crate) client: Client,
+    pub(crate) context: Context,
+    /// `None` if the connection is the one that the publisher was given.
+    thread: Option<Thread>,
+    opened: Instant,
+}
+
+impl Line {
+    pub(crate) fn new(given: Client, ack_timeout: Duration, inflight_max: usize) -> Self {
+        let line = Self {
+            origin: Origin::of(&given),
+            given,
+            ack_timeout,
+            inflight_max,
+            servers: Mutex::default(),
+            current: Mutex::default(),
+        };
+        if line.origin.is_none() {
+            *line.current() = Arc::new(OnceCell::new_with(Some(line.borrowed())));
+        }
+        line
+    }
+
+    pub(crate) fn given(&self) -> &Client {
+        &self.given
+    }
+
+    pub(crate) fn reports(&self) -> Option<&Reports> {
+        self.origin.as_deref().map(|origin| &*origin.reports)
+    }
+
+    /// The present connection. Keep it for one publish and pass it to [`Self::open`].
+    pub(crate) fn slot(&self) -> Slot {
+        self.current().clone()
+    }
+
+    /// Opens the connection unless it is open, and waits up to [`FIRST_CONNECT`] until it is established. The caller must look at its state afterwards.
+    pub(crate) async fn open<'a>(&self, slot: &'a Slot) -> &'a Live {
+        let live = slot
+            .get_or_init(|| async {
+                let Some(origin) = &self.origin else {
+                    return self.borrowed();
+                };
+                let servers = self.servers(origin).await;
+                match Thread::start(origin, servers, |client| self.context(client)).await {
+                    Some((client, context, thread)) => Live {
+                        client,
+                        context,
+                        thread: Some(thread),
+                        opened: Instant::now(),
+                    },
+                    None => {
+                        tracing::error!("no thread for the publisher's connection, the common one is used");
+                        self.borrowed()
+                    }
+                }
+            })
+            .await;
+        if let (State::Pending, Some(reports)) = (live.client.connection_state(), self.reports()) {
+            let mut changes = reports.watch();
+            let connected = async {
+                // The client reports the event before it writes the state, so the state is read again a moment later.
+                while live.client.connection_state() == State::Pending {
+                    let _ = timeout(Duration::from_millis(20), changes.changed()).await;
+                }
+            };
+            let _ = timeout_at(live.opened + FIRST_CONNECT, connected).await;
+        }
+        live
+    }
+
+    /// Drops the connection and what is queued in it, and opens another one.
+    pub(crate) async fn renew(&self) {
+        if self.origin.is_none() {
+            // A client of unknown origin can only be asked to reconnect. The call waits while the client's queue is full.
+            let _ = timeout(CLOSE, self.given.force_reconnect()).await;
+            return;
+        }
+        let old = std::mem::take(&mut *self.current());
+        match old.get() {
+            Some(Live {
+                thread: Some(thread), ..
+            }) => thread.end().await,
+            Some(_) => {
+                let _ = timeout(CLOSE, self.given.force_reconnect()).await;
+            }
+            None => {}
+        }
+        self.open(&self.slot()).await;
+    }
+
+    /// The servers that the client was made with, and the others of their cluster, which a server has told it. The first ones may be gone.
+    async fn servers(&self, origin: &Origin) -> Vec<ServerAddr> {
+        let pool = timeout(ASK_SERVERS, self.given.server_pool()).await;
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(Ok(pool)) = pool {
+            *servers = pool.into_iter().map(|server| server.addr).collect();
+        } else if servers.is_empty() {
+            servers.clone_from(&origin.servers);
+        }
+        servers.clone()
+    }
+
+    fn borrowed(&self) -> Live {
+        Live {
+            client: self.given.clone(),
+            context: self.context(self.given.clone()),
+            thread: None,
+            opened: Instant::now(),
+        }
+    }
+
+    fn context(&self, client: Client) -> Context {
+        ContextBuilder::new()
+            .timeout(self.ack_timeout)
+            .ack_timeout(self.ack_timeout)
+            .max_ack_inflight(self.inflight_max)
+            .build(client)
+    }
+
+    fn current(&self) -> std::sync::MutexGuard<'_, Slot> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that the tasks of one client run on. Dropping it ends the thread.
+struct Thread {
+    end: watch::Sender<bool>,
+    ended: watch::Receiver<()>,
+}
+
+impl Thread {
+    /// `None` if the system gives us no thread.
+    async fn start(
+        origin: &Origin,
+        servers: Vec<ServerAddr>,
+        context: impl FnOnce(Client) -> Context,
+    ) -> Option<(Client, Context, Self)> {
+        let options = origin.options.clone();
+        let (opened, opening) = oneshot::channel();
+        let (end, mut ending) = watch::channel(false);
+        let (ended_when_dropped, ended) = watch::channel(());
+        let run = move || {
+            let _ended = ended_when_dropped;
+            let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+                return;
+            };
+            runtime.block_on(async move {
+                // Returns at once. The connection is made in the background, and made again whenever it breaks.
+                if let Ok(client) = options.retry_on_initial_connect().connect(servers).await
+                    && opened.send((client, tokio::runtime::Handle::current())).is_ok()
+                {
+                    let _ = ending.wait_for(|end| *end).await;
+                }
+            });
+            // Drops all tasks with the socket and the queue, without waiting.
+            runtime.shutdown_background();
+        };
+        std::thread::Builder::new()
+            .name("outbox-nats".to_owned())
+            .spawn(run)
+            .ok()?;
+        let (client, runtime) = opening.await.ok()?;
+        let _entered = runtime.enter();
+        Some((client.clone(), context(client), Self { end, ended }))
+    }
+
+    /// Ends the thread and waits for it, so that nothing is sent after this.
+    async fn end(&self) {
+        self.end.send_replace(true);
+        let mut ended = self.ended.clone();
+        // The channel closes when the thread is done.
+        let _ = timeout(CLOSE, async { while ended.changed().await.is_ok() {} }).await;
+    }
+}

@@ -1,0 +1,199 @@
+//! What is logged of the connections of a client.
+//!
+//! A client that cannot reconnect reports each of its attempts, for both of its connections. Invariants: an outage is told once, with the names of the servers,
+//! and once more if a server refuses the credentials; its end is told, too. Everything in between is at level debug. No secret is logged. Not here: what
+//! the reports mean for publishers, see [`crate::reports`].
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use async_nats::{Event, ServerError};
+use tokio::time::Instant;
+
+use crate::connect::denials::Violation;
+
+/// The notices of all connections that were made with the same options.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    servers: String,
+    outage: Mutex<Outage>,
+}
+
+#[derive(Debug, Default)]
+struct Outage {
+    /// The connections that are down: the one that the application was given, those of publishers.
+    down: BTreeSet<&'static str>,
+    began: Option<Instant>,
+    /// It was told that a server refuses the credentials.
+    refused: bool,
+}
+
+/// What an event means for the log.
+#[derive(Debug, PartialEq, Eq)]
+enum Notice {
+    Connected,
+    Again(std::time::Duration),
+    Lost(String),
+    Refused(String),
+    Repeated(String),
+    Other,
+}
+
+impl Notices {
+    /// `servers` are host and port, without credentials.
+    pub(crate) fn new(servers: String) -> Self {
+        Self {
+            servers,
+            outage: Mutex::default(),
+        }
+    }
+
+    /// Logs an event of a connection. `is_new`: the reports did not know it yet.
+    pub(crate) fn tell(&self, event: &Event, connection: &'static str, is_new: bool) {
+        let servers = &*self.servers;
+        let notice = {
+            let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+            outage.note(event, connection)
+        };
+        match notice {
+            Notice::Connected => tracing::info!(connection, servers, "connected to nats"),
+            Notice::Again(after) => tracing::info!(servers, ?after, "connected to nats again"),
+            Notice::Lost(reason) => {
+                tracing::warn!(
+                    servers,
+                    reason,
+                    "no connection to nats, tried again until there is one"
+                );
+            }
+            Notice::Refused(reason) => tracing::error!(
+                servers,
+                reason,
+                "nats refuses the credentials; correct user, password, token or credentials file; tried again until they are right"
+            ),
+            Notice::Repeated(reason) => tracing::debug!(connection, servers, reason, "no connection to nats"),
+            Notice::Other => self.tell_other(event, connection, is_new),
+        }
+    }
+
+    fn tell_other(&self, event: &Event, connection: &str, is_new: bool) {
+        let servers = &*self.servers;
+        match event {
+            Event::SlowConsumer(_) => tracing::warn!(connection, servers, "nats connection: {event}"),
+            Event::ServerError(ServerError::Other(reason)) if Violation::parse(reason).is_some() => {
+                if is_new {
+                    tracing::error!(
+                        connection,
+                        reason,
+                        "nats denies a permission; messages on this subject wait until the server's permissions allow it"
+                    );
+                } else {
+                    tracing::debug!(connection, reason, "nats denies a permission");
+                }
+            }
+            Event::ServerError(_) => tracing::error!(connection, servers, "nats connection: {event}"),
+            _ => tracing::info!(connection, servers, "nats connection: {event}"),
+        }
+    }
+}
+
+impl Outage {
+    fn note(&mut self, event: &Event, connection: &'static str) -> Notice {
+        match event {
+            Event::Connected => {
+                self.down.remove(connection);
+                match self.began {
+                    Some(began) if self.down.is_empty() => {
+                        *self = Self::default();
+                        Notice::Again(began.elapsed())
+                    }
+                    Some(_) => Notice::Repeated("another connection is still down".to_owned()),
+                    None => Notice::Connected,
+                }
+            }
+            Event::Disconnected | Event::ClientError(_) => {
+                let reason = event.to_string();
+                self.down.insert(connection);
+                let is_new = self.began.is_none();
+                self.began.get_or_insert_with(Instant::now);
+                let lower = reason.to_ascii_lowercase();
+                let is_refused = lower.contains("authorization") || lower.contains("authentication");
+                if is_refused && !self.refused {
+                    self.refused = true;
+                    Notice::Refused(reason)
+                } else if is_new {
+                    Notice::Lost(reason)
+                } else {
+                    Notice::Repeated(reason)
+                }
+            }
+            // A client that ends is missed by nobody.
+            Event::Closed => {
+                self.down.remove(connection);
+                if self.down.is_empty() {
+                    *self = Self::default();
+                }
+                Notice::Other
+            }
+            _ => Notice::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use async_nats::ClientError;
+
+    use super::*;
+
+    fn failed(reason: &str) -> Event {
+        Event::ClientError(ClientError::Other(reason.to_owned()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_is_told_once_for_all_connections() {
+        let mut outage = Outage::default();
+        assert_eq!(outage.note(&Event::Connected, "shared"), Notice::Connected);
+        assert_eq!(outage.note(&Event::Connected, "publisher"), Notice::Connected);
+        assert!(matches!(
+            outage.note(&Event::Disconnected, "shared"),
+            Notice::Lost(_)
+        ));
+        assert!(matches!(
+            outage.note(&Event::Disconnected, "publisher"),
+            Notice::Repeated(_)
+        ));
+        for _ in 0..1000 {
+            assert!(matches!(
+                outage.note(&failed("IO error"), "shared"),
+                Notice::Repeated(_)
+            ));
+        }
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(matches!(
+            outage.note(&Event::Connected, "shared"),
+            Notice::Repeated(_)
+        ));
+        assert_eq!(
+            outage.note(&Event::Connected, "publisher"),
+            Notice::Again(Duration::from_secs(9))
+        );
+        assert!(matches!(
+            outage.note(&failed("IO error"), "shared"),
+            Notice::Lost(_)
+        ));
+    }
+
+    #[tokio::test]
+    async fn credentials_that_are_refused_while_it_runs_are_told_once() {
+        let mut outage = Outage::default();
+        assert!(matches!(
+            outage.note(&Event::Disconnected, "shared"),
+            Notice::Lost(_)
+        ));
+        let refused = failed("nats: authorization violation");
+        assert!(matches!(outage.note(&refused, "shared"), Notice::Refused(_)));
+        assert!(matches!(outage.note(&refused, "publisher"), Notice::Repeated(_)));
+    }
+}

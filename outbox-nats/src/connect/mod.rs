@@ -1,0 +1,476 @@
+//! Connects to NATS with the caller's own options for authentication and TLS.
+//!
+//! Invariants: a wrong address or password is an error at start and not an endless retry. Whatever the server reports asynchronously reaches the log; a denied
+//! permission shows nowhere else, because the publish just times out. No secret is formatted. `async_nats::ConnectOptions` has the
+//! options for credentials and certificates; only credentials files are read here (`credentials`).
+
+pub(crate) mod address;
+pub(crate) mod connection;
+pub(crate) mod credentials;
+pub(crate) mod denials;
+pub(crate) mod events;
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{Client, ClientError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
+use tokio::sync::watch;
+
+use crate::connect::address::Servers;
+use crate::connect::connection::Origin;
+use crate::connect::denials::Reports;
+use crate::connect::events::Notices;
+use crate::publish::DEFAULT_WINDOW;
+use crate::stream::EventStream;
+use crate::stream::subject::{encode_token, percent_decode};
+
+/// The first pause of those who wait for a server; each one doubles it.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Most reasons that are told of while a server is waited for: a few servers have a few each.
+const REASONS_MAX: usize = 32;
+
+/// Time between pings on an otherwise silent connection.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Options to start from.
+///
+/// The connection is called `outbox`. Its send buffer holds one window of 1024 messages, because messages that are in there when the connection breaks are
+/// sent after the reconnection. A silent server is given up after two pings of 10 s without an answer; the default of async-nats is 60 s.
+///
+/// Add the credentials that the server asks for:
+///
+/// ```no_run
+/// # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+/// let options = outbox_nats::connect_options()
+///     .user_and_password("relay".into(), std::env::var("NATS_PASSWORD")?)
+///     .add_root_certificates("/etc/nats/ca.pem".into())
+///     .require_tls(true);
+/// let client = outbox_nats::connect("nats.example.com", options).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Tokens, NKeys, credential files, client certificates and a `rustls` configuration are options of the same kind. TLS is used when the
+/// server, the address (`tls://`) or the options ask for it. It is not forced, so set `require_tls(true)` for every server that is not on
+/// this machine. Keep `retry_on_initial_connect` off: with it [`connect`] returns before there is a connection, and a wrong password is retried for ever instead
+/// of being reported. A program that may start before its broker uses [`EventStream::connect`] or [`EventStream::connect_with`], which wait with and without it.
+#[must_use]
+pub fn connect_options() -> ConnectOptions {
+    with_defaults(ConnectOptions::new())
+}
+
+pub(crate) fn with_defaults(options: ConnectOptions) -> ConnectOptions {
+    options
+        .name("outbox")
+        .client_capacity(DEFAULT_WINDOW)
+        .ping_interval(PING_INTERVAL)
+}
+
+/// The subjects on which a user's answers arrive: `_INBOX.<user>`, for [`ConnectOptions::custom_inbox_prefix`].
+///
+/// A user who may subscribe to `_INBOX.>` reads the answers of all users, payloads of other consumers among them. With a prefix of its own each user needs
+/// `_INBOX.<user>.>` only, which is what `outbox print nats-permissions` prints. [`EventStream::connect`] sets the prefix from the user in the address, and
+/// [`connect_options_with_credentials`](crate::connect_options_with_credentials) from the credentials; with other options, set it yourself.
+///
+/// ```
+/// assert_eq!(outbox_nats::inbox_prefix("billing"), "_INBOX.billing");
+/// ```
+#[must_use]
+pub fn inbox_prefix(user: &str) -> String {
+    format!("_INBOX.{}", encode_token(user))
+}
+
+impl EventStream {
+    /// Connects to the servers that hold this stream, and waits for them. Nothing is asked of the stream.
+    ///
+    /// While no server answers, or its name is not known yet, it tries again, without end: after 100 ms, then after longer pauses of up to 2 s. It says so
+    /// in the log, once for each reason. Refused credentials are reported at once.
+    ///
+    /// It uses [`connect_options`], for servers that want nothing but an address, which may hold a password or a token, and the [`inbox_prefix`] of the user. For other credentials, or TLS
+    /// settings, use [`connect_with`](Self::connect_with).
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`] for what waiting does not mend: a malformed address, refused credentials, TLS that fails.
+    ///
+    /// # Cancellation
+    ///
+    /// Dropping the future closes the connection if it was open already.
+    pub async fn connect(&self, servers: impl Servers) -> Result<Client, ConnectError> {
+        let servers = parse(servers)?;
+        let mut options = connect_options().name(format!("outbox {}", self.name));
+        if let Some(prefix) = inbox_prefix_of(&servers) {
+            options = options.custom_inbox_prefix(prefix);
+        }
+        self.connect_with(servers, options).await
+    }
+
+    /// As [`Self::connect`], with options of your own, which best begin as [`connect_options`].
+    ///
+    /// With `retry_on_initial_connect` it waits too, but async-nats makes the attempts, with its own pauses, and goes on with them in the background after
+    /// this call has ended with an error or was dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`]. With `retry_on_initial_connect`, a malformed address, refused credentials, and attempts that `max_reconnects` has used up; TLS that
+    /// fails is in the log.
+    ///
+    /// # Cancellation
+    ///
+    /// As [`Self::connect`].
+    pub async fn connect_with(
+        &self,
+        servers: impl Servers,
+        options: ConnectOptions,
+    ) -> Result<Client, ConnectError> {
+        let servers = parse(servers)?;
+        // Of several servers each round reports another one.
+        let (mut pause, mut said) = (PAUSE_MIN, HashSet::new());
+        loop {
+            let (tell, first) = watch::channel(First::Nothing);
+            let outcome = connect_with_events(servers.clone(), options.clone(), move |event| {
+                tell.send_if_modified(|first| first.hear(event));
+            });
+            let error = match outcome.await {
+                Err(error) if error.is_out_of_reach() => error,
+                Err(error) => return Err(error),
+                Ok(client) if client.connection_state() == State::Connected => return Ok(client),
+                Ok(client) => return first_connected(&servers, first).await.map(|()| client),
+            };
+            let reason = outbox_core::describe(&error);
+            if !said.contains(&reason) && said.len() < REASONS_MAX {
+                tracing::warn!(reason, "waiting for nats; start it, or correct its address");
+                said.insert(reason);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+}
+
+/// What async-nats has said first of a connection that it makes in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    Nothing,
+    Connected,
+    Refused,
+}
+
+impl First {
+    /// Returns whether this is the first report. A server that is away is none: it is waited for.
+    fn hear(&mut self, event: &Event) -> bool {
+        let heard = match event {
+            Event::Connected => Self::Connected,
+            Event::ClientError(ClientError::Other(reason)) if is_refusal(reason) => Self::Refused,
+            _ => return false,
+        };
+        *self == Self::Nothing && std::mem::replace(self, heard) == Self::Nothing
+    }
+}
+
+/// The kind of error is all that async-nats says of an attempt in the background.
+fn is_refusal(reason: &str) -> bool {
+    let kinds = [
+        ConnectErrorKind::AuthorizationViolation,
+        ConnectErrorKind::Authentication,
+    ];
+    kinds.iter().any(|kind| kind.to_string() == reason)
+}
+
+/// Waits for a client that was returned before it was connected, as `retry_on_initial_connect` asks for.
+async fn first_connected(
+    servers: &[ServerAddr],
+    mut first: watch::Receiver<First>,
+) -> Result<(), ConnectError> {
+    let heard = first.wait_for(|first| *first != First::Nothing).await;
+    let kind = match heard.as_deref() {
+        Ok(First::Refused) => ConnectErrorKind::AuthorizationViolation,
+        Ok(_) => return Ok(()),
+        // Nothing will be said any more.
+        Err(_) => ConnectErrorKind::MaxReconnects,
+    };
+    let names = servers.iter().map(name).collect::<Vec<_>>().join(", ");
+    Err(ConnectError::new(
+        names,
+        user_of(servers),
+        async_nats::ConnectError::new(kind),
+    ))
+}
+
+/// Connects, and logs what happens to the connection.
+///
+/// `servers` is an address such as `nats://127.0.0.1:4222`, or several of one cluster. The options are used as they are, with two
+/// exceptions. The event callback is replaced by our logging, because async-nats keeps only one; to see events too, use
+/// [`connect_with_events`]. Credentials in the first address that has some, `nats://user:password@host` or `nats://token@host`, are
+/// used for all servers and removed from the addresses: async-nats ignores them, and logs addresses at level debug.
+///
+/// A [`JetStreamPublisher`](crate::JetStreamPublisher) of this client opens one more connection with the same options at its first use. It can drop that
+/// connection with all queued messages, and it learns of denied permissions from both. A client that was made in another way works too, but then a denied
+/// permission looks like a silent server, and an abandoned message may arrive later.
+///
+/// # Errors
+///
+/// [`ConnectError`] if no server can be reached or the server refuses the credentials. Never while `retry_on_initial_connect` is set.
+pub async fn connect(servers: impl Servers, options: ConnectOptions) -> Result<Client, ConnectError> {
+    connect_with_events(servers, options, |_| {}).await
+}
+
+/// As [`connect`], and calls `on_event` for each event after it was logged. Events of the connections that publishers open are included. The callback must
+/// not block: an event is dropped if 128 others are waiting.
+///
+/// # Errors
+///
+/// As [`connect`].
+pub async fn connect_with_events(
+    servers: impl Servers,
+    options: ConnectOptions,
+    on_event: impl Fn(&Event) + Send + Sync + 'static,
+) -> Result<Client, ConnectError> {
+    let servers = parse(servers)?;
+    let names = servers.iter().map(name).collect::<Vec<_>>().join(", ");
+    let (reports, notices) = (Arc::new(Reports::new()), Arc::new(Notices::new(names.clone())));
+    let user = user_of(&servers);
+    let options = with_credentials_of(&servers, options);
+    let servers = without_credentials(servers)?;
+    let on_event = Arc::new(on_event);
+    let watched = |options: ConnectOptions, connection: &'static str| {
+        let (reports, notices, on_event) = (reports.clone(), notices.clone(), on_event.clone());
+        options.event_callback(move |event| {
+            let is_new = reports.record(&event);
+            notices.tell(&event, connection, is_new);
+            on_event(&event);
+            std::future::ready(())
+        })
+    };
+    let client = watched(options.clone(), "shared")
+        .connect(servers.clone())
+        .await
+        .map_err(|error| ConnectError::new(names, user, error))?;
+    let origin = Origin {
+        servers,
+        options: watched(options, "publisher"),
+        reports: reports.clone(),
+    };
+    origin.remember(&client);
+    Ok(client)
+}
+
+/// The text of a malformed address is not shown, because it may hold a password.
+fn parse(servers: impl Servers) -> Result<Vec<ServerAddr>, ConnectError> {
+    servers.servers().map_err(malformed)
+}
+
+fn malformed(error: std::io::Error) -> ConnectError {
+    let source = async_nats::ConnectError::with_source(ConnectErrorKind::ServerParse, error);
+    ConnectError::new("?".to_owned(), None, source)
+}
+
+/// Host and port of a server. Its URL may hold a password, so the URL is never shown.
+fn name(server: &ServerAddr) -> String {
+    format!("{}:{}", server.host(), server.port())
+}
+
+/// The [`inbox_prefix`] of the user in the addresses; `None` if the addresses name no user with a password.
+#[must_use]
+pub fn inbox_prefix_of(servers: &[ServerAddr]) -> Option<String> {
+    user_of(servers).map(|user| inbox_prefix(&user))
+}
+
+/// The user in an address. A token has no name.
+fn user_of(servers: &[ServerAddr]) -> Option<String> {
+    let named = servers.iter().find(|server| server.password().is_some())?;
+    let user = named.username()?;
+    Some(percent_decode(user).unwrap_or_else(|| user.to_owned()))
+}
+
+/// Moves credentials from an address, where they are percent-encoded, into the options.
+fn with_credentials_of(servers: &[ServerAddr], options: ConnectOptions) -> ConnectOptions {
+    let decode = |text: &str| percent_decode(text).unwrap_or_else(|| text.to_owned());
+    let credentials = servers
+        .iter()
+        .find_map(|server| Some((server.username()?, server.password())));
+    match credentials {
+        Some((user, Some(password))) => options.user_and_password(decode(user), decode(password)),
+        Some((token, None)) => options.token(decode(token)),
+        None => options,
+    }
+}
+
+/// async-nats logs addresses with their passwords at level debug. The options contain the credentials.
+fn without_credentials(servers: Vec<ServerAddr>) -> Result<Vec<ServerAddr>, ConnectError> {
+    let bare = servers.into_iter().map(|server| {
+        let mut url = server.into_inner();
+        // An error means an address without a host, which has no credentials either.
+        let _ = url.set_password(None);
+        let _ = url.set_username("");
+        ServerAddr::from_url(url)
+    });
+    bare.collect::<Result<_, _>>().map_err(malformed)
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub struct ConnectError {
+    servers: String,
+    user: Option<String>,
+    source: async_nats::ConnectError,
+}
+
+impl ConnectError {
+    fn new(servers: String, user: Option<String>, source: async_nats::ConnectError) -> Self {
+        Self {
+            servers,
+            user,
+            source,
+        }
+    }
+
+    /// Whether nobody answers, which may pass: the server or its name is not there yet.
+    fn is_out_of_reach(&self) -> bool {
+        matches!(
+            self.kind(),
+            ConnectErrorKind::Io | ConnectErrorKind::TimedOut | ConnectErrorKind::Dns
+        )
+    }
+
+    /// The kind of failure, as async-nats classifies it. One exception: a failed TLS handshake is always [`ConnectErrorKind::Tls`], where async-nats says `Io`.
+    #[must_use]
+    pub fn kind(&self) -> ConnectErrorKind {
+        let is_handshake = std::error::Error::source(&self.source)
+            .and_then(|source| source.downcast_ref::<std::io::Error>())
+            .and_then(std::io::Error::get_ref)
+            .is_some_and(|inner| inner.is::<async_nats::rustls::Error>());
+        if is_handshake {
+            return ConnectErrorKind::Tls;
+        }
+        self.source.kind()
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { servers, .. } = self;
+        match self.kind() {
+            ConnectErrorKind::ServerParse => f.write_str("nats address is malformed; use `nats://host:port`"),
+            ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+                write!(f, "nats server {servers} refused the credentials")?;
+                if let Some(user) = &self.user {
+                    write!(f, " of user `{user}`")?;
+                }
+                f.write_str("; check user, password, token or credentials file")
+            }
+            ConnectErrorKind::Tls => write!(
+                f,
+                "no TLS connection to nats server {servers}; check the certificates of both sides, the host name, and that the server has TLS"
+            ),
+            _ => write!(
+                f,
+                "no connection to nats server {servers}; check that it runs and that the address is right"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span;
+
+    use super::*;
+
+    /// The reasons in the log.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<String>>>);
+
+    impl tracing::Subscriber for Log {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            struct Reason<'a>(&'a Log);
+            impl Visit for Reason<'_> {
+                fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+                    if field.name() == "reason" {
+                        self.0.0.lock().unwrap().push(format!("{value:?}"));
+                    }
+                }
+            }
+            event.record(&mut Reason(self));
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    /// Nobody listens at one address, and nobody answers at the other. Which of them a round reports is chance. Time is skipped.
+    #[tokio::test(start_paused = true)]
+    async fn each_reason_for_waiting_is_told_once() {
+        let log = Log::default();
+        // With one subscriber alone, tracing would ask that of the thread that logs first, and other tests have none.
+        let _second = tracing::Dispatch::new(log.clone());
+        let _guard = tracing::subscriber::set_default(log.clone());
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let servers = [
+            "nats://127.0.0.1:1".to_owned(),
+            format!("nats://{}", silent.local_addr().unwrap()),
+        ];
+        let stream = EventStream::new("orders");
+        let waiting = tokio::time::timeout(Duration::from_secs(300), stream.connect(servers.as_slice()));
+        assert!(waiting.await.is_err(), "connected");
+        let told = log.0.lock().unwrap().clone();
+        let distinct: HashSet<_> = told.iter().collect();
+        assert_eq!(told.len(), distinct.len(), "{told:?}");
+        assert!(told.len() > 1, "{told:?}");
+    }
+
+    #[test]
+    fn passwords_in_addresses_are_not_shown() {
+        let server: ServerAddr = "nats://relay:hunter2@db.internal:4333".parse().unwrap();
+        assert_eq!(name(&server), "db.internal:4333");
+    }
+
+    #[tokio::test]
+    async fn a_malformed_address_is_reported_at_once() {
+        let error = connect("http://relay:hunter2@x", connect_options())
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ConnectErrorKind::ServerParse);
+        assert!(!format!("{error:?} {error}").contains("hunter2"));
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_names_the_server_and_no_password() {
+        // Port 1 is reserved and closed on any machine that runs tests.
+        let error = connect("nats://relay:hunter2@127.0.0.1:1", connect_options())
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ConnectErrorKind::Io);
+        assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+        assert!(!format!("{error:?} {error}").contains("hunter2"));
+    }
+}

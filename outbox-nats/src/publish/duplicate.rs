@@ -1,0 +1,93 @@
+//! Checks that a duplicate acknowledgement stands for the message that was sent.
+//!
+//! JetStream drops a message whose id it knows, whatever the message holds. Two outboxes on one stream may use the same id for different events. Then the
+//! second event is not on the stream, although it was acknowledged. Cost: one read of the stream for each duplicate acknowledgement, and none otherwise.
+
+use async_nats::jetstream::stream::RawMessageErrorKind;
+use outbox_core::{FailureClass, Message, PublishError, Receipt, StreamedMessage};
+use time::OffsetDateTime;
+use tokio::time::{Instant, timeout_at};
+
+use crate::publish::JetStreamPublisher;
+use crate::publish::outcome::Attempt;
+use crate::stream::headers;
+
+/// Returns the receipt if the stored message is this one, or if the stream has deleted it since. Not the source is compared, which an operator may change,
+/// but what the event is.
+pub(crate) async fn check(
+    publisher: &JetStreamPublisher,
+    message: &Message,
+    attempt: Attempt<'_>,
+    receipt: Receipt,
+    deadline: Instant,
+) -> Result<Receipt, PublishError> {
+    let reading = publisher.connected(async |live| {
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| not_checked(publisher, attempt, error);
+        let stream = live
+            .context
+            .get_stream_no_info(attempt.stream)
+            .await
+            .map_err(|error| failed(error.into()))?;
+        // The stream's leader answers: a replica may not know the message yet.
+        match stream.get_raw_message(receipt.stream_sequence).await {
+            Ok(stored) => Ok(Some(stored)),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(failed(error.into())),
+        }
+    });
+    let stored = match timeout_at(deadline, reading).await {
+        Ok(stored) => stored?,
+        Err(elapsed) => return Err(not_checked(publisher, attempt, elapsed.into())),
+    };
+    let Some(stored) = stored else {
+        return Ok(receipt);
+    };
+    let headers = headers::decode(&stored.headers);
+    let other = StreamedMessage::decode(receipt.stream_sequence, OffsetDateTime::UNIX_EPOCH, &headers);
+    if other.as_ref().is_some_and(|other| is_same(message, other)) {
+        return Ok(receipt);
+    }
+    let what = match other {
+        Some(other) => format!(
+            "`{}` of {} from source `{}`",
+            other.event_type, other.aggregate, other.source
+        ),
+        None => "no message of an outbox".to_owned(),
+    };
+    let context = format!(
+        "stream `{}` did not take message {}: its stream sequence {} has the same id and is {what}; record the event again under another id",
+        attempt.stream, message.id, receipt.stream_sequence
+    );
+    Err(PublishError::new(FailureClass::Permanent, context))
+}
+
+fn not_checked(
+    publisher: &JetStreamPublisher,
+    attempt: Attempt<'_>,
+    error: Box<dyn std::error::Error + Send + Sync>,
+) -> PublishError {
+    let api = format!("$JS.API.STREAM.MSG.GET.{}", attempt.stream);
+    let (class, why) = match publisher.is_denied(&api) {
+        true => (
+            FailureClass::Configuration,
+            format!("cannot be read: this user needs the permission to publish on `{api}`"),
+        ),
+        false => (FailureClass::Unknown, "has not been read".to_owned()),
+    };
+    let context = format!(
+        "the server knows the id of message {} already, and the stored message {why}",
+        attempt.id
+    );
+    PublishError::new(class, context).with_source(error)
+}
+
+fn is_same(message: &Message, stored: &StreamedMessage) -> bool {
+    let apart = message.created_at - stored.recorded_at;
+    stored.id == message.id
+        && stored.event_id == message.event_id
+        && stored.aggregate == message.aggregate
+        && stored.sequence == message.sequence
+        && stored.event_type == message.event_type
+        // Headers hold microseconds.
+        && apart.abs() <= time::Duration::MICROSECOND
+}

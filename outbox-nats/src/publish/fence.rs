@@ -1,0 +1,219 @@
+//! Publishes in strong mode: the server itself refuses messages that would stand out of order.
+//!
+//! All sequenced messages of an aggregate go to one subject. Each message names the stream sequence of the message before it on that subject. So a message that
+//! a relay left on the wire is refused once another relay has gone on, however late it arrives. The duplicate window alone would forget it.
+//!
+//! Invariants: a refused message counts as stored only if it is found on the subject. It is sent again only with the stream sequence that was just looked up.
+//!
+//! The table shows what follows from the last message of the subject. The subject is read for a message whose stream sequence is not remembered, and after a
+//! refusal.
+//!
+//! | last message of the subject | then |
+//! |---|---|
+//! | none: a new aggregate, or all expired or purged | send, expecting stream sequence 0 |
+//! | the same id | stored: the receipt says duplicate |
+//! | a lower sequence | send, expecting its stream sequence |
+//! | the same or a higher sequence, or a replayed copy | search the subject for the id: stored if found, else send, expecting the last stream sequence |
+//!
+//! The search (module `search`) distinguishes a late copy from a message that became a dead letter
+//! and was overtaken. An overtaken message is published at the end, because it must not be lost. Replayed copies (message id other than event id) go to the
+//! aggregate's subject too, with an old sequence, so they are searched for after each refusal. Unsequenced messages and messages with a fixed subject are
+//! not fenced; they keep their subjects.
+//!
+//! Servers check in different order: 2.9 and clusters answer a known id with "duplicate" first, and newer single servers compare the stream sequence first.
+//! Both ways lead to the same receipt.
+
+use async_nats::Subject;
+use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_ID};
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use outbox_core::{FailureClass, Message, PublishError, Receipt};
+use time::OffsetDateTime;
+use tokio::time::{Instant, timeout_at};
+
+use crate::publish::JetStreamPublisher;
+use crate::publish::outcome::{Attempt, is_wrong_last_sequence};
+use crate::publish::search;
+use crate::stream::EventStream;
+use crate::stream::listing::{Log, Start};
+
+/// Times a message is sent before the relay is told to come back.
+const TRIES_MAX: u32 = 3;
+
+/// Whether a message is on its subject.
+enum Standing {
+    Stored(Receipt),
+    /// It is not stored. This is the last stream sequence of the subject, 0 if there is none.
+    After(u64),
+}
+
+/// Publishes a message behind the last one of its subject. `encode` builds the message again for each try.
+pub(crate) async fn send(
+    publisher: &JetStreamPublisher,
+    message: &Message,
+    attempt: Attempt<'_>,
+    subject: Subject,
+    deadline: Instant,
+    encode: impl Fn() -> Result<PublishMessage, PublishError>,
+) -> Result<Receipt, PublishError> {
+    let first = message.sequence == Some(1) && !is_replay(message);
+    // The first message of an aggregate is almost always new, so its subject is not read first.
+    let mut expected = publisher.stream_sequences().get(&subject).or(first.then_some(0));
+    let mut refused = None;
+    for _ in 0..TRIES_MAX {
+        let stream_sequence = match expected {
+            Some(stream_sequence) => stream_sequence,
+            None => match standing(publisher, message, attempt, refused.is_some(), deadline).await? {
+                Standing::Stored(receipt) => return Ok(receipt),
+                Standing::After(stream_sequence) => stream_sequence,
+            },
+        };
+        let publish = encode()?.header(
+            NATS_EXPECTED_LAST_SUBJECT_SEQUENCE,
+            stream_sequence.to_string().as_str(),
+        );
+        match publisher.send(attempt, subject.clone(), publish, deadline).await {
+            Ok(receipt) if receipt.duplicate => {
+                publisher.searches().forget(message.id);
+                // The receipt may name an older stream sequence than the last one, so the next message reads the subject.
+                publisher.stream_sequences().forget(&subject);
+                return Ok(receipt);
+            }
+            Ok(receipt) => {
+                publisher.searches().forget(message.id);
+                publisher
+                    .stream_sequences()
+                    .set(&subject, receipt.stream_sequence);
+                return Ok(receipt);
+            }
+            Err(error) if is_wrong_last_sequence(&error) => {
+                publisher.stream_sequences().forget(&subject);
+                expected = None;
+                refused = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let context = format!(
+        "message {} was fenced off {TRIES_MAX} times: somebody else publishes on `{subject}` at the same time",
+        message.id
+    );
+    let error = PublishError::new(FailureClass::Unknown, context);
+    Err(match refused {
+        Some(refused) => error.with_source(refused),
+        None => error,
+    })
+}
+
+/// Reads the last message of the subject, and searches the subject if that proves nothing.
+async fn standing(
+    publisher: &JetStreamPublisher,
+    message: &Message,
+    attempt: Attempt<'_>,
+    refused: bool,
+    deadline: Instant,
+) -> Result<Standing, PublishError> {
+    let look = async {
+        let Some(last) = read_last(publisher, attempt.stream, attempt.subject).await? else {
+            return Ok(Standing::After(0));
+        };
+        let stored = |stream_sequence| {
+            Standing::Stored(Receipt {
+                stream_sequence,
+                duplicate: true,
+            })
+        };
+        let stream_sequence = last.sequence;
+        let header = |name: &'static str| last.headers.get(HeaderName::from_static(name));
+        if last
+            .headers
+            .get(NATS_MESSAGE_ID)
+            .is_some_and(|id| id.as_str() == message.id.to_string())
+        {
+            publisher.stream_sequences().set(attempt.subject, stream_sequence);
+            return Ok(stored(stream_sequence));
+        }
+        let last_sequence = header("ce-sequence").and_then(|value| value.as_str().parse::<u64>().ok());
+        let search = if is_replay(message) {
+            refused
+        } else {
+            header("ce-messageid").is_some() || last_sequence >= message.sequence || last_sequence.is_none()
+        };
+        if search && let Some(stream_sequence) = search::find(publisher, message, attempt, deadline).await? {
+            return Ok(stored(stream_sequence));
+        }
+        Ok(Standing::After(stream_sequence))
+    };
+    timeout_at(deadline, look)
+        .await
+        .map_err(|_| attempt.unconfirmed(publisher.config().ack_timeout))?
+}
+
+/// Checks that the last message of a subject can be read and that a subject can be searched, before the first message needs it. The search creates a
+/// consumer and deletes it, as every search does.
+pub(crate) async fn check(publisher: &JetStreamPublisher) -> Result<(), PublishError> {
+    let EventStream {
+        name: stream, prefix, ..
+    } = publisher.stream();
+    // No message is on this subject. Any answer shows that the request is permitted.
+    let subject = format!("{prefix}.outbox-preflight");
+    read_last(publisher, stream, &subject).await?;
+    let now = OffsetDateTime::now_utc();
+    let searched = publisher
+        .connected(async |live| {
+            let log = Log::open(live, stream).await?;
+            log.read(Some(&subject), Start::At(now), |_, _| false).await
+        })
+        .await;
+    searched.map(drop).map_err(|error| {
+        match publisher.denied_under(&format!("$JS.API.CONSUMER.CREATE.{stream}")) {
+            Some(api) => PublishError::new(
+                FailureClass::Configuration,
+                format!("subjects cannot be searched; fenced publishing needs the permission to publish on `{api}`"),
+            )
+            .with_source(error),
+            None => error,
+        }
+    })
+}
+
+/// Reads the last message of the subject from the stream's leader, because a replica may not know it yet.
+async fn read_last(
+    publisher: &JetStreamPublisher,
+    stream: &str,
+    subject: &str,
+) -> Result<Option<StreamMessage>, PublishError> {
+    let api = format!("$JS.API.STREAM.MSG.GET.{stream}");
+    let denied = || publisher.is_denied(&api);
+    let failed = |error| {
+        let class = if denied() {
+            FailureClass::Configuration
+        } else {
+            FailureClass::Unknown
+        };
+        let context = format!(
+            "last message of `{subject}` cannot be read; fenced publishing needs the permission to publish on `{api}`"
+        );
+        PublishError::new(class, context).with_source(error)
+    };
+    publisher
+        .connected(async |live| {
+            let stream = live
+                .context
+                .get_stream_no_info(stream)
+                .await
+                .map_err(|error| failed(Box::<dyn std::error::Error + Send + Sync>::from(error)))?;
+            match stream.get_last_raw_message_by_subject(subject).await {
+                Ok(last) => Ok(Some(last)),
+                Err(error) => match error.kind() {
+                    LastRawMessageErrorKind::NoMessageFound => Ok(None),
+                    _ => Err(failed(error.into())),
+                },
+            }
+        })
+        .await
+}
+
+fn is_replay(message: &Message) -> bool {
+    message.id.as_uuid() != message.event_id.as_uuid()
+}

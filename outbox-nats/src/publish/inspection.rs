@@ -1,0 +1,108 @@
+//! What an operator asks about a stream and its messages.
+//!
+//! Invariant: nothing is published, and nothing on the stream changes.
+
+use async_nats::jetstream::consumer::Info;
+use outbox_core::{FailureClass, Message, PublishError, codec};
+
+use crate::publish::JetStreamPublisher;
+use crate::stream::admission::{self, Refusal, StreamOutlook};
+use crate::stream::consumers::{self, DurableFilters, StreamReading};
+use crate::stream::headers;
+use crate::stream::listing::message_id;
+
+impl JetStreamPublisher {
+    /// Reads how the stream stands. Ends within 2 s for the connection and [`PublisherConfig::ack_timeout`](crate::PublisherConfig) for each request.
+    ///
+    /// # Errors
+    ///
+    /// If the stream cannot be read. That there is none is no error: [`Self::foresee`] tells it.
+    pub async fn outlook(&self) -> Result<StreamOutlook, PublishError> {
+        self.connected(async |live| admission::read(live, &self.stream().name).await)
+            .await
+    }
+
+    /// Why the stream would refuse a message, if that can be known. Sends nothing.
+    #[must_use]
+    pub fn foresee(&self, outlook: &StreamOutlook, message: &Message) -> Option<Refusal> {
+        let unsendable = |what: String| Refusal::Unsendable { what };
+        let subject = match self.subject_of(message) {
+            Ok(subject) => subject,
+            Err(error) => return Some(unsendable(outbox_core::describe(&error))),
+        };
+        let encoded = headers::encode(message, &self.config().source, &outlook.name);
+        let bytes = match encoded {
+            Ok((headers, payload)) => admission::size_of(&headers) + payload.len(),
+            Err(error) => return Some(unsendable(outbox_core::describe(&error))),
+        };
+        outlook.refuses(&subject, bytes)
+    }
+
+    /// The durable pull consumers whose filters take the subject of a message, by their names. Takes a request for each 256 consumers of the stream.
+    ///
+    /// # Errors
+    ///
+    /// If the consumers cannot be listed.
+    pub async fn readings_of(&self, message: &Message) -> Result<Vec<StreamReading>, PublishError> {
+        let subject = self.subject_of(message)?;
+        let infos = consumers::durables(self).await?;
+        let takes = |info: &Info| {
+            let pulls = info.config.deliver_subject.is_none();
+            pulls && DurableFilters::of(info).takes(&subject)
+        };
+        let mut readings: Vec<StreamReading> =
+            infos.into_iter().filter(takes).map(StreamReading::of).collect();
+        readings.sort_by(|one, other| one.consumer.cmp(&other.consumer));
+        Ok(readings)
+    }
+
+    /// What the durable consumers of the stream ask for, by their names. Takes a request for each 256 consumers of the stream.
+    ///
+    /// # Errors
+    ///
+    /// If the consumers cannot be listed.
+    pub async fn durable_filters(&self) -> Result<Vec<DurableFilters>, PublishError> {
+        let infos = consumers::durables(self).await?;
+        let mut durables: Vec<DurableFilters> = infos.iter().map(DurableFilters::of).collect();
+        durables.sort_by(|one, other| one.consumer.cmp(&other.consumer));
+        Ok(durables)
+    }
+
+    /// Whether a durable consumer is handed a message once it is published. One that cannot be sent is handed to nobody.
+    #[must_use]
+    pub fn would_hand(&self, durable: &DurableFilters, message: &Message) -> bool {
+        let subject = self.subject_of(message);
+        subject.is_ok_and(|subject| durable.takes(&subject))
+    }
+
+    /// The service that numbers the events of a message's aggregate, as the message on the stream names it (`ce-source`); empty if it names none. `None` if another
+    /// message has this stream sequence, as on a stream that was made anew. Two requests; the user needs permission to publish on `$JS.API.STREAM.INFO.<stream>` and
+    /// `$JS.API.STREAM.MSG.GET.<stream>`.
+    ///
+    /// # Errors
+    ///
+    /// If the message or its header cannot be read.
+    pub async fn source_of(
+        &self,
+        message: &Message,
+        stream_sequence: u64,
+    ) -> Result<Option<String>, PublishError> {
+        let name = &self.stream().name;
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+            let context = format!("stream sequence {stream_sequence} of stream `{name}` cannot be read");
+            PublishError::new(FailureClass::Unknown, context).with_source(error)
+        };
+        self.connected(async |live| {
+            let stream = live.context.get_stream(name).await;
+            let stream = stream.map_err(|error| failed(error.into()))?;
+            let found = stream.get_raw_message(stream_sequence).await;
+            let found = found.map_err(|error| failed(error.into()))?;
+            if message_id(&found.headers) != Some(message.id) {
+                return Ok(None);
+            }
+            let source = codec::source(&headers::decode(&found.headers));
+            source.map(Some).map_err(|error| failed(error.into()))
+        })
+        .await
+    }
+}

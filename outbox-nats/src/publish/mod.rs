@@ -1,0 +1,381 @@
+//! Publishes messages to a JetStream stream and waits for the acknowledgement.
+//!
+//! Invariant: a message is handed to the connection only while it is up. Otherwise async-nats would queue the message and send it after the reconnection, minutes
+//! after its failure was reported and perhaps after another relay took over. Not here: the class of a failure, see `outcome`; window, retries and order, see the
+//! relay of `outbox-core`.
+
+pub(crate) mod duplicate;
+pub(crate) mod fence;
+mod inspection;
+pub(crate) mod outcome;
+pub(crate) mod search;
+pub(crate) mod sequences;
+
+use std::fmt;
+use std::future::IntoFuture as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::{Client, Subject};
+use outbox_core::{Destination, FailureClass, Message, PublishError, Publisher, Receipt};
+use tokio::time::{Instant, timeout_at};
+
+use crate::connect::connection::{Line, Live};
+use crate::publish::outcome::{Attempt, not_captured};
+use crate::publish::search::Searches;
+use crate::publish::sequences::StreamSequences;
+use crate::stream::EventStream;
+use crate::stream::headers;
+use crate::stream::preflight;
+use crate::stream::subject::captures;
+
+/// Most unacknowledged messages of a publisher unless configured otherwise. A larger window gains nothing on one connection.
+pub const DEFAULT_WINDOW: usize = 1024;
+
+/// Room above the window, for publishes whose caller gave up and whose acknowledgement is still on its way.
+const WINDOW_SLACK: usize = 256;
+
+/// How a [`JetStreamPublisher`] publishes. Start from the default and set what differs.
+///
+/// ```
+/// # use std::time::Duration;
+/// let config = outbox_nats::PublisherConfig::default().source("shop").ack_timeout(Duration::from_secs(2));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PublisherConfig {
+    /// The CloudEvents source: a name or URI of this service. Default `outbox`.
+    pub source: String,
+    /// Bound on one publish, from the call to the acknowledgement. A longer bound hides trouble, and the relay's lease must outlast it; a shorter one
+    /// publishes twice under load. Default 5 s.
+    pub ack_timeout: Duration,
+    /// Most unacknowledged messages of this publisher and its clones together. The relay's window should not be larger: messages beyond this one wait, and
+    /// may fail as unknown. Default 1024.
+    pub window: usize,
+}
+
+impl Default for PublisherConfig {
+    fn default() -> Self {
+        Self {
+            source: "outbox".to_owned(),
+            ack_timeout: Duration::from_secs(5),
+            window: DEFAULT_WINDOW,
+        }
+    }
+}
+
+impl PublisherConfig {
+    outbox_core::__setters! {
+        source: impl Into<String>,
+        ack_timeout: Duration,
+        window: usize,
+    }
+}
+
+/// The [`Publisher`] for JetStream. Clones share the connection and the window.
+///
+/// Over a client that [`connect`](crate::connect) made, it opens a connection of its own at its first use, with the same options and on a
+/// thread of its own.
+///
+/// * **Bounded.** A publish resolves within [`PublisherConfig::ack_timeout`], and at once while disconnected. The first ones wait up to 2 s
+///   for the connection.
+/// * **Cancellation.** As the contract says: a message that was handed to the connection may be stored later.
+/// * **Abandon.** Messages that are queued in this process are dropped with the connection, within 1 s. Connecting again takes up to 2 s more. Bytes that
+///   the operating system has already taken may still arrive. A client that was made in another way is only asked to reconnect.
+/// * **Not promised.** A message that was on the wire when the connection broke may be stored although its failure was reported. It
+///   carries its id, so the server drops it or its repetition within the stream's duplicate window.
+#[derive(Clone)]
+pub struct JetStreamPublisher {
+    line: Arc<Line>,
+    stream_sequences: Arc<Mutex<StreamSequences>>,
+    searches: Arc<Mutex<Searches>>,
+    /// The subjects of the stream, as the server last told them.
+    captured: Arc<Mutex<Vec<String>>>,
+    stream: EventStream,
+    config: PublisherConfig,
+}
+
+impl JetStreamPublisher {
+    pub(crate) fn new(stream: EventStream, client: Client, config: PublisherConfig) -> Self {
+        // The context blocks for ever if more publishes are awaited at once than it has room for, so it gets more room than the window.
+        let inflight_max = config.window.saturating_add(WINDOW_SLACK);
+        Self {
+            line: Arc::new(Line::new(client, config.ack_timeout, inflight_max)),
+            stream_sequences: Arc::default(),
+            searches: Arc::default(),
+            captured: Arc::default(),
+            stream,
+            config,
+        }
+    }
+
+    /// Sets how it publishes. Call it before the first use: the publisher that it returns shares no connection with clones made before.
+    #[must_use]
+    pub fn with_config(self, config: PublisherConfig) -> Self {
+        let client = self.client().clone();
+        Self::new(self.stream, client, config)
+    }
+
+    /// The client that the publisher was made with.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        self.line.given()
+    }
+
+    /// The stream that it publishes to.
+    #[must_use]
+    pub fn stream(&self) -> &EventStream {
+        &self.stream
+    }
+
+    /// How it publishes.
+    #[must_use]
+    pub fn config(&self) -> &PublisherConfig {
+        &self.config
+    }
+
+    /// Whether the connection that messages are sent on is up, for a health check. `false` before the first use.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        let slot = self.line.slot();
+        slot.get()
+            .is_some_and(|live| live.client.connection_state() == State::Connected)
+    }
+
+    pub(crate) fn stream_sequences(&self) -> MutexGuard<'_, StreamSequences> {
+        self.stream_sequences
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn searches(&self) -> MutexGuard<'_, Searches> {
+        self.searches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Uses the present connection once, if it is up.
+    pub(crate) async fn connected<T>(
+        &self,
+        use_it: impl AsyncFnOnce(&Live) -> Result<T, PublishError>,
+    ) -> Result<T, PublishError> {
+        let slot = self.line.slot();
+        let live = self.line.open(&slot).await;
+        if live.client.connection_state() != State::Connected {
+            let context = format!("not connected, stream `{}` is out of reach", self.stream.name);
+            return Err(PublishError::new(FailureClass::Unknown, context));
+        }
+        use_it(live).await
+    }
+
+    /// Whether the server has to keep this message in order.
+    fn is_fenced(&self, message: &Message) -> bool {
+        self.stream.fenced && message.sequence.is_some() && message.subject.is_none()
+    }
+
+    /// The subject that a message is published on.
+    pub(crate) fn subject_of(&self, message: &Message) -> Result<String, PublishError> {
+        if self.is_fenced(message) {
+            return Ok(self.stream.prefix.aggregate_subject(&message.aggregate));
+        }
+        let subject = self.stream.subject(message);
+        subject.map_err(|error| unsendable(message, "a subject").with_source(error))
+    }
+
+    /// Refuses a subject of the message's own that the stream does not capture: its writer may have
+    /// chosen the subject of another program, which would take the message for a request. The stream
+    /// may be given the subject, so the message is tried again, and becomes a dead letter at
+    /// `attempts_max`.
+    async fn check_captured(&self, message: &Message, subject: &str) -> Result<(), PublishError> {
+        let captured = |subjects: &[String]| captures(subjects, subject);
+        let known = || self.captured.lock().unwrap_or_else(PoisonError::into_inner);
+        if captured(&self.stream.subjects) || captured(&known()) {
+            return Ok(());
+        }
+        let name = &self.stream.name;
+        let subjects = self
+            .connected(async |live| {
+                let stream = live.context.get_stream(name).await.map_err(|error| {
+                    let context = format!("stream `{name}` cannot be read, so its subjects are not known");
+                    PublishError::new(FailureClass::Transient, context).with_source(error)
+                })?;
+                Ok(stream.cached_info().config.subjects.clone())
+            })
+            .await?;
+        let is_captured = captured(&subjects);
+        *known() = subjects;
+        if is_captured {
+            return Ok(());
+        }
+        let context = not_captured(name, subject, message.id);
+        Err(PublishError::new(FailureClass::Unclassified, context))
+    }
+
+    /// Sends and waits for the acknowledgement.
+    pub(crate) async fn send(
+        &self,
+        attempt: Attempt<'_>,
+        subject: Subject,
+        publish: PublishMessage,
+        deadline: Instant,
+    ) -> Result<Receipt, PublishError> {
+        let waited = self.config.ack_timeout;
+        let slot = self.line.slot();
+        // Rare paths are boxed here and below: a relay keeps a thousand of these futures and moves each of them a few times.
+        let live = match slot.get() {
+            Some(live) if live.client.connection_state() == State::Connected => live,
+            _ => timeout_at(deadline, Box::pin(self.line.open(&slot)))
+                .await
+                .map_err(|_| attempt.not_connected())?,
+        };
+        if live.client.connection_state() != State::Connected {
+            return Err(attempt.not_connected());
+        }
+        // Watch before sending, so that no report is missed.
+        let reports = self.line.reports().map(|reports| (reports, reports.watch()));
+        let sent_at = Instant::now();
+        let acknowledgement = timeout_at(deadline, live.context.send_publish(subject, publish))
+            .await
+            .map_err(|_| attempt.no_room(waited))?
+            .map_err(|error| attempt.failure(error))?;
+        // From here on the message may be stored, whatever happens: a crash or cancellation now means that it is published again.
+        let acknowledged = timeout_at(deadline, acknowledgement.into_future());
+        let answer = match reports {
+            None => acknowledged.await,
+            Some((reports, changes)) => tokio::select! {
+                biased;
+                answer = acknowledged => answer,
+                () = reports.denied_since(attempt.subject, sent_at, changes) => return Err(attempt.denied()),
+            },
+        };
+        let Ok(answer) = answer else {
+            return Err(self.silence(live, &attempt));
+        };
+        match answer {
+            Ok(ack) => attempt.receipt(&ack),
+            Err(error) => {
+                let error = attempt.failure(error);
+                if error.class() == FailureClass::Unknown && Instant::now() >= deadline {
+                    return Err(self.silence(live, &attempt));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether a server has denied publishing on a subject, on the present connection.
+    pub(crate) fn is_denied(&self, subject: &str) -> bool {
+        let reports = self.line.reports();
+        reports.is_some_and(|reports| reports.is_denied(subject))
+    }
+
+    /// A subject under this prefix on which a server has denied publishing.
+    pub(crate) fn denied_under(&self, prefix: &str) -> Option<String> {
+        self.line.reports()?.denied_under(prefix)
+    }
+
+    /// The reason why no answer came: unknown, unless the server does not let us receive answers.
+    fn silence(&self, live: &Live, attempt: &Attempt<'_>) -> PublishError {
+        let inbox = live.client.new_inbox();
+        let prefix = inbox.rsplit_once('.').map_or("", |(prefix, _)| prefix);
+        match self
+            .line
+            .reports()
+            .and_then(|reports| reports.denied_inbox(prefix))
+        {
+            Some(inbox) => attempt.denied_answer(&inbox),
+            None => attempt.unconfirmed(self.config.ack_timeout),
+        }
+    }
+}
+
+impl fmt::Debug for JetStreamPublisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JetStreamPublisher")
+            .field("client", self.client())
+            .field("stream", &self.stream)
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The error for a message that can never be sent.
+fn unsendable(message: &Message, what: &str) -> PublishError {
+    PublishError::new(
+        FailureClass::Permanent,
+        format!("message {} has {what} that cannot be sent", message.id),
+    )
+}
+
+impl Publisher for JetStreamPublisher {
+    fn destination(&self) -> Option<Destination> {
+        Some(Destination {
+            stream: self.stream.name.clone(),
+            subjects: self.stream.subjects_of_messages(),
+            source: self.config.source.clone(),
+        })
+    }
+
+    async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
+        let stream = &self.stream.name;
+        // The client's own type shares the text instead of copying it.
+        let subject = self.subject_of(message)?;
+        if message.subject.is_some() && !self.is_fenced(message) {
+            // Boxed as other rare paths below.
+            Box::pin(self.check_captured(message, &subject)).await?;
+        }
+        let subject = Subject::from(subject);
+        let encode = || {
+            let (headers, payload) = headers::encode(message, &self.config.source, stream)
+                .map_err(|error| unsendable(message, "a header").with_source(error))?;
+            Ok(PublishMessage::build().payload(payload).headers(headers))
+        };
+        let attempt = Attempt {
+            id: message.id,
+            stream,
+            subject: &subject,
+        };
+        let deadline = Instant::now() + self.config.ack_timeout;
+        let receipt = if self.is_fenced(message) {
+            Box::pin(fence::send(
+                self,
+                message,
+                attempt,
+                subject.clone(),
+                deadline,
+                encode,
+            ))
+            .await?
+        } else {
+            self.send(attempt, subject.clone(), encode()?, deadline).await?
+        };
+        if receipt.duplicate {
+            return Box::pin(duplicate::check(self, message, attempt, receipt, deadline)).await;
+        }
+        Ok(receipt)
+    }
+
+    /// Reads the stream. Warnings name the setting, the value seen and the value needed. Ends within 2 s for the connection and
+    /// [`PublisherConfig::ack_timeout`] for each of three requests.
+    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
+        if let Some(reason) = self.stream.contradiction() {
+            let context = format!("stream `{}`: {reason}", self.stream.name.escape_debug());
+            return Err(PublishError::new(FailureClass::Configuration, context));
+        }
+        let warnings = self
+            .connected(async |live| {
+                let denied = |subject: &str| self.is_denied(subject);
+                preflight::check(live, &self.stream, denied).await
+            })
+            .await?;
+        if self.stream.fenced {
+            fence::check(self).await?;
+        }
+        Ok(warnings)
+    }
+
+    /// Bounded by 3 s.
+    async fn abandon(&self) {
+        self.line.renew().await;
+    }
+}

@@ -1,0 +1,131 @@
+//! Searches the subject of an aggregate for a message, over as many publishes as that takes.
+//!
+//! A publish is bounded, and a subject may have more messages than can be read in that time. So each search begins where the last one for the same message
+//! ended. Invariant: a message counts as absent only if every message on its subject was seen, from an hour before it was recorded to the end.
+
+use std::collections::HashMap;
+
+use async_nats::HeaderMap;
+use outbox_core::{FailureClass, Message, MessageId, PublishError};
+use tokio::time::Instant;
+
+use crate::publish::JetStreamPublisher;
+use crate::publish::outcome::Attempt;
+use crate::stream::listing::{self, CLOCKS_APART, Log, Start};
+
+/// Most searches whose progress is kept. Each belongs to an aggregate that waits for it, so more than a few are rare.
+const SEARCHES_MAX: usize = 1_024;
+
+/// How far the subjects of messages were searched without finding them.
+#[derive(Debug, Default)]
+pub(crate) struct Searches(HashMap<MessageId, Searched>);
+
+#[derive(Debug)]
+struct Searched {
+    /// The stream that was searched.
+    made_at: String,
+    /// The message is not on its subject up to this stream sequence.
+    until: u64,
+}
+
+impl Searches {
+    pub(crate) fn forget(&mut self, id: MessageId) {
+        if !self.0.is_empty() {
+            self.0.remove(&id);
+        }
+    }
+
+    /// The stream sequence behind which the search goes on.
+    pub(crate) fn until(&self, id: MessageId, made_at: &str) -> Option<u64> {
+        let searched = self.0.get(&id).filter(|searched| searched.made_at == made_at)?;
+        Some(searched.until)
+    }
+
+    pub(crate) fn note(&mut self, id: MessageId, made_at: &str, until: u64) {
+        if let Some(searched) = self.0.get_mut(&id)
+            && searched.made_at == made_at
+        {
+            searched.until = searched.until.max(until);
+            return;
+        }
+        if self.0.len() >= SEARCHES_MAX {
+            // Searches that are under way begin anew. This costs time and nothing else.
+            self.0.clear();
+        }
+        let made_at = made_at.to_owned();
+        self.0.insert(id, Searched { made_at, until });
+    }
+}
+
+/// The stream sequence of the message, if it is on its subject. If the time does not suffice to find out, the error is transient, and the next call goes
+/// on where this one ended.
+pub(crate) async fn find(
+    publisher: &JetStreamPublisher,
+    message: &Message,
+    attempt: Attempt<'_>,
+    deadline: Instant,
+) -> Result<Option<u64>, PublishError> {
+    let id = message.id;
+    // The rest of the time is for deleting the consumer.
+    let until = deadline - publisher.config().ack_timeout / 4;
+    publisher.connected(async |live| {
+        let log = Log::open(live, attempt.stream).await?;
+        let (made_at, last) = (log.made_at(), log.last());
+        let start = publisher.searches().until(id, &made_at);
+        let start = start.map_or(Start::At(message.created_at - CLOCKS_APART), Start::Behind);
+        let (mut found, mut seen) = (None, 0);
+        let see = |stream_sequence, headers: &HeaderMap| {
+            if listing::message_id(headers) == Some(id) {
+                found = Some(stream_sequence);
+                return false;
+            }
+            // Noted at once, because this future may be dropped at its next await.
+            publisher.searches().note(id, &made_at, stream_sequence);
+            seen = stream_sequence;
+            Instant::now() < until
+        };
+        let complete = log.read(Some(attempt.subject), start, see).await?;
+        if found.is_some() {
+            publisher.searches().forget(id);
+        } else if complete {
+            publisher.searches().note(id, &made_at, last);
+        } else {
+            let context = format!(
+                "message {id} may be on subject `{}` already: it was searched up to stream sequence {seen} of {last}, and the next try goes on there",
+                attempt.subject
+            );
+            return Err(PublishError::new(FailureClass::Transient, context));
+        }
+        Ok(found)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_belongs_to_a_message_and_a_stream() {
+        let (one, other) = (MessageId::fresh(), MessageId::fresh());
+        let mut searches = Searches::default();
+        searches.note(one, "then", 7);
+        searches.note(one, "then", 5);
+        assert_eq!(searches.until(one, "then"), Some(7));
+        assert_eq!(searches.until(other, "then"), None);
+        assert_eq!(searches.until(one, "later"), None, "the stream was made anew");
+        searches.note(one, "later", 2);
+        assert_eq!(searches.until(one, "later"), Some(2));
+        searches.forget(one);
+        assert_eq!(searches.until(one, "later"), None);
+    }
+
+    #[test]
+    fn progress_of_many_messages_is_bounded() {
+        let mut searches = Searches::default();
+        for until in 0..3_000 {
+            searches.note(MessageId::fresh(), "then", until);
+        }
+        assert!(searches.0.len() <= SEARCHES_MAX);
+    }
+}

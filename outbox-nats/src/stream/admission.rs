@@ -1,0 +1,397 @@
+//! What the stream would answer to messages, found out without publishing.
+//!
+//! Invariant: one request, which reads the stream; a second one of a stream that refuses by the messages of a subject. A refusal is named only if the settings or the contents of the stream prove it; that none is named proves nothing:
+//! rights and the disks of the servers show only when something is published.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, InfoError, Stream};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use outbox_core::{FailureClass, PublishError};
+
+use crate::connect::connection::Live;
+use crate::stream::subject::captures;
+
+/// What a server stores beside subject, headers and payload of a message, in bytes.
+const STORED_BESIDE: u64 = 30;
+
+/// Most subjects whose messages are counted: as many as one answer of the server holds.
+const SUBJECTS_MAX: usize = 100_000;
+
+/// How the stream stands at a moment, as far as it decides what would be refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamOutlook {
+    /// Its name.
+    pub name: String,
+    /// The subjects that it captures; `None` if there is no such stream.
+    pub subjects: Option<Vec<String>>,
+    /// Whether it is sealed.
+    pub is_sealed: bool,
+    /// Whether it confirms what it stores.
+    pub confirms: bool,
+    /// Bytes that it takes until it refuses; `None` if there is no limit, or if a full stream drops its oldest messages.
+    pub bytes: Option<Room>,
+    /// Messages that it takes until it refuses; `None` as above.
+    pub messages: Option<Room>,
+    /// Messages that it takes of a subject until it refuses (`max_msgs_per_subject` with `discard_new_per_subject`); `None` if it does not refuse by that.
+    pub messages_of_subject: Option<u64>,
+    /// The subjects of which it holds so many, out of the first 100,000 that the server names.
+    pub full_subjects: BTreeSet<String>,
+    /// The largest message that server and stream take, with its headers.
+    pub message_bytes: usize,
+}
+
+/// What a limit of a stream leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Room {
+    /// What is left of it.
+    pub left: u64,
+    /// The limit.
+    pub most: u64,
+}
+
+/// The limit of a stream that is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Limit {
+    /// That of messages, `max_msgs`.
+    Messages(u64),
+    /// That of bytes, `max_bytes`.
+    Bytes(u64),
+    /// That of the messages of one subject, `max_msgs_per_subject`.
+    MessagesOfSubject(u64),
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Messages(most) => write!(f, "max_msgs is {most}"),
+            Self::Bytes(most) => write!(f, "max_bytes is {most}"),
+            Self::MessagesOfSubject(most) => write!(
+                f,
+                "max_msgs_per_subject is {most}, the subject holds so many, and discard_new_per_subject is set"
+            ),
+        }
+    }
+}
+
+/// Why a message would be refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// There is no such stream.
+    NoStream {
+        /// Its name.
+        stream: String,
+    },
+    /// The stream does not capture the subject.
+    NotCaptured {
+        /// The stream.
+        stream: String,
+        /// The subject.
+        subject: String,
+    },
+    /// The stream is sealed.
+    Sealed {
+        /// The stream.
+        stream: String,
+    },
+    /// The stream confirms nothing.
+    Unconfirmed {
+        /// The stream.
+        stream: String,
+    },
+    /// The stream is full, and refuses.
+    Full {
+        /// The stream.
+        stream: String,
+        /// Its limit that is reached.
+        limit: Limit,
+    },
+    /// The message is too large.
+    TooLarge {
+        /// Its size with headers, in bytes.
+        bytes: usize,
+        /// What is taken.
+        limit: usize,
+    },
+    /// It has a subject or a header that cannot be sent: somebody has changed the stored row.
+    Unsendable {
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStream { stream } => write!(f, "there is no stream `{stream}`"),
+            Self::NotCaptured { stream, subject } => {
+                write!(f, "stream `{stream}` does not capture subject `{subject}`")
+            }
+            Self::Sealed { stream } => write!(f, "stream `{stream}` is sealed and takes no messages"),
+            Self::Unconfirmed { stream } => {
+                write!(f, "stream `{stream}` has no_ack, so nothing is ever confirmed")
+            }
+            Self::Full {
+                stream,
+                limit: limit @ Limit::MessagesOfSubject(_),
+            } => write!(f, "stream `{stream}` refuses messages of a subject: {limit}"),
+            Self::Full { stream, limit } => {
+                write!(f, "stream `{stream}` is full and refuses messages: {limit}")
+            }
+            Self::TooLarge { bytes, limit } => {
+                write!(
+                    f,
+                    "it has {bytes} bytes with headers, and at most {limit} are taken"
+                )
+            }
+            Self::Unsendable { what } => f.write_str(what),
+        }
+    }
+}
+
+pub(crate) async fn read(live: &Live, name: &str) -> Result<StreamOutlook, PublishError> {
+    let max_payload = live.client.server_info().max_payload;
+    let unreadable = || PublishError::new(FailureClass::Unknown, format!("stream `{name}` cannot be read"));
+    let stream = match live.context.get_stream(name).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            return match error.kind() {
+                GetStreamErrorKind::JetStream(refused)
+                    if refused.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
+                    Ok(missing(name, max_payload))
+                }
+                _ => Err(unreadable().with_source(error)),
+            };
+        }
+    };
+    let mut outlook = outlook_of(stream.cached_info(), max_payload);
+    if let Some(most) = outlook.messages_of_subject {
+        // Without an answer none is known to be full. What the first one has told stands.
+        outlook.full_subjects = full_subjects(&stream, most).await.unwrap_or_default();
+    }
+    Ok(outlook)
+}
+
+/// The subjects of which the stream holds so many messages.
+async fn full_subjects(stream: &Stream, most: u64) -> Result<BTreeSet<String>, InfoError> {
+    // No more than there are: the next one would be asked for again.
+    let subjects = usize::try_from(stream.cached_info().state.subjects_count).unwrap_or(SUBJECTS_MAX);
+    let mut counts = stream
+        .info_with_subjects(">")
+        .await?
+        .take(subjects.min(SUBJECTS_MAX));
+    let mut full = BTreeSet::new();
+    while let Some((subject, count)) = counts.try_next().await? {
+        if count as u64 >= most {
+            full.insert(subject);
+        }
+    }
+    Ok(full)
+}
+
+/// `None` if the stream drops the oldest message of a subject, or has no such limit.
+fn messages_of_subject(config: &Config) -> Option<u64> {
+    let most = u64::try_from(config.max_messages_per_subject).ok();
+    most.filter(|most| *most > 0 && config.discard_new_per_subject)
+}
+
+impl StreamOutlook {
+    pub(crate) fn refuses(&self, subject: &str, bytes: usize) -> Option<Refusal> {
+        let stream = self.name.clone();
+        let Some(subjects) = &self.subjects else {
+            return Some(Refusal::NoStream { stream });
+        };
+        if !captures(subjects, subject) {
+            let subject = subject.to_owned();
+            return Some(Refusal::NotCaptured { stream, subject });
+        }
+        if self.is_sealed {
+            return Some(Refusal::Sealed { stream });
+        }
+        if !self.confirms {
+            return Some(Refusal::Unconfirmed { stream });
+        }
+        if bytes > self.message_bytes {
+            let limit = self.message_bytes;
+            return Some(Refusal::TooLarge { bytes, limit });
+        }
+        let stored = bytes as u64 + subject.len() as u64 + STORED_BESIDE;
+        let limit = self.reached(subject, stored)?;
+        Some(Refusal::Full { stream, limit })
+    }
+
+    /// The limit that a message of so many bytes, as they are stored, would exceed.
+    fn reached(&self, subject: &str, stored: u64) -> Option<Limit> {
+        let messages = self.messages.filter(|room| room.left == 0);
+        let bytes = self.bytes.filter(|room| room.left < stored);
+        messages
+            .map(|room| Limit::Messages(room.most))
+            .or_else(|| bytes.map(|room| Limit::Bytes(room.most)))
+            .or_else(|| {
+                let most = self.messages_of_subject?;
+                self.full_subjects
+                    .contains(subject)
+                    .then_some(Limit::MessagesOfSubject(most))
+            })
+    }
+}
+
+fn missing(name: &str, max_payload: usize) -> StreamOutlook {
+    StreamOutlook {
+        name: name.to_owned(),
+        subjects: None,
+        is_sealed: false,
+        confirms: true,
+        bytes: None,
+        messages: None,
+        messages_of_subject: None,
+        full_subjects: BTreeSet::new(),
+        message_bytes: max_payload,
+    }
+}
+
+fn outlook_of(info: &Info, max_payload: usize) -> StreamOutlook {
+    let config = &info.config;
+    // A limit of zero or less is none.
+    let room = |limit: i64, used: u64| {
+        let limit = u64::try_from(limit).ok().filter(|limit| *limit > 0);
+        let refuses = config.discard == DiscardPolicy::New;
+        limit.filter(|_| refuses).map(|most| Room {
+            left: most.saturating_sub(used),
+            most,
+        })
+    };
+    let message_bytes = usize::try_from(config.max_message_size)
+        .ok()
+        .filter(|limit| *limit > 0)
+        .map_or(max_payload, |limit| limit.min(max_payload));
+    StreamOutlook {
+        name: config.name.clone(),
+        subjects: Some(config.subjects.clone()),
+        is_sealed: config.sealed,
+        confirms: !config.no_ack,
+        bytes: room(config.max_bytes, info.state.bytes),
+        messages: room(config.max_messages, info.state.messages),
+        messages_of_subject: messages_of_subject(config),
+        full_subjects: BTreeSet::new(),
+        message_bytes,
+    }
+}
+
+/// The size of headers on the wire: a line of version, a line for each value, and an empty line.
+pub(crate) fn size_of(headers: &HeaderMap) -> usize {
+    let lines: usize = headers
+        .iter()
+        .flat_map(|(name, values)| values.iter().map(move |value| (name, value)))
+        .map(|(name, value)| name.to_string().len() + value.as_str().len() + 4)
+        .sum();
+    "NATS/1.0\r\n\r\n".len() + lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outlook() -> StreamOutlook {
+        StreamOutlook {
+            subjects: Some(vec!["events.>".to_owned()]),
+            ..missing("EVENTS", 1_000)
+        }
+    }
+
+    #[test]
+    fn a_message_is_refused_by_what_the_stream_says() {
+        let subject = "events.order.1.placed";
+        let check = |change: fn(&mut StreamOutlook), subject: &str, bytes, expected: Option<&str>| {
+            let mut outlook = outlook();
+            change(&mut outlook);
+            let refusal = outlook.refuses(subject, bytes).map(|refusal| refusal.to_string());
+            assert_eq!(refusal.as_deref(), expected);
+        };
+        check(|_| {}, subject, 1_000, None);
+        check(
+            |_| {},
+            subject,
+            1_001,
+            Some("it has 1001 bytes with headers, and at most 1000 are taken"),
+        );
+        check(
+            |_| {},
+            "orders.placed",
+            1,
+            Some("stream `EVENTS` does not capture subject `orders.placed`"),
+        );
+        check(
+            |outlook| outlook.subjects = None,
+            subject,
+            1,
+            Some("there is no stream `EVENTS`"),
+        );
+        check(
+            |outlook| outlook.is_sealed = true,
+            subject,
+            1,
+            Some("stream `EVENTS` is sealed and takes no messages"),
+        );
+        check(
+            |outlook| outlook.confirms = false,
+            subject,
+            1,
+            Some("stream `EVENTS` has no_ack, so nothing is ever confirmed"),
+        );
+    }
+
+    #[test]
+    fn a_full_stream_is_refused_with_the_limit_that_is_reached() {
+        let (subject, room) = ("events.order.1.placed", |left| Some(Room { left, most: 7_000 }));
+        let check = |messages, bytes, expected: Option<&str>| {
+            let outlook = StreamOutlook {
+                messages,
+                bytes,
+                ..outlook()
+            };
+            let refusal = outlook.refuses(subject, 1).map(|refusal| refusal.to_string());
+            assert_eq!(refusal.as_deref(), expected);
+        };
+        let of_messages = Some("stream `EVENTS` is full and refuses messages: max_msgs is 7000");
+        let of_bytes = Some("stream `EVENTS` is full and refuses messages: max_bytes is 7000");
+        check(room(0), None, of_messages);
+        check(room(0), room(51), of_messages);
+        check(room(1), room(51), of_bytes);
+        check(room(1), room(52), None);
+    }
+
+    #[test]
+    fn a_full_subject_is_refused_and_others_are_not() {
+        let outlook = StreamOutlook {
+            messages_of_subject: Some(1),
+            full_subjects: BTreeSet::from(["events.order.1.placed".to_owned()]),
+            ..outlook()
+        };
+        let limit = Limit::MessagesOfSubject(1);
+        let stream = "EVENTS".to_owned();
+        let refusal = outlook.refuses("events.order.1.placed", 1);
+        assert_eq!(refusal, Some(Refusal::Full { stream, limit }));
+        assert_eq!(outlook.refuses("events.order.2.placed", 1), None);
+    }
+
+    #[test]
+    fn a_subject_is_only_full_if_the_stream_refuses_and_does_not_drop() {
+        let config = |max_messages_per_subject, discard_new_per_subject| Config {
+            max_messages_per_subject,
+            discard_new_per_subject,
+            ..Config::default()
+        };
+        assert_eq!(messages_of_subject(&config(1, true)), Some(1));
+        assert_eq!(messages_of_subject(&config(5, false)), None);
+        assert_eq!(messages_of_subject(&config(-1, true)), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! What the durable consumers of the stream ask for, and how they stand towards one of its messages.
+//!
+//! Invariant: nothing is received or changed.
+
+use async_nats::jetstream::consumer::Info;
+use futures_util::TryStreamExt as _;
+use outbox_core::{FailureClass, PublishError};
+
+use crate::publish::JetStreamPublisher;
+use crate::stream::subject::captures;
+use crate::subscribe::backlog::max_unacknowledged;
+
+/// A durable consumer that pulls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamReading {
+    /// Its name.
+    pub consumer: String,
+    /// The last stream sequence that it was handed.
+    pub delivered: u64,
+    /// The stream sequence up to which it has acknowledged everything.
+    pub floor: u64,
+    /// Messages that it was handed and has not acknowledged.
+    pub unacknowledged: u64,
+    /// The most messages that it may have unacknowledged; `None` if there is no such bound.
+    pub max_ack_pending: Option<u64>,
+    /// Whether a process asks for messages at this moment.
+    pub is_receiving: bool,
+}
+
+/// What a durable consumer of the stream asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DurableFilters {
+    /// Its name.
+    pub consumer: String,
+    /// The subjects that it asks for; none if it asks for everything.
+    pub filters: Vec<String>,
+}
+
+pub(crate) async fn durables(publisher: &JetStreamPublisher) -> Result<Vec<Info>, PublishError> {
+    let name = &publisher.stream().name;
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
+        let context = format!("the consumers of stream `{name}` cannot be listed");
+        PublishError::new(FailureClass::Unknown, context).with_source(error)
+    };
+    publisher
+        .connected(async |live| {
+            let stream = live.context.get_stream(name).await;
+            let stream = stream.map_err(|error| failed(error.into()))?;
+            let infos: Result<Vec<Info>, _> = stream.consumers().try_collect().await;
+            let mut infos = infos.map_err(|error| failed(error.into()))?;
+            infos.retain(|info| info.config.durable_name.is_some());
+            Ok(infos)
+        })
+        .await
+}
+
+impl DurableFilters {
+    pub(crate) fn of(info: &Info) -> Self {
+        let config = &info.config;
+        let one = Some(&config.filter_subject).filter(|filter| !filter.is_empty());
+        Self {
+            consumer: info.name.clone(),
+            filters: config.filter_subjects.iter().chain(one).cloned().collect(),
+        }
+    }
+
+    pub(crate) fn takes(&self, subject: &str) -> bool {
+        self.filters.is_empty() || captures(&self.filters, subject)
+    }
+}
+
+impl StreamReading {
+    pub(crate) fn of(info: Info) -> Self {
+        Self {
+            delivered: info.delivered.stream_sequence,
+            floor: info.ack_floor.stream_sequence,
+            unacknowledged: u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX),
+            max_ack_pending: max_unacknowledged(&info),
+            is_receiving: info.num_waiting > 0,
+            consumer: info.name,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_consumer_takes_what_one_of_its_filters_selects_and_without_filters_everything() {
+        let takes = |filters: &[&str], subject: &str| {
+            let durable = DurableFilters {
+                consumer: "billing".to_owned(),
+                filters: filters.iter().map(|filter| (*filter).to_owned()).collect(),
+            };
+            durable.takes(subject)
+        };
+        let placed = "events.order.1.placed";
+        assert!(takes(&[], placed));
+        assert!(takes(&["events.cart.>", "events.order.*.placed"], placed));
+        assert!(!takes(&["events.cart.>", "events.order.*.paid"], placed));
+    }
+}

@@ -1,0 +1,397 @@
+//! Lists the messages on the stream without reading their payloads.
+//!
+//! An ephemeral consumer receives headers only, unacknowledged, in batches. Invariants: reading ends at the stream sequence that was the last when it began, so
+//! it ends while others publish. An incomplete answer is an error. A message that async-nats cannot parse is read in another way.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use async_nats::header::NATS_MESSAGE_ID;
+use async_nats::jetstream::consumer::{DeliverPolicy, Info, PullConsumer, pull};
+use async_nats::jetstream::response::Response;
+use async_nats::jetstream::stream::{RetentionPolicy, Stream};
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, HeaderMap};
+use futures_util::StreamExt as _;
+use outbox_core::{
+    FailureClass, Message, MessageId, PublishError, StreamExtent, StreamLog, StreamReader, StreamSearch,
+    StreamedMessage,
+};
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use crate::connect::connection::Live;
+use crate::publish::JetStreamPublisher;
+use crate::stream::headers;
+use crate::stream::message;
+use crate::stream::provision::REQUEST_TIMEOUT;
+use crate::subscribe::pull::connects;
+
+/// Messages per batch. Each one takes its headers, about half a kilobyte.
+const BATCH: usize = 1_000;
+
+/// Time between checks whether the connection of a request is still open.
+const CONNECTION_CHECK: Duration = Duration::from_millis(100);
+
+/// Bounds of the messages and payload bytes that are read one by one before a consumer is tried again.
+pub(crate) const RAW_MESSAGES: usize = 1_000;
+pub(crate) const RAW_BYTES: usize = 32 << 20;
+
+/// Largest difference between the clocks of database and broker that is allowed for.
+pub(crate) const CLOCKS_APART: Duration = Duration::from_hours(1);
+
+/// Time without a request after which the server removes the consumer. Longer than a batch may take to be asked for.
+const ABANDONED: Duration = Duration::from_secs(10);
+
+/// Reads over the publisher's connection; 100,000 messages take about a second. Ends within 5 s for each batch of 1,000. A stream whose retention is not Limits is
+/// refused: it deletes what was acknowledged, so what it does not hold any more would look lost.
+impl StreamLog for JetStreamPublisher {
+    async fn message_ids(&self, from: OffsetDateTime) -> Result<HashSet<MessageId>, PublishError> {
+        self.connected(async |live| {
+            let mut ids = HashSet::new();
+            let see = |_, headers: &HeaderMap| {
+                ids.extend(message_id(headers));
+                true
+            };
+            let log = Log::open(live, &self.stream().name).await?;
+            log.keeps_what_is_read()?;
+            log.read(None, Start::At(from), see).await?;
+            Ok(ids)
+        })
+        .await
+    }
+}
+
+/// Reads the message's subject as the log is read. A consumer in memory receives the headers, so nothing is taken from the stream; one whose retention is not
+/// Limits is refused.
+impl StreamSearch for JetStreamPublisher {
+    async fn locate(&self, message: &Message) -> Result<Option<u64>, PublishError> {
+        let subject = self.subject_of(message)?;
+        self.connected(async |live| {
+            let mut found = None;
+            let see = |stream_sequence, headers: &HeaderMap| {
+                if message_id(headers) == Some(message.id) {
+                    found = Some(stream_sequence);
+                }
+                found.is_none()
+            };
+            let log = Log::open(live, &self.stream().name).await?;
+            log.keeps_what_is_read()?;
+            log.read(Some(&subject), Start::At(message.created_at - CLOCKS_APART), see)
+                .await?;
+            Ok(found)
+        })
+        .await
+    }
+}
+
+/// Reads as the log is read, for any number of messages. A stream whose retention is not Limits is refused.
+impl StreamReader for JetStreamPublisher {
+    async fn read(
+        &self,
+        from: OffsetDateTime,
+        mut see: impl FnMut(StreamedMessage) -> bool + Send,
+    ) -> Result<StreamExtent, PublishError> {
+        self.connected(async |live| {
+            let log = Log::open(live, &self.stream().name).await?;
+            log.keeps_what_is_read()?;
+            let mut extent = log.extent();
+            let see = |stream_sequence, stored_at, headers: &HeaderMap| match StreamedMessage::decode(
+                stream_sequence,
+                stored_at,
+                &headers::decode(headers),
+            ) {
+                Some(message) => see(message),
+                None => {
+                    extent.foreign += 1;
+                    true
+                }
+            };
+            log.read_with_times(None, Start::At(from), see).await?;
+            Ok(extent)
+        })
+        .await
+    }
+}
+
+/// The id of a message that an outbox has published; `None` for others.
+pub(crate) fn message_id(headers: &HeaderMap) -> Option<MessageId> {
+    headers.get("ce-id")?;
+    let id = headers.get(NATS_MESSAGE_ID)?.as_str();
+    id.parse::<Uuid>().ok().map(MessageId::from)
+}
+
+/// Where reading starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// With the first message that was stored at this time or later.
+    At(OffsetDateTime),
+    /// With the first message behind this stream sequence.
+    Behind(u64),
+}
+
+/// A stream as it was when it was opened for reading.
+pub(crate) struct Log {
+    handle: Stream,
+    name: String,
+    client: Client,
+    context: Context,
+}
+
+impl Log {
+    pub(crate) async fn open(live: &Live, stream: &str) -> Result<Self, PublishError> {
+        let handle = live
+            .context
+            .get_stream(stream)
+            .await
+            .map_err(|error| silent(stream, "no answer about it").with_source(error))?;
+        Ok(Self {
+            handle,
+            name: stream.to_owned(),
+            client: live.client.clone(),
+            context: live.context.clone(),
+        })
+    }
+
+    /// The last stream sequence at the time of opening. Reading ends there.
+    pub(crate) fn last(&self) -> u64 {
+        self.handle.cached_info().state.last_sequence
+    }
+
+    /// What the stream held at the time of opening.
+    pub(crate) fn extent(&self) -> StreamExtent {
+        let state = &self.handle.cached_info().state;
+        // The type of a time in async-nats depends on the features of the whole build; both become this one.
+        let first_stored_at = SystemTime::from(state.first_timestamp).into();
+        StreamExtent {
+            first_stream_sequence: state.first_sequence,
+            first_stored_at: (state.messages > 0).then_some(first_stored_at),
+            last_stream_sequence: state.last_sequence,
+            foreign: 0,
+        }
+    }
+
+    /// Refuses a stream that a reader would change: one that deletes what its consumers have acknowledged.
+    pub(crate) fn keeps_what_is_read(&self) -> Result<(), PublishError> {
+        let retention = self.handle.cached_info().config.retention;
+        if retention == RetentionPolicy::Limits {
+            return Ok(());
+        }
+        let context = format!(
+            "stream `{}` cannot be read without changing it: it has retention {retention:?}, and deletes what a reader has taken; needed is Limits",
+            self.name
+        );
+        Err(PublishError::new(FailureClass::Configuration, context))
+    }
+
+    /// When the stream was made. A stream of the same name that is made anew gives its stream sequences again.
+    pub(crate) fn made_at(&self) -> String {
+        format!("{:?}", self.handle.cached_info().created)
+    }
+
+    /// Calls `see` with stream sequence and headers of each message from `start` on, in the order of the stream, until it returns `false`. With a `subject`,
+    /// only messages on it. Returns whether `see` has seen all of them.
+    pub(crate) async fn read(
+        &self,
+        subject: Option<&str>,
+        start: Start,
+        mut see: impl FnMut(u64, &HeaderMap) -> bool,
+    ) -> Result<bool, PublishError> {
+        self.read_with_times(subject, start, |sequence, _, headers| see(sequence, headers))
+            .await
+    }
+
+    /// As [`Self::read`], with the time at which the stream stored each message.
+    ///
+    /// A batch that breaks off is read on message by message ([`raw`]), because async-nats closes the connection at headers that it cannot parse.
+    pub(crate) async fn read_with_times(
+        &self,
+        subject: Option<&str>,
+        mut start: Start,
+        mut see: impl FnMut(u64, OffsetDateTime, &HeaderMap) -> bool,
+    ) -> Result<bool, PublishError> {
+        loop {
+            if matches!(start, Start::Behind(sequence) if sequence >= self.last()) {
+                return Ok(true);
+            }
+            let behind = match self.read_batches(subject, start, &mut see).await? {
+                Reading::Ended(complete) => return Ok(complete),
+                Reading::BrokeOff { behind } => behind,
+            };
+            match self.read_raw(subject, behind, &mut see).await? {
+                Reading::Ended(complete) => return Ok(complete),
+                Reading::BrokeOff { behind } => start = Start::Behind(behind),
+            }
+        }
+    }
+
+    /// Reads with a consumer, which is fast.
+    async fn read_batches(
+        &self,
+        subject: Option<&str>,
+        start: Start,
+        see: &mut impl FnMut(u64, OffsetDateTime, &HeaderMap) -> bool,
+    ) -> Result<Reading, PublishError> {
+        let silent = |what: &str| silent(&self.name, what);
+        let policy = start
+            .policy()
+            .ok_or_else(|| silent("the start time is out of range"))?;
+        let connection = connects(&self.client);
+        let consumer = self.consumer(policy, subject).await?;
+        let info = consumer.cached_info();
+        let mut pending = info.num_pending;
+        let mut reading = Reading::BrokeOff {
+            behind: info.delivered.stream_sequence,
+        };
+        'reading: while pending > 0 {
+            let Ok(mut batch) = consumer.fetch().max_messages(BATCH).messages().await else {
+                break;
+            };
+            let mut received = false;
+            while let Some(message) = self.next_of(&mut batch, connection).await {
+                let info = message
+                    .info()
+                    .map_err(|error| silent("a delivery is malformed").with_source(error))?;
+                received = true;
+                pending = info.pending;
+                let empty = HeaderMap::new();
+                let headers = message.headers.as_ref().unwrap_or(&empty);
+                let complete = see(
+                    info.stream_sequence,
+                    SystemTime::from(info.published).into(),
+                    headers,
+                );
+                reading = Reading::BrokeOff {
+                    behind: info.stream_sequence,
+                };
+                if !complete || info.stream_sequence >= self.last() {
+                    reading = Reading::Ended(complete);
+                    break 'reading;
+                }
+            }
+            if !received {
+                break;
+            }
+        }
+        if pending == 0 {
+            reading = Reading::Ended(true);
+        }
+        Ok(reading)
+    }
+
+    /// An ephemeral consumer in memory. Its name is the server's, so that a reader needs no right to create durable consumers. The server removes it by itself, so that
+    /// a reader needs no right to delete consumers.
+    async fn consumer(
+        &self,
+        policy: DeliverPolicy,
+        subject: Option<&str>,
+    ) -> Result<PullConsumer, PublishError> {
+        let failed = |error| silent(&self.name, "no consumer could be made").with_source(error);
+        let mut config = serde_json::to_value(policy).map_err(|error| failed(error.into()))?;
+        config["ack_policy"] = "none".into();
+        config["replay_policy"] = "instant".into();
+        config["headers_only"] = true.into();
+        config["mem_storage"] = true.into();
+        config["inactive_threshold"] = json!(ABANDONED.as_nanos());
+        if let Some(subject) = subject {
+            config["filter_subject"] = subject.into();
+        }
+        let request = json!({ "stream_name": self.name, "config": config });
+        let answer: Response<Info> = self
+            .context
+            .request(format!("CONSUMER.CREATE.{}", self.name), &request)
+            .await
+            .map_err(|error| failed(error.into()))?;
+        match answer {
+            Response::Ok(info) => {
+                let consumer = self.handle.get_consumer(&info.name).await;
+                consumer.map_err(failed)
+            }
+            Response::Err { error } => Err(failed(Box::new(error))),
+        }
+    }
+
+    /// The next message of a batch; `None` at its end, and if it broke off.
+    async fn next_of(&self, batch: &mut pull::Batch, connection: u64) -> Option<jetstream::Message> {
+        let deadline = Instant::now() + REQUEST_TIMEOUT;
+        while Instant::now() < deadline && connects(&self.client) == connection {
+            if let Ok(next) = timeout(CONNECTION_CHECK, batch.next()).await {
+                return next?.ok();
+            }
+        }
+        None
+    }
+
+    /// Reads a bounded number of messages one by one.
+    async fn read_raw(
+        &self,
+        subject: Option<&str>,
+        mut behind: u64,
+        see: &mut impl FnMut(u64, OffsetDateTime, &HeaderMap) -> bool,
+    ) -> Result<Reading, PublishError> {
+        let (mut messages, mut bytes) = (0, 0);
+        while messages < RAW_MESSAGES && bytes < RAW_BYTES {
+            let next = message::next(&self.context, &self.name, behind + 1, subject.unwrap_or(">")).await;
+            let next = next.map_err(|error| {
+                silent(&self.name, &format!("no answer about the message behind stream sequence {behind}; it needs the permission to publish on `$JS.API.STREAM.MSG.GET.{}`", self.name))
+                    .with_source(error)
+            })?;
+            let Some(message) = next.filter(|message| message.stream_sequence <= self.last()) else {
+                return Ok(Reading::Ended(true));
+            };
+            behind = message.stream_sequence;
+            messages += 1;
+            bytes += message.payload.len();
+            if message.breaks_client {
+                tracing::warn!(
+                    stream = self.name,
+                    stream_sequence = behind,
+                    "the headers of a message cannot be parsed; only those that can be parsed are read"
+                );
+            }
+            if !see(behind, message.stored_at, &message.headers) {
+                return Ok(Reading::Ended(false));
+            }
+            if behind >= self.last() {
+                return Ok(Reading::Ended(true));
+            }
+        }
+        Ok(Reading::BrokeOff { behind })
+    }
+}
+
+/// How far a part of a reading came.
+enum Reading {
+    /// Everything was read, or `see` wants no more; then `false`.
+    Ended(bool),
+    /// More may be behind this stream sequence.
+    BrokeOff { behind: u64 },
+}
+
+impl Start {
+    fn policy(self) -> Option<DeliverPolicy> {
+        match self {
+            Self::At(time) => since(time),
+            Self::Behind(sequence) => Some(DeliverPolicy::ByStartSequence {
+                start_sequence: sequence + 1,
+            }),
+        }
+    }
+}
+
+fn silent(stream: &str, what: &str) -> PublishError {
+    PublishError::new(
+        FailureClass::Unknown,
+        format!("stream `{stream}` cannot be read: {what}"),
+    )
+}
+
+/// The policy for everything that was stored at a time or later; `None` if the time is out of range. Converted through text, because the type of a time in async-nats depends on the features of the whole build.
+pub(crate) fn since(from: OffsetDateTime) -> Option<DeliverPolicy> {
+    let time = from.to_offset(time::UtcOffset::UTC).format(&Rfc3339).ok()?;
+    let policy = serde_json::json!({ "deliver_policy": "by_start_time", "opt_start_time": time });
+    serde_json::from_value(policy).ok()
+}

@@ -1,0 +1,449 @@
+//! Checks the stream before the first message is published.
+//!
+//! Invariants: nothing is changed. A setting that cannot work is an error that says what to do. A setting that works but may lose or repeat messages is a warning
+//! with the value seen and the value needed. The judgement is a pure function, so each rule has a test without a server.
+
+use std::time::Duration;
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, PersistenceMode, RetentionPolicy, StorageType};
+use outbox_core::{FailureClass, PublishError};
+
+use crate::connect::connection::Live;
+use crate::stream::EventStream;
+use crate::stream::subject::{captures, overlap};
+
+/// Duplicate window that outlasts an ordinary outage together with the crash of a relay.
+const WINDOW_WANTED: Duration = Duration::from_mins(10);
+
+/// Duplicate window below which a crash alone may repeat messages. It is also the server's default.
+const WINDOW_NEEDED: Duration = Duration::from_mins(2);
+
+/// Limit of an outbox on a message's payload and headers, unless it is configured otherwise.
+const MESSAGE_BYTES: usize = 1024 * 1024;
+
+/// The facts to judge.
+pub(crate) struct Seen<'a> {
+    pub(crate) stream: &'a Config,
+    /// Whether the stream's server is one of several.
+    pub(crate) clustered: bool,
+    pub(crate) max_payload: usize,
+    pub(crate) version: &'a str,
+    /// Whether the version is 2.9 or newer.
+    pub(crate) version_is_known: bool,
+}
+
+/// Asks the server, and judges.
+pub(crate) async fn check(
+    live: &Live,
+    wanted: &EventStream,
+    denied: impl Fn(&str) -> bool,
+) -> Result<Vec<String>, PublishError> {
+    let name = &wanted.name;
+    let api = format!("$JS.API.STREAM.INFO.{name}");
+    let stream = live.context.get_stream(name).await.map_err(|error| {
+        let (class, context) = match error.kind() {
+            GetStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NOT_FOUND => (
+                FailureClass::Configuration,
+                format!(
+                    "stream `{name}` does not exist; call `EventStream::provision` first, or run: {}",
+                    wanted.add_command()
+                ),
+            ),
+            GetStreamErrorKind::Request if denied(&api) => (
+                FailureClass::Configuration,
+                format!("stream `{name}` cannot be checked; grant this user the permission to publish on `{api}`"),
+            ),
+            GetStreamErrorKind::Request => (
+                FailureClass::Unknown,
+                format!(
+                    "no answer about stream `{name}`; check that the server has JetStream enabled and that this user may publish on `{api}`"
+                ),
+            ),
+            GetStreamErrorKind::JetStream(refused) if refused.code() >= 500 => (
+                FailureClass::Transient,
+                format!("stream `{name}` cannot be read now"),
+            ),
+            _ => (
+                FailureClass::Configuration,
+                format!("stream `{name}` cannot be read"),
+            ),
+        };
+        PublishError::new(class, context).with_source(error)
+    })?;
+    let info = stream.cached_info();
+    let server = live.client.server_info();
+    let seen = Seen {
+        stream: &info.config,
+        clustered: info
+            .cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.name.is_some()),
+        max_payload: server.max_payload,
+        version: &server.version,
+        version_is_known: live.client.is_server_compatible(2, 9, 0),
+    };
+    judge(&seen, wanted)
+}
+
+/// The rules: what cannot work is an error, and what may surprise is a warning.
+pub(crate) fn judge(seen: &Seen<'_>, wanted: &EventStream) -> Result<Vec<String>, PublishError> {
+    let Seen { stream, .. } = seen;
+    let name = &wanted.name;
+    let subjects = wanted.prefix.wildcard();
+    let broken = |context: String| Err(PublishError::new(FailureClass::Configuration, context));
+    if !captures(&stream.subjects, &subjects) {
+        return broken(format!(
+            "stream `{name}` captures {}, and messages are published on `{subjects}`; call `EventStream::provision`, or correct the prefix",
+            stream.subjects.join(", ")
+        ));
+    }
+    if let Some(Unfit {
+        setting,
+        seen,
+        needed,
+    }) = unfit(stream, &subjects)
+    {
+        return broken(format!(
+            "stream `{name}` has `{setting}` = {seen}; it must be {needed}"
+        ));
+    }
+    Ok(warnings(seen, name))
+}
+
+/// A setting with which a stream stores nothing, or not what was published, although it may acknowledge.
+pub(crate) struct Unfit {
+    pub(crate) setting: &'static str,
+    pub(crate) seen: &'static str,
+    /// The value that is needed, and why.
+    pub(crate) needed: &'static str,
+}
+
+/// The first setting that makes a stream useless for messages on `subjects`. Streams are not changed to mend one.
+pub(crate) fn unfit(stream: &Config, subjects: &str) -> Option<Unfit> {
+    let renames = stream.subject_transform.as_ref().is_some_and(|transform| {
+        // Without a source the server transforms every subject.
+        transform.source.is_empty() || overlap(&transform.source, subjects)
+    });
+    let settings = [
+        (
+            stream.no_ack,
+            "no_ack",
+            "true",
+            "false, for publishers wait for the acknowledgement",
+        ),
+        (
+            stream.sealed,
+            "sealed",
+            "true",
+            "false, for a sealed stream takes no messages",
+        ),
+        (
+            stream.mirror.is_some(),
+            "mirror",
+            "another stream",
+            "none, for a mirror takes no messages",
+        ),
+        (
+            renames,
+            "subject_transform",
+            "one of the published subjects",
+            "none for these subjects, for consumers filter by the published subject and would get nothing",
+        ),
+        (
+            stream.persist_mode == Some(PersistenceMode::Async),
+            "persist_mode",
+            "async",
+            "default, for the server acknowledges messages before it stores them",
+        ),
+        (
+            stream.allow_message_counter,
+            "allow_msg_counter",
+            "true",
+            "false, for a stream of counters rejects other messages",
+        ),
+    ];
+    let wrong = settings.into_iter().find(|(wrong, ..)| *wrong);
+    wrong.map(|(_, setting, seen, needed)| Unfit {
+        setting,
+        seen,
+        needed,
+    })
+}
+
+/// Settings that work but may lose or repeat messages, each with the value seen and the value needed.
+fn warnings(seen: &Seen<'_>, name: &str) -> Vec<String> {
+    let Seen { stream, .. } = seen;
+    let mut warnings = Vec::new();
+    let mut warn = |wrong: bool, text: String| {
+        if wrong {
+            warnings.push(text);
+        }
+    };
+    warn(
+        !seen.version_is_known,
+        format!("nats-server is version {}, needed is 2.9 or newer", seen.version),
+    );
+    warn(
+        stream.retention != RetentionPolicy::Limits,
+        format!(
+            "stream `{name}` has retention {:?}, which forgets published ids with the messages and so stores copies; needed is Limits",
+            stream.retention
+        ),
+    );
+    let window = stream.duplicate_window;
+    let outlast = "it must outlast the relay's lease, its restart and an outage of the broker, or a message published before them is stored again";
+    warn(
+        window < WINDOW_NEEDED,
+        format!(
+            "stream `{name}` has duplicate window {window:?}, needed is {WINDOW_NEEDED:?} or more, better {WINDOW_WANTED:?}: {outlast}"
+        ),
+    );
+    warn(
+        (WINDOW_NEEDED..WINDOW_WANTED).contains(&window),
+        format!(
+            "stream `{name}` has duplicate window {window:?}, recommended is {WINDOW_WANTED:?} or more: {outlast}"
+        ),
+    );
+    warn(
+        stream.storage != StorageType::File,
+        format!(
+            "stream `{name}` is in memory, so a restart of the server loses messages; needed is file storage"
+        ),
+    );
+    warn(
+        seen.clustered && stream.num_replicas < 3,
+        format!(
+            "stream `{name}` has {} in a cluster, so the loss of one server stops it or loses messages; needed are 3",
+            replicas(stream.num_replicas)
+        ),
+    );
+    let limited = stream.max_bytes > 0 || stream.max_messages > 0;
+    warn(
+        limited && stream.discard == DiscardPolicy::Old,
+        format!(
+            "stream `{name}` is limited to {} messages and {} bytes (-1 is no limit) with discard policy old, so it drops unread events silently when full; needed is discard policy new",
+            stream.max_messages, stream.max_bytes
+        ),
+    );
+    warn(
+        stream.max_messages_per_subject > 0 && !stream.discard_new_per_subject,
+        format!(
+            "stream `{name}` keeps {} messages per subject, so slow consumers miss events; remove max_msgs_per_subject",
+            stream.max_messages_per_subject
+        ),
+    );
+    warn(
+        stream.max_messages_per_subject > 0 && stream.discard_new_per_subject,
+        format!(
+            "stream `{name}` refuses messages of a subject that holds {} (max_msgs_per_subject, discard_new_per_subject), so they wait in the outbox; unset both",
+            stream.max_messages_per_subject
+        ),
+    );
+    let limit = usize::try_from(stream.max_message_size)
+        .ok()
+        .filter(|limit| *limit > 0)
+        .map_or(seen.max_payload, |limit| limit.min(seen.max_payload));
+    warn(
+        limit < MESSAGE_BYTES,
+        format!(
+            "server and stream `{name}` take messages of {limit} bytes with headers (max_payload, max_msg_size), an outbox records up to {MESSAGE_BYTES}; raise them, or lower the outbox's limit, or larger messages become dead letters"
+        ),
+    );
+    warnings
+}
+
+/// A number of replicas in words.
+pub(crate) fn replicas(count: usize) -> String {
+    format!("{count} replica{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use async_nats::jetstream::stream::SubjectTransform;
+
+    use super::*;
+
+    fn good() -> Config {
+        Config {
+            name: "EVENTS".to_owned(),
+            subjects: vec!["events.>".to_owned()],
+            duplicate_window: WINDOW_WANTED,
+            discard: DiscardPolicy::New,
+            num_replicas: 3,
+            max_bytes: -1,
+            max_messages: -1,
+            max_message_size: -1,
+            ..Config::default()
+        }
+    }
+
+    fn seen(stream: &Config) -> Seen<'_> {
+        Seen {
+            stream,
+            clustered: true,
+            max_payload: MESSAGE_BYTES,
+            version: "2.10.0",
+            version_is_known: true,
+        }
+    }
+
+    fn warnings(stream: &Config) -> Vec<String> {
+        judge(&seen(stream), &EventStream::default()).unwrap()
+    }
+
+    #[test]
+    fn a_good_stream_gives_no_warning() {
+        assert_eq!(warnings(&good()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_weak_setting_gives_one_warning_with_the_value_seen() {
+        for (stream, value) in [
+            (
+                Config {
+                    retention: RetentionPolicy::WorkQueue,
+                    ..good()
+                },
+                "WorkQueue",
+            ),
+            (
+                Config {
+                    duplicate_window: Duration::from_secs(119),
+                    ..good()
+                },
+                "119s",
+            ),
+            (
+                Config {
+                    duplicate_window: Duration::from_secs(121),
+                    ..good()
+                },
+                "121s",
+            ),
+            (
+                Config {
+                    storage: StorageType::Memory,
+                    ..good()
+                },
+                "memory",
+            ),
+            (
+                Config {
+                    num_replicas: 1,
+                    ..good()
+                },
+                "1 replica",
+            ),
+            (
+                Config {
+                    discard: DiscardPolicy::Old,
+                    max_bytes: 4_242,
+                    ..good()
+                },
+                "4242 bytes",
+            ),
+            (
+                Config {
+                    max_messages_per_subject: 7,
+                    ..good()
+                },
+                "7 messages per subject",
+            ),
+            (
+                Config {
+                    max_messages_per_subject: 1,
+                    discard_new_per_subject: true,
+                    ..good()
+                },
+                "a subject that holds 1 ",
+            ),
+            (
+                Config {
+                    max_message_size: 2_000,
+                    ..good()
+                },
+                "2000 bytes",
+            ),
+        ] {
+            let warnings = warnings(&stream);
+            assert_eq!(warnings.len(), 1, "{value}: {warnings:?}");
+            assert!(warnings[0].contains(value), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn a_small_or_old_server_gives_a_warning() {
+        let stream = good();
+        let small = Seen {
+            max_payload: 65_536,
+            ..seen(&stream)
+        };
+        let old = Seen {
+            version: "2.8.4",
+            version_is_known: false,
+            ..seen(&stream)
+        };
+        for (seen, value) in [(small, "65536"), (old, "2.8.4")] {
+            let warnings = judge(&seen, &EventStream::default()).unwrap();
+            assert_eq!(warnings.len(), 1);
+            assert!(warnings[0].contains(value), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn stream_that_cannot_work_is_refused() {
+        let transform = |source: &str| Config {
+            subject_transform: Some(SubjectTransform {
+                source: source.to_owned(),
+                destination: "elsewhere.>".to_owned(),
+            }),
+            ..good()
+        };
+        for (stream, setting) in [
+            (
+                Config {
+                    subjects: vec!["events.order.>".to_owned()],
+                    ..good()
+                },
+                "captures",
+            ),
+            (
+                Config {
+                    no_ack: true,
+                    ..good()
+                },
+                "no_ack",
+            ),
+            (
+                Config {
+                    sealed: true,
+                    ..good()
+                },
+                "sealed",
+            ),
+            (transform(""), "subject_transform"),
+            (transform("events.order.>"), "subject_transform"),
+            (
+                Config {
+                    persist_mode: Some(PersistenceMode::Async),
+                    ..good()
+                },
+                "persist_mode",
+            ),
+            (
+                Config {
+                    allow_message_counter: true,
+                    ..good()
+                },
+                "allow_msg_counter",
+            ),
+        ] {
+            let error = judge(&seen(&stream), &EventStream::default()).unwrap_err();
+            assert_eq!(error.class(), FailureClass::Configuration);
+            assert!(error.to_string().contains(setting), "{error}");
+        }
+        assert_eq!(warnings(&transform("other.>")), Vec::<String>::new());
+    }
+}

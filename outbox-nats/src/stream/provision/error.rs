@@ -1,0 +1,200 @@
+//! The reasons why a stream cannot be used, each with the value seen, the value needed and the next step.
+
+use std::error::Error;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use async_nats::jetstream::stream::RetentionPolicy;
+use outbox_core::CatalogueError;
+
+use crate::publish::outcome::is_temporary;
+use crate::stream::EventStream;
+
+/// Why [`EventStream::provision`](crate::EventStream::provision) did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProvisionError {
+    /// Event types that are linked into this program contradict each other.
+    #[error("the events of stream `{stream}` cannot be listed")]
+    Catalogue {
+        /// The stream's name.
+        stream: String,
+        /// The contradiction.
+        source: CatalogueError,
+    },
+    /// The description of the stream contradicts itself.
+    #[error("spec of stream `{stream}`: {reason}")]
+    Spec {
+        /// The stream's name, escaped.
+        stream: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The stream does not exist, and [`Provisioning::VerifyOnly`](crate::Provisioning::VerifyOnly) is set.
+    #[error("stream `{stream}` does not exist; create it with: {command}")]
+    Missing {
+        /// The stream's name.
+        stream: String,
+        /// A command of the NATS command line tool that creates it.
+        command: String,
+    },
+    /// The stream deletes messages once they are acknowledged, and with them the ids of published messages.
+    #[error(
+        "stream `{stream}` has retention {seen:?}, which forgets published ids; it must be Limits, and cannot be changed: create another stream"
+    )]
+    Retention {
+        /// The stream's name.
+        stream: String,
+        /// Its retention.
+        seen: RetentionPolicy,
+    },
+    /// A setting makes the stream useless for an outbox.
+    #[error("stream `{stream}` has `{setting}` = {seen}; it must be {needed}")]
+    Setting {
+        /// The stream's name.
+        stream: String,
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        seen: &'static str,
+        /// The value that is needed, and why.
+        needed: &'static str,
+    },
+    /// The duplicate window is too short and may not be raised, by the description or because of the stream's `max_age`.
+    #[error("stream `{stream}` has a duplicate window of {seen:?}, {needed:?} is needed; raise it with: nats stream edit {stream} --dupe-window={}s (and `max_age` if that is shorter)", needed.as_secs())]
+    DuplicateWindow {
+        /// The stream's name.
+        stream: String,
+        /// Its window.
+        seen: Duration,
+        /// The window that is needed, as [`EventStream::with_duplicate_window`] says.
+        needed: Duration,
+    },
+    /// No subject of the stream captures an event.
+    #[error("event `{event_type}` has no place on stream `{stream}` ({}); add subject `{subject}` to it", seen.join(", "))]
+    Uncaptured {
+        /// The stream's name.
+        stream: String,
+        /// The event type.
+        event_type: String,
+        /// The subject to add.
+        subject: String,
+        /// Subjects of the stream.
+        seen: Vec<String>,
+    },
+    /// A subject of the description is missing, and no events were given that could tell whether it is needed.
+    #[error("stream `{stream}` ({}) does not capture subject `{subject}`; add it", seen.join(", "))]
+    Subject {
+        /// The stream's name.
+        stream: String,
+        /// The subject to add.
+        subject: String,
+        /// Subjects of the stream.
+        seen: Vec<String>,
+    },
+    /// A subject belongs to another stream; a subject can have one stream only.
+    #[error(
+        "subject `{subject}` of stream `{stream}` overlaps with stream `{other}`; use that stream, or another subject prefix"
+    )]
+    SubjectTaken {
+        /// The stream's name.
+        stream: String,
+        /// The subject.
+        subject: String,
+        /// The stream that has it.
+        other: String,
+    },
+    /// The server refused to read, create or change the stream.
+    #[error("server refused stream `{stream}`")]
+    Refused {
+        /// The stream's name.
+        stream: String,
+        /// The server's reason.
+        source: jetstream::Error,
+    },
+    /// No usable answer: the server is unreachable, its cluster has no leader or no majority, JetStream is off, or permissions deny the request.
+    #[error(
+        "no answer about stream `{stream}`; check that the server runs with JetStream, that most servers of its cluster run, and that permissions allow `$JS.API.STREAM.>`"
+    )]
+    Unavailable {
+        /// The stream's name.
+        stream: String,
+        /// The cause.
+        source: Box<dyn Error + Send + Sync>,
+    },
+    /// The stream's configuration has a value that this version of the library does not know. Waiting does not help.
+    #[error(
+        "the configuration of stream `{stream}` cannot be read; it may be from a newer server: use a newer version of this library, or set the stream back"
+    )]
+    Unreadable {
+        /// The stream's name.
+        stream: String,
+        /// What cannot be read.
+        source: serde_json::Error,
+    },
+    /// Other processes kept changing the stream.
+    #[error("stream `{stream}` is being changed by other processes; try again")]
+    Contended {
+        /// The stream's name.
+        stream: String,
+    },
+}
+
+impl ProvisionError {
+    pub(crate) fn unavailable(stream: &str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unavailable {
+            stream: stream.to_owned(),
+            source: source.into(),
+        }
+    }
+
+    /// Sorts an error that the server answered.
+    pub(crate) fn refused(stream: &str, source: jetstream::Error) -> Self {
+        if is_temporary(&source) {
+            return Self::unavailable(stream, source);
+        }
+        Self::Refused {
+            stream: stream.to_owned(),
+            source,
+        }
+    }
+
+    pub(super) fn missing(wanted: &EventStream, subjects: &[String]) -> Self {
+        Self::Missing {
+            stream: wanted.name.clone(),
+            command: add_command(wanted, subjects),
+        }
+    }
+}
+
+/// The command that creates the same stream.
+pub(super) fn add_command(wanted: &EventStream, subjects: &[String]) -> String {
+    format!(
+        "nats stream add {} --subjects='{}' --storage=file --retention=limits --discard=new --dupe-window={}s --max-age={}s --max-bytes={} --replicas={} --defaults",
+        wanted.name,
+        subjects.join(","),
+        wanted.duplicate_window.as_secs(),
+        wanted.max_age.as_secs(),
+        wanted
+            .max_bytes
+            .map_or_else(|| "-1".to_owned(), |bytes| bytes.to_string()),
+        wanted.replicas,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_stream_comes_with_the_command_that_creates_it() {
+        let error = ProvisionError::missing(
+            &EventStream::default(),
+            &["events.>".to_owned(), "legacy.x".to_owned()],
+        );
+        assert_eq!(
+            error.to_string(),
+            "stream `EVENTS` does not exist; create it with: nats stream add EVENTS --subjects='events.>,legacy.x' --storage=file --retention=limits --discard=new --dupe-window=600s --max-age=1209600s --max-bytes=-1 --replicas=1 --defaults"
+        );
+    }
+}

@@ -1,0 +1,290 @@
+//! Creates or checks the stream that messages are stored on.
+//!
+//! Invariants: running it again, or in many processes at once, changes nothing more. No setting is ever lowered and nothing is deleted. After `Ok` the stream
+//! captures every subject of the given events. With [`Provisioning::VerifyOnly`] nothing is written at all.
+
+mod error;
+mod plan;
+
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::jetstream::context::{Context, ContextBuilder, CreateStreamErrorKind};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use async_nats::jetstream::{self, ErrorCode};
+use outbox_core::{Catalogue, EventDescriptor};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+
+use crate::stream::subject::without_covered;
+use crate::stream::{EventStream, Provisioning};
+
+pub use error::ProvisionError;
+pub use plan::StreamWarning;
+
+/// Bound on one request to the server.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time after which a stream is asked about again. While a cluster elects the leader of a new stream, requests are lost.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Rounds of reading and changing before we give up, because other processes change the stream at the same time.
+pub(crate) const ROUNDS_MAX: u32 = 20;
+
+/// Time after which a change is read back. The protocol has no conditional update, so another process that read before our write may overwrite it a few
+/// milliseconds later.
+pub(crate) const SETTLE: Duration = Duration::from_millis(200);
+
+/// The result of [`EventStream::provision`]: what was there, and what was changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamReport {
+    /// The stream did not exist and was created by this call.
+    pub created: bool,
+    /// Subjects that were added to an existing stream.
+    pub subjects_added: Vec<String>,
+    /// The duplicate window before it was raised, if it was.
+    pub duplicate_window_before: Option<Duration>,
+    /// Settings that work but may surprise; they are logged too.
+    pub warnings: Vec<StreamWarning>,
+}
+
+impl EventStream {
+    /// Makes sure that the stream exists, is set up so that nothing gets lost, and captures the subjects of all events that are linked into this program
+    /// ([`Catalogue::linked`]).
+    ///
+    /// Call it at the start of every relay. It is safe to run in many processes at once. An existing stream is checked; with [`Provisioning::Create`]
+    /// missing subjects are added and a shorter duplicate window is raised, and nothing else is touched.
+    ///
+    /// Usually two or three requests. Each ends within 5 s; if other processes keep changing the stream, it gives up after 20 rounds of two requests
+    /// ([`ProvisionError::Contended`]). Cancelling leaves at most a stream that the next call completes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProvisionError`] names the value seen, the value needed and the remedy. Only [`ProvisionError::Unavailable`] and
+    /// [`ProvisionError::Contended`] may pass by themselves.
+    pub async fn provision(&self, client: &Client) -> Result<StreamReport, ProvisionError> {
+        let events = Catalogue::linked().map_err(|source| ProvisionError::Catalogue {
+            stream: self.name.clone(),
+            source,
+        })?;
+        self.provision_for(client, events.iter()).await
+    }
+
+    /// The command of the program `nats` that makes this stream, for people who may do so where a service may not. It has every setting that
+    /// [`provision`](Self::provision) sees to, and no subjects of events: name those with [`with_subject`](Self::with_subject).
+    #[must_use]
+    pub fn add_command(&self) -> String {
+        error::add_command(self, &self.wanted_subjects(&[]))
+    }
+
+    /// As [`provision`](Self::provision), for these events only.
+    ///
+    /// # Errors
+    ///
+    /// As [`provision`](Self::provision).
+    pub async fn provision_for<'a>(
+        &self,
+        client: &Client,
+        events: impl IntoIterator<Item = &'a EventDescriptor>,
+    ) -> Result<StreamReport, ProvisionError> {
+        self.check()?;
+        let events: Vec<&EventDescriptor> = events.into_iter().collect();
+        let wanted = self.wanted_subjects(&events);
+        let context = ContextBuilder::new()
+            .timeout(REQUEST_TIMEOUT)
+            .build(client.clone());
+        let mut report = StreamReport::default();
+        for _ in 0..ROUNDS_MAX {
+            let Some(mut seen) = read(&context, &self.name).await? else {
+                if self.provisioning == Provisioning::VerifyOnly {
+                    return Err(ProvisionError::missing(self, &wanted));
+                }
+                plan::check_captured(self, &wanted, &events)?;
+                report.created |= create(&context, self, &wanted).await?;
+                continue; // Read it back, also if another process was faster.
+            };
+            let plan = plan::compare(self, &seen.typed, &wanted, &events)?;
+            if plan.is_empty() {
+                report.warnings = plan.warnings;
+                for warning in &report.warnings {
+                    tracing::warn!(stream = self.name, "{warning}");
+                }
+                return Ok(report);
+            }
+            if !plan.subjects_added.is_empty() {
+                seen.raw["subjects"] = Value::from(plan.subjects.clone());
+            }
+            if plan.raise_duplicate_window {
+                seen.raw["duplicate_window"] =
+                    Value::from(u64::try_from(self.duplicate_window.as_nanos()).unwrap_or(u64::MAX));
+                report
+                    .duplicate_window_before
+                    .get_or_insert(seen.typed.duplicate_window);
+            }
+            update(&context, &self.name, &seen.raw).await?;
+            tracing::info!(stream = self.name, added = ?plan.subjects_added, "stream updated");
+            for subject in plan.subjects_added {
+                if !report.subjects_added.contains(&subject) {
+                    report.subjects_added.push(subject);
+                }
+            }
+            sleep(SETTLE).await;
+        }
+        Err(ProvisionError::Contended {
+            stream: self.name.clone(),
+        })
+    }
+
+    /// The subjects that were given and the fixed subjects of events.
+    fn wanted_subjects(&self, events: &[&EventDescriptor]) -> Vec<String> {
+        let base = if self.subjects.is_empty() {
+            vec![self.prefix.wildcard()]
+        } else {
+            self.subjects.clone()
+        };
+        without_covered(
+            base.into_iter()
+                .chain(events.iter().filter_map(|event| event.subject.map(str::to_owned))),
+        )
+    }
+
+    /// The configuration of a new stream.
+    fn to_config(&self, subjects: Vec<String>) -> Config {
+        Config {
+            name: self.name.clone(),
+            subjects,
+            retention: RetentionPolicy::Limits,
+            storage: StorageType::File,
+            discard: DiscardPolicy::New,
+            duplicate_window: self.duplicate_window,
+            max_age: self.max_age,
+            max_bytes: self
+                .max_bytes
+                .map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
+            max_messages: -1,
+            num_replicas: self.replicas,
+            description: Some("Events published by an outbox relay.".to_owned()),
+            ..Config::default()
+        }
+    }
+
+    /// Checks the description itself, without a server. [`provision`](Self::provision) does so first, and the error does not depend on the server's version.
+    ///
+    /// # Errors
+    ///
+    /// [`ProvisionError::Spec`] if the description contradicts itself.
+    pub fn check(&self) -> Result<(), ProvisionError> {
+        let spec = |reason| ProvisionError::Spec {
+            stream: self.name.escape_debug().to_string(),
+            reason,
+        };
+        self.contradiction().map_or(Ok(()), |reason| Err(spec(reason)))
+    }
+}
+
+/// A stream's configuration, twice: as our client understands it, and as the server sent it. The second is written back, so that settings that are newer
+/// than our client survive.
+pub(crate) struct Seen {
+    pub(crate) typed: Config,
+    raw: Value,
+    /// Whether the stream's server is one of several.
+    pub(crate) clustered: bool,
+}
+
+pub(crate) async fn read(context: &Context, name: &str) -> Result<Option<Seen>, ProvisionError> {
+    let ask = async || {
+        loop {
+            let request = context.request(format!("STREAM.INFO.{name}"), &());
+            if let Ok(answer) = timeout(ASK_AGAIN, request).await {
+                return answer.map_err(|source| ProvisionError::unavailable(name, source));
+            }
+        }
+    };
+    let mut info: Value = timeout(REQUEST_TIMEOUT, ask())
+        .await
+        .map_err(|silence| ProvisionError::unavailable(name, silence))??;
+    match refusal(&info) {
+        Some(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND => return Ok(None),
+        Some(source) => return Err(ProvisionError::refused(name, source)),
+        None => {}
+    }
+    // A single server has no cluster name.
+    let clustered = info["cluster"]["name"].is_string();
+    let raw = info["config"].take();
+    let typed = serde_json::from_value(raw.clone()).map_err(|source| ProvisionError::Unreadable {
+        stream: name.to_owned(),
+        source,
+    })?;
+    Ok(Some(Seen {
+        typed,
+        raw,
+        clustered,
+    }))
+}
+
+/// Whether this call created the stream; `false` if another process was faster.
+async fn create(
+    context: &Context,
+    stream: &EventStream,
+    subjects: &[String],
+) -> Result<bool, ProvisionError> {
+    let name = &stream.name;
+    let Err(error) = context.create_stream(stream.to_config(subjects.to_vec())).await else {
+        tracing::info!(stream = name, ?subjects, "stream created");
+        return Ok(true);
+    };
+    match error.kind() {
+        CreateStreamErrorKind::JetStream(refused) if refused.error_code() == ErrorCode::STREAM_NAME_EXIST => {
+            // In a cluster a name is taken a moment before the stream can be read.
+            sleep(SETTLE).await;
+            Ok(false)
+        }
+        CreateStreamErrorKind::JetStream(refused) => {
+            Err(refused_change(context, name, subjects, refused).await)
+        }
+        _ => Err(ProvisionError::unavailable(name, error)),
+    }
+}
+
+async fn update(context: &Context, name: &str, config: &Value) -> Result<(), ProvisionError> {
+    let answer: Value = context
+        .request(format!("STREAM.UPDATE.{name}"), config)
+        .await
+        .map_err(|source| ProvisionError::unavailable(name, source))?;
+    let Some(refused) = refusal(&answer) else {
+        return Ok(());
+    };
+    let subjects: Vec<String> = serde_json::from_value(config["subjects"].clone()).unwrap_or_default();
+    Err(refused_change(context, name, &subjects, refused).await)
+}
+
+/// The error in an answer of the server, if there is one.
+fn refusal(answer: &Value) -> Option<jetstream::Error> {
+    answer
+        .get("error")
+        .and_then(|error| serde_json::from_value(error.clone()).ok())
+}
+
+/// Names the stream that holds a subject, if the server refused it because of an overlap.
+async fn refused_change(
+    context: &Context,
+    name: &str,
+    subjects: &[String],
+    source: jetstream::Error,
+) -> ProvisionError {
+    if source.error_code() == ErrorCode::STREAM_SUBJECT_OVERLAP {
+        for subject in subjects {
+            if let Ok(other) = context.stream_by_subject(subject).await
+                && other != name
+            {
+                return ProvisionError::SubjectTaken {
+                    stream: name.to_owned(),
+                    subject: subject.clone(),
+                    other,
+                };
+            }
+        }
+    }
+    ProvisionError::refused(name, source)
+}

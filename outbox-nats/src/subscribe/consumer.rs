@@ -1,0 +1,491 @@
+//! Creates the durable consumer on the server, or changes an existing one until it fits.
+//!
+//! Invariants: filters and the list of event types (`asked`) only grow, and the list grows first. After an update the server's own account of the consumer is
+//! checked, because servers silently ignore settings that they do not know: 2.9 accepts several filters and then delivers everything.
+//!
+//! A server keeps the last configuration that is written. So a program whose write arrives late undoes the changes that others have made since it read. For
+//! that reason a writer reads its change back after a moment, and each subscription has its needs checked and restored while it lasts (`oracle`).
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{
+    self, AckPolicy, DeliverPolicy, FromConsumer as _, PullConsumer, ReplayPolicy, pull,
+};
+use async_nats::jetstream::context::ConsumerInfoErrorKind;
+use async_nats::jetstream::stream::{ConsumerCreateStrictErrorKind, ConsumerErrorKind, Stream};
+use outbox_core::{ConsumerSpec, StartAt, SubscriberError};
+use time::OffsetDateTime;
+use tokio::time::sleep;
+
+use crate::publish::outcome::is_temporary;
+use crate::stream::Provisioning;
+use crate::stream::listing;
+use crate::stream::subject::{SubjectPrefix, captures, without_covered};
+use crate::subscribe::failure::{configuration, interrupted};
+use crate::subscribe::filters::{filters_of_pull, with_filters};
+use crate::subscribe::interest::{self, Asked};
+use crate::subscribe::service;
+use crate::subscribe::settings;
+
+/// Longest name of a consumer, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 64;
+
+/// Times that a consumer is read and written before we give up against programs that change it at the same time.
+const ROUNDS: usize = 8;
+
+/// Time after which a change that others have overwritten can be seen. They read a moment before they write.
+const OVERWRITTEN_AFTER: Duration = Duration::from_millis(100);
+
+/// The consumer that is needed.
+pub(crate) struct Durable {
+    pub(crate) stream: Stream,
+    pub(crate) spec: ConsumerSpec,
+    /// Patterns of all wanted messages; none covers another.
+    pub(crate) filters: Vec<String>,
+    pub(crate) prefix: SubjectPrefix,
+    /// Whether aggregates may share subjects, as far as this program knows.
+    pub(crate) has_shards: bool,
+    pub(crate) provisioning: Provisioning,
+    /// Whether the server knows more than one filter per consumer, and metadata (2.10).
+    pub(crate) many_filters: bool,
+    /// The name of this service.
+    pub(crate) service: String,
+    /// The name of the server that the client is connected to.
+    pub(crate) server: String,
+}
+
+impl Durable {
+    /// The change of the metadata that names this service, if this program may write.
+    fn claims(&self, seen: &pull::Config) -> Option<String> {
+        let is_named = !self.service.is_empty() && self.many_filters;
+        let is_new = is_named && service::is_new(&self.spec.name, seen, &self.service);
+        let may_write = self.provisioning == Provisioning::Create;
+        (is_new && may_write).then(|| format!("metadata name service {}", self.service))
+    }
+
+    /// Creates, updates or checks the consumer. Returns it, and whether it was created here.
+    ///
+    /// Each change is read back after a moment: another process may have read before it and written after it.
+    pub(crate) async fn ensure(&self) -> Result<(PullConsumer, bool), SubscriberError> {
+        let name = &self.spec.name;
+        let (mut is_fitted, mut has_settled, mut is_made) = (false, false, false);
+        for _ in 0..ROUNDS {
+            let Some(seen) = self.read().await? else {
+                let config = self.fitted(self.created(), self.filters.clone());
+                self.may_write(&config, &[])?;
+                tracing::info!(consumer = name, start = ?config.deliver_policy, "consumer is made");
+                is_made = self.make(config.clone()).await?;
+                self.store(config).await?;
+                (is_fitted, has_settled) = (true, true);
+                sleep(OVERWRITTEN_AFTER).await;
+                continue;
+            };
+            let seen = self.check_fixed(seen)?;
+            let asks = self.asks(&seen);
+            let changes: Vec<String> = asks
+                .clone()
+                .into_iter()
+                .chain(self.lacks(&seen))
+                // Other processes may want other bounds. The last one to write wins.
+                .chain((!is_fitted).then(|| self.changes(&seen)).into_iter().flatten())
+                .chain(self.claims(&seen).filter(|_| !is_fitted))
+                .collect();
+            let filters = self.widened(&seen);
+            if !changes.is_empty() {
+                self.may_write(&self.fitted(seen.clone(), filters.clone()), &changes)?;
+            }
+            if asks.is_none() && !has_settled && !self.is_filtered_exactly(&seen) {
+                // Another process may have written the list just now.
+                sleep(interest::SETTLES).await;
+                has_settled = true;
+                continue;
+            }
+            if changes.is_empty() {
+                self.warn_of_everything(&seen);
+                let replicas = self.stream.cached_info().config.num_replicas;
+                let now = OffsetDateTime::now_utc();
+                for warning in settings::warnings(&seen, &self.spec, replicas, now) {
+                    tracing::warn!(consumer = name, "{warning}");
+                }
+                return Ok((self.get().await?, is_made));
+            }
+            for change in &changes {
+                tracing::info!(consumer = name, "consumer is updated: {change}");
+            }
+            if is_fitted && self.lacks(&seen).is_some() {
+                // Another program made the consumer at the same time. What it did not ask for may have been passed over.
+                self.was_narrowed();
+                is_made = false;
+            }
+            if asks.is_some() {
+                // The filters are still the old ones. A crash here leaves an entry for an event type that nobody may want, and nothing else.
+                let description = Some(self.asked_in(&seen).describe(seen.description.as_deref()));
+                self.create(pull::Config { description, ..seen }).await?;
+                sleep(interest::SETTLES).await;
+                has_settled = true;
+                continue;
+            }
+            self.store(self.fitted(seen, filters)).await?;
+            is_fitted = true;
+            sleep(OVERWRITTEN_AFTER).await;
+        }
+        Err(SubscriberError::Interrupted {
+            context: format!("consumer `{name}` is changed by others at the same time"),
+            source: None,
+        })
+    }
+
+    /// Restores filters and entries of the list that other programs have undone. It leaves bounds alone, which others may want otherwise, and does not create a
+    /// missing consumer.
+    pub(crate) async fn restore(&self, seen: consumer::Config) -> Result<(), SubscriberError> {
+        let seen = self.check_fixed(seen)?;
+        let (asks, lacks) = (self.asks(&seen), self.lacks(&seen));
+        let is_narrowed = lacks.is_some();
+        let changes: Vec<String> = asks.into_iter().chain(lacks).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let name = &self.spec.name;
+        let config = pull::Config {
+            description: Some(self.asked_in(&seen).describe(seen.description.as_deref())),
+            ..with_filters(
+                seen.clone(),
+                self.widened(&seen),
+                self.many_filters,
+                self.stream_subjects(),
+            )
+        };
+        self.may_write(&config, &changes)?;
+        let changes = changes.join("; ");
+        tracing::warn!(
+            consumer = name,
+            "somebody has undone what this process wants, it is restored: {changes}"
+        );
+        // List and filter in one write, so that the filter is narrow for the shortest time. Meanwhile no process relies on the missing entry (`asked::HEALS`).
+        self.store(config).await?;
+        if is_narrowed {
+            self.was_narrowed();
+        }
+        Ok(())
+    }
+
+    /// Reads the consumer; `None` if there is none.
+    pub(crate) async fn read(&self) -> Result<Option<consumer::Config>, SubscriberError> {
+        let name = &self.spec.name;
+        let error = match self.stream.consumer_info(name).await {
+            Ok(info) => return Ok(Some(info.config)),
+            Err(error) => error,
+        };
+        Err(match error.kind() {
+            ConsumerInfoErrorKind::NotFound => return Ok(None),
+            ConsumerInfoErrorKind::JetStream(refused) if is_temporary(&refused) => {
+                interrupted(format!("consumer `{name}` cannot be read now"), error)
+            }
+            ConsumerInfoErrorKind::JetStream(_) | ConsumerInfoErrorKind::StreamNotFound => {
+                configuration(format!("consumer `{name}` cannot be read"), error)
+            }
+            _ => interrupted(format!("no answer about consumer `{name}`"), error),
+        })
+    }
+
+    fn may_write(&self, config: &pull::Config, changes: &[String]) -> Result<(), SubscriberError> {
+        if self.provisioning == Provisioning::VerifyOnly {
+            return Err(self.not_allowed(config, changes));
+        }
+        Ok(())
+    }
+
+    /// The list on the server.
+    fn asked_so_far(seen: &pull::Config) -> Asked {
+        Asked::of(seen.description.as_deref(), filters_of_pull(seen))
+    }
+
+    /// The list on the server with this consumer's event types added.
+    fn asked_in(&self, seen: &pull::Config) -> Asked {
+        let types = self.spec.events.iter().map(|event| event.event_type());
+        Self::asked_so_far(seen).with(types)
+    }
+
+    /// The event types that are not on the list yet.
+    fn asks(&self, seen: &pull::Config) -> Option<String> {
+        let asked = Self::asked_so_far(seen);
+        let new: Vec<String> = self
+            .spec
+            .events
+            .iter()
+            .filter(|event| !asked.names(&event.event_type(), &self.prefix.filter(event)))
+            .map(|event| event.event_type())
+            .collect();
+        (!new.is_empty()).then(|| {
+            format!(
+                "{} is asked for, the description must be \"{}\"",
+                new.join(", "),
+                self.asked_in(seen).describe(seen.description.as_deref())
+            )
+        })
+    }
+
+    fn warn_of_everything(&self, seen: &pull::Config) {
+        if Self::asked_so_far(seen).is_everything() {
+            tracing::warn!(
+                consumer = self.spec.name,
+                "more than {} event types were asked for, so that their list does not fit: every message without a handler counts as asked for and goes back \
+                 for ever; use several consumer names, or set UnknownEvent::Skip",
+                interest::CODES_MAX
+            );
+        }
+    }
+
+    /// A new consumer, before filters and bounds.
+    fn created(&self) -> pull::Config {
+        pull::Config {
+            durable_name: Some(self.spec.name.clone()),
+            description: Some(self.asked_in(&pull::Config::default()).describe(None)),
+            deliver_policy: self.start(),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: self.spec.ack_wait,
+            ..pull::Config::default()
+        }
+    }
+
+    /// The place where a new consumer starts. It is a number where it can be: predecessors are looked for from there on.
+    fn start(&self) -> DeliverPolicy {
+        match self.spec.start_at {
+            StartAt::New => DeliverPolicy::ByStartSequence {
+                start_sequence: self.stream.cached_info().state.last_sequence + 1,
+            },
+            // Checked before anything is sent.
+            StartAt::Time(time) => listing::since(time).unwrap_or(DeliverPolicy::All),
+            _ => DeliverPolicy::All,
+        }
+    }
+
+    /// Refuses what the server cannot change.
+    fn check_fixed(&self, seen: consumer::Config) -> Result<pull::Config, SubscriberError> {
+        let name = &self.spec.name;
+        if seen.ack_policy != AckPolicy::Explicit {
+            let context = format!(
+                "consumer `{name}` has acknowledgement policy {:?}, it must be Explicit, which cannot be changed; use another consumer name, or delete the consumer and with it its progress",
+                seen.ack_policy
+            );
+            return Err(SubscriberError::Configuration {
+                context,
+                source: None,
+            });
+        }
+        if seen.replay_policy == ReplayPolicy::Original {
+            let context = format!(
+                "consumer `{name}` has replay policy Original, so it is given messages no faster than they were published and never catches up; it must be Instant, which cannot be changed; use another consumer name, or delete the consumer and with it its progress"
+            );
+            return Err(SubscriberError::Configuration {
+                context,
+                source: None,
+            });
+        }
+        pull::Config::try_from_consumer_config(seen).map_err(|error| {
+            let context = format!(
+                "consumer `{name}` is a push consumer, it must be a pull consumer, which cannot be changed; use another consumer name"
+            );
+            configuration(context, error)
+        })
+    }
+
+    /// The filters that an existing consumer lacks.
+    fn lacks(&self, seen: &pull::Config) -> Option<String> {
+        let filters = filters_of_pull(seen);
+        let lacking = without_covered(
+            self.filters
+                .iter()
+                .filter(|wanted| !captures(&filters, wanted))
+                .cloned(),
+        );
+        (!lacking.is_empty()).then(|| {
+            format!(
+                "filter is {}, needed is also {}",
+                filters.join(", "),
+                lacking.join(", ")
+            )
+        })
+    }
+
+    /// Logs that a filter that was there before was missing for a moment.
+    fn was_narrowed(&self) {
+        tracing::error!(
+            consumer = self.spec.name,
+            "the consumer's filter was too narrow for a moment: messages published in that time may have been passed over; compare with the stream, and handle older messages with a new consumer name (operations.md, Versions)"
+        );
+    }
+
+    /// The filters of an existing consumer together with those that it lacks.
+    fn widened(&self, seen: &pull::Config) -> Vec<String> {
+        let filters = filters_of_pull(seen).into_iter();
+        without_covered(filters.chain(self.filters.iter().cloned()))
+    }
+
+    /// Whether each event type has a filter of its own. The process that wrote such a filter had waited for [`interest::SETTLES`].
+    fn is_filtered_exactly(&self, seen: &pull::Config) -> bool {
+        let filters = filters_of_pull(seen);
+        let mut events = self.spec.events.iter();
+        // The filter of a whole aggregate type may be there for counting only.
+        events.all(|event| !event.is_selection() && filters.contains(&self.prefix.filter(event)))
+    }
+
+    /// Settings that an existing consumer must have, each with the value seen and the value needed.
+    fn changes(&self, seen: &pull::Config) -> Vec<String> {
+        // An operator may share the bound among many processes, so without the right to change it, any value is taken.
+        let bound = (self.provisioning == Provisioning::Create).then(|| self.in_flight_max());
+        settings::changes(seen, &self.spec, bound)
+    }
+
+    /// A configuration with the settings that we need. All others stay as they are.
+    fn fitted(&self, base: pull::Config, filters: Vec<String>) -> pull::Config {
+        let mut config = settings::fitted(base, &self.spec, self.in_flight_max());
+        if self.many_filters && !self.service.is_empty() {
+            config.metadata = service::named(config.metadata, &self.service);
+        }
+        with_filters(config, filters, self.many_filters, self.stream_subjects())
+    }
+
+    /// Writes the consumer and checks the configuration that the server has kept.
+    async fn store(&self, config: pull::Config) -> Result<(), SubscriberError> {
+        let name = &self.spec.name;
+        let asked = filters_of_pull(&config);
+        let consumer = self.create(config).await?;
+        let echoed = as_pull(&consumer);
+        if filters_of_pull(&echoed) == asked {
+            return Ok(());
+        }
+        // The server that keeps the consumer may be older than the one we are connected to: fall back to one filter.
+        tracing::warn!(
+            consumer = name,
+            ?asked,
+            "server ignored filters, one wider filter is used"
+        );
+        let consumer = self
+            .create(with_filters(echoed, asked, false, self.stream_subjects()))
+            .await?;
+        let echoed = filters_of_pull(&as_pull(&consumer));
+        if let Some(lacking) = self.filters.iter().find(|wanted| !captures(&echoed, wanted)) {
+            let kept = echoed.join(", ");
+            let context =
+                format!("consumer `{name}` would not receive `{lacking}`: the server keeps filter {kept}");
+            return Err(SubscriberError::Configuration {
+                context,
+                source: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// Creates the consumer if there is none. Returns whether nobody else has created it with other settings; servers before 2.10 do not tell.
+    async fn make(&self, config: pull::Config) -> Result<bool, SubscriberError> {
+        let name = &self.spec.name;
+        if !self.many_filters {
+            return Ok(false);
+        }
+        match self.stream.create_consumer_strict(config).await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.kind() {
+                ConsumerCreateStrictErrorKind::TimedOut => Err(interrupted(
+                    format!("no answer while making consumer `{name}`"),
+                    error,
+                )),
+                // What else is wrong shows when it is stored.
+                _ => Ok(false),
+            },
+        }
+    }
+
+    async fn create(&self, config: pull::Config) -> Result<PullConsumer, SubscriberError> {
+        let name = &self.spec.name;
+        self.stream
+            .create_consumer(config)
+            .await
+            .map_err(|error| match error.kind() {
+                ConsumerErrorKind::JetStream(refused) if is_temporary(&refused) => {
+                    interrupted(format!("consumer `{name}` cannot be set up now"), error)
+                }
+                ConsumerErrorKind::JetStream(_)
+                | ConsumerErrorKind::InvalidConsumerType
+                | ConsumerErrorKind::InvalidName => {
+                    configuration(format!("server refused consumer `{name}`"), error)
+                }
+                _ => interrupted(format!("no answer while setting up consumer `{name}`"), error),
+            })
+    }
+
+    async fn get(&self) -> Result<PullConsumer, SubscriberError> {
+        let name = &self.spec.name;
+        self.stream
+            .get_consumer(name)
+            .await
+            .map_err(|error| interrupted(format!("consumer `{name}` cannot be opened"), error))
+    }
+
+    /// The error for a process without the right to change consumers. It has the command for an operator.
+    fn not_allowed(&self, config: &pull::Config, changes: &[String]) -> SubscriberError {
+        let (name, stream) = (&self.spec.name, &self.stream.cached_info().config.name);
+        let filters: Vec<String> = filters_of_pull(config)
+            .iter()
+            .map(|filter| format!(" --filter='{filter}'"))
+            .collect();
+        let settings = format!(
+            "--wait={}ms --max-deliver=-1 --max-pending={}{} --description='{}'",
+            config.ack_wait.as_millis(),
+            config.max_ack_pending,
+            filters.concat(),
+            self.asked_in(config).describe(config.description.as_deref())
+        );
+        let context = if changes.is_empty() {
+            format!(
+                "consumer `{name}` does not exist; create it with: nats consumer add {stream} {name} --pull --ack=explicit --deliver={} {settings} --defaults",
+                self.deliver_option()
+            )
+        } else {
+            format!(
+                "consumer `{name}` does not fit: {}; change it with: nats consumer edit {stream} {name} {settings}",
+                changes.join("; ")
+            )
+        };
+        SubscriberError::Configuration {
+            context,
+            source: None,
+        }
+    }
+
+    /// The start, as the command line tool takes it.
+    fn deliver_option(&self) -> String {
+        match self.spec.start_at {
+            StartAt::New => "new".to_owned(),
+            StartAt::Time(time) => {
+                let ago = OffsetDateTime::now_utc() - time;
+                format!("{}s", ago.whole_seconds().max(0))
+            }
+            _ => "all".to_owned(),
+        }
+    }
+
+    fn stream_subjects(&self) -> &[String] {
+        &self.stream.cached_info().config.subjects
+    }
+
+    fn in_flight_max(&self) -> i64 {
+        i64::try_from(self.spec.in_flight_max).unwrap_or(i64::MAX)
+    }
+}
+
+/// Where a consumer started when it was made. A time that had not come yet then is the time at which it was made.
+pub(crate) fn started_at(info: &consumer::Info) -> DeliverPolicy {
+    match info.config.deliver_policy {
+        DeliverPolicy::ByStartTime { start_time } => DeliverPolicy::ByStartTime {
+            start_time: start_time.min(info.created),
+        },
+        policy => policy,
+    }
+}
+
+/// The configuration of a consumer on the server, as the type that we write.
+fn as_pull(consumer: &PullConsumer) -> pull::Config {
+    // It was opened as a pull consumer, so this cannot fail; a default would show as a missing filter.
+    pull::Config::try_from_consumer_config(consumer.cached_info().config.clone()).unwrap_or_default()
+}

@@ -1,0 +1,178 @@
+//! Reads once a second which event types the processes of a consumer have asked for, answers questions by it, and has this process's own entries restored.
+//!
+//! Invariants: it answers "nobody has asked" only if the list was the same in all readings over [`HEALS`], and no two readings were further apart than
+//! [`SETTLES`]. So no entry that a process relied on can have come and gone in between. One task reads for all questions, so deliveries and failures cause no
+//! requests. The task ends with the last delivery of the subscription.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::DeliverPolicy;
+use outbox_core::SubscriberError;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use crate::stream::subject::captures;
+use crate::subscribe::consumer::Durable;
+use crate::subscribe::filters::filters_of;
+use crate::subscribe::interest::{Asked, FRESH, HEALS, SETTLES};
+use crate::subscribe::predecessors::Predecessors;
+
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The last answer of the server.
+#[derive(Debug, Clone, Default)]
+enum Reading {
+    /// There is none yet.
+    #[default]
+    None,
+    /// The list, the time of the request, and the time since which the list has been the same.
+    List {
+        asked: Arc<Asked>,
+        at: Instant,
+        since: Instant,
+    },
+    /// Why there is no answer.
+    Failed(Arc<str>),
+}
+
+impl Reading {
+    fn followed_by(&self, asked: Asked, now: Instant) -> Self {
+        let since = match self {
+            Self::List {
+                asked: before,
+                at,
+                since,
+            } if **before == asked && now - *at <= SETTLES => *since,
+            _ => now,
+        };
+        Self::List {
+            asked: Arc::new(asked),
+            at: now,
+            since,
+        }
+    }
+}
+
+/// Answers whether somebody has asked for a message, by the last reading.
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    /// The event types that this process has asked for.
+    own: HashSet<String>,
+    consumer: String,
+    pub(crate) predecessors: Predecessors,
+    reading: watch::Receiver<Reading>,
+    is_narrowed: Arc<AtomicBool>,
+    reader: JoinHandle<()>,
+}
+
+impl Drop for Oracle {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Oracle {
+    /// `started_at`: where the consumer started when it was made.
+    pub(crate) fn new(durable: Durable, started_at: DeliverPolicy) -> Self {
+        let (sender, reading) = watch::channel(Reading::default());
+        let is_narrowed = Arc::<AtomicBool>::default();
+        Self {
+            own: durable
+                .spec
+                .events
+                .iter()
+                .map(|event| event.event_type())
+                .collect(),
+            consumer: durable.spec.name.clone(),
+            predecessors: Predecessors::new(&durable, started_at),
+            reading,
+            reader: tokio::spawn(read_on(durable, sender, is_narrowed.clone())),
+            is_narrowed,
+        }
+    }
+
+    /// Whether the consumer's filter was found too narrow once, so that messages may have been passed over.
+    pub(crate) fn was_narrowed(&self) -> bool {
+        self.is_narrowed.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the next reading at most; after a change of the list, for [`HEALS`].
+    pub(crate) async fn is_asked_for(
+        &self,
+        event_type: &str,
+        subject: &str,
+    ) -> Result<bool, SubscriberError> {
+        if self.own.contains(event_type) {
+            return Ok(true);
+        }
+        let (mut reading, asked_at) = (self.reading.clone(), Instant::now());
+        while asked_at.elapsed() < PATIENCE {
+            let read = reading.borrow_and_update().clone();
+            match read {
+                Reading::List { asked, at, since } if at >= asked_at || at.elapsed() < FRESH => {
+                    if asked.names(event_type, subject) {
+                        return Ok(true);
+                    }
+                    if at - since >= HEALS {
+                        return Ok(false);
+                    }
+                }
+                Reading::Failed(why) => return Err(self.unknown(&why)),
+                _ => {}
+            }
+            if reading.changed().await.is_err() {
+                return Err(self.unknown("nobody reads any more"));
+            }
+        }
+        Err(self.unknown("the list is changed, or the server is slow"))
+    }
+
+    fn unknown(&self, why: &str) -> SubscriberError {
+        SubscriberError::Interrupted {
+            context: format!(
+                "what consumer `{}` was asked for is not known: {why}",
+                self.consumer
+            ),
+            source: None,
+        }
+    }
+}
+
+async fn read_on(durable: Durable, reading: watch::Sender<Reading>, is_narrowed: Arc<AtomicBool>) {
+    let name = &durable.spec.name;
+    // The last reason why the consumer could not be restored, so that each reason is logged once.
+    let mut refused = None;
+    loop {
+        // Taken before the request, because the answer may lack later changes.
+        let now = Instant::now();
+        match durable.read().await {
+            Ok(Some(config)) => {
+                let filters = filters_of(&config.filter_subject, &config.filter_subjects);
+                if !durable.filters.iter().all(|wanted| captures(&filters, wanted)) {
+                    is_narrowed.store(true, Ordering::Relaxed);
+                }
+                let asked = Asked::of(config.description.as_deref(), filters);
+                reading.send_modify(|reading| *reading = reading.followed_by(asked, now));
+                let restored = durable.restore(config).await;
+                let why = restored.err().map(|error| error.to_string());
+                if let Some(error) = why.as_ref().filter(|_| why != refused) {
+                    tracing::error!(
+                        consumer = name,
+                        error,
+                        "what this process wants was undone, and could not be restored"
+                    );
+                }
+                refused = why;
+            }
+            // The subscription finds this out by itself and returns the error.
+            Ok(None) => _ = reading.send_replace(Reading::Failed("it was deleted".into())),
+            Err(error) => _ = reading.send_replace(Reading::Failed(error.to_string().into())),
+        }
+        sleep_until(now + FRESH).await;
+    }
+}

@@ -1,0 +1,135 @@
+//! Finds deliveries that async-nats could not receive.
+//!
+//! async-nats closes the connection at a delivery that it cannot parse. The server counts the
+//! message as delivered and sends it again after `ack_wait`, so every process of the consumer would
+//! lose its connection without end. After a reconnection this module reads the unacknowledged
+//! messages through the JSON API, and hands over those that async-nats cannot receive. Invariants:
+//! each reconnection costs a bounded number of reads, no message is checked twice, and a message
+//! that breaks the client is handed over after each reconnection until it is acknowledged.
+//!
+//! A carriage return within a header value ends the client's task (async-nats 0.51 panics), so that
+//! only a new client helps. A subscription therefore checks at its start as well, if the consumer
+//! has redelivered messages.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{Info, PullConsumer};
+use async_nats::jetstream::{self, Context};
+use tokio::time::Instant;
+
+use crate::stream::listing::{RAW_BYTES, RAW_MESSAGES};
+use crate::stream::message::{self, RawError, RawMessage};
+
+/// Longest check after one reconnection. The next reconnection goes on.
+const CHECK_MAX: Duration = Duration::from_secs(5);
+
+/// Checked messages among the delivered and unacknowledged messages of a consumer.
+#[derive(Debug, Default)]
+pub(crate) struct Rescue {
+    /// Connections of the client when the unacknowledged messages were last checked.
+    /// `None`: never.
+    pub(crate) connects: Option<u64>,
+    /// Every message up to this stream sequence is checked.
+    checked: u64,
+    /// Stream sequences of messages that break the client.
+    breaking: BTreeSet<u64>,
+    found: VecDeque<jetstream::Message>,
+}
+
+impl Rescue {
+    pub(crate) fn new(connects: u64, checks_now: bool) -> Self {
+        Self {
+            connects: (!checks_now).then_some(connects),
+            ..Self::default()
+        }
+    }
+
+    /// A message that async-nats could not receive.
+    pub(crate) fn take(&mut self) -> Option<jetstream::Message> {
+        self.found.pop_front()
+    }
+
+    /// Checks the unacknowledged messages of a consumer after a reconnection, for at most about 5 s.
+    pub(crate) async fn after_reconnection(
+        mut self,
+        context: Context,
+        consumer: PullConsumer,
+        connects: u64,
+    ) -> Self {
+        let checked = match consumer.get_info().await {
+            Ok(info) => self.run(&context, &info).await,
+            // Whether the consumer still exists is the next pull's business.
+            Err(_) => Ok(()),
+        };
+        if let Err(error) = checked {
+            tracing::warn!(
+                consumer = consumer.cached_info().name,
+                error = outbox_core::describe(&error),
+                "unacknowledged messages cannot be checked after a reconnection; this user needs the permission to publish on `$JS.API.STREAM.MSG.GET.<stream>`"
+            );
+        }
+        self.connects = Some(connects);
+        self
+    }
+
+    async fn run(&mut self, context: &Context, info: &Info) -> Result<(), RawError> {
+        let (floor, delivered) = (info.ack_floor.stream_sequence, info.delivered.stream_sequence);
+        self.breaking = self.breaking.split_off(&(floor + 1));
+        self.found.clear();
+        if info.num_ack_pending == 0 {
+            return Ok(());
+        }
+        let until = Instant::now() + CHECK_MAX;
+        let (mut messages, mut bytes) = (0, 0);
+        for stream_sequence in &self.breaking {
+            if bytes >= RAW_BYTES || Instant::now() >= until {
+                return Ok(());
+            }
+            if let Some(message) = message::at(context, &info.stream_name, *stream_sequence).await? {
+                bytes += message.payload.len();
+                self.found.push_back(hand_over(message, context, info));
+            }
+        }
+        self.checked = self.checked.max(floor);
+        while self.checked < delivered
+            && messages < RAW_MESSAGES
+            && bytes < RAW_BYTES
+            && Instant::now() < until
+        {
+            let next = message::next(context, &info.stream_name, self.checked + 1, ">").await?;
+            let Some(message) = next.filter(|message| message.stream_sequence <= delivered) else {
+                self.checked = delivered;
+                break;
+            };
+            self.checked = message.stream_sequence;
+            messages += 1;
+            bytes += message.payload.len();
+            if message.breaks_client && takes(info, &message) {
+                self.breaking.insert(message.stream_sequence);
+                self.found.push_back(hand_over(message, context, info));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn hand_over(message: RawMessage, context: &Context, info: &Info) -> jetstream::Message {
+    tracing::error!(
+        stream = info.stream_name,
+        consumer = info.name,
+        stream_sequence = message.stream_sequence,
+        "the headers of a message cannot be parsed, and its delivery closes the connection; the message is handled with the headers that can be parsed"
+    );
+    message.into_delivery(context, &info.stream_name, &info.name)
+}
+
+fn takes(info: &Info, message: &RawMessage) -> bool {
+    let (one, many) = (&info.config.filter_subject, &info.config.filter_subjects);
+    let filters: Vec<String> = many
+        .iter()
+        .chain((!one.is_empty()).then_some(one))
+        .cloned()
+        .collect();
+    filters.is_empty() || crate::stream::subject::captures(&filters, &message.subject)
+}

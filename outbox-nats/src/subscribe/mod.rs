@@ -1,0 +1,443 @@
+//! Opens subscriptions of durable consumers on a JetStream stream.
+//!
+//! Invariant: an open subscription can receive every message that was asked for. Whatever would stay silent for ever is an error here: a missing stream, a stream
+//! that does not capture an event, a filter that an old server ignored. Not here: the settings of the consumer, see `consumer`; its deliveries, see
+//! `subscription`.
+
+pub(crate) mod backlog;
+pub(crate) mod consumer;
+pub(crate) mod continuity;
+pub(crate) mod failure;
+pub(crate) mod filters;
+pub(crate) mod interest;
+pub(crate) mod loss;
+pub(crate) mod operation;
+pub(crate) mod predecessors;
+pub(crate) mod pull;
+pub(crate) mod service;
+pub(crate) mod settings;
+pub(crate) mod subscription;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::client::FlushErrorKind;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{
+    Context, ContextBuilder, GetStreamError, GetStreamErrorKind, RequestErrorKind,
+};
+use async_nats::jetstream::stream::{Info, RetentionPolicy, Stream};
+use futures_util::FutureExt as _;
+use outbox_core::{
+    ConsumerSpec, ConsumerStanding, EventDescriptor, Message, StartAt, StreamFacts, StreamPolicy, Subscriber,
+    SubscriberError,
+};
+
+use self::backlog::MayRead;
+use self::consumer::Durable;
+use crate::publish::outcome::is_temporary;
+use crate::stream::listing;
+use crate::stream::provision::REQUEST_TIMEOUT;
+use crate::stream::subject::{captures, is_plain_name};
+use crate::stream::{EventStream, Provisioning};
+use crate::subscribe::continuity::known_until;
+use crate::subscribe::failure::{configuration, interrupted};
+use crate::subscribe::interest::cache::Oracle;
+use crate::subscribe::pull::connects;
+use crate::subscribe::subscription::{JetStreamSubscription, Received};
+
+/// How a [`JetStreamSubscriber`] subscribes. Start from the default and set what differs.
+///
+/// ```
+/// # use outbox_nats::{Provisioning, SubscriberConfig};
+/// let config = SubscriberConfig::default().provisioning(Provisioning::VerifyOnly);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriberConfig {
+    /// Whether durable consumers may be created and changed. Default [`Provisioning::Create`].
+    pub provisioning: Provisioning,
+    /// Half of the time that a server may be silent. It answers each pull request within half a second, even if there is no message. After twice this time
+    /// without an answer, at least 4 s, and up to 1.5 s more, the subscription is rebuilt. 100 ms to 15 s; other values are cut to that range. Default 5 s.
+    pub idle_heartbeat: Duration,
+    /// Whether a message whose headers name another event than its subject is refused. Servers grant publishing by subject, so without this check a
+    /// sender with rights on the subjects of one aggregate type can publish the events of all. Set it to `false` only if relays of another layout of
+    /// subjects publish to the stream. Default `true`.
+    pub check_subjects: bool,
+    /// The name of this service in the metadata of its consumers. If the consumer was last used by a service of another name, a warning is logged at the start:
+    /// services that share a consumer name share its messages. Empty for no name and no warning. Default: the name of the program's file.
+    pub service: String,
+}
+
+impl Default for SubscriberConfig {
+    fn default() -> Self {
+        Self {
+            provisioning: Provisioning::default(),
+            idle_heartbeat: Duration::from_secs(5),
+            check_subjects: true,
+            service: service::of_program(),
+        }
+    }
+}
+
+impl SubscriberConfig {
+    outbox_core::__setters! {
+        provisioning: Provisioning,
+        idle_heartbeat: Duration,
+        check_subjects: bool,
+        service: impl Into<String>,
+    }
+}
+
+/// The [`Subscriber`] for JetStream: durable pull consumers with explicit acknowledgement.
+///
+/// **A new consumer** starts where its request says ([`StartAt`](outbox_core::StartAt)). One that exists keeps its place, and a warning in the log says if it started
+/// elsewhere than the request says. One that was deleted on the server is made anew when a process subscribes, and starts like a new one. The server delivers a message again without end; attempts and dead letters belong to the inbox.
+///
+/// **An existing consumer** gets the `ack_wait` and the in-flight bound that were asked for, and the filters that it lacks. Filters are never narrowed: during a
+/// rolling upgrade the old version would make the new one miss events. For the same reason the consumer's description lists every event type that was ever
+/// asked for. The list has names up to 4 KiB together, and then codes, which are enough for 500 event types. With more event types under one consumer name,
+/// every message without a handler counts as asked for and goes back, and a warning says so. Then use several names, or `UnknownEvent::Skip` of the inbox. To
+/// stop receiving an event type, take it off the list and remove its filter, with `nats consumer edit`.
+///
+/// **A new event type** of an existing consumer is received from where the consumer stands. To handle older messages too, use a new consumer name. Adding one
+/// takes a second and a half, because the other processes must have read the list before the first message is delivered. Subscribing takes as long where filters
+/// do not separate event types (a server before 2.10, whole aggregates).
+#[derive(Debug, Clone)]
+pub struct JetStreamSubscriber {
+    client: Client,
+    context: Context,
+    stream: EventStream,
+    config: SubscriberConfig,
+    may_read: Arc<MayRead>,
+}
+
+/// Whether the client's connection task has ended, so that requests are never sent. The task of a
+/// reconnecting client has not ended.
+pub(crate) fn has_ended(client: &Client) -> bool {
+    // Without a connection task, the command fails at once. Otherwise the flush is harmless.
+    let flushed = client.flush().now_or_never();
+    matches!(flushed, Some(Err(error)) if error.kind() == FlushErrorKind::SendError)
+}
+
+impl JetStreamSubscriber {
+    pub(crate) fn new(stream: EventStream, client: Client) -> Self {
+        let context = ContextBuilder::new()
+            .timeout(REQUEST_TIMEOUT)
+            .build(client.clone());
+        Self {
+            client,
+            context,
+            stream,
+            config: SubscriberConfig::default(),
+            may_read: Arc::default(),
+        }
+    }
+
+    /// Sets how it subscribes. Subscriptions that are open already keep what they had.
+    #[must_use]
+    pub fn with_config(mut self, config: SubscriberConfig) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// The connection.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The stream that it reads.
+    #[must_use]
+    pub fn stream(&self) -> &EventStream {
+        &self.stream
+    }
+
+    /// How it subscribes.
+    #[must_use]
+    pub fn config(&self) -> &SubscriberConfig {
+        &self.config
+    }
+
+    /// Reads the stream.
+    pub(crate) async fn read_stream(&self) -> Result<Stream, SubscriberError> {
+        let name = &self.stream.name;
+        let answer = self.context.get_stream(name).await;
+        let has_ended = answer.is_err() && has_ended(&self.client);
+        answer
+            .map_err(|error| match error.kind() {
+                _ if has_ended => configuration(
+                    "the client of NATS has ended for good: its Tokio runtime has ended, or it was drained, or it has given up reconnecting; make one \
+                     client in each runtime, inside the runtime that uses it",
+                    error,
+                ),
+                GetStreamErrorKind::JetStream(refused)
+                    if refused.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
+                    let context = format!(
+                        "stream `{name}` does not exist; call `EventStream::provision` first, or run: {}",
+                        self.stream.add_command()
+                    );
+                    SubscriberError::Configuration {
+                        context,
+                        source: None,
+                    }
+                }
+                GetStreamErrorKind::Request if has_no_responders(&error) => interrupted(
+                    format!(
+                        "nobody answers for stream `{name}`: JetStream is not enabled; start nats-server with `-js`, or enable it for the account (`jetstream: enabled`)"
+                    ),
+                    error,
+                ),
+                GetStreamErrorKind::Request => interrupted(format!("no answer about stream `{name}`"), error),
+                GetStreamErrorKind::JetStream(refused)
+                    if matches!(
+                        refused.error_code(),
+                        ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT
+                    ) =>
+                {
+                    configuration(
+                        "JetStream is not enabled; start nats-server with `-js`, or enable it for the account (`jetstream: enabled`)",
+                        error,
+                    )
+                }
+                GetStreamErrorKind::JetStream(refused) if is_temporary(&refused) => {
+                    interrupted(format!("stream `{name}` cannot be read now"), error)
+                }
+                _ => configuration(format!("stream `{name}` cannot be read"), error),
+            })
+    }
+
+    /// Reads the stream and checks that it fits the consumer.
+    async fn stream_for(&self, consumer: &ConsumerSpec) -> Result<Stream, SubscriberError> {
+        let name = &self.stream.name;
+        let stream = self.read_stream().await?;
+        let config = &stream.cached_info().config;
+        if config.retention != RetentionPolicy::Limits {
+            let context = format!(
+                "stream `{name}` has retention {:?}, which deletes messages that other consumers have not read and forgets published ids; it must be Limits",
+                config.retention
+            );
+            return Err(SubscriberError::Configuration {
+                context,
+                source: None,
+            });
+        }
+        for (event, filter) in self.filters(consumer) {
+            // All that the stream has is everything.
+            if !event.is_everything() && !captures(&config.subjects, &filter) {
+                let why = match consumer.siblings.contains(&event) {
+                    true => {
+                        " (it is counted by strategy `sequence`; an event that goes elsewhere must be `unsequenced`)"
+                    }
+                    false => "",
+                };
+                let context = format!(
+                    "event `{}` of consumer `{}` never arrives: stream `{name}` ({}) does not capture subject `{filter}`; add it to the stream{why}",
+                    event.event_type(),
+                    consumer.name,
+                    config.subjects.join(", ")
+                );
+                return Err(SubscriberError::Configuration {
+                    context,
+                    source: None,
+                });
+            }
+        }
+        Ok(stream)
+    }
+
+    /// The filters that a consumer needs, each with the event that it is for.
+    fn filters(&self, consumer: &ConsumerSpec) -> Vec<(&'static EventDescriptor, String)> {
+        let events = consumer.events.iter().chain(&consumer.siblings);
+        events
+            .flat_map(|event| {
+                let filters = self.stream.filters(event, consumer.whole_aggregates);
+                filters.map(move |filter| (*event, filter))
+            })
+            .collect()
+    }
+}
+
+impl Subscriber for JetStreamSubscriber {
+    type Subscription = JetStreamSubscription;
+
+    /// Safe to run in many processes at once. Ends within a few requests of 5 s each; cancelling leaves at most a consumer that the
+    /// next call uses.
+    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
+        check(consumer)?;
+        // Before anything is known of the consumer: what is known belongs to this connection.
+        let connects = connects(&self.client);
+        let stream = self.stream_for(consumer).await?;
+        let events = consumer.events.iter().chain(&consumer.siblings).copied();
+        let durable = Durable {
+            stream,
+            spec: consumer.clone(),
+            filters: self.stream.consumer_filters(events, consumer.whole_aggregates),
+            prefix: self.stream.prefix.clone(),
+            has_shards: self.stream.shards.is_some(),
+            provisioning: self.config.provisioning,
+            // After the first answer the client is connected and knows the version.
+            many_filters: self.client.is_server_compatible(2, 10, 0),
+            service: self.config.service.clone(),
+            server: self.client.server_info().server_name,
+        };
+        let (consumer_handle, is_made) = durable.ensure().await?;
+        tracing::info!(stream = self.stream.name, consumer = consumer.name, "subscribed");
+        let heartbeat = self.config.idle_heartbeat;
+        let info = consumer_handle.cached_info();
+        let started_at = consumer::started_at(info);
+        let known_until = if is_made {
+            known_until(&durable, info).await
+        } else {
+            0
+        };
+        let received = Received::new(connects, known_until);
+        let oracle = Oracle::new(durable, started_at);
+        let (client, context) = (self.client.clone(), self.context.clone());
+        let subscription = JetStreamSubscription::new(client, context, consumer_handle, oracle, received);
+        Ok(subscription.pulling(consumer.prefetch, heartbeat))
+    }
+
+    /// One request of at most 5 s.
+    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+        let stream = self.read_stream().await?;
+        let Info { config, state, .. } = stream.cached_info();
+        Ok(StreamFacts {
+            retention: (!config.max_age.is_zero()).then_some(config.max_age),
+            policy: match config.retention {
+                RetentionPolicy::Limits => StreamPolicy::Limits,
+                RetentionPolicy::Interest => StreamPolicy::Interest,
+                RetentionPolicy::WorkQueue => StreamPolicy::WorkQueue,
+            },
+            duplicate_window: Some(config.duplicate_window),
+            // For an empty stream the server reports the stream sequence of the next message.
+            first_stream_sequence: (state.messages > 0).then_some(state.first_sequence),
+            last_stream_sequence: state.last_sequence,
+            messages: state.messages,
+        })
+    }
+
+    /// Two requests of at most 5 s each, and one of at most 1 s for each filter, all at once. The age is not told by servers before 2.10, where the question may take
+    /// long, and without the permission `$JS.API.STREAM.MSG.GET.<stream>`.
+    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+        let stream = self.read_stream().await?;
+        let says_oldest = self.client.is_server_compatible(2, 10, 0);
+        backlog::standing(&stream, consumer, says_oldest, &self.may_read).await
+    }
+
+    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+        let prefix = &self.stream.prefix;
+        !self.config.check_subjects
+            || prefix.is_default(message, subject)
+            || match fixed {
+                Some(fixed) => fixed.contains(&subject),
+                None => !prefix.is_of_others(message, subject),
+            }
+    }
+}
+
+/// Whether no server takes requests of the JetStream API.
+fn has_no_responders(error: &GetStreamError) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        if let Some(request) = cause.downcast_ref::<async_nats::jetstream::context::RequestError>() {
+            return request.kind() == RequestErrorKind::NoResponders;
+        }
+        source = cause.source();
+    }
+    false
+}
+
+/// Checks the spec itself.
+fn check(consumer: &ConsumerSpec) -> Result<(), SubscriberError> {
+    let reason = if !is_plain_name(&consumer.name) || consumer.name.len() > consumer::NAME_BYTES_MAX {
+        "its name must be 1 to 64 characters of `[A-Za-z0-9_-]`"
+    } else if consumer.events.is_empty() {
+        "it wants no events; register at least one handler"
+    } else if matches!(consumer.start_at, StartAt::Time(time) if listing::since(time).is_none()) {
+        "`start_at` must be in the years 0 to 9999"
+    } else if consumer.ack_wait.is_zero() {
+        "`ack_wait` must be above zero"
+    } else if consumer.in_flight_max == 0 {
+        "`in_flight_max` must be above zero"
+    } else if consumer.prefetch == 0 {
+        "`prefetch` must be above zero"
+    } else {
+        return Ok(());
+    };
+    let context = format!(
+        "consumer `{}` cannot be set up: {reason}",
+        consumer.name.escape_debug()
+    );
+    Err(SubscriberError::Configuration {
+        context,
+        source: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static PLACED: EventDescriptor = EventDescriptor {
+        aggregate: "order",
+        name: "placed",
+        version: 1,
+        subject: None,
+        sequenced: true,
+        rust_type: "Test",
+        file: file!(),
+        line: line!(),
+    };
+
+    fn spec() -> ConsumerSpec {
+        ConsumerSpec {
+            name: "billing".to_owned(),
+            events: vec![&PLACED],
+            ack_wait: Duration::from_secs(1),
+            whole_aggregates: false,
+            siblings: Vec::new(),
+            in_flight_max: 1,
+            prefetch: 1,
+            start_at: outbox_core::StartAt::Beginning,
+        }
+    }
+
+    #[test]
+    fn impossible_specs_are_refused_before_anything_is_sent() {
+        check(&spec()).unwrap();
+        for wrong in [
+            ConsumerSpec {
+                name: String::new(),
+                ..spec()
+            },
+            ConsumerSpec {
+                name: "a.b".to_owned(),
+                ..spec()
+            },
+            ConsumerSpec {
+                name: "x".repeat(65),
+                ..spec()
+            },
+            ConsumerSpec {
+                events: Vec::new(),
+                ..spec()
+            },
+            ConsumerSpec {
+                ack_wait: Duration::ZERO,
+                ..spec()
+            },
+            ConsumerSpec {
+                in_flight_max: 0,
+                ..spec()
+            },
+        ] {
+            assert!(
+                matches!(check(&wrong), Err(SubscriberError::Configuration { .. })),
+                "{wrong:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Compares the settings of a durable with those that are needed. Pure functions, so each rule has a test without a server.
+//!
+//! Invariants: a setting with which messages would be dropped, cut short or refused is changed. A setting that cannot be changed, or may be an operator's wish,
+//! is a warning with the value seen. `ack_wait` is never lowered: another version of the program may rely on the longer one, because it says that work goes on
+//! three times in its own. Not here: filters and the list of event types, see `consumer`.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{DeliverPolicy, PriorityPolicy, pull};
+use outbox_core::{ConsumerSpec, StartAt};
+use time::OffsetDateTime;
+
+use crate::stream::listing;
+use crate::subscribe::pull::EXPIRES;
+
+/// No limit of deliveries: beyond a limit the server would drop the message while its metrics look clean.
+const UNLIMITED: i64 = -1;
+
+/// A process has two requests under way at times. Below this number a few processes get in each other's way. The server's default is 512.
+const WAITING_NEEDED: i64 = 64;
+
+/// Settings that an existing consumer must have, each with the value seen and the value needed. `bound` is the needed `max_ack_pending`, if it matters.
+pub(crate) fn changes(seen: &pull::Config, spec: &ConsumerSpec, bound: Option<i64>) -> Vec<String> {
+    let mut changes = Vec::new();
+    let mut need = |wrong: bool, setting: &str, seen: String, needed: String| {
+        if wrong {
+            changes.push(format!("{setting} is {seen}, needed is {needed}"));
+        }
+    };
+    let none = |why: &str| format!("none, {why}");
+    need(
+        seen.ack_wait < spec.ack_wait,
+        "ack_wait",
+        format!("{:?}", seen.ack_wait),
+        format!("{:?}", spec.ack_wait),
+    );
+    need(
+        seen.max_deliver > 0,
+        "max_deliver",
+        seen.max_deliver.to_string(),
+        UNLIMITED.to_string(),
+    );
+    need(
+        seen.headers_only,
+        "headers_only",
+        "true".to_owned(),
+        "false, payloads are read".to_owned(),
+    );
+    need(
+        !seen.inactive_threshold.is_zero(),
+        "inactive_threshold",
+        format!("{:?}", seen.inactive_threshold),
+        none("or its progress is deleted while no process runs"),
+    );
+    need(
+        !seen.backoff.is_empty(),
+        "backoff",
+        format!("{:?}", seen.backoff),
+        none("it replaces ack_wait"),
+    );
+    need(
+        is_batch_short(seen, spec),
+        "max_request_batch",
+        seen.max_batch.to_string(),
+        none("or requests for more are refused"),
+    );
+    need(
+        is_expiry_short(seen),
+        "max_request_expires",
+        format!("{:?}", seen.max_expires),
+        none("or requests that last longer are refused"),
+    );
+    need(
+        seen.priority_policy != PriorityPolicy::None,
+        "priority_policy",
+        format!("{:?}", seen.priority_policy),
+        none("or requests without a group are refused"),
+    );
+    if let Some(bound) = bound {
+        need(
+            seen.max_ack_pending != bound,
+            "max_ack_pending",
+            seen.max_ack_pending.to_string(),
+            bound.to_string(),
+        );
+    }
+    changes
+}
+
+/// A configuration with the settings that we need. All others stay as they are.
+pub(crate) fn fitted(base: pull::Config, spec: &ConsumerSpec, bound: i64) -> pull::Config {
+    let has_groups = base.priority_policy != PriorityPolicy::None;
+    pull::Config {
+        ack_wait: base.ack_wait.max(spec.ack_wait),
+        max_ack_pending: bound,
+        max_deliver: UNLIMITED,
+        headers_only: false,
+        inactive_threshold: Duration::ZERO,
+        backoff: Vec::new(),
+        max_batch: if is_batch_short(&base, spec) {
+            0
+        } else {
+            base.max_batch
+        },
+        max_expires: if is_expiry_short(&base) {
+            Duration::ZERO
+        } else {
+            base.max_expires
+        },
+        priority_policy: PriorityPolicy::None,
+        priority_groups: if has_groups {
+            Vec::new()
+        } else {
+            base.priority_groups.clone()
+        },
+        ..base
+    }
+}
+
+/// Settings that work and may surprise, or that cannot be changed. `replicas` are those of the stream.
+pub(crate) fn warnings(
+    seen: &pull::Config,
+    spec: &ConsumerSpec,
+    replicas: usize,
+    now: OffsetDateTime,
+) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn = |wrong: bool, text: String| {
+        if wrong {
+            warnings.push(text);
+        }
+    };
+    warn(
+        seen.ack_wait > spec.ack_wait,
+        format!(
+            "ack_wait stays at {:?}, because another version of the program may need it; for the {:?} that this one wants, run: nats consumer edit <stream> {} --wait={}ms",
+            seen.ack_wait,
+            spec.ack_wait,
+            spec.name,
+            spec.ack_wait.as_millis()
+        ),
+    );
+    warn(
+        started_elsewhere(&seen.deliver_policy, spec.start_at),
+        format!(
+            "deliver_policy is {:?} and stays so, because the consumer exists: it keeps its place, and `{:?}` holds for new consumers only; to move it, call \
+             `Consumers::replay` of `outbox::inbox` (docs/guide/04-consumers.md), or use another consumer name",
+            seen.deliver_policy, spec.start_at
+        ),
+    );
+    warn(
+        (1..WAITING_NEEDED).contains(&seen.max_waiting),
+        format!(
+            "max_waiting is {}, so requests of many processes are refused in turns; it cannot be changed, needed is {WAITING_NEEDED} or more",
+            seen.max_waiting
+        ),
+    );
+    warn(
+        seen.rate_limit > 0,
+        format!(
+            "rate_limit is {} bits per second, so messages may come late; 0 is without a limit",
+            seen.rate_limit
+        ),
+    );
+    // The server keeps the time of a pause that is over.
+    if let Some(until) = seen.pause_until.filter(|until| *until > now) {
+        warn(
+            true,
+            format!("it is paused, so nothing comes until {until}; end that with: nats consumer resume"),
+        );
+    }
+    warn(
+        seen.memory_storage,
+        "it is in memory: after a restart of its server it begins anew, and handled messages come again"
+            .to_owned(),
+    );
+    warn(
+        seen.num_replicas > 0 && seen.num_replicas < replicas,
+        format!(
+            "it is kept by {} servers, and its stream by {replicas}: the loss of a server may stop it",
+            seen.num_replicas
+        ),
+    );
+    warnings
+}
+
+/// Whether requests for as many messages as we ask for would be refused.
+fn is_batch_short(seen: &pull::Config, spec: &ConsumerSpec) -> bool {
+    seen.max_batch > 0 && usize::try_from(seen.max_batch).is_ok_and(|batch| batch < spec.prefetch)
+}
+
+fn is_expiry_short(seen: &pull::Config) -> bool {
+    !seen.max_expires.is_zero() && seen.max_expires < EXPIRES
+}
+
+/// Whether a consumer that exists started elsewhere than a new one would.
+fn started_elsewhere(seen: &DeliverPolicy, start_at: StartAt) -> bool {
+    match start_at {
+        StartAt::Time(time) => listing::since(time).as_ref() != Some(seen),
+        // A number if this library made it, and `New` if an operator did.
+        StartAt::New => !matches!(seen, DeliverPolicy::ByStartSequence { .. } | DeliverPolicy::New),
+        _ => *seen != DeliverPolicy::All,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: OffsetDateTime = OffsetDateTime::UNIX_EPOCH;
+
+    fn spec() -> ConsumerSpec {
+        ConsumerSpec {
+            name: "billing".to_owned(),
+            events: Vec::new(),
+            ack_wait: Duration::from_secs(30),
+            whole_aggregates: false,
+            siblings: Vec::new(),
+            in_flight_max: 8,
+            prefetch: 8,
+            start_at: outbox_core::StartAt::Beginning,
+        }
+    }
+
+    fn good() -> pull::Config {
+        fitted(pull::Config::default(), &spec(), 8)
+    }
+
+    fn with(change: impl FnOnce(&mut pull::Config)) -> pull::Config {
+        let mut config = good();
+        change(&mut config);
+        config
+    }
+
+    #[test]
+    fn what_we_write_needs_no_change_and_no_warning() {
+        assert_eq!(changes(&good(), &spec(), Some(8)), [""; 0]);
+        assert_eq!(warnings(&good(), &spec(), 3, NOW), [""; 0]);
+    }
+
+    #[test]
+    fn a_setting_that_would_break_it_is_changed() {
+        let second = Duration::from_secs(1);
+        for (setting, config) in [
+            ("ack_wait", with(|config| config.ack_wait = second)),
+            ("max_deliver", with(|config| config.max_deliver = 3)),
+            ("headers_only", with(|config| config.headers_only = true)),
+            (
+                "inactive_threshold",
+                with(|config| config.inactive_threshold = second),
+            ),
+            ("backoff", with(|config| config.backoff = vec![second])),
+            ("max_request_batch", with(|config| config.max_batch = 7)),
+            (
+                "max_request_expires",
+                with(|config| config.max_expires = EXPIRES / 2),
+            ),
+            (
+                "priority_policy",
+                with(|config| config.priority_policy = PriorityPolicy::Overflow),
+            ),
+            ("max_ack_pending", with(|config| config.max_ack_pending = 1)),
+        ] {
+            let seen = changes(&config, &spec(), Some(8));
+            assert!(seen.len() == 1 && seen[0].starts_with(setting), "{seen:?}");
+            let fitted = fitted(config, &spec(), 8);
+            assert_eq!(changes(&fitted, &spec(), Some(8)), [""; 0], "{setting}");
+        }
+    }
+
+    #[test]
+    fn a_setting_that_suffices_stays() {
+        let minute = Duration::from_mins(1);
+        let roomy = with(|config| {
+            config.ack_wait = minute;
+            config.max_batch = 8;
+            config.max_expires = EXPIRES;
+        });
+        assert_eq!(changes(&roomy, &spec(), Some(8)), [""; 0]);
+        assert_eq!(fitted(roomy.clone(), &spec(), 8), roomy);
+    }
+
+    #[test]
+    fn what_cannot_be_changed_or_may_be_meant_is_a_warning() {
+        for (value, config) in [
+            ("60s", with(|config| config.ack_wait = Duration::from_mins(1))),
+            ("New", with(|config| config.deliver_policy = DeliverPolicy::New)),
+            ("max_waiting is 2", with(|config| config.max_waiting = 2)),
+            ("in memory", with(|config| config.memory_storage = true)),
+            ("rate_limit is 1000", with(|config| config.rate_limit = 1000)),
+            ("1 servers", with(|config| config.num_replicas = 1)),
+            (
+                "it is paused, so nothing comes until 1970-01-01",
+                with(|config| config.pause_until = Some(NOW + Duration::from_mins(1))),
+            ),
+        ] {
+            let seen = warnings(&config, &spec(), 3, NOW);
+            assert!(seen.len() == 1 && seen[0].contains(value), "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_pause_that_is_over_is_no_warning() {
+        let over = with(|config| config.pause_until = Some(NOW));
+        assert_eq!(warnings(&over, &spec(), 3, NOW), [""; 0]);
+    }
+
+    #[test]
+    fn a_start_that_a_consumer_does_not_have_is_a_warning() {
+        let time = OffsetDateTime::UNIX_EPOCH;
+        let policies = [
+            (StartAt::Beginning, DeliverPolicy::All),
+            (StartAt::New, DeliverPolicy::ByStartSequence { start_sequence: 7 }),
+            (StartAt::Time(time), listing::since(time).unwrap()),
+        ];
+        for (index, (start_at, _)) in policies.iter().enumerate() {
+            for (other, (_, policy)) in policies.iter().enumerate() {
+                let spec = ConsumerSpec {
+                    start_at: *start_at,
+                    ..spec()
+                };
+                let config = with(|config| config.deliver_policy = *policy);
+                let seen = warnings(&config, &spec, 3, NOW);
+                assert_eq!(seen.len(), usize::from(index != other), "{seen:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Receives deliveries of one durable consumer, through outages.
+//!
+//! Invariants: after any trouble pulling begins again, at a bounded pace. A deleted consumer is noticed. A process holds at most `prefetch` messages that the
+//! inbox has not taken yet, so that they do not outlive their `ack_wait` in a buffer. Not here: requests and their answers, see `pull`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::Client;
+use async_nats::connection::State;
+use async_nats::header::HeaderName;
+use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::context::{ConsumerInfoError, ConsumerInfoErrorKind, Context};
+use async_nats::jetstream::{self, AckKind};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use outbox_core::{Delivery, Incoming, SubscriberError, Subscription, Unbroken};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::stream::headers;
+use crate::subscribe::failure::interrupted;
+use crate::subscribe::has_ended;
+use crate::subscribe::interest::cache::Oracle;
+use crate::subscribe::loss::Rescue;
+use crate::subscribe::pull::{Pull, PullError, connects};
+
+/// Bounds of [`SubscriberConfig::idle_heartbeat`](crate::SubscriberConfig::idle_heartbeat).
+const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
+const HEARTBEAT_MAX: Duration = Duration::from_secs(15);
+
+/// Pauses before pulling begins again: the first one after a delivery, and the longest. Each one is twice as long as the one before.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Bound on handing an answer to the connection. It waits only while the send buffer is full, during an outage.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bound on waiting until answers have arrived.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A running subscription of a [`JetStreamSubscriber`](crate::JetStreamSubscriber).
+///
+/// While the server is away, [`next`](Subscription::next) returns [`SubscriberError::Interrupted`] at most every 50 ms to 2 s, so a loop over it
+/// does not spin.
+pub struct JetStreamSubscription {
+    client: Client,
+    context: Context,
+    consumer: PullConsumer,
+    prefetch: usize,
+    silence_max: Duration,
+    oracle: Arc<Oracle>,
+    received: Received,
+    /// `None` until the first call, after trouble, and at the end.
+    pull: Option<Pull>,
+    rescue: Rescue,
+    /// The check after a reconnection. It is kept, because callers of `next` drop its future often.
+    rescuing: Option<BoxFuture<'static, Rescue>>,
+    trouble: Trouble,
+}
+
+/// What the deliveries so far show, on the connection on which the consumer was found new. Another connection may find another consumer of the same name.
+#[derive(Debug)]
+pub(crate) struct Received {
+    connects: u64,
+    unbroken: Unbroken,
+}
+
+impl Received {
+    /// `connects`: the number of the connection. `known_until`: the last stream sequence for which everything can be known.
+    pub(crate) fn new(connects: u64, known_until: u64) -> Self {
+        Self {
+            connects,
+            unbroken: Unbroken::until(known_until),
+        }
+    }
+}
+
+/// State that is kept between calls, because a call may be cancelled at any await.
+#[derive(Debug, Default)]
+struct Trouble {
+    /// Failures since the last delivery.
+    failures: u32,
+    /// Pulling does not begin again before this time.
+    pause_until: Option<Instant>,
+}
+
+impl Trouble {
+    /// Pulling has ended. The consumer may be another one of the same name when it begins again.
+    fn note(&mut self, received: &mut Received) {
+        received.unbroken.end();
+        let pause = PAUSE_MIN
+            .saturating_mul(1 << self.failures.min(10))
+            .min(PAUSE_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.pause_until = Some(Instant::now() + pause);
+    }
+}
+
+impl JetStreamSubscription {
+    pub(crate) fn new(
+        client: Client,
+        context: Context,
+        consumer: PullConsumer,
+        oracle: Oracle,
+        received: Received,
+    ) -> Self {
+        Self {
+            client,
+            context,
+            oracle: Arc::new(oracle),
+            rescue: Rescue::new(received.connects, consumer.cached_info().num_redelivered > 0),
+            rescuing: None,
+            received,
+            consumer,
+            prefetch: 1,
+            silence_max: 2 * HEARTBEAT_MIN,
+            pull: None,
+            trouble: Trouble::default(),
+        }
+    }
+
+    /// How many messages are asked for at once, and how often the server says that it is there.
+    pub(crate) fn pulling(self, prefetch: usize, heartbeat: Duration) -> Self {
+        Self {
+            prefetch,
+            silence_max: 2 * heartbeat.clamp(HEARTBEAT_MIN, HEARTBEAT_MAX),
+            ..self
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.consumer.cached_info().name
+    }
+
+    fn delivery(&mut self, message: jetstream::Message) -> Result<JetStreamDelivery, SubscriberError> {
+        if connects(&self.client) != self.received.connects || self.oracle.was_narrowed() {
+            self.received.unbroken.end();
+        }
+        JetStreamDelivery::new(message, self.oracle.clone(), &mut self.received.unbroken)
+    }
+
+    /// Ends pulling. The next call begins again after a pause.
+    fn abandon_pull(&mut self) {
+        self.pull = None;
+        self.trouble.note(&mut self.received);
+    }
+
+    /// Waits out the pause, finds out whether the consumer still exists, and starts pulling.
+    ///
+    /// Cancel-safe: each step is repeated by the next call, and the pause ends at a fixed time.
+    async fn open(&mut self) -> Result<Pull, SubscriberError> {
+        if let Some(until) = self.trouble.pause_until {
+            sleep_until(until).await;
+        }
+        if self.client.connection_state() != State::Connected {
+            // Requests would pile up in the client's buffer and all be sent after the reconnection.
+            self.abandon_pull();
+            let context = format!("consumer `{}` waits for the connection", self.name());
+            return Err(SubscriberError::Interrupted {
+                context,
+                source: None,
+            });
+        }
+        if self.trouble.failures > 0
+            && let Err(error) = self.consumer.get_info().await
+        {
+            self.abandon_pull();
+            return Err(self.lost(error));
+        }
+        let (prefetch, silence_max) = (self.prefetch, self.silence_max);
+        let opened = Pull::open(&self.client, &self.context, &self.consumer, prefetch, silence_max).await;
+        match opened {
+            Ok(pull) => {
+                self.trouble.pause_until = None;
+                Ok(pull)
+            }
+            Err(error) => {
+                self.abandon_pull();
+                Err(interrupted(
+                    format!("consumer `{}` cannot be pulled from", self.name()),
+                    error,
+                ))
+            }
+        }
+    }
+
+    /// Looks for deliveries that closed the last connection. If the server does not answer, the messages come again after `ack_wait`, and with them the next
+    /// reconnection. Cancel-safe: the next call goes on where this one ended.
+    async fn rescue(&mut self) {
+        let connects = connects(&self.client);
+        if self.rescuing.is_none() && Some(connects) != self.rescue.connects {
+            let rescue = std::mem::take(&mut self.rescue);
+            let (context, consumer) = (self.context.clone(), self.consumer.clone());
+            self.rescuing = Some(rescue.after_reconnection(context, consumer, connects).boxed());
+        }
+        if let Some(rescuing) = &mut self.rescuing {
+            self.rescue = rescuing.await;
+            self.rescuing = None;
+        }
+    }
+
+    /// Separates a missing consumer from a missing server.
+    fn lost(&self, error: ConsumerInfoError) -> SubscriberError {
+        match error.kind() {
+            ConsumerInfoErrorKind::NotFound | ConsumerInfoErrorKind::StreamNotFound => {
+                self.gone(Some(error.into()))
+            }
+            // Subscribing again reports it as a configuration error.
+            _ if has_ended(&self.client) => self.gone(Some(error.into())),
+            _ => interrupted(format!("no answer about consumer `{}`", self.name()), error),
+        }
+    }
+
+    fn gone(&self, source: Option<Box<dyn std::error::Error + Send + Sync>>) -> SubscriberError {
+        let context = format!(
+            "consumer `{}` or its stream was deleted; subscribe again",
+            self.name()
+        );
+        SubscriberError::Gone { context, source }
+    }
+}
+
+impl Subscription for JetStreamSubscription {
+    type Delivery = JetStreamDelivery;
+
+    async fn next(&mut self) -> Result<JetStreamDelivery, SubscriberError> {
+        if self.pull.is_none() {
+            self.pull = Some(self.open().await?);
+        }
+        let next = loop {
+            self.rescue().await;
+            if let Some(message) = self.rescue.take() {
+                return self.delivery(message);
+            }
+            // It was opened above, so this cannot happen.
+            let Some(pull) = &mut self.pull else {
+                return Err(self.gone(None));
+            };
+            match pull.next().await {
+                Err(PullError::Reconnected) => {}
+                next => break next,
+            }
+        };
+        match next {
+            Ok(message) => {
+                self.trouble.failures = 0;
+                self.delivery(message)
+            }
+            Err(error) => {
+                self.abandon_pull();
+                if matches!(error, PullError::Deleted) {
+                    return Err(self.gone(Some(error.into())));
+                }
+                Err(interrupted(
+                    format!("consumer `{}` was interrupted", self.name()),
+                    error,
+                ))
+            }
+        }
+    }
+
+    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
+        let info = self.consumer.get_info().await.map_err(|error| self.lost(error))?;
+        Ok(info
+            .num_pending
+            .saturating_add(u64::try_from(info.num_ack_pending).unwrap_or(u64::MAX)))
+    }
+
+    /// Takes up to half a second if the stream has nothing more: the last pull request is waited out.
+    async fn stop(&mut self) -> Vec<JetStreamDelivery> {
+        let messages = match &mut self.pull {
+            Some(pull) => pull.finish().await,
+            None => Vec::new(),
+        };
+        self.pull = None;
+        // A message that is no delivery cannot be given back.
+        let deliveries = messages.into_iter().map(|message| self.delivery(message));
+        deliveries.filter_map(Result::ok).collect()
+    }
+
+    /// Sends a request behind the answers and waits for its answer. The server reads a connection in order.
+    async fn flush(&mut self) -> Result<(), SubscriberError> {
+        let asked = timeout(FLUSH_TIMEOUT, self.consumer.get_info()).await;
+        let context = || format!("answers for consumer `{}` may not have arrived", self.name());
+        match asked {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(interrupted(context(), error)),
+            Err(error) => Err(interrupted(context(), error)),
+        }
+    }
+}
+
+impl fmt::Debug for JetStreamSubscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JetStreamSubscription")
+            .field("consumer", &self.name())
+            .field("prefetch", &self.prefetch)
+            .field("silence_max", &self.silence_max)
+            .field("pulling", &self.pull.is_some())
+            .field("trouble", &self.trouble)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message that a consumer was given.
+///
+/// Answers are handed to the connection without waiting for the server, as the contract says; while disconnected they are sent after the
+/// reconnection, and if there is no room for them within 5 s, they are [`SubscriberError::Interrupted`].
+pub struct JetStreamDelivery {
+    message: jetstream::Message,
+    incoming: Incoming,
+    oracle: Arc<Oracle>,
+    is_unbroken: bool,
+}
+
+impl fmt::Debug for JetStreamDelivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JetStreamDelivery")
+            .field("incoming", &self.incoming)
+            .finish_non_exhaustive()
+    }
+}
+
+impl JetStreamDelivery {
+    fn new(
+        message: jetstream::Message,
+        oracle: Arc<Oracle>,
+        unbroken: &mut Unbroken,
+    ) -> Result<Self, SubscriberError> {
+        let (delivery_count, stream_sequence, number) = {
+            // Somebody else may send to our inbox subject; what JetStream did not deliver cannot be acknowledged either.
+            let info = message.info().map_err(|error| {
+                interrupted(
+                    format!("a message on `{}` is no delivery", message.subject),
+                    error,
+                )
+            })?;
+            (
+                u64::try_from(info.delivered).unwrap_or(1).max(1),
+                info.stream_sequence,
+                info.consumer_sequence,
+            )
+        };
+        let incoming = Incoming {
+            subject: message.subject.to_string(),
+            headers: message.headers.as_ref().map(headers::decode).unwrap_or_default(),
+            payload: message.payload.clone(),
+            delivery_count,
+            stream_sequence,
+        };
+        Ok(Self {
+            is_unbroken: unbroken.goes_on(number, delivery_count, stream_sequence),
+            message,
+            incoming,
+            oracle,
+        })
+    }
+
+    async fn answer(&self, kind: AckKind) -> Result<(), SubscriberError> {
+        let context = |what| {
+            format!(
+                "answer to message at stream sequence {} {what}",
+                self.incoming.stream_sequence
+            )
+        };
+        match timeout(ANSWER_TIMEOUT, self.message.ack_with(kind)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(interrupted(context("was not sent"), error)),
+            Err(_) => Err(SubscriberError::Interrupted {
+                context: context("found no room in the send buffer"),
+                source: None,
+            }),
+        }
+    }
+}
+
+impl Delivery for JetStreamDelivery {
+    fn incoming(&self) -> &Incoming {
+        &self.incoming
+    }
+
+    async fn ack(&self) -> Result<(), SubscriberError> {
+        self.answer(AckKind::Ack).await
+    }
+
+    async fn retry_after(&self, delay: Duration) -> Result<(), SubscriberError> {
+        // Without a delay the server puts it behind what else was given back, in the order in which that happened.
+        self.answer(AckKind::Nak((!delay.is_zero()).then_some(delay)))
+            .await
+    }
+
+    async fn progress(&self) -> Result<(), SubscriberError> {
+        self.answer(AckKind::Progress).await
+    }
+
+    async fn is_asked_for(&self) -> Result<bool, SubscriberError> {
+        let headers = self.message.headers.as_ref();
+        match headers.and_then(|headers| headers.get(HeaderName::from_static("ce-type"))) {
+            Some(event_type) => {
+                self.oracle
+                    .is_asked_for(event_type.as_str(), &self.incoming.subject)
+                    .await
+            }
+            // What has no type is for the consumer to judge.
+            None => Ok(true),
+        }
+    }
+
+    async fn has_predecessors(&self) -> Result<bool, SubscriberError> {
+        self.oracle.predecessors.exist(&self.incoming).await
+    }
+
+    fn is_unbroken(&self) -> bool {
+        self.is_unbroken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While nobody pulled, the consumer may have been deleted and made anew. Its deliveries begin with 1 again, and the first of them may have gone to another
+    /// subscription, so that the numbers go on here as if nothing had happened.
+    #[test]
+    fn numbers_that_go_on_after_trouble_are_not_believed() {
+        let mut received = Received::new(1, 100);
+        assert!(received.unbroken.goes_on(1, 1, 1));
+        Trouble::default().note(&mut received);
+        assert!(!received.unbroken.goes_on(2, 1, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_between_failures_grow_up_to_a_bound() {
+        let (mut trouble, mut received) = (Trouble::default(), Received::new(1, 0));
+        let mut pauses = Vec::new();
+        for _ in 0..100 {
+            trouble.note(&mut received);
+            pauses.extend(trouble.pause_until.map(|until| until - Instant::now()));
+        }
+        assert_eq!(pauses[..2], [PAUSE_MIN, 2 * PAUSE_MIN]);
+        assert_eq!(pauses[99], PAUSE_MAX);
+    }
+}
