@@ -1,8 +1,0 @@
-use outbox_inbox::{HandlerError, RawMessage, idempotent_handler};
-
-#[idempotent_handler(consumer = "audit", messages = ["order"])]
-async fn keep(_message: RawMessage) -> Result<(), HandlerError> {
-    Ok(())
-}
-
-fn main() {}
