@@ -246,7 +246,7 @@ mod tests {
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     #[tokio::test]
     async fn statements_that_took_too_long_are_told_from_others() {
-        for test in crate::test_db::TestDb::open_all().await {
+        for test in crate::tests::database::TestDb::open_all().await {
             let long = match test.db.get_database_backend() {
                 DbBackend::Postgres => "SET LOCAL statement_timeout = 50; SELECT pg_sleep(60)",
                 DbBackend::MySql => {
@@ -270,7 +270,7 @@ mod tests {
     async fn a_short_transaction_gets_its_turn_beside_long_ones() {
         use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-        let test = crate::test_db::TestDb::open_all().await.remove(0);
+        let test = crate::tests::database::TestDb::open_all().await.remove(0);
         let database = Database::inspect(test.db.clone()).await.unwrap();
         let begun = AtomicU32::new(0);
         let over = AtomicBool::new(false);

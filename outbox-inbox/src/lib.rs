@@ -90,7 +90,7 @@
 //! | order, or none | [`Order`] |
 //! | several messages in a transaction | `batch` of [`idempotent_handler`](macro@idempotent_handler), field `batch` of [`HandlerOptions`] |
 //! | to return a result or follow-up events | [`Reply`], [`Emit`], [`OnDuplicate`]; events in between: [`Outbox`] |
-//! | effects outside the database | [`StableKey`], [`DedupStore`]: `RedisDedupStore` (features `redis`, `redis-tls`), `outbox_nats::KvDedupStore` |
+//! | effects outside the database | [`StableKey`], [`DedupStore`]: `redis` (features `redis`, `redis-tls`), `outbox_nats::KvDedupStore` |
 //! | to run handlers | [`Inbox`], [`InboxConfig`], [`Router`], [`link_handlers!`] |
 //! | probes for liveness and readiness | [`Inbox::health`] |
 //! | code around handlers | [`Middleware`], [`Inbox::with_middleware`] |
@@ -129,8 +129,6 @@ mod operations;
 mod outcomes;
 mod panics;
 mod pauses;
-#[cfg(feature = "redis")]
-mod redis;
 mod retention;
 mod rights;
 mod runtime;
@@ -142,15 +140,13 @@ pub mod telemetry;
 pub mod http;
 #[cfg(feature = "migration")]
 pub mod migration;
-#[cfg(test)]
-mod plans;
-#[cfg(test)]
-mod test_db;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 
-#[cfg(feature = "redis")]
-pub use self::redis::{RedisClient, RedisDedupStore};
 pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
 pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, ErasedDeadLetters};
 pub use expired::{EXPIRED_MAX, ExpiredCount, ExpiredRecords};

@@ -182,7 +182,7 @@ fn letters(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_db::TestDb;
+    use crate::tests::database::TestDb;
 
     fn event(number: u128) -> EventId {
         EventId::from(Uuid::from_u128(number))

@@ -5,12 +5,13 @@
 //! `outbox_testing::MemoryBroker` and [`Inbox::drain`](crate::Inbox::drain). Not here: anything for production, see
 //! [`Inbox::run`](crate::Inbox::run).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_core::codec;
-use outbox_core::{DedupStore, DomainEvent, EventError, EventId, Incoming, Limits, Message, NewMessage};
+use outbox_core::{
+    DedupStore, DomainEvent, EventError, EventId, Incoming, Limits, Message, NewMessage, StartAt,
+};
 use outbox_sea_orm::{OutboxConfig, TableNames};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 use time::OffsetDateTime;
@@ -20,10 +21,11 @@ use crate::config::InboxConfig;
 use crate::database::Database;
 use crate::dead_letter::{DeadLetter, DeadLetterSelection, DeadLetters};
 use crate::dedup::sql::InboxSql;
+use crate::dedup::{Outcome as Internal, Retry};
 use crate::handler::{Handler, StateMap};
 use crate::hook::Hooks;
 use crate::router::Router;
-use crate::runtime::{Consumer, Handling, Shared, Stop};
+use crate::runtime::{Consumer, Shared, Stop, handle};
 use crate::start::StartError;
 use crate::upcast::Upcasters;
 
@@ -252,7 +254,6 @@ impl Harness {
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.config.clone(),
-            starts: HashMap::new(),
             // One message at a time.
             limits: Vec::new(),
             upcasters: self.upcasters.clone(),
@@ -263,32 +264,39 @@ impl Harness {
             // The harness has no broker, so its subjects mean nothing.
             belongs: Arc::new(|_, _, _| true),
         };
-        let consumer = Consumer::new(H::REGISTRATION.consumer, router.handlers(), Arc::new(shared));
-        let handling = outbox_sea_orm::detached(async move {
+        let consumer = Consumer::new(
+            H::REGISTRATION.consumer,
+            router.handlers(),
+            Arc::new(shared),
+            StartAt::default(),
+        );
+        let outcome = outbox_sea_orm::detached(async move {
             let (mut routed, stop) = (consumer.routed(&incoming), Stop::default());
             loop {
                 let database_failures = routed.memory.database_failures;
-                match consumer.handle(&incoming, &mut routed, &stop).await {
-                    // What the database prevents is tried again, as by an inbox.
-                    Handling::Later { retry_after }
-                        if routed.memory.database_failures > database_failures =>
-                    {
-                        tokio::time::sleep(retry_after).await;
-                    }
-                    handling => break handling,
+                let outcome = handle(&consumer, &incoming, &mut routed, &stop, None).await;
+                // What the database prevents is tried again, as by an inbox.
+                if routed.memory.database_failures == database_failures
+                    || outcome.retry() != Some(Retry::Postponed)
+                {
+                    break outcome;
                 }
+                tokio::time::sleep(outcome.after()).await;
             }
         });
-        Ok(match handling.await {
-            Handling::Handled => Outcome::Handled,
-            Handling::Duplicate => Outcome::Duplicate,
-            Handling::DeadLettered => Outcome::DeadLettered,
-            Handling::Skipped => Outcome::Skipped,
-            Handling::Deferred { retry_after } => Outcome::Deferred(retry_after),
+        let outcome = outcome.await;
+        Ok(match (&outcome, outcome.retry()) {
+            (Internal::Handled, _) => Outcome::Handled,
+            (Internal::Duplicate | Internal::Buried, _) => Outcome::Duplicate,
+            (Internal::DeadLettered, _) => Outcome::DeadLettered,
+            (Internal::Skipped, _) => Outcome::Skipped,
+            (_, Some(Retry::Deferred)) => Outcome::Deferred(outcome.after()),
             // Nothing is sent back without a broker that others could have asked.
-            Handling::Later { .. } | Handling::Early { .. } | Handling::SentBack { .. } => Outcome::Later,
+            (Internal::SentBack { .. }, _) | (_, Some(Retry::Postponed | Retry::Early { .. })) => {
+                Outcome::Later
+            }
             // Nothing is returned without a shutdown.
-            Handling::Failed { .. } | Handling::Returned => Outcome::Failed,
+            _ => Outcome::Failed,
         })
     }
 }

@@ -101,7 +101,7 @@
 //! | `sqlx` | events in transactions of sqlx, for services that use SeaORM only in part: module `sqlx` |
 //! | `nats` (default) | JetStream, module `nats` |
 //! | `http` | a layer for axum: requests with an `Idempotency-Key` take effect once, `inbox::http` |
-//! | `redis`, `redis-tls` | a deduplication store for effects outside the database, `inbox::RedisDedupStore` |
+//! | `redis`, `redis-tls` | a deduplication store for effects outside the database, `inbox::redis` |
 //! | `cbor` | payloads in CBOR, `#[domain_event(codec = Cbor)]` |
 //! | `metrics` | metrics of relay and inbox, through the crate `metrics` |
 //! | `testing` | a database in a file, a broker in memory, and a harness for handlers: module `testing` |

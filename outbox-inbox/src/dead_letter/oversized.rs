@@ -90,7 +90,7 @@ mod tests {
     use super::super::{DeadLetterSelection, DeadLetters, Form, insert, insert_as, insert_in};
     use super::*;
     use crate::database::{Trouble, trouble};
-    use crate::test_db::TestDb;
+    use crate::tests::database::TestDb;
 
     /// A sender writes the header that says that a payload was left out.
     #[tokio::test]

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::admin::{headers_column, read_headers, read_name, stream_sequence};
 use super::selection::is_marked;
 use super::{OPEN, RETRY};
+use crate::dedup::Outcome;
 use crate::dedup::sql::{InboxSql, Key, Status};
 
 /// A dead letter that is to be tried again.
@@ -241,27 +242,16 @@ pub(crate) async fn put_back<C: ConnectionTrait>(
     Ok(())
 }
 
-/// What a dead letter and its message are to the transaction that wants to try them again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// Its own. `was_dead`: the inbox row said so, which is written only if the message had not taken effect. Letters of what could not be read have
-    /// no such row.
-    Mine { was_dead: bool },
-    /// The message was handled in another way.
-    Handled,
-    /// Somebody else is trying the dead letter, or has handled or discarded it.
-    Gone,
-}
-
 /// Takes a dead letter and its message for the transaction: deletes the dead letter and makes the inbox row handled, whatever it was before. `message` is what
-/// the dead letter's bytes were decoded to. To end a dead letter whose message took effect, **commit** what this has done.
+/// the dead letter's bytes were decoded to. [`Outcome::Skipped`]: another process tries the dead letter, or has
+/// handled or discarded it. To end a dead letter whose message took effect, **commit** what this has done.
 pub(crate) async fn claim(
     tx: &DatabaseTransaction,
     inbox: &InboxSql,
     consumer: &str,
     letter: &StoredDeadLetter,
     message: &Message,
-) -> Result<Taken, DbErr> {
+) -> Result<Outcome, DbErr> {
     if inbox.backend() != DbBackend::Sqlite {
         // The row's lock, without waiting for one who runs the handler (primary key). SQLite's transaction has the only write lock.
         let mut sql = inbox.sql(format!("SELECT id FROM {}", inbox.dead_letters()));
@@ -269,20 +259,20 @@ pub(crate) async fn claim(
             .bind(letter.id)
             .push(" FOR UPDATE SKIP LOCKED");
         if tx.query_one_raw(sql.statement()).await?.is_none() {
-            return Ok(Taken::Gone);
+            return Ok(Outcome::Skipped);
         }
     }
     let mut sql = inbox.sql(format!("DELETE FROM {} WHERE id = ", inbox.dead_letters()));
     sql.bind(letter.id);
     if tx.execute_raw(sql.statement()).await?.rows_affected() == 0 {
-        return Ok(Taken::Gone);
+        return Ok(Outcome::Skipped);
     }
     let key = Key {
         consumer,
         id: message.event_id.as_uuid(),
     };
     if inbox.revive(tx, key).await? {
-        return Ok(Taken::Mine { was_dead: true });
+        return Ok(Outcome::Revived);
     }
     // No row (what could not be decoded left none), one of a failed attempt, or a handled one. Primary key: waits for an open transaction with the
     // same key.
@@ -291,8 +281,8 @@ pub(crate) async fn claim(
             .insert(tx, key, Status::Handled, letter.attempts, None)
             .await?;
     Ok(match taken {
-        true => Taken::Mine { was_dead: false },
-        false => Taken::Handled,
+        true => Outcome::Claimed,
+        false => Outcome::Duplicate,
     })
 }
 
@@ -363,7 +353,7 @@ mod tests {
     use super::super::tests::{incoming, letter};
     use super::super::{DeadLetterSelection, DeadLetters, insert};
     use super::*;
-    use crate::test_db::TestDb;
+    use crate::tests::database::TestDb;
 
     /// However many are marked, memory is bounded.
     #[tokio::test]

@@ -3,10 +3,10 @@
 use outbox_core::{Headers, MessageId, codec};
 use sea_orm::{DatabaseTransaction, Statement};
 
-use super::retry::Taken;
 use super::*;
+use crate::dedup::Outcome;
 use crate::dedup::sql::{Key, Status};
-use crate::test_db::TestDb;
+use crate::tests::database::TestDb;
 
 mod anew;
 mod erase;
@@ -41,7 +41,7 @@ pub(super) fn message() -> Message {
     }
 }
 
-const DEAD: Taken = Taken::Mine { was_dead: true };
+const DEAD: Outcome = Outcome::Revived;
 
 fn key(consumer: &str, message: Option<&Message>, incoming: &Incoming) -> Uuid {
     let letter = NewDeadLetter {
@@ -150,7 +150,7 @@ impl TestDb {
         row.map(|row| (row.status, row.attempts))
     }
 
-    async fn claim(&self, tx: &DatabaseTransaction, letter: &StoredDeadLetter, message: &Message) -> Taken {
+    async fn claim(&self, tx: &DatabaseTransaction, letter: &StoredDeadLetter, message: &Message) -> Outcome {
         retry::claim(tx, &self.sql, "billing", letter, message)
             .await
             .unwrap()
@@ -217,7 +217,7 @@ async fn a_retry_that_succeeds_handles_the_message_and_ends_the_dead_letter() {
         let tx = test.begin().await;
         assert_eq!(
             test.claim(&tx, &letter, &message).await,
-            Taken::Gone,
+            Outcome::Skipped,
             "a second effect"
         );
         tx.commit().await.unwrap();
@@ -301,7 +301,7 @@ async fn what_was_cancelled_or_discarded_is_not_tried() {
             1
         );
         let tx = test.begin().await;
-        assert_eq!(test.claim(&tx, &letter, &message).await, Taken::Gone);
+        assert_eq!(test.claim(&tx, &letter, &message).await, Outcome::Skipped);
         tx.commit().await.unwrap();
         assert_eq!(
             test.row(&message).await,
@@ -325,7 +325,7 @@ async fn two_processes_do_not_try_one_dead_letter_at_a_time() {
         let running = test.begin().await;
         assert_eq!(test.claim(&running, &letters[0], &message).await, DEAD);
         let second = test.begin().await;
-        assert_eq!(test.claim(&second, &letters[0], &message).await, Taken::Gone);
+        assert_eq!(test.claim(&second, &letters[0], &message).await, Outcome::Skipped);
         assert_eq!(test.claim(&second, &letters[1], &other).await, DEAD);
         for change in [
             test.letters().retry(&DeadLetterSelection::all()).await,
@@ -364,7 +364,7 @@ async fn what_was_handled_meanwhile_has_no_second_effect() {
                 .unwrap()
         );
         let tx = test.begin().await;
-        assert_eq!(test.claim(&tx, &letter, &message).await, Taken::Handled);
+        assert_eq!(test.claim(&tx, &letter, &message).await, Outcome::Duplicate);
         tx.commit().await.unwrap();
         assert_eq!(
             test.letters().count(&DeadLetterSelection::all()).await.unwrap(),
@@ -386,7 +386,7 @@ async fn what_was_unreadable_can_be_handled_later() {
         let letter = test.due().await.remove(0);
         let tx = test.begin().await;
         let taken = test.claim(&tx, &letter, &message).await;
-        assert_eq!(taken, Taken::Mine { was_dead: false });
+        assert_eq!(taken, Outcome::Claimed);
         tx.commit().await.unwrap();
         assert_eq!(test.row(&message).await, Some((Status::Handled, 3)));
         assert_eq!(

@@ -11,6 +11,7 @@ use outbox_core::EventId;
 use sea_orm::{DatabaseTransaction, DbErr};
 
 use super::claim::Claimant;
+use super::outcome::{Cause, Outcome};
 use super::sql::{InboxSql, Key, Status};
 use crate::database::{Database, roll_back};
 use crate::dead_letter::{self, NewDeadLetter};
@@ -25,24 +26,6 @@ pub(crate) struct Attempts<'a> {
     pub(crate) attempts_max: u32,
     /// Longest run of a handler.
     pub(crate) run_max: Duration,
-}
-
-/// Whether a delivery may run as another attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Start {
-    /// It may, as the attempt with this number.
-    Attempt(u32),
-    /// The message was handled.
-    Handled,
-    /// The message was dead-lettered.
-    Dead,
-    /// All attempts are used up, and the last one ended without a record. `last_error`: the last recorded error, if any.
-    Exhausted {
-        attempts: u32,
-        last_error: Option<String>,
-    },
-    /// All attempts are used up, and the last one may still be running in some process.
-    Running,
 }
 
 /// How a failure changes the number of attempts.
@@ -75,10 +58,10 @@ impl Attempts<'_> {
         }
     }
 
-    /// Counts an attempt that is about to start. Only repeated deliveries need this.
+    /// Counts an attempt that is about to start, and returns its number. Only repeated deliveries need this.
     ///
     /// Call it only from tasks that are never aborted, as everything here that begins a transaction.
-    pub(crate) async fn start(&self) -> Result<Start, DbErr> {
+    pub(crate) async fn start(&self) -> Result<Result<u32, Outcome>, DbErr> {
         // Several statements without a transaction: the next delivery can continue from the state after each of them.
         let (db, key) = (self.database.pool(), self.key());
         loop {
@@ -87,19 +70,16 @@ impl Attempts<'_> {
                 || self.sql.insert(db, key, Status::Failed, 1, None).await?;
             // A crash here costs this attempt: it is counted and did not run.
             return Ok(match self.sql.row(db, key).await? {
-                Some(row) if row.status == Status::Handled => Start::Handled,
-                Some(row) if row.status == Status::Dead => Start::Dead,
-                Some(row) if counted => Start::Attempt(row.attempts),
+                Some(row) if row.status == Status::Handled => Err(Outcome::Duplicate),
+                Some(row) if row.status == Status::Dead => Err(Outcome::Buried),
+                Some(row) if counted => Ok(row.attempts),
                 Some(row) if row.attempts >= self.attempts_max => {
                     // Deliveries of one message that start at the same moment in several processes are each counted. A young row means that one of
                     // them may still run, so it must not count as ended with its process.
                     if self.sql.is_older(db, key, self.run_max).await? {
-                        Start::Exhausted {
-                            attempts: row.attempts,
-                            last_error: row.last_error,
-                        }
+                        Err(exhausted(row.attempts, row.last_error.as_deref()))
                     } else {
-                        Start::Running
+                        Err(Outcome::postponed(self.run_max))
                     }
                 }
                 // Another process recorded a failure in between, or the row was purged.
@@ -190,6 +170,18 @@ impl Attempts<'_> {
         }
         dead_letter::insert_in(tx, self.sql, &NewDeadLetter { attempts, ..*letter }).await?;
         Ok(Failure::Buried { attempts })
+    }
+}
+
+fn exhausted(attempts: u32, last_error: Option<&str>) -> Outcome {
+    let last = last_error
+        .map(|error| format!("; last error: {error}"))
+        .unwrap_or_default();
+    Outcome::Failed {
+        error: format!(
+            "handler was started {attempts} times and left no result the last time: its process ended{last}"
+        ),
+        cause: Cause::Exhausted { attempts },
     }
 }
 

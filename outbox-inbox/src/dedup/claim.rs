@@ -7,7 +7,7 @@ use outbox_core::{Message, MessageId};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
 use uuid::Uuid;
 
-use super::Claim;
+use super::Outcome;
 use super::sequence::{Gaps, Place};
 use super::sequences::NumberedEvent;
 use super::sql::{InboxSql, Key, Row, Status};
@@ -36,18 +36,18 @@ impl Claimant<'_> {
         tx: &DatabaseTransaction,
         counted: bool,
         gaps: Gaps,
-    ) -> Result<Claim, DbErr> {
+    ) -> Result<Outcome, DbErr> {
         if counted {
             // The row of the attempts becomes the row of the effect, or shows that the message is done.
             let claim = self.claim_counted(tx).await?;
-            if claim != Claim::Mine || matches!(self.strategy, Strategy::MessageId) {
+            if claim != Outcome::Claimed || matches!(self.strategy, Strategy::MessageId) {
                 return Ok(claim);
             }
         }
         match self.strategy {
             Strategy::MessageId | Strategy::Key(_) => {
                 if self.sql.insert(tx, self.key(), Status::Handled, 0, None).await? {
-                    return Ok(Claim::Mine);
+                    return Ok(Outcome::Claimed);
                 }
                 Ok(over(self.sql.row(tx, self.key()).await?.as_ref()))
             }
@@ -63,7 +63,7 @@ impl Claimant<'_> {
                 if tx.get_database_backend() != DbBackend::Postgres {
                     tx.execute_unprepared(&format!("SAVEPOINT {ALIVE}")).await?;
                 }
-                Ok(Claim::Mine)
+                Ok(Outcome::Claimed)
             }
         }
     }
@@ -74,14 +74,14 @@ impl Claimant<'_> {
         self.sql.lock_limit.restore(tx).await
     }
 
-    async fn claim_counted(&self, tx: &DatabaseTransaction) -> Result<Claim, DbErr> {
+    async fn claim_counted(&self, tx: &DatabaseTransaction) -> Result<Outcome, DbErr> {
         let key = self.attempts_key();
         if self.sql.claim(tx, key).await? {
-            return Ok(Claim::Mine);
+            return Ok(Outcome::Claimed);
         }
         Ok(match self.sql.row(tx, key).await? {
             // The attempt was counted before an outage that lasted until the row expired.
-            None if self.sql.insert(tx, key, Status::Handled, 1, None).await? => Claim::Mine,
+            None if self.sql.insert(tx, key, Status::Handled, 1, None).await? => Outcome::Claimed,
             row => over(row.as_ref()),
         })
     }
@@ -93,11 +93,11 @@ impl Claimant<'_> {
         tx: &DatabaseTransaction,
         was_dead: bool,
         gaps: Gaps,
-    ) -> Result<Claim, DbErr> {
+    ) -> Result<Outcome, DbErr> {
         match self.strategy {
-            Strategy::MessageId => Ok(Claim::Mine),
+            Strategy::MessageId => Ok(Outcome::Claimed),
             Strategy::Sequence { .. } => match self.place() {
-                None => Ok(Claim::Mine),
+                None => Ok(Outcome::Claimed),
                 Some(place) => place.claim_again(tx, was_dead, gaps).await,
             },
             _ => self.claim(tx, false, gaps).await,
@@ -204,12 +204,12 @@ impl Claimant<'_> {
 }
 
 /// The answer to a claim that found a row, from the status of that row.
-fn over(row: Option<&Row>) -> Claim {
+fn over(row: Option<&Row>) -> Outcome {
     match row.map(|row| row.status) {
-        Some(Status::Handled) => Claim::Done,
-        Some(Status::Dead) => Claim::Dead,
+        Some(Status::Handled) => Outcome::Duplicate,
+        Some(Status::Dead) => Outcome::Buried,
         // Failed before, or purged in between: counting the attempt resolves either case.
-        Some(Status::Failed) | None => Claim::CountFirst,
+        Some(Status::Failed) | None => Outcome::Uncounted,
     }
 }
 

@@ -114,8 +114,8 @@ mod tests {
     use sea_orm::{ConnectionTrait as _, DbBackend, TransactionTrait as _};
 
     use super::*;
-    use crate::dedup::test_db::TestDb;
-    use crate::dedup::test_db::on_every_database;
+    use crate::tests::strategies::TestDb;
+    use crate::tests::strategies::on_every_database;
 
     #[track_caller]
     fn check(constraint: Option<&str>, message: &str, name: &str, expected: bool) {

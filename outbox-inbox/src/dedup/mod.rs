@@ -44,30 +44,10 @@ pub(crate) mod claim;
 pub(crate) mod constraint;
 pub(crate) mod key;
 pub(crate) mod lock_limit;
+mod outcome;
 pub(crate) mod sequence;
 mod sequences;
 mod several;
 pub(crate) mod sql;
 
-#[cfg(test)]
-mod test_db;
-
-/// The answer to a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
-    /// This transaction has the claim until it ends: the message may take effect in it.
-    Mine,
-    /// The message took effect before. With numbers: this one, or a later one, is done.
-    Done,
-    /// The message was dead-lettered.
-    Dead,
-    /// The message failed before: count the attempt, then claim again.
-    CountFirst,
-    /// Messages of its aggregate are missing before it, from the number `expected` on. `failing`: one of them is known to fail and be tried again, so this is
-    /// no gap.
-    Early { expected: u64, failing: bool },
-    /// The consumer has stopped waiting for the message and gone on without it. It must not take effect now.
-    Late,
-    /// Another event took effect under the message's number: its producer has numbered anew, or there are two producers. It must not take effect now.
-    Taken,
-}
+pub(crate) use outcome::{Cause, Outcome, Retry};

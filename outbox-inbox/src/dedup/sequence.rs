@@ -20,7 +20,7 @@
 use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbErr};
 
-use super::Claim;
+use super::Outcome;
 use super::sequences::{NumberedEvent, SequenceKey, SequenceState};
 use super::sql::InboxSql;
 
@@ -41,7 +41,7 @@ pub(crate) struct Place<'a> {
 /// How a claim treats missing numbers before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gaps {
-    /// The claim answers [`Claim::Early`], so the message waits.
+    /// The claim answers [`Outcome::Early`], so the message waits.
     Wait,
     /// The claim goes on without them and records them as missing.
     Accept,
@@ -74,7 +74,7 @@ impl Place<'_> {
     /// Takes the turn if it has come.
     ///
     /// [`Gaps::Accept`] still answers `Early` if an earlier message is known to fail, or if too many ranges are already missing.
-    pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Claim, DbErr> {
+    pub(crate) async fn claim(&self, tx: &DatabaseTransaction, gaps: Gaps) -> Result<Outcome, DbErr> {
         let mut first = SequenceState {
             last: self.sequence(),
             last_event: Some(self.event.id),
@@ -93,12 +93,12 @@ impl Place<'_> {
             _ => advance().await?,
         };
         if taken {
-            return Ok(Claim::Mine);
+            return Ok(Outcome::Claimed);
         }
-        let mut turn = Claim::Mine;
+        let mut turn = Outcome::Claimed;
         self.change(tx, |state| {
             turn = self.turn(state, gaps);
-            turn == Claim::Mine
+            turn == Outcome::Claimed
         })
         .await?;
         Ok(turn)
@@ -111,17 +111,17 @@ impl Place<'_> {
         tx: &DatabaseTransaction,
         was_dead: bool,
         gaps: Gaps,
-    ) -> Result<Claim, DbErr> {
-        let mut turn = Claim::Mine;
+    ) -> Result<Outcome, DbErr> {
+        let mut turn = Outcome::Claimed;
         self.change(tx, |state| {
             turn = if self.sequence() > state.last {
                 self.turn(state, gaps)
             } else if state.missing.remove(self.sequence()) || was_dead {
-                Claim::Mine
+                Outcome::Claimed
             } else {
-                Claim::Done
+                Outcome::Duplicate
             };
-            turn == Claim::Mine
+            turn == Outcome::Claimed
         })
         .await?;
         Ok(turn)
@@ -174,20 +174,20 @@ impl Place<'_> {
     }
 
     /// Decides whether the number has its turn, and if so advances the state.
-    fn turn(&self, state: &mut SequenceState, gaps: Gaps) -> Claim {
+    fn turn(&self, state: &mut SequenceState, gaps: Gaps) -> Outcome {
         let expected = state.last + 1;
         if self.sequence() < expected {
             let late = gaps != Gaps::Ignore && state.missing.contains(self.sequence());
             return match late {
-                true => Claim::Late,
-                false if self.is_taken(state) => Claim::Taken,
-                false => Claim::Done,
+                true => Outcome::Late,
+                false if self.is_taken(state) => Outcome::Taken,
+                false => Outcome::Duplicate,
             };
         }
         if let Some(failing) = state.failing.filter(|failing| *failing < self.sequence()) {
             let expected = if gaps == Gaps::Ignore { failing } else { expected };
             let failing = true;
-            return Claim::Early { expected, failing };
+            return Outcome::Early { expected, failing };
         }
         if self.sequence() > expected && gaps != Gaps::Ignore {
             let waits = match gaps {
@@ -196,12 +196,12 @@ impl Place<'_> {
             };
             if waits || state.missing.len() >= MISSING_MAX {
                 let failing = false;
-                return Claim::Early { expected, failing };
+                return Outcome::Early { expected, failing };
             }
             state.missing.push(expected..=self.sequence() - 1);
         }
         self.go_on(state);
-        Claim::Mine
+        Outcome::Claimed
     }
 
     fn go_on(&self, state: &mut SequenceState) {

@@ -94,7 +94,7 @@ fn name(inbox: &InboxSql, row: &QueryResult, column: &str) -> Result<String, DbE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_db::TestDb;
+    use crate::tests::database::TestDb;
 
     /// A row of order 1, or of another one, as strategy `sequence` writes it.
     async fn insert(

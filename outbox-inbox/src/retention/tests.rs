@@ -12,7 +12,7 @@ use super::*;
 use crate::database::{Trouble, trouble};
 use crate::dead_letter::{self, DeadLetterSelection, DeadLetters, NewDeadLetter};
 use crate::dedup::sql::{Key, Status};
-use crate::test_db::TestDb;
+use crate::tests::database::TestDb;
 use crate::{ExpiredRecords, InboxOperations};
 
 fn key(id: u128) -> Key<'static> {

@@ -1,6 +1,6 @@
 //! What an inbox is given, and how a program starts and watches it.
 //!
-//! Not here: the way from its start to its end, see [`super::lifecycle`].
+//! Not here: the way from its start to its end, see [`crate::runtime::lifecycle`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,13 +13,13 @@ use outbox_sea_orm::{ConnectError, OutboxConfig, TableNames};
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio_util::sync::CancellationToken;
 
-use super::health::InboxHealthCheck;
-use super::report::InboxReport;
 use crate::config::InboxConfig;
 use crate::handler::{Handler, HandlerLimits, Registration, StateMap};
 use crate::hook::{DeadDelivery, Handled, Hooks};
 use crate::layer::Middleware;
 use crate::router::Router;
+use crate::runtime::health::InboxHealthCheck;
+use crate::runtime::report::InboxReport;
 use crate::settings::Settings;
 use crate::start::StartError;
 use crate::upcast::Upcasters;
@@ -38,24 +38,24 @@ use crate::upcast::Upcasters;
 /// # }
 /// ```
 pub struct Inbox<S> {
-    pub(super) db: DatabaseConnection,
-    pub(super) subscriber: Arc<S>,
-    pub(super) state: StateMap,
-    pub(super) router: Option<Router>,
-    pub(super) consumers: Option<Vec<String>>,
+    pub(crate) db: DatabaseConnection,
+    pub(crate) subscriber: Arc<S>,
+    pub(crate) state: StateMap,
+    pub(crate) router: Option<Router>,
+    pub(crate) consumers: Option<Vec<String>>,
     /// Handlers and consumers without which it does not start.
-    pub(super) expected: Vec<String>,
+    pub(crate) expected: Vec<String>,
     /// By consumer.
-    pub(super) starts: HashMap<String, StartAt>,
-    pub(super) limits: Vec<(Registration, HandlerLimits)>,
-    pub(super) settings: Settings,
-    pub(super) outbox: OutboxConfig,
-    pub(super) names: TableNames,
-    pub(super) upcasters: Upcasters,
-    pub(super) middleware: Vec<Arc<dyn Middleware>>,
-    pub(super) store: Option<Arc<dyn DedupStore>>,
-    pub(super) hooks: Hooks,
-    pub(super) health: InboxHealthCheck,
+    pub(crate) starts: HashMap<String, StartAt>,
+    pub(crate) limits: Vec<(Registration, HandlerLimits)>,
+    pub(crate) settings: Settings,
+    pub(crate) outbox: OutboxConfig,
+    pub(crate) names: TableNames,
+    pub(crate) upcasters: Upcasters,
+    pub(crate) middleware: Vec<Arc<dyn Middleware>>,
+    pub(crate) store: Option<Arc<dyn DedupStore>>,
+    pub(crate) hooks: Hooks,
+    pub(crate) health: InboxHealthCheck,
 }
 
 impl<S> fmt::Debug for Inbox<S> {

@@ -1,7 +1,7 @@
 //! The way of an inbox from its start to its end: checks, database, subscriptions, consumers, shutdown.
 //!
 //! Invariants: an inbox that cannot start has handled nothing; trouble that heals is waited for; a shutdown is bounded, whatever handlers do. Not here: what a
-//! consumer does, see [`super::dispatch`].
+//! consumer does, see [`crate::runtime::dispatcher`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::consumer::{Consumer, Shared, Stop};
-use super::dispatch::Dispatcher;
-use super::forget::may_forget;
-use super::idle::Idle;
+use super::dispatcher::Dispatcher;
 use super::inbox::{Inbox, InboxError};
-use super::pauses;
+use super::purge::may_forget;
+use super::receive::idleness::Idleness;
+use super::receive::pause;
 use super::report::InboxReport;
 use crate::config::InboxConfig;
 use crate::database::{Database, Trouble, missing_feature, trouble};
@@ -48,7 +48,7 @@ const TROUBLE: Backoff = Backoff {
 
 impl<S: Subscriber> Inbox<S> {
     /// Runs until `soft` is cancelled, or with `drain` until all consumers are idle.
-    pub(super) async fn run_observed(
+    pub(crate) async fn run_observed(
         &self,
         soft: CancellationToken,
         drain: bool,
@@ -78,12 +78,13 @@ impl<S: Subscriber> Inbox<S> {
                     name,
                     router.handlers(),
                     self.shared_of(name, &shared),
+                    self.starts.get(name).copied().unwrap_or_default(),
                 ))
             })
             .collect();
         self.check_surroundings(&router, stop).await?;
         telemetry::describe();
-        if !pauses::first_look(&shared, &consumers, &stop.soft).await {
+        if !pause::first_look(&shared, &consumers, &stop.soft).await {
             return Ok(InboxReport::default());
         }
         let tasks = TaskTracker::new();
@@ -98,7 +99,7 @@ impl<S: Subscriber> Inbox<S> {
                 stop.soft.clone(),
             ));
         }
-        tasks.spawn(pauses::follow(
+        tasks.spawn(pause::follow(
             shared.clone(),
             consumers.clone(),
             stop.soft.clone(),
@@ -137,17 +138,17 @@ impl<S: Subscriber> Inbox<S> {
         tasks: &TaskTracker,
         drain: bool,
     ) -> Result<UnboundedReceiver<InboxError>, InboxError> {
-        let idle = drain.then(|| Arc::new(Idle::new(consumers.len())));
+        let mut idleness = drain.then(|| Idleness::of_all(consumers.len()));
         // All are subscribed before the first receives, so that an inbox that cannot start has handled nothing.
         let mut dispatchers = Vec::with_capacity(consumers.len());
-        for (index, consumer) in consumers.iter().enumerate() {
+        for consumer in consumers {
             dispatchers.push(Dispatcher::new(
                 self.subscriber.clone(),
                 consumer.clone(),
                 self.subscribe(consumer, stop).await?,
                 stop.clone(),
                 tasks.clone(),
-                idle.clone().map(|idle| (idle, index)),
+                idleness.as_mut().and_then(Iterator::next),
             ));
         }
         let names = |consumer: &str| -> Vec<&str> {
@@ -352,7 +353,6 @@ impl<S: Subscriber> Inbox<S> {
             state: self.state.clone(),
             outbox: self.outbox.clone(),
             config: self.settings.of_inbox.clone(),
-            starts: self.starts.clone(),
             limits: self.limits.clone(),
             upcasters: self.upcasters.clone(),
             middleware: self.middleware.clone(),
@@ -408,7 +408,7 @@ impl<S: Subscriber> Inbox<S> {
         consumer: &Consumer,
         stop: &Stop,
     ) -> Result<Option<S::Subscription>, InboxError> {
-        if *consumer.paused.borrow() {
+        if consumer.pause.is_paused() {
             return Ok(None);
         }
         match stop

@@ -1,6 +1,14 @@
 //! The runtime: receives messages and has each handled once.
 //!
-//! One message goes *receive → wait for its turn in its lane → claim → handle → commit → acknowledge*. Invariants:
+//! | folder | stage |
+//! |---|---|
+//! | `receive` | deliveries and dead letters arrive, and stay in memory until their source has an answer |
+//! | `schedule` | which message runs next, and how many are in memory |
+//! | `run` | a job: attempt, claim, handler, commit, acknowledgement |
+//! | `conclude` | failures, duplicates, dead letters, returns |
+//! | `health` | how the inbox and its consumers are doing |
+//!
+//! Invariants:
 //!
 //! * a message is acknowledged after its effect is committed, never before;
 //! * messages of one aggregate are handled one after the other, in the order of the stream (with the strategy `sequence` in that of
@@ -10,44 +18,20 @@
 //!
 //! Not here: order across processes, which the strategy `sequence` adds.
 
-mod attempt;
-mod batch;
-mod beginnings;
-mod call;
-mod capacity;
+mod conclude;
 mod consumer;
-mod deliveries;
-mod dispatch;
-mod duplicate;
-mod external;
-mod fail;
-mod forget;
-mod handle;
+mod dispatcher;
 mod health;
-mod idle;
 mod inbox;
-mod job;
-mod lanes;
-mod letter;
 mod lifecycle;
-mod limits;
-mod met;
-mod pauses;
-mod predecessors;
-mod ready;
+mod message;
+mod purge;
 mod receive;
-mod refill;
 mod report;
-mod retries;
-mod returning;
-mod routed;
+mod routing;
 mod run;
-mod sequencing;
+mod schedule;
 mod shutdown;
-mod slots;
-mod turns;
-mod unknown;
-mod unreadable;
 
 pub use health::{ConsumerHealth, ConsumerState, InboxHealthCheck, RunningHandler, SubscriptionState};
 pub use inbox::{Inbox, InboxError};
@@ -56,5 +40,5 @@ pub use report::InboxReport;
 #[cfg(feature = "testing")]
 pub(crate) use {
     consumer::{Consumer, Shared, Stop},
-    routed::Handling,
+    run::attempt::handle,
 };

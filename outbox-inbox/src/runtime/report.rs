@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::routed::Handling;
+use crate::dedup::{Outcome, Retry};
 
 /// What an inbox did from its start to its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,22 +58,22 @@ impl Tally {
         }
     }
 
-    pub(super) fn received(&self) {
+    pub(crate) fn received(&self) {
         self.received.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count(&self, handling: Handling) {
-        let counter = match handling {
-            Handling::Handled => &self.handled,
-            Handling::Duplicate => &self.duplicates,
-            Handling::Failed { .. } => &self.failed,
-            Handling::Deferred { .. } => &self.deferred,
-            Handling::DeadLettered => &self.dead_letters,
-            Handling::Skipped => &self.skipped,
-            Handling::SentBack { .. } => &self.sent_back,
-            Handling::Returned => &self.returned,
+    pub(crate) fn count(&self, outcome: &Outcome) {
+        let counter = match (outcome, outcome.retry()) {
+            (Outcome::Handled, _) => &self.handled,
+            (Outcome::Duplicate | Outcome::Buried, _) => &self.duplicates,
+            (Outcome::DeadLettered, _) => &self.dead_letters,
+            (Outcome::Skipped, _) => &self.skipped,
+            (Outcome::SentBack { .. }, _) => &self.sent_back,
+            (Outcome::Returned, _) => &self.returned,
+            (_, Some(Retry::Failed)) => &self.failed,
+            (_, Some(Retry::Deferred)) => &self.deferred,
             // It did not run.
-            Handling::Later { .. } | Handling::Early { .. } => return,
+            _ => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -3,7 +3,7 @@
 //! Invariants: until the hard stop, no delivery of an aggregate goes back while a message of it still runs here, or another process would overtake that message.
 //! [`ROLLED_BACK_AFTER`] later everything goes back; whoever then gets a message waits for the end of its claim. Deliveries go back in the order of the stream, without a
 //! delay. Every wait is bounded: an answer that database or broker did not take in time is lost, and its message comes again after `ack_wait`. Not here: cancelling running
-//! handlers, see [`super::lifecycle`].
+//! handlers, see [`crate::runtime::lifecycle`].
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -14,17 +14,20 @@ use outbox_core::{Subscriber, Subscription as _};
 use tokio::join;
 use tokio::time::{Interval, sleep, timeout};
 
-use super::deliveries::{Deliveries, DeliveryOf};
-use super::dispatch::Dispatcher;
-use super::fail::CORRECTIONS_MAX;
-use super::job::{ANSWERS_MAX, Ended, InFlight, Origin};
-use super::lanes::LaneKey;
-use super::routed::{Handling, Route};
+use super::conclude::failure::{self, CORRECTIONS_MAX};
+use super::dispatcher::Dispatcher;
+use super::message::Route;
+use super::receive::origin::Origin;
+use super::receive::subscription::DeliveryOf;
+use super::receive::unanswered::InFlight;
+use super::run::job::{ANSWERS_MAX, EndedLane};
+use super::schedule::lanes::LaneKey;
+use crate::dedup::Outcome;
 use crate::handler::describe;
 use crate::telemetry::{self, Returned};
 
 /// How long after the hard stop a job may take to roll back; then its messages go back without it. Shorter than `ROLLBACK_GRACE` in
-/// [`super::lifecycle`], which leaves a second to give back.
+/// [`crate::runtime::lifecycle`], which leaves a second to give back.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// The deliveries without an answer at the end.
@@ -37,17 +40,14 @@ struct Rest<D> {
 
 impl<S: Subscriber> Dispatcher<S> {
     /// Waits for running jobs, and gives back the rest.
-    pub(super) async fn shut_down(mut self, mut progress: Interval) {
-        let deliveries = std::mem::replace(
-            &mut self.deliveries,
-            Deliveries::Paused(tokio::time::Instant::now(), None),
-        );
+    pub(crate) async fn shut_down(mut self, mut progress: Interval) {
+        let deliveries = self.receiver.close();
         let mut rest = self.rest();
-        self.tell_what_runs(&rest);
+        self.log_what_runs(&rest);
         let mut subscription = None;
         {
             // Deliveries on their way back come first: they may stand before those that are here.
-            let returned = self.returning.done();
+            let returned = self.unanswered.returned();
             let mut stopping = pin!(async { join!(deliveries.stop(), returned).0 });
             let hard = self.stop.hard.clone();
             let mut late = pin!(async {
@@ -59,7 +59,7 @@ impl<S: Subscriber> Dispatcher<S> {
                 if is_stopped {
                     // Not earlier: the deliveries that the subscription had fetched may come before those that are here.
                     self.give_back_what_is_free(&mut rest).await;
-                    if self.jobs == 0 {
+                    if !self.scheduler.has_jobs() {
                         break;
                     }
                 }
@@ -69,13 +69,13 @@ impl<S: Subscriber> Dispatcher<S> {
                         subscription = stopped;
                         self.take_in(fetched, &mut rest);
                     }
-                    ended = self.ended.recv(), if self.jobs > 0 => {
-                        self.jobs -= 1;
-                        for lane in ended.map(|ended| ended.lanes).into_iter().flatten() {
+                    Some(ended) = self.jobs.ended() => {
+                        self.scheduler.ended(&ended);
+                        for lane in ended.lanes {
                             self.lane_returned(lane, &mut rest);
                         }
                     }
-                    _ = progress.tick() => self.tell_progress(),
+                    _ = progress.tick() => self.report_progress(),
                     () = &mut late => break,
                 }
             }
@@ -93,30 +93,30 @@ impl<S: Subscriber> Dispatcher<S> {
 
     /// The messages that wait, and those that run.
     fn rest(&mut self) -> Rest<DeliveryOf<S>> {
-        let mut unstarted = self.lanes.drain();
-        // They have not begun either.
-        let limited = self.limits.drain().into_iter().flatten();
-        unstarted.extend(limited.flat_map(|(_, items)| items));
+        let unstarted = self.scheduler.drain();
         for _ in &unstarted {
-            self.consumer.shared.tally.count(Handling::Returned);
+            self.consumer.shared.tally.count(&Outcome::Returned);
         }
         let waiting: HashSet<u64> = unstarted.iter().map(|in_flight| in_flight.local_id).collect();
         let running = self
             .unanswered
-            .iter()
+            .origins()
             .filter(|(local_id, _)| !waiting.contains(local_id))
-            .map(|(local_id, origin)| (*local_id, self.lane_of(&self.consumer.routed(origin.incoming()))))
+            .map(|(local_id, origin)| {
+                let routed = self.consumer.routed(origin.incoming());
+                (local_id, self.unanswered.lane_of(&routed))
+            })
             .collect();
         Rest { unstarted, running }
     }
 
     /// A stop may take as long as the handlers that run. Whoever waits for it should know for which.
-    fn tell_what_runs(&self, rest: &Rest<DeliveryOf<S>>) {
+    fn log_what_runs(&self, rest: &Rest<DeliveryOf<S>>) {
         let (consumer, messages) = (self.consumer.name, rest.running.len());
         if messages == 0 {
             return;
         }
-        let origins = rest.running.keys().filter_map(|id| self.unanswered.get(id));
+        let origins = rest.running.keys().filter_map(|id| self.unanswered.get(*id));
         let mut handlers: Vec<_> = origins
             .filter_map(|origin| match self.consumer.routed(origin.incoming()).route {
                 Route::Handler { handler, .. } => Some(handler.handler),
@@ -138,27 +138,27 @@ impl<S: Subscriber> Dispatcher<S> {
     fn take_in(&mut self, fetched: Vec<DeliveryOf<S>>, rest: &mut Rest<DeliveryOf<S>>) {
         for delivery in fetched {
             self.consumer.shared.tally.received();
-            self.consumer.shared.tally.count(Handling::Returned);
+            self.consumer.shared.tally.count(&Outcome::Returned);
             let origin = Origin::broker(delivery);
             let routed = self.consumer.routed(origin.incoming());
-            rest.unstarted.push(self.enter(origin, routed).1);
+            rest.unstarted.push(self.unanswered.enter(origin, routed).1);
         }
     }
 
-    fn lane_returned(&mut self, lane: Ended<DeliveryOf<S>>, rest: &mut Rest<DeliveryOf<S>>) {
+    fn lane_returned(&mut self, lane: EndedLane<DeliveryOf<S>>, rest: &mut Rest<DeliveryOf<S>>) {
         let tally = &self.consumer.shared.tally;
-        for (local_id, handling) in lane.over {
-            tally.count(handling);
-            self.unanswered.remove(&local_id);
+        for (local_id, outcome) in lane.over {
+            tally.count(&outcome);
+            self.unanswered.answered(local_id);
             rest.running.remove(&local_id);
         }
-        if let Some((in_flight, handling)) = lane.stopped {
-            tally.count(handling);
+        if let Some((in_flight, outcome)) = lane.stopped {
+            tally.count(&outcome);
             rest.running.remove(&in_flight.local_id);
             rest.unstarted.push(in_flight);
         }
         for in_flight in lane.rest {
-            tally.count(Handling::Returned);
+            tally.count(&Outcome::Returned);
             rest.running.remove(&in_flight.local_id);
             rest.unstarted.push(in_flight);
         }
@@ -170,7 +170,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let (wait, free) = std::mem::take(&mut rest.unstarted)
             .into_iter()
             .partition(|in_flight| {
-                match self.lane_of(&in_flight.routed) {
+                match self.unanswered.lane_of(&in_flight.routed) {
                     // Nothing waits for it, nor it for anything.
                     LaneKey::Alone(_) => false,
                     key => busy.contains(&key),
@@ -198,7 +198,7 @@ impl<S: Subscriber> Dispatcher<S> {
             let routed = &mut in_flight.routed;
             let message = routed.message.as_ref().ok()?.clone();
             let consumer = &self.consumer;
-            Some(async move { consumer.take_back(routed, &message).await })
+            Some(async move { failure::take_back(consumer, routed, &message).await })
         });
         if timeout(CORRECTIONS_MAX, join_all(corrections)).await.is_err() {
             tracing::debug!(
@@ -209,7 +209,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let local_ids = unstarted.iter().map(|in_flight| in_flight.local_id);
         let mut origins: Vec<_> = local_ids
             .chain(running.into_keys())
-            .filter_map(|local_id| self.unanswered.remove(&local_id))
+            .filter_map(|local_id| self.unanswered.answered(local_id))
             .collect();
         origins.sort_by_key(|origin| origin.incoming().stream_sequence);
         telemetry::returned(self.consumer.name, Returned::Shutdown, origins.len());

@@ -7,8 +7,8 @@ use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
 
 use super::*;
 use crate::dedup::sequence::Gaps;
-use crate::dedup::test_db::{TestDb, message, on_every_database};
 use crate::handler::Strategy;
+use crate::tests::strategies::{TestDb, message, on_every_database};
 
 fn incoming() -> Incoming {
     Incoming {
@@ -61,10 +61,10 @@ fn claimant<'a>(sql: &'a InboxSql, message: &'a Message) -> Claimant<'a> {
 async fn what_took_effect_is_not_buried(db: TestDb) {
     let (sql, message, incoming) = (inbox_sql(&db), message(), incoming());
     let (attempts, claimant) = (attempts(&db, &sql, &message), claimant(&sql, &message));
-    assert_eq!(attempts.start().await.unwrap(), Start::Attempt(1));
+    assert_eq!(attempts.start().await.unwrap(), Ok(1));
     let other = db.database.begin().await.unwrap();
     let claim = claimant.claim(&other, false, Gaps::Wait).await.unwrap();
-    assert_eq!(claim, crate::dedup::Claim::Mine);
+    assert_eq!(claim, crate::dedup::Outcome::Claimed);
     other.commit().await.unwrap();
     let failure = attempts
         .fail(

@@ -8,14 +8,14 @@ use uuid::Uuid;
 
 use super::*;
 use crate::dead_letter::{DeadLetterSelection, DeadLetters, NewDeadLetter, retry};
-use crate::dedup::Claim;
+use crate::dedup::Outcome;
 use crate::dedup::attempts::Attempts;
 use crate::dedup::claim::{Claimant, claim_all};
 use crate::dedup::sequence::{Gaps, Place};
 use crate::dedup::sequences::NumberedEvent;
 use crate::dedup::sql::{InboxSql, Key, Status};
-use crate::dedup::test_db::{Kind, TestDb, message};
 use crate::handler::Strategy;
+use crate::tests::strategies::{Kind, TestDb, message};
 
 /// The value of the sessions, which is neither the limit nor PostgreSQL's default. It is so long that no statement ends because of it.
 const SESSION: &str = "1h";
@@ -70,14 +70,14 @@ async fn a_handler_runs_with_the_limit_of_its_session() {
         for sequence in numbers {
             let tx = db.database.begin().await.unwrap();
             let claim = place(&sql, &aggregate, sequence).claim(&tx, gaps).await;
-            assert_eq!(claim.unwrap(), Claim::Mine);
+            assert_eq!(claim.unwrap(), Outcome::Claimed);
             assert_eq!(lock_timeout(&tx).await, SESSION, "{gaps:?}, {sequence}");
             tx.commit().await.unwrap();
         }
         // A dead letter that is retried has its turn in another way.
         let tx = db.database.begin().await.unwrap();
         let again = place(&sql, &aggregate, 1).claim_again(&tx, true, gaps).await;
-        assert_eq!(again.unwrap(), Claim::Mine);
+        assert_eq!(again.unwrap(), Outcome::Claimed);
         assert_eq!(lock_timeout(&tx).await, SESSION, "{gaps:?}, again");
         tx.commit().await.unwrap();
     }
@@ -202,7 +202,7 @@ async fn nothing_waits_without_end_for_a_sequence_that_a_frozen_process_holds() 
     let frozen = db.pool.begin().await.unwrap();
     for (aggregate, number) in [(&old, 2), (&fresh, 1)] {
         let claimed = place(&sql, aggregate, number).claim(&frozen, Gaps::Wait).await;
-        assert_eq!(claimed.unwrap(), Claim::Mine);
+        assert_eq!(claimed.unwrap(), Outcome::Claimed);
     }
     let [next, late, first] = [(&old, 2), (&old, 4), (&fresh, 1)].map(|(of, n)| place(&sql, of, n));
     let mut txs = Vec::new();

@@ -7,13 +7,13 @@ use sea_orm::{DatabaseTransaction, DbBackend};
 use uuid::Uuid;
 
 use super::*;
-use crate::dedup::test_db::{TestDb, on_every_database};
+use crate::tests::strategies::{TestDb, on_every_database};
 
 mod producers;
 mod races;
 
-use Claim::{Done, Early, Late, Mine, Taken};
 use Gaps::{Accept, AcceptBeginning, Ignore, Wait};
+use Outcome::{Claimed, Duplicate, Early, Late, Taken};
 
 const DAYS: Duration = Duration::from_secs(3 * 24 * 3600);
 
@@ -69,27 +69,27 @@ impl<'a> Lane<'a> {
     }
 
     /// Claims and commits.
-    async fn claim(&self, sequence: u64, gaps: Gaps) -> Claim {
+    async fn claim(&self, sequence: u64, gaps: Gaps) -> Outcome {
         let tx = self.begin().await;
         let turn = self.at(sequence).claim(&tx, gaps).await.unwrap();
         let holds = self.at(sequence).still_holds(&tx).await.unwrap();
-        assert!(holds || turn != Mine, "{sequence} is ours and not held");
+        assert!(holds || turn != Claimed, "{sequence} is ours and not held");
         tx.commit().await.unwrap();
         turn
     }
 
     async fn claim_all(&self, sequences: impl IntoIterator<Item = u64>) {
         for sequence in sequences {
-            assert_eq!(self.claim(sequence, Wait).await, Mine, "{sequence}");
+            assert_eq!(self.claim(sequence, Wait).await, Claimed, "{sequence}");
         }
     }
 
     /// As [`Self::claim_again_of`], for a number that was dead-lettered.
-    async fn claim_again(&self, sequence: u64) -> Claim {
+    async fn claim_again(&self, sequence: u64) -> Outcome {
         self.claim_again_of(sequence, true).await
     }
 
-    async fn claim_again_of(&self, sequence: u64, was_dead: bool) -> Claim {
+    async fn claim_again_of(&self, sequence: u64, was_dead: bool) -> Outcome {
         let tx = self.begin().await;
         let place = self.at(sequence);
         let turn = place.claim_again(&tx, was_dead, Wait).await.unwrap();
@@ -118,14 +118,14 @@ impl<'a> Lane<'a> {
     }
 }
 
-fn gap(expected: u64) -> Claim {
+fn gap(expected: u64) -> Outcome {
     Early {
         expected,
         failing: false,
     }
 }
 
-fn behind(expected: u64) -> Claim {
+fn behind(expected: u64) -> Outcome {
     Early {
         expected,
         failing: true,
@@ -135,9 +135,9 @@ fn behind(expected: u64) -> Claim {
 async fn numbers_take_their_turn_in_order_and_once(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in 1..=5 {
-        assert_eq!(lane.claim(sequence, Wait).await, Mine);
-        assert_eq!(lane.claim(sequence, Wait).await, Done, "duplicate");
-        assert_eq!(lane.claim(1, Accept).await, Done, "older");
+        assert_eq!(lane.claim(sequence, Wait).await, Claimed);
+        assert_eq!(lane.claim(sequence, Wait).await, Duplicate, "duplicate");
+        assert_eq!(lane.claim(1, Accept).await, Duplicate, "older");
     }
     assert_eq!(lane.row().await.unwrap().last, 5);
     db.close().await;
@@ -157,7 +157,7 @@ async fn a_gap_is_waited_for(db: TestDb) {
 async fn an_accepted_gap_makes_the_missing_ones_late(db: TestDb) {
     let lane = Lane::new(&db);
     lane.claim_all([1, 2]).await;
-    assert_eq!(lane.claim(6, Accept).await, Mine);
+    assert_eq!(lane.claim(6, Accept).await, Claimed);
     lane.claim_all([7]).await;
     for missing in 3..=5 {
         assert_eq!(lane.claim(missing, Wait).await, Late);
@@ -166,21 +166,21 @@ async fn an_accepted_gap_makes_the_missing_ones_late(db: TestDb) {
         assert!(!lane.at(missing).still_holds(&tx).await.unwrap());
         tx.rollback().await.unwrap();
     }
-    assert_eq!(lane.claim(2, Wait).await, Done);
+    assert_eq!(lane.claim(2, Wait).await, Duplicate);
     // Its dead letter is retried: it takes effect once, and is no longer missing afterwards.
-    assert_eq!(lane.claim_again(4).await, Mine);
-    assert_eq!(lane.claim(4, Wait).await, Done);
+    assert_eq!(lane.claim_again(4).await, Claimed);
+    assert_eq!(lane.claim(4, Wait).await, Duplicate);
     assert_eq!(lane.claim(3, Wait).await, Late);
     assert_eq!(lane.claim(5, Wait).await, Late);
-    assert_eq!(lane.claim_again(3).await, Mine);
-    assert_eq!(lane.claim_again_of(5, false).await, Mine, "missing");
+    assert_eq!(lane.claim_again(3).await, Claimed);
+    assert_eq!(lane.claim_again_of(5, false).await, Claimed, "missing");
     assert_eq!(lane.row().await.unwrap().missing, Default::default());
     db.close().await;
 }
 
 async fn an_aggregate_whose_beginning_is_gone_starts_late(db: TestDb) {
     let lane = Lane::new(&db);
-    assert_eq!(lane.claim(9, Accept).await, Mine);
+    assert_eq!(lane.claim(9, Accept).await, Claimed);
     assert_eq!(lane.claim(8, Wait).await, Late);
     assert_eq!(lane.claim(1, Wait).await, Late);
     lane.claim_all([10]).await;
@@ -190,10 +190,10 @@ async fn an_aggregate_whose_beginning_is_gone_starts_late(db: TestDb) {
 async fn gaps_that_are_normal_leave_no_trace(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in [3, 4, 9] {
-        assert_eq!(lane.claim(sequence, Ignore).await, Mine);
-        assert_eq!(lane.claim(sequence, Ignore).await, Done);
+        assert_eq!(lane.claim(sequence, Ignore).await, Claimed);
+        assert_eq!(lane.claim(sequence, Ignore).await, Duplicate);
     }
-    assert_eq!(lane.claim(5, Ignore).await, Done);
+    assert_eq!(lane.claim(5, Ignore).await, Duplicate);
     let expected = SequenceState {
         last: 9,
         last_event: Some(event(9).id),
@@ -205,11 +205,11 @@ async fn gaps_that_are_normal_leave_no_trace(db: TestDb) {
     assert_eq!(lane.claim(14, Ignore).await, behind(12));
     assert_eq!(
         lane.claim(11, Ignore).await,
-        Mine,
+        Claimed,
         "it comes before the failed one"
     );
-    assert_eq!(lane.claim(12, Ignore).await, Mine);
-    assert_eq!(lane.claim(14, Ignore).await, Mine);
+    assert_eq!(lane.claim(12, Ignore).await, Claimed);
+    assert_eq!(lane.claim(14, Ignore).await, Claimed);
     db.close().await;
 }
 
@@ -257,7 +257,7 @@ async fn a_failing_message_that_never_comes_again_is_forgotten(db: TestDb) {
     );
     assert_eq!(lane.row().await.unwrap().failing, Some(2));
     db.pool.execute_unprepared(&age).await.unwrap();
-    assert_eq!(lane.claim(3, Accept).await, Mine);
+    assert_eq!(lane.claim(3, Accept).await, Claimed);
     db.close().await;
 }
 
@@ -266,7 +266,7 @@ async fn a_dead_letter_is_passed(db: TestDb) {
     lane.fail(1).await;
     lane.pass(1).await;
     assert_eq!(lane.row().await.unwrap().failing, None);
-    assert_eq!(lane.claim(1, Wait).await, Done);
+    assert_eq!(lane.claim(1, Wait).await, Duplicate);
     lane.claim_all([2]).await;
     // 3 and 4 have not arrived yet.
     lane.pass(5).await;
@@ -276,10 +276,10 @@ async fn a_dead_letter_is_passed(db: TestDb) {
     assert!(!lane.pass(6).await, "it took effect");
     assert_eq!(lane.row().await.unwrap().last, 6, "passing again changes nothing");
     // An operator retries a dead letter whose turn has passed, and one whose turn has not come.
-    assert_eq!(lane.claim_again(5).await, Mine);
-    assert_eq!(lane.claim_again_of(6, false).await, Done, "it took effect");
+    assert_eq!(lane.claim_again(5).await, Claimed);
+    assert_eq!(lane.claim_again_of(6, false).await, Duplicate, "it took effect");
     assert_eq!(lane.claim_again(9).await, gap(7));
-    assert_eq!(lane.claim_again(7).await, Mine);
+    assert_eq!(lane.claim_again(7).await, Claimed);
     db.close().await;
 }
 
@@ -294,7 +294,7 @@ async fn a_message_can_become_a_dead_letter_before_any_was_handled(db: TestDb) {
 async fn what_is_missing_is_bounded_and_nothing_is_forgotten(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in (2..=128).step_by(2) {
-        assert_eq!(lane.claim(sequence, Accept).await, Mine);
+        assert_eq!(lane.claim(sequence, Accept).await, Claimed);
     }
     assert_eq!(
         lane.claim(130, Accept).await,
@@ -314,12 +314,12 @@ async fn a_crash_leaves_the_sequence(db: TestDb) {
     let lane = Lane::new(&db);
     for sequence in 1..=3 {
         let tx = lane.begin().await;
-        assert_eq!(lane.at(sequence).claim(&tx, Wait).await.unwrap(), Mine);
+        assert_eq!(lane.at(sequence).claim(&tx, Wait).await.unwrap(), Claimed);
         tx.rollback().await.unwrap();
         lane.claim_all([sequence]).await;
     }
     let tx = lane.begin().await;
-    assert_eq!(lane.at(9).claim(&tx, Accept).await.unwrap(), Mine);
+    assert_eq!(lane.at(9).claim(&tx, Accept).await.unwrap(), Claimed);
     tx.rollback().await.unwrap();
     lane.claim_all([4]).await;
     db.close().await;
@@ -329,9 +329,9 @@ async fn several_numbers_in_one_transaction(db: TestDb) {
     let lane = Lane::new(&db);
     let tx = lane.begin().await;
     for sequence in 1..=4 {
-        assert_eq!(lane.at(sequence).claim(&tx, Wait).await.unwrap(), Mine);
+        assert_eq!(lane.at(sequence).claim(&tx, Wait).await.unwrap(), Claimed);
     }
-    assert_eq!(lane.at(2).claim(&tx, Wait).await.unwrap(), Done);
+    assert_eq!(lane.at(2).claim(&tx, Wait).await.unwrap(), Duplicate);
     for sequence in 1..=4 {
         assert!(lane.at(sequence).still_holds(&tx).await.unwrap());
     }
@@ -354,7 +354,7 @@ async fn names_and_ids_are_told_apart_byte_by_byte(db: TestDb) {
         for id in ids {
             let lane = Lane::of(&db, consumer, id);
             lane.claim_all([1, 2]).await;
-            assert_eq!(lane.claim(2, Wait).await, Done);
+            assert_eq!(lane.claim(2, Wait).await, Duplicate);
         }
     }
     let other_type = Lane {
@@ -368,13 +368,13 @@ async fn names_and_ids_are_told_apart_byte_by_byte(db: TestDb) {
 /// The broker has said that the beginning is gone, before it was known whether the aggregate is.
 async fn only_an_aggregate_of_which_nothing_took_effect_begins_late(db: TestDb) {
     let unknown = Lane::new(&db);
-    assert_eq!(unknown.claim(5, AcceptBeginning).await, Mine);
+    assert_eq!(unknown.claim(5, AcceptBeginning).await, Claimed);
     let early = Early {
         expected: 6,
         failing: false,
     };
     assert_eq!(unknown.claim(7, AcceptBeginning).await, early);
-    assert_eq!(unknown.claim(6, AcceptBeginning).await, Mine);
+    assert_eq!(unknown.claim(6, AcceptBeginning).await, Claimed);
     assert_eq!(unknown.claim(2, Wait).await, Late, "it was recorded as missing");
     let failing = Lane::of(&db, "books", "2");
     let tx = failing.begin().await;

@@ -2,7 +2,7 @@
 
 use super::vitals::{FORGOTTEN_AFTER, OVERDUE, SILENCE_MAX};
 use super::*;
-use crate::runtime::routed::Handling;
+use crate::dedup::Outcome;
 
 const SECOND: Duration = Duration::from_secs(1);
 const STUCK_AFTER: Duration = Duration::from_secs(300);
@@ -193,11 +193,11 @@ async fn a_consumer_that_stands_still_or_has_stopped_is_not_alive() {
 #[tokio::test(start_paused = true)]
 async fn the_last_effect_is_that_of_a_message_that_was_handled() {
     let (check, _run, books) = running();
-    for handling in [Handling::Duplicate, Handling::DeadLettered, Handling::Skipped] {
-        books.ended(handling);
+    for handling in [Outcome::Duplicate, Outcome::DeadLettered, Outcome::Skipped] {
+        books.ended(&handling);
         assert_eq!(consumer(&check).last_effect, None);
     }
-    books.ended(Handling::Handled);
+    books.ended(&Outcome::Handled);
     pass(&books, 7 * SECOND).await;
     assert_eq!(consumer(&check).last_effect, Some(7 * SECOND));
 }

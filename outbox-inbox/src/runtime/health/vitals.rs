@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{
     ConsumerHealth, ConsumerState, RunningHandler, SubscriptionState, degraded, not_running, stuck, whole,
 };
-use crate::runtime::routed::Handling;
+use crate::dedup::Outcome;
 
 /// A loop that has not turned for this long does not run. An idle one turns every 5 s.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
@@ -142,8 +142,8 @@ impl ConsumerVitals {
     }
 
     /// The broker can forget a message.
-    pub(in crate::runtime) fn ended(&self, handling: Handling) {
-        if handling == Handling::Handled {
+    pub(in crate::runtime) fn ended(&self, outcome: &Outcome) {
+        if *outcome == Outcome::Handled {
             let mut vitals = self.lock();
             vitals.last_effect = Some(Instant::now());
             if std::mem::take(&mut vitals.database_failing) {

@@ -12,7 +12,7 @@ fn later_event(sequence: u64) -> NumberedEvent {
 }
 
 impl Lane<'_> {
-    async fn claim_event(&self, event: NumberedEvent) -> Claim {
+    async fn claim_event(&self, event: NumberedEvent) -> Outcome {
         let tx = self.begin().await;
         let turn = self.of_event(event).claim(&tx, Wait).await.unwrap();
         tx.commit().await.unwrap();
@@ -27,10 +27,10 @@ async fn services_with_one_aggregate_name_count_apart(db: TestDb) {
         ..Lane::new(&db)
     };
     shop.claim_all([1, 2, 3]).await;
-    assert_eq!(store.claim_event(later_event(1)).await, Mine);
+    assert_eq!(store.claim_event(later_event(1)).await, Claimed);
     store.fail(5).await;
     shop.claim_all([4, 5, 6]).await;
-    assert_eq!(store.claim_event(later_event(2)).await, Mine);
+    assert_eq!(store.claim_event(later_event(2)).await, Claimed);
     let order = Aggregate::new("order", "1");
     let asked = [(&order, "shop"), (&order, "store"), (&order, "elsewhere")];
     let found = shop.sql.last_sequences(&db.pool, "books", asked).await.unwrap();
@@ -46,17 +46,21 @@ async fn what_a_restored_producer_numbers_anew_is_no_duplicate(db: TestDb) {
     lane.claim_all(1..=7).await;
     for sequence in 4..=7 {
         assert_eq!(lane.claim_event(later_event(sequence)).await, Taken, "{sequence}");
-        assert_eq!(lane.claim(sequence, Wait).await, Done, "a copy of {sequence}");
+        assert_eq!(
+            lane.claim(sequence, Wait).await,
+            Duplicate,
+            "a copy of {sequence}"
+        );
     }
     // It becomes a dead letter, whose retry takes effect, and disturbs nobody.
     let again = lane.of_event(later_event(5));
     let tx = lane.begin().await;
     assert!(again.pass(&tx).await.unwrap());
-    assert_eq!(again.claim_again(&tx, true, Wait).await.unwrap(), Mine);
+    assert_eq!(again.claim_again(&tx, true, Wait).await.unwrap(), Claimed);
     tx.commit().await.unwrap();
     assert!(!lane.pass(5).await, "the first one took effect");
-    assert_eq!(lane.claim_event(later_event(8)).await, Mine);
-    assert_eq!(lane.claim(7, Wait).await, Done);
+    assert_eq!(lane.claim_event(later_event(8)).await, Claimed);
+    assert_eq!(lane.claim(7, Wait).await, Duplicate);
     db.close().await;
 }
 
@@ -69,7 +73,7 @@ async fn another_event_with_the_last_number_is_no_duplicate(db: TestDb) {
         ..later_event(2)
     };
     assert_eq!(lane.claim_event(other).await, Taken);
-    assert_eq!(lane.claim(2, Wait).await, Done);
+    assert_eq!(lane.claim(2, Wait).await, Duplicate);
     db.close().await;
 }
 
@@ -80,9 +84,9 @@ async fn copies_are_known_although_a_clock_went_back(db: TestDb) {
         recorded_at: 500,
         ..event(1)
     };
-    assert_eq!(lane.claim_event(ahead).await, Mine);
+    assert_eq!(lane.claim_event(ahead).await, Claimed);
     lane.claim_all([2, 3]).await;
-    assert_eq!(lane.claim_event(ahead).await, Done);
+    assert_eq!(lane.claim_event(ahead).await, Duplicate);
     assert_eq!(lane.row().await.unwrap().last_recorded_at, 500);
     db.close().await;
 }

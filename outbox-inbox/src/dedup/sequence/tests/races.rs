@@ -10,7 +10,11 @@ use super::*;
 use crate::database::{Trouble, trouble};
 
 /// Claims at the same moment, each in its own transaction. Conflicts are tried again, as in the runtime.
-async fn race(db: &TestDb, sequences: impl IntoIterator<Item = u64>, end: End) -> BTreeMap<u64, Vec<Claim>> {
+async fn race(
+    db: &TestDb,
+    sequences: impl IntoIterator<Item = u64>,
+    end: End,
+) -> BTreeMap<u64, Vec<Outcome>> {
     let sequences: Vec<u64> = sequences.into_iter().collect();
     let start = Arc::new(Barrier::new(sequences.len()));
     let mut tasks = JoinSet::new();
@@ -43,7 +47,7 @@ async fn race(db: &TestDb, sequences: impl IntoIterator<Item = u64>, end: End) -
                     tokio::task::yield_now().await;
                     continue;
                 };
-                if turn == Mine {
+                if turn == Claimed {
                     assert!(place.still_holds(&tx).await.unwrap());
                 }
                 tx.commit().await.unwrap();
@@ -51,7 +55,7 @@ async fn race(db: &TestDb, sequences: impl IntoIterator<Item = u64>, end: End) -
             }
         });
     }
-    let mut turns: BTreeMap<u64, Vec<Claim>> = BTreeMap::new();
+    let mut turns: BTreeMap<u64, Vec<Outcome>> = BTreeMap::new();
     while let Some(turn) = tasks.join_next().await {
         let (sequence, turn) = turn.unwrap();
         turns.entry(sequence).or_default().push(turn);
@@ -74,8 +78,8 @@ async fn of_concurrent_duplicates_one_runs(db: TestDb) {
             Lane::new(&db).fail(round).await;
         }
         let turns = race(&db, [round; 32], End::AtOnce).await.remove(&round).unwrap();
-        let mine = turns.iter().filter(|turn| **turn == Mine).count();
-        let stale = turns.iter().filter(|turn| **turn == Done).count();
+        let mine = turns.iter().filter(|turn| **turn == Claimed).count();
+        let stale = turns.iter().filter(|turn| **turn == Duplicate).count();
         assert_eq!((mine, stale), (1, 31), "{round}");
     }
     db.close().await;
@@ -84,7 +88,7 @@ async fn of_concurrent_duplicates_one_runs(db: TestDb) {
 async fn of_concurrent_duplicates_after_a_failure_one_runs(db: TestDb) {
     Lane::new(&db).fail(1).await;
     let turns = race(&db, [1; 32], End::AtOnce).await.remove(&1).unwrap();
-    assert_eq!(turns.iter().filter(|turn| **turn == Mine).count(), 1);
+    assert_eq!(turns.iter().filter(|turn| **turn == Claimed).count(), 1);
     db.close().await;
 }
 
@@ -92,8 +96,8 @@ async fn concurrent_numbers_each_run_once(db: TestDb) {
     let sequences = (1..=12).chain(1..=12).rev();
     let turns = race(&db, sequences, End::WhenDone).await;
     for (sequence, mut turns) in turns {
-        turns.sort_by_key(|turn| *turn != Mine);
-        assert_eq!(turns, [Mine, Done], "{sequence}");
+        turns.sort_by_key(|turn| *turn != Claimed);
+        assert_eq!(turns, [Claimed, Duplicate], "{sequence}");
     }
     assert_eq!(Lane::new(&db).row().await.unwrap().last, 12);
     db.close().await;
@@ -107,7 +111,7 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
     for sequence in [1, 2] {
         for commit in [false, true] {
             let running = lane.begin().await;
-            assert_eq!(lane.at(sequence).claim(&running, Wait).await.unwrap(), Mine);
+            assert_eq!(lane.at(sequence).claim(&running, Wait).await.unwrap(), Claimed);
             let place = lane.at(sequence);
             let duplicate = async {
                 let tx = lane.begin().await;
@@ -122,11 +126,11 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
                 .expect_err("the duplicate has decided too early");
             if commit {
                 running.commit().await.unwrap();
-                assert_eq!(duplicate.await, Done, "{sequence} was done before");
+                assert_eq!(duplicate.await, Duplicate, "{sequence} was done before");
                 continue;
             }
             running.rollback().await.unwrap();
-            assert_eq!(duplicate.await, Mine);
+            assert_eq!(duplicate.await, Claimed);
             // Restore the previous state.
             let back = format!("UPDATE inbox_sequences SET last_sequence = {}", sequence - 1);
             db.pool.execute_unprepared(&back).await.unwrap();

@@ -1,0 +1,88 @@
+//! A dead letter that is retried: how its attempt begins, fails and ends.
+//!
+//! Invariant: the dead letter is taken for this process before its handler runs. Not here: finding dead letters to retry
+//! ([`crate::runtime::receive::dead_letters`]), and their rows ([`crate::dead_letter::retry`]).
+
+use outbox_core::store::storable_error;
+use sea_orm::DbErr;
+
+use crate::database::roll_back;
+use crate::dead_letter::retry::{self, StoredDeadLetter};
+use crate::dead_letter::{NewDeadLetter, without_payload};
+use crate::dedup::Outcome;
+use crate::handler::describe;
+use crate::hook::DeadDelivery;
+use crate::runtime::consumer::Consumer;
+use crate::runtime::run::attempt::Attempt;
+
+/// Takes the dead letter that the message comes from, if it comes from one. `Some`: the attempt is over.
+pub(crate) async fn begin<M>(attempt: &mut Attempt<'_, M>) -> Option<Outcome> {
+    let letter = attempt.routed.letter.clone()?;
+    if !attempt.routed.memory.begun {
+        let shared = &attempt.consumer.shared;
+        match retry::begin(shared.database.pool(), &shared.sql, &letter).await {
+            Ok(true) => attempt.routed.memory.begun = true,
+            Ok(false) => return Some(Outcome::Skipped),
+            Err(error) => return Some(attempt.later(&describe(&error))),
+        }
+    }
+    let error = without_payload(&letter.incoming)?;
+    Some(fail(attempt, &letter, &error).await)
+}
+
+/// A dead letter failed again: it stays, and so do the dead letters behind it in its aggregate.
+pub(crate) async fn fail<M>(attempt: &mut Attempt<'_, M>, letter: &StoredDeadLetter, error: &str) -> Outcome {
+    let (consumer, shared) = (attempt.consumer, &attempt.consumer.shared);
+    let message = attempt.routed.message.as_ref().ok().cloned();
+    let message = message.as_deref();
+    let behind = message.map(|message| (consumer.name, &message.aggregate));
+    let write = || retry::failed_again(shared.database.pool(), &shared.sql, letter, behind, error);
+    match attempt.until_done(write).await {
+        Ok(true) => {}
+        // It was erased or discarded meanwhile: its payload is shown to nobody any more.
+        Ok(false) => return Outcome::Skipped,
+        Err(outcome) => return outcome,
+    }
+    tracing::error!(consumer = consumer.name, letter = %letter.id, %error, "a dead letter failed again");
+    let error = storable_error(error);
+    let dead = DeadDelivery {
+        consumer: consumer.name,
+        incoming: &letter.incoming,
+        message,
+        error: &error,
+        attempts: letter.attempts + 1,
+    };
+    shared.hooks.dead_letter(dead, letter.id).await;
+    Outcome::DeadLettered
+}
+
+/// Ends a dead letter whose message took effect.
+pub(crate) async fn end(attempt: &Attempt<'_>, letter: &StoredDeadLetter) -> Result<(), DbErr> {
+    let shared = &attempt.consumer.shared;
+    let _turn = shared.database.turn().await;
+    let tx = shared.database.begin().await?;
+    match retry::claim(&tx, &shared.sql, attempt.consumer.name, letter, attempt.message).await {
+        Ok(Outcome::Skipped) => {
+            roll_back(tx).await;
+            Ok(())
+        }
+        Ok(_) => tx.commit().await,
+        Err(error) => {
+            roll_back(tx).await;
+            Err(error)
+        }
+    }
+}
+
+/// Calls the hooks for a new dead letter. Its record is committed.
+pub(crate) async fn report(consumer: &Consumer, letter: &NewDeadLetter<'_>) {
+    let Ok(id) = letter.id() else { return };
+    let dead = DeadDelivery {
+        consumer: consumer.name,
+        incoming: letter.incoming,
+        message: letter.message,
+        error: letter.error,
+        attempts: letter.attempts,
+    };
+    consumer.shared.hooks.dead_letter(dead, id).await;
+}

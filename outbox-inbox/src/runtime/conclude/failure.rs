@@ -1,0 +1,130 @@
+//! What happens to a message that failed: it is recorded, and retried or dead-lettered.
+//!
+//! Invariants: a failure is recorded after the rollback and outside of it; what the database prevents uses no attempt; hooks are called after the
+//! commit. Not here: counting ([`crate::dedup::attempts`]).
+
+use std::time::Duration;
+
+use outbox_core::Message;
+use outbox_core::store::storable_error;
+
+use super::{dead_letter, duplicate};
+use crate::dead_letter::{NewDeadLetter, retry};
+use crate::dedup::attempts::{Count, Failure};
+use crate::dedup::claim::Claimant;
+use crate::dedup::{Outcome, Retry};
+use crate::runtime::consumer::Consumer;
+use crate::runtime::message::RoutedMessage;
+use crate::runtime::run::attempt::Attempt;
+
+/// Longest wait for the database to uncount attempts that did not happen, of all messages together.
+pub(crate) const CORRECTIONS_MAX: Duration = Duration::from_secs(1);
+
+/// Records a failure, after the rollback and outside of it, and decides whether the message comes again.
+pub(crate) async fn record(
+    attempt: &mut Attempt<'_>,
+    claimant: Option<&Claimant<'_>>,
+    count: Count,
+    fatal: bool,
+    error: &str,
+) -> Outcome {
+    if let Some(letter) = attempt.routed.letter.clone() {
+        return dead_letter::fail(attempt, &letter, error).await;
+    }
+    let consumer = attempt.consumer;
+    let error = storable_error(error);
+    let letter = NewDeadLetter {
+        consumer: consumer.name,
+        message: Some(attempt.message),
+        incoming: attempt.incoming,
+        error: &error,
+        attempts: 0,
+    };
+    let attempts = attempt.attempts();
+    let fail = || attempts.fail(count, fatal, &letter, claimant);
+    let failure = match attempt.until_done(fail).await {
+        Ok(failure) => failure,
+        Err(outcome) => return outcome,
+    };
+    attempt.routed.memory.counted = None;
+    attempt.routed.memory.count_first = true;
+    let handler = attempt.routed.handler();
+    let (event_id, event_type) = (attempt.message.event_id, &attempt.message.event_type);
+    match failure {
+        Failure::Retry { attempts } => {
+            let backoff = handler.and_then(|handler| handler.options.backoff);
+            let backoff = backoff.unwrap_or(consumer.shared.config.backoff);
+            let after = backoff.delay(attempts, &mut fastrand::Rng::new());
+            tracing::warn!(consumer = consumer.name, %event_id, %event_type, attempts, retry_after = ?after, %error, "handler failed");
+            let reason = Retry::Failed;
+            Outcome::Retry { after, reason }
+        }
+        Failure::Buried { attempts } => {
+            tracing::error!(consumer = consumer.name, %event_id, %event_type, attempts, %error, "kept as a dead letter");
+            dead_letter::report(consumer, &NewDeadLetter { attempts, ..letter }).await;
+            Outcome::DeadLettered
+        }
+        Failure::Done if handler.is_some() => duplicate::conclude(attempt, claimant).await,
+        Failure::Done => Outcome::Duplicate,
+    }
+}
+
+/// The handler asked for another run after `wait`, which is no failure: the attempt is uncounted. After a crash before that, the attempt stays
+/// counted.
+pub(crate) async fn defer(
+    attempt: &mut Attempt<'_>,
+    claimant: Option<&Claimant<'_>>,
+    wait: Duration,
+    error: &str,
+) -> Outcome {
+    let (consumer, message) = (attempt.consumer, attempt.message);
+    // A dead letter stays counted while it is retried, and no message waits for it.
+    if attempt.routed.letter.is_none() {
+        let pool = consumer.shared.database.pool();
+        if let Some(claimant) = claimant
+            && let Err(outcome) = attempt.until_done(|| claimant.note_failing(pool)).await
+        {
+            return outcome;
+        }
+        if attempt.routed.memory.counted.is_some() {
+            let attempts = attempt.attempts();
+            match attempt.until_done(|| attempts.take_back()).await {
+                Ok(()) => attempt.routed.memory.counted = None,
+                Err(Outcome::Returned) => return Outcome::Returned,
+                // The handler asked for a wait, so it is not run sooner. The next run is the attempt that is counted already.
+                Err(_) => {}
+            }
+        }
+    }
+    let (event_id, event_type) = (message.event_id, &message.event_type);
+    tracing::info!(consumer = consumer.name, %event_id, %event_type, ?wait, error, "handler asked to be run again later");
+    Outcome::Retry {
+        after: wait,
+        reason: Retry::Deferred,
+    }
+}
+
+/// Keeps a message that no handler takes as a dead letter, when its turn has come.
+pub(crate) async fn dead_letter(attempt: &mut Attempt<'_>, error: &str) -> Outcome {
+    if let Some(outcome) = attempt.wait_for_turn().await {
+        return outcome;
+    }
+    let keeper = attempt.keeper_of_sequence();
+    record(attempt, keeper.as_ref(), Count::Nothing, true, error).await
+}
+
+/// Uncounts the attempt of a message that was not handled, and marks its dead letter for a retry again.
+pub(crate) async fn take_back(consumer: &Consumer, routed: &mut RoutedMessage, message: &Message) {
+    let shared = &consumer.shared;
+    if let Some(letter) = &routed.letter
+        && std::mem::take(&mut routed.memory.begun)
+        && let Err(error) = retry::put_back(shared.database.pool(), &shared.sql, letter).await
+    {
+        tracing::warn!(letter = %letter.id, %error, "a dead letter stays open that was to be tried again");
+    }
+    if routed.memory.counted.take().is_some()
+        && let Err(error) = consumer.attempts(message, None).take_back().await
+    {
+        tracing::debug!(event_id = %message.event_id, %error, "an attempt stays counted that did not happen");
+    }
+}

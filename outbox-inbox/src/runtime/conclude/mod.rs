@@ -1,0 +1,8 @@
+//! What follows from an attempt: failures, duplicates, dead letters, messages without a handler, and returns to the broker.
+
+pub(crate) mod dead_letter;
+pub(crate) mod duplicate;
+pub(crate) mod failure;
+pub(crate) mod returns;
+pub(crate) mod unhandled;
+pub(crate) mod unreadable;

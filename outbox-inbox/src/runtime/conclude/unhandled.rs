@@ -1,0 +1,193 @@
+//! Event types and versions that no handler of this process takes: no program wants them, or another version of this program does, or another program.
+//!
+//! Invariant: what another program has asked for under the consumer's name is not acknowledged in silence; it goes back to the broker, is kept, or is skipped
+//! because the configuration says so. Not here: who has asked for what, which the broker knows ([`outbox_core::Delivery::is_asked_for`]).
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use outbox_core::SubscriberError;
+
+use super::failure;
+use crate::config::{UnknownEvent, UnknownVersion};
+use crate::database::roll_back;
+use crate::dedup::Outcome;
+use crate::dedup::claim::Claimant;
+use crate::handler::describe;
+use crate::runtime::consumer::Consumer;
+use crate::runtime::run::attempt::Attempt;
+
+/// Most event types and versions that are logged. A foreign sender may make up any number of versions.
+const LOGGED_MAX: usize = 1_000;
+
+/// Wait for a broker that could not say who has asked for what.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Event types and versions without a handler that were logged, so that each is logged once.
+#[derive(Debug, Default)]
+pub(crate) struct UnhandledTypes(Mutex<HashSet<String>>);
+
+/// Whether to log an event type or version without a handler.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    Yes,
+    /// And log that nothing more is logged.
+    Last,
+    No,
+}
+
+impl UnhandledTypes {
+    fn meet(&self, what: &str) -> News {
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() >= LOGGED_MAX || !logged.insert(what.to_owned()) {
+            return News::No;
+        }
+        if logged.len() < LOGGED_MAX {
+            News::Yes
+        } else {
+            News::Last
+        }
+    }
+}
+
+/// Acknowledges what nobody asked for. Where sequences are kept it still counts.
+pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
+    tracing::debug!(event_type = %attempt.message.event_type, "event type is not wanted here, skipped");
+    let consumer = attempt.consumer;
+    let keeper = attempt
+        .keeper_of_sequence()
+        .filter(|_| consumer.keeps_sequences());
+    let Some(place) = keeper.as_ref().and_then(Claimant::place) else {
+        return Outcome::Skipped;
+    };
+    // A crash after the commit: the message comes again, and its number is passed already.
+    let claimed = async {
+        let _turn = consumer.shared.database.turn().await;
+        let tx = consumer.shared.database.begin().await?;
+        match place
+            .claim(
+                &tx,
+                attempt.consumer.gaps(attempt.routed, attempt.routed.handler()),
+            )
+            .await
+        {
+            Ok(turn) => tx.commit().await.map(|()| turn),
+            Err(error) => {
+                roll_back(tx).await;
+                Err(error)
+            }
+        }
+    };
+    match claimed.await {
+        Ok(Outcome::Early { expected, failing }) => attempt.early(expected, failing),
+        Ok(_) => Outcome::Skipped,
+        Err(error) => attempt.later(&describe(&error)),
+    }
+}
+
+/// Other versions of the event type have a handler here.
+pub(crate) async fn unknown_version(attempt: &mut Attempt<'_>) -> Outcome {
+    let (event_type, version) = (&attempt.message.event_type, attempt.message.event_version);
+    let error = format!(
+        "event `{event_type}` version {version} has no handler in consumer `{}`, other versions have",
+        attempt.consumer.name
+    );
+    match attempt.consumer.shared.config.unknown_version {
+        UnknownVersion::Retry if attempt.routed.letter.is_none() => {
+            send_back(attempt, &format!("{event_type} version {version}")).await
+        }
+        UnknownVersion::Ignore if attempt.routed.letter.is_none() => {
+            tracing::warn!(event_id = %attempt.message.event_id, %error, "ignored");
+            not_wanted(attempt).await
+        }
+        _ => failure::dead_letter(attempt, &error).await,
+    }
+}
+
+/// Another version of the program, or another program, is to handle this.
+pub(crate) async fn unknown_event(attempt: &mut Attempt<'_>) -> Outcome {
+    let (consumer, event_type) = (attempt.consumer, &attempt.message.event_type);
+    match consumer.shared.config.unknown_event {
+        UnknownEvent::Retry => send_back(attempt, event_type).await,
+        UnknownEvent::Skip => {
+            if is_new(consumer, event_type) {
+                tracing::warn!(
+                    consumer = consumer.name,
+                    %event_type,
+                    "event type has no handler here, although another version of the program has asked for it: its messages are skipped, as configured"
+                );
+            }
+            not_wanted(attempt).await
+        }
+        UnknownEvent::DeadLetter => {
+            let error = format!(
+                "event `{event_type}` has no handler here, another version of consumer `{}` has asked for it",
+                consumer.name
+            );
+            failure::dead_letter(attempt, &error).await
+        }
+    }
+}
+
+/// Another version of the program gets the message. `what` it is that has no handler here.
+async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
+    let consumer = attempt.consumer;
+    // Where numbers are the order, later ones must not pass it, in any process: whoever handles it would find it stale. A crash after
+    // this: it is delivered again, and noted again.
+    let keeper = consumer.keeper_of_sequence(attempt.message, attempt.source);
+    if let Some(place) = keeper.as_ref().and_then(Claimant::place)
+        && let Err(error) = place.note_failing(consumer.shared.database.pool()).await
+    {
+        return attempt.later(&describe(&error));
+    }
+    if is_new(consumer, what) {
+        tracing::warn!(
+            consumer = consumer.name,
+            event_type = what,
+            "event type, or its version, has no handler here, but another version of the program is to handle it: its messages go back to the broker \
+             until one runs that does; if none will, change UnknownEvent or UnknownVersion, or take it off the consumer's list (operations.md, Versions)"
+        );
+    }
+    let returns = u32::try_from(attempt.incoming.delivery_count).unwrap_or(u32::MAX);
+    let backoff = consumer.shared.config.backoff;
+    Outcome::SentBack {
+        after: backoff.delay(returns, &mut fastrand::Rng::new()),
+    }
+}
+
+/// The broker could not say whether another program has asked for a message: it must not be acknowledged.
+pub(crate) fn unknown_wishes(consumer: &Consumer, error: &SubscriberError) -> Outcome {
+    tracing::warn!(consumer = consumer.name, error = %describe(error), "whether somebody has asked for an event type is not known, asked again");
+    Outcome::postponed(ASK_AGAIN_AFTER)
+}
+
+/// Whether an event type or version without a handler has not been logged yet.
+fn is_new(consumer: &Consumer, what: &str) -> bool {
+    let news = consumer.unhandled.meet(what);
+    if news == News::Last {
+        tracing::warn!(
+            consumer = consumer.name,
+            "{LOGGED_MAX} event types and versions without a handler were met; further ones are counted in `inbox_sent_back_total` and \
+             `inbox_skipped_total`, but not logged"
+        );
+    }
+    news != News::No
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_silence_after_many_unknown_types_is_announced_once() {
+        let unhandled = UnhandledTypes::default();
+        for number in 1..LOGGED_MAX {
+            assert_eq!(unhandled.meet(&number.to_string()), News::Yes);
+        }
+        assert_eq!(unhandled.meet("1"), News::No);
+        assert_eq!(unhandled.meet("the last"), News::Last);
+        assert_eq!(unhandled.meet("another"), News::No);
+        assert_eq!(unhandled.meet("the last"), News::No);
+    }
+}

@@ -1,0 +1,113 @@
+//! Whether the inbox may forget what it has handled.
+//!
+//! Invariant: it forgets nothing that the stream may deliver again, as far as the stream says how long it keeps messages. Not here: deleting
+//! ([`crate::retention`]), and the same question at the start, which refuses to start ([`crate::runtime::lifecycle`]).
+
+use outbox_core::Subscriber;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::InboxConfig;
+use crate::handler::{Registration, describe};
+use crate::preflight;
+
+/// Asks the stream whether expired rows may be deleted. They may not while it keeps messages for longer than the inbox remembers them, which may have changed
+/// since the start, and not while it cannot be asked. `groups`: handlers with their settings.
+pub(crate) async fn may_forget<S: Subscriber>(
+    subscriber: &S,
+    groups: &[(Vec<Registration>, InboxConfig)],
+    stop: &CancellationToken,
+) -> bool {
+    match stop.run_until_cancelled(subscriber.facts()).await {
+        Some(Ok(facts)) => {
+            let mut problems = groups
+                .iter()
+                .filter_map(|(handlers, config)| preflight::stream(&facts, handlers, config).0);
+            match problems.next() {
+                Some(problem) => {
+                    tracing::error!(error = %problem, "nothing is deleted from the inbox");
+                    false
+                }
+                None => true,
+            }
+        }
+        Some(Err(error)) => {
+            tracing::warn!(error = %describe(&error), "the stream could not be looked at, so nothing is deleted from the inbox");
+            false
+        }
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use outbox_core::{ConsumerSpec, ConsumerStanding, Message, StreamFacts, SubscriberError};
+    use outbox_testing::{MemoryBroker, MemorySubscriber};
+
+    use super::*;
+    use crate::handler::{HandlerOptions, IntoEffect as _, Shape};
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    /// The stream cannot be looked at.
+    struct Away(MemorySubscriber);
+
+    impl Subscriber for Away {
+        type Subscription = <MemorySubscriber as Subscriber>::Subscription;
+
+        async fn subscribe(&self, spec: &ConsumerSpec) -> Result<Self::Subscription, SubscriberError> {
+            self.0.subscribe(spec).await
+        }
+
+        async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
+            Err(SubscriberError::Interrupted {
+                context: "not yet".to_owned(),
+                source: None,
+            })
+        }
+
+        async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
+            self.0.standing(consumer).await
+        }
+
+        fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
+            self.0.belongs(message, subject, fixed)
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_forgotten_that_the_stream_may_bring_back() {
+        let handler = Registration {
+            consumer: "books",
+            handler: "book",
+            events: &[],
+            file: "book.rs",
+            line: 7,
+            requires: &[],
+            shape: Shape::default(),
+            options: HandlerOptions::new(),
+            invoke: |_| Box::pin(async { ().into_effect() }),
+        };
+        let config = InboxConfig::default();
+        let groups = [
+            (vec![handler], config.clone()),
+            (vec![handler], config.retention(7 * DAY)),
+        ];
+        let stop = CancellationToken::new();
+        let broker = MemoryBroker::new();
+        for (of_stream, expected) in [
+            (Some(6 * DAY), true),
+            // The setting of the stream was changed while the inbox ran.
+            (Some(30 * DAY), false),
+            // Nobody can remember for as long; there was a warning at the start.
+            (None, true),
+        ] {
+            let subscriber = broker.clone().with_retention(of_stream).subscriber();
+            let may = may_forget(&subscriber, &groups, &stop).await;
+            assert_eq!(may, expected, "{of_stream:?}");
+        }
+        let away = Away(broker.subscriber());
+        assert!(!may_forget(&away, &groups, &stop).await);
+    }
+}

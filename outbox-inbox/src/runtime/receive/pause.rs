@@ -1,0 +1,115 @@
+//! Follows the pauses of consumers ([`crate::pauses`]).
+//!
+//! Invariants: one statement a second for all consumers of a process, and none for each message; a process that cannot read the table keeps to what it read
+//! last. A paused consumer has no subscription; what it has in memory stays there, and the broker hears of it. Not here: who pauses.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::describe;
+use crate::pauses::paused;
+use crate::runtime::consumer::{Consumer, Shared};
+use crate::runtime::run::attempt::TROUBLE;
+
+/// How often a process looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Looks until it is known which consumers are paused, so that none of them begins. `false`: a stop came first.
+pub(crate) async fn first_look(
+    shared: &Shared,
+    consumers: &[Arc<Consumer>],
+    stop: &CancellationToken,
+) -> bool {
+    let mut failures = 0;
+    loop {
+        let Some(looked) = stop.run_until_cancelled(look(shared, consumers)).await else {
+            return false;
+        };
+        let Err(error) = looked else { return true };
+        failures += 1;
+        let pause = TROUBLE.delay(failures, &mut fastrand::Rng::new());
+        tracing::warn!(
+            error,
+            ?pause,
+            "which consumers are paused is not known, inbox waits"
+        );
+        if stop.run_until_cancelled(sleep(pause)).await.is_none() {
+            return false;
+        }
+    }
+}
+
+/// Looks once a second, until the stop.
+pub(crate) async fn follow(shared: Arc<Shared>, consumers: Vec<Arc<Consumer>>, stop: CancellationToken) {
+    let mut is_known = true;
+    while stop.run_until_cancelled(sleep(EVERY)).await.is_some() {
+        let Some(looked) = stop.run_until_cancelled(look(&shared, &consumers)).await else {
+            return;
+        };
+        if let Err(error) = &looked
+            && is_known
+        {
+            // Once for each outage.
+            tracing::warn!(
+                error,
+                "which consumers are paused is not known, those that run go on"
+            );
+        }
+        is_known = looked.is_ok();
+    }
+}
+
+async fn look(shared: &Shared, consumers: &[Arc<Consumer>]) -> Result<(), String> {
+    let paused = paused(shared.database.pool(), &shared.sql).await;
+    let paused = paused.map_err(|error| describe(&error))?;
+    for consumer in consumers {
+        consumer
+            .pause
+            .set(paused.iter().any(|name| name == consumer.name));
+    }
+    Ok(())
+}
+
+/// Whether a consumer is paused.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    is_paused: watch::Sender<bool>,
+    /// When the last pause ended.
+    resumed_at: Mutex<Option<Instant>>,
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self {
+            is_paused: watch::Sender::new(false),
+            resumed_at: Mutex::default(),
+        }
+    }
+}
+
+impl Pause {
+    pub(crate) fn is_paused(&self) -> bool {
+        *self.is_paused.borrow()
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<bool> {
+        self.is_paused.subscribe()
+    }
+
+    fn set(&self, is_paused: bool) {
+        if self.is_paused() && !is_paused {
+            *self.resumed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        self.is_paused
+            .send_if_modified(|before| std::mem::replace(before, is_paused) != is_paused);
+    }
+
+    /// When the last pause ended. A message that is missing could not come before that time.
+    pub(crate) fn resumed_at(&self) -> Option<Instant> {
+        *self.resumed_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

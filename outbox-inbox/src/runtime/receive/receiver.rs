@@ -1,0 +1,292 @@
+//! Receives the deliveries of a consumer, and handles a broker that is in trouble, falls silent, or has nothing more.
+//!
+//! Invariant: trouble of the broker pauses and never ends the loop; what a subscription had fetched when it ended is taken in before the next one begins. A
+//! paused consumer has no subscription. Not here: the states of a subscription ([`super::subscription`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use outbox_core::{Delivery, Subscriber, SubscriberError, Subscription};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use super::aggregates::SeenAggregates;
+use super::idleness::Idleness;
+use super::origin::Origin;
+use super::subscription::{Deliveries, DeliveryOf, Received, SILENCE_MAX, TROUBLE};
+use crate::handler::describe;
+use crate::runtime::consumer::Consumer;
+use crate::runtime::message::RoutedMessage;
+use crate::telemetry;
+
+/// Longest wait for the broker's answer while nothing else goes on.
+const QUESTION_MAX: Duration = Duration::from_secs(2);
+
+/// The receiving side of a consumer.
+pub(crate) struct Receiver<S: Subscriber> {
+    subscriber: Arc<S>,
+    consumer: Arc<Consumer>,
+    deliveries: Deliveries<S>,
+    /// The aggregates of the subscription's deliveries, where sequences are kept.
+    seen: SeenAggregates,
+    paused: watch::Receiver<bool>,
+    /// The last state of `paused` that was followed.
+    is_paused: bool,
+    /// Failures in a row.
+    failures: u32,
+    /// Time spent waiting for deliveries, since the last [`Self::take_waited`].
+    waited: Duration,
+    heard_at: Instant,
+    /// `drain` only.
+    idleness: Option<Idleness>,
+}
+
+impl<S: Subscriber> Receiver<S> {
+    pub(crate) fn new(
+        subscriber: Arc<S>,
+        consumer: Arc<Consumer>,
+        subscription: Option<S::Subscription>,
+        idleness: Option<Idleness>,
+    ) -> Self {
+        let deliveries = match subscription {
+            Some(subscription) => Deliveries::Open(subscription),
+            None => Deliveries::Paused(Instant::now() + TROUBLE.min, None),
+        };
+        Self {
+            subscriber,
+            paused: consumer.pause.subscribe(),
+            consumer,
+            deliveries,
+            seen: SeenAggregates::default(),
+            is_paused: false,
+            failures: 0,
+            waited: Duration::ZERO,
+            heard_at: Instant::now(),
+            idleness,
+        }
+    }
+
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    pub(crate) fn take_waited(&mut self) -> Duration {
+        std::mem::take(&mut self.waited)
+    }
+
+    /// Waits for the next event. `receives`: whether deliveries are taken. Cancel-safe.
+    pub(crate) async fn next(&mut self, receives: bool) -> Received<S> {
+        let with_pauses = self.idleness.is_some();
+        tokio::select! {
+            biased;
+            Ok(()) = self.paused.changed() => Received::PauseChanged,
+            received = self.deliveries.next(with_pauses, &mut self.waited), if receives => received,
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Follows an event of the subscription, and returns the deliveries to take in. There may be more than there is room for.
+    pub(crate) fn step(&mut self, received: Received<S>) -> Vec<DeliveryOf<S>> {
+        match received {
+            Received::Subscribed(subscription) => {
+                self.consumer.vitals.subscribed();
+                self.heard_at = Instant::now();
+                self.seen = SeenAggregates::default();
+                self.deliveries = Deliveries::Open(subscription);
+            }
+            Received::Ended((subscription, fetched)) => {
+                self.deliveries = match self.is_paused {
+                    true => Deliveries::Closed(Some(subscription)),
+                    false => self.subscribe(),
+                };
+                return fetched;
+            }
+            Received::Resume(subscription) => {
+                self.deliveries = match subscription {
+                    Some(subscription) => Deliveries::Open(subscription),
+                    None => self.subscribe(),
+                };
+            }
+            Received::Delivery(delivery) => {
+                self.failures = 0;
+                return vec![delivery];
+            }
+            Received::PauseChanged => self.follow_pause(),
+            Received::Nothing => {}
+            Received::Trouble(error) => self.trouble(&error),
+        }
+        Vec::new()
+    }
+
+    /// A delivery that has arrived already.
+    pub(crate) fn arrived(&mut self) -> Option<DeliveryOf<S>> {
+        while let Deliveries::Open(subscription) = &mut self.deliveries {
+            match subscription.next().now_or_never()? {
+                Ok(delivery) => {
+                    self.failures = 0;
+                    return Some(delivery);
+                }
+                Err(error) => self.trouble(&error),
+            }
+        }
+        None
+    }
+
+    /// Takes a delivery in: decodes it and finds its handler.
+    pub(crate) fn take_in(&mut self, delivery: DeliveryOf<S>) -> (Origin<DeliveryOf<S>>, RoutedMessage) {
+        self.heard_at = Instant::now();
+        if let Some(idleness) = &self.idleness {
+            idleness.set(false);
+        }
+        let consumer = &self.consumer;
+        consumer.shared.tally.received();
+        consumer.vitals.received();
+        telemetry::received(consumer.name);
+        let mut routed = consumer.routed(delivery.incoming());
+        if consumer.keeps_sequences() {
+            let aggregate = routed.message.as_ref().ok().map(|message| &message.aggregate);
+            if self.seen.is_first(aggregate, delivery.is_unbroken()) {
+                consumer.begins_here(&mut routed);
+            }
+        }
+        (Origin::broker(delivery), routed)
+    }
+
+    /// Subscribes again if the subscription has fallen silent although the broker has more than the `unanswered` messages. An unnecessary subscription costs nothing.
+    pub(crate) async fn watch(&mut self, has_room: bool, unanswered: usize) {
+        if !has_room || self.heard_at.elapsed() < SILENCE_MAX {
+            return;
+        }
+        let Deliveries::Open(subscription) = &mut self.deliveries else {
+            return;
+        };
+        if let Ok(Ok(backlog)) = timeout(QUESTION_MAX, subscription.backlog()).await
+            && usize::try_from(backlog).is_ok_and(|backlog| backlog > unanswered)
+        {
+            tracing::debug!(
+                consumer = self.consumer.name,
+                backlog,
+                "nothing has come for long, subscribes again"
+            );
+            self.end();
+        }
+    }
+
+    /// Ends an open subscription. The next one begins after that, so that the broker does not send to one that nobody listens to.
+    fn end(&mut self) {
+        let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Closed(None));
+        self.deliveries = match deliveries {
+            Deliveries::Open(mut subscription) | Deliveries::Paused(_, Some(mut subscription)) => {
+                Deliveries::Ending(Box::pin(async move {
+                    let fetched = subscription.stop().await;
+                    (subscription, fetched)
+                }))
+            }
+            deliveries => deliveries,
+        };
+    }
+
+    /// Whether the consumer and all others of the inbox are idle (`drain` only). `has_jobs`, `has_messages`: whether jobs run and messages wait. `letters_found`:
+    /// the first poll for dead letters, which belong to the work, was answered.
+    pub(crate) async fn all_idle(&mut self, has_jobs: bool, has_messages: bool, letters_found: bool) -> bool {
+        let Some(idleness) = &self.idleness else {
+            return false;
+        };
+        if self.is_paused {
+            // It has nothing to do, whatever is on the stream.
+            return idleness.set(!has_jobs);
+        }
+        if !letters_found {
+            return false;
+        }
+        let Deliveries::Open(subscription) = &mut self.deliveries else {
+            return false;
+        };
+        // Bounded, because the loop must report progress of what is in memory meanwhile. Without an answer it asks again.
+        match timeout(QUESTION_MAX, subscription.backlog()).await {
+            Ok(Ok(backlog)) => idleness.set(!has_jobs && !has_messages && backlog == 0),
+            Ok(Err(error)) => {
+                self.trouble(&error);
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Begins or ends a pause, if the table has changed.
+    pub(crate) fn follow_pause(&mut self) {
+        let is_paused = *self.paused.borrow_and_update();
+        let consumer = self.consumer.name;
+        if is_paused != self.is_paused {
+            tracing::info!(
+                consumer,
+                "consumer {}",
+                if is_paused { "is paused" } else { "goes on" }
+            );
+        }
+        self.is_paused = is_paused;
+        self.consumer.vitals.paused(is_paused);
+        telemetry::paused(consumer, is_paused);
+        if !is_paused {
+            if let Some(idleness) = &self.idleness {
+                // What came meanwhile is on the stream.
+                idleness.set(false);
+            }
+            if matches!(self.deliveries, Deliveries::Closed(_)) {
+                self.deliveries = self.subscribe();
+            }
+            return;
+        }
+        match &self.deliveries {
+            Deliveries::Subscribing(_) | Deliveries::Paused(_, None) => {
+                self.deliveries = Deliveries::Closed(None);
+            }
+            // Other processes of an inbox that knows no pauses may go on, so the broker must not send anything here. What was fetched is taken in.
+            _ => self.end(),
+        }
+    }
+
+    /// Ends the subscription for good.
+    pub(crate) fn close(&mut self) -> Deliveries<S> {
+        std::mem::replace(&mut self.deliveries, Deliveries::Closed(None))
+    }
+
+    fn subscribe(&self) -> Deliveries<S> {
+        self.consumer.vitals.subscribing();
+        let (subscriber, spec) = (self.subscriber.clone(), self.consumer.spec());
+        Deliveries::Subscribing(Box::pin(async move { subscriber.subscribe(&spec).await }))
+    }
+
+    /// Pauses, longer with each trouble in a row, and keeps the subscription if it is still good.
+    fn trouble(&mut self, error: &SubscriberError) {
+        self.failures += 1;
+        let pause = TROUBLE.delay(self.failures, &mut fastrand::Rng::new());
+        let (consumer, text, until) = (self.consumer.name, describe(error), Instant::now() + pause);
+        let is_new = self.consumer.vitals.trouble(&text);
+        if self.failures > 1 {
+            tracing::debug!(consumer, error = %text, ?pause, "the trouble goes on");
+        }
+        let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Paused(until, None));
+        match error {
+            SubscriberError::Configuration { .. } => {
+                if is_new {
+                    tracing::error!(consumer, error = %text, "consumer cannot be set up, tried again");
+                }
+            }
+            SubscriberError::Gone { .. } => {
+                if self.failures == 1 {
+                    tracing::warn!(consumer, error = %text, "subscription is over, subscribes again");
+                }
+            }
+            _ => {
+                if self.failures == 1 {
+                    tracing::warn!(consumer, error = %text, "broker trouble, consumer pauses");
+                }
+                if let Deliveries::Open(subscription) = deliveries {
+                    self.deliveries = Deliveries::Paused(until, Some(subscription));
+                }
+            }
+        }
+    }
+}

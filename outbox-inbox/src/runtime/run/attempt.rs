@@ -1,0 +1,289 @@
+//! One attempt at a message: taken, counted, run, and concluded.
+//!
+//! Invariants: a failure for which the handler is not responsible uses no attempt; a message that may have failed before, perhaps with its process, is counted
+//! before it runs. Not here: the run itself ([`super::transaction`]), recording a failure ([`crate::runtime::conclude::failure`]), and several messages in one
+//! transaction ([`super::batch`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::retry::Backoff;
+use outbox_core::{Incoming, Message};
+use sea_orm::DbErr;
+
+use super::input::Input;
+use super::transaction::{self, outcome_of, runs_in_transaction};
+use crate::dedup::attempts::{Attempts, Count};
+use crate::dedup::claim::Claimant;
+use crate::dedup::{Cause, Outcome};
+use crate::handler::{HandlerError, Registration, describe};
+use crate::hook::Handled;
+use crate::runtime::conclude::{dead_letter, duplicate, failure, unhandled, unreadable};
+use crate::runtime::consumer::{Consumer, Stop};
+use crate::runtime::message::{Route, RoutedMessage};
+
+/// Waits while the database is unavailable.
+pub(crate) const TROUBLE: Backoff = Backoff {
+    min: Duration::from_millis(50),
+    max: Duration::from_secs(5),
+};
+
+/// Tries of a write before the message waits for its turn again. In an outage each takes as long as the pool waits.
+const WRITES_MAX: u32 = 5;
+
+/// Runs of one message that a conflict or a lost connection may end before this counts as a failure, so that a handler that provokes it each
+/// time reaches its limit.
+const INTERRUPTIONS_MAX: u32 = 5;
+
+/// One attempt at a delivery. `M` is its message, or nothing if the delivery has not been decoded.
+pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
+    pub(crate) consumer: &'a Consumer,
+    pub(crate) incoming: &'a Incoming,
+    pub(crate) message: M,
+    /// The service that recorded the message; empty if unknown.
+    pub(crate) source: &'a str,
+    pub(crate) routed: &'a mut RoutedMessage,
+    pub(crate) stop: &'a Stop,
+}
+
+/// Handles a message once. Run it in a task that nobody aborts. `panic`: the text of a panic in an earlier call, which counts as a failed attempt.
+pub(crate) async fn handle(
+    consumer: &Consumer,
+    incoming: &Incoming,
+    routed: &mut RoutedMessage,
+    stop: &Stop,
+    panic: Option<&str>,
+) -> Outcome {
+    let (source, message) = (routed.source.clone(), routed.message.clone());
+    match message {
+        Ok(message) => {
+            let attempt = Attempt {
+                consumer,
+                incoming,
+                message: &message,
+                source: &source,
+                routed,
+                stop,
+            };
+            match panic {
+                None => attempt.handle().await,
+                Some(error) => attempt.panicked(error).await,
+            }
+        }
+        Err(refused) => {
+            let attempt = Attempt {
+                consumer,
+                incoming,
+                message: (),
+                source: &source,
+                routed,
+                stop,
+            };
+            match panic {
+                None => unreadable::handle(attempt, &refused.to_string()).await,
+                Some(error) => unreadable::panicked(attempt, error).await,
+            }
+        }
+    }
+}
+
+impl Attempt<'_> {
+    async fn handle(mut self) -> Outcome {
+        if let Some(outcome) = dead_letter::begin(&mut self).await {
+            return outcome;
+        }
+        let outcome = match self.routed.route.clone() {
+            Route::Handler { handler, upcast_to } => self.run(&handler, upcast_to).await,
+            Route::UnknownVersion => unhandled::unknown_version(&mut self).await,
+            Route::UnknownEvent => unhandled::unknown_event(&mut self).await,
+            Route::NotWanted | Route::Unreadable if self.routed.letter.is_some() => {
+                let error = format!(
+                    "event `{}` has no handler in consumer `{}`",
+                    self.message.event_type, self.consumer.name
+                );
+                failure::dead_letter(&mut self, &error).await
+            }
+            Route::NotWanted | Route::Unreadable => unhandled::not_wanted(&mut self).await,
+        };
+        if outcome == Outcome::Returned {
+            failure::take_back(self.consumer, self.routed, self.message).await;
+        }
+        outcome
+    }
+
+    /// Records a panic of the runtime, or of what it called.
+    async fn panicked(mut self, error: &str) -> Outcome {
+        let keeper = self.keeper_of_sequence();
+        let count = self.count_of_failure();
+        failure::record(&mut self, keeper.as_ref(), count, false, error).await
+    }
+
+    /// Runs the handler once, if it may run, and records the result.
+    async fn run(&mut self, handler: &Registration, upcast_to: Option<u32>) -> Outcome {
+        let input = Input::new(self.consumer, self.message, self.source, handler, upcast_to);
+        let claimant = match &input {
+            Ok(input) => Some(input.claimant),
+            // It cannot be handled. It is dead-lettered when its turn has come.
+            Err(_) => match self.wait_for_turn().await {
+                Some(outcome) => return outcome,
+                None => self.keeper_of_sequence(),
+            },
+        };
+        let mut ran = self.run_once(&input).await;
+        // The attempts of a dead letter are counted in the dead letter.
+        if ran == Err(Outcome::Uncounted) && self.routed.letter.is_none() {
+            self.routed.memory.count_first = true;
+            ran = self.run_once(&input).await;
+        }
+        self.conclude(ran, claimant.as_ref()).await
+    }
+
+    /// Runs the handler, counted first if it may have failed before. `input`: the message with its handler, or why the handler cannot take it.
+    async fn run_once(
+        &mut self,
+        input: &Result<Input<'_>, HandlerError>,
+    ) -> Result<Option<Vec<u8>>, Outcome> {
+        let memory = &self.routed.memory;
+        if memory.count_first && memory.counted.is_none() {
+            self.count(input.as_ref().ok()).await?;
+        }
+        match input {
+            Ok(input) => transaction::run(self.consumer, self.routed, input, self.stop).await,
+            Err(error) => Err(outcome_of(error)),
+        }
+    }
+
+    /// Counts the attempt, after the strategy was asked.
+    async fn count(&mut self, input: Option<&Input<'_>>) -> Result<(), Outcome> {
+        if let Some(input) = input {
+            duplicate::ask(self, input).await?;
+        }
+        match self.attempts().start().await {
+            Ok(attempt) => self.routed.memory.counted = Some(attempt?),
+            Err(error) => return Err(Outcome::unavailable(&error)),
+        }
+        Ok(())
+    }
+
+    /// Decides what follows from a run, and records a failure.
+    async fn conclude(
+        &mut self,
+        ran: Result<Option<Vec<u8>>, Outcome>,
+        claimant: Option<&Claimant<'_>>,
+    ) -> Outcome {
+        let outcome = match ran {
+            Ok(result) => return self.handled(result.as_deref()).await,
+            Err(outcome) => outcome,
+        };
+        let (error, cause) = match outcome {
+            Outcome::Duplicate => return duplicate::conclude(self, claimant).await,
+            Outcome::Early { expected, failing } => return self.early(expected, failing),
+            Outcome::Uncounted => return Outcome::postponed(TROUBLE.min),
+            Outcome::Deferred { wait, error } => {
+                return failure::defer(self, claimant, wait, &error).await;
+            }
+            Outcome::Taken => (TAKEN.to_owned(), Cause::Fatal),
+            Outcome::Late => (LATE.to_owned(), Cause::Fatal),
+            Outcome::Failed { error, cause } => (error, cause),
+            concluded => return concluded,
+        };
+        let count = match cause {
+            Cause::Unavailable => return self.later(&error),
+            Cause::TimedOut if self.consumer.shared.database.responds().await => self.count_of_failure(),
+            Cause::Interrupted | Cause::TimedOut => {
+                let interruptions = &mut self.routed.memory.interruptions;
+                *interruptions += 1;
+                if *interruptions <= INTERRUPTIONS_MAX {
+                    return self.later(&error);
+                }
+                *interruptions = 0;
+                self.count_of_failure()
+            }
+            Cause::Exhausted { attempts } => Count::Counted(attempts),
+            Cause::Handler | Cause::Fatal => self.count_of_failure(),
+        };
+        let fatal = matches!(cause, Cause::Fatal | Cause::Exhausted { .. });
+        failure::record(self, claimant, count, fatal, &error).await
+    }
+
+    /// The message took effect now.
+    async fn handled(&mut self, result: Option<&[u8]>) -> Outcome {
+        let is_recorded = match self.routed.handler() {
+            Some(handler) => runs_in_transaction(self.routed, handler),
+            None => true,
+        };
+        // Without a transaction, the counted row has not ended. A crash before that: the message comes again, and may run again.
+        if self.routed.memory.counted.is_some() && !is_recorded {
+            let attempts = self.attempts();
+            if let Err(outcome) = self.until_done(|| attempts.end()).await {
+                return outcome;
+            }
+        }
+        self.consumer.shared.hooks.handled(Handled {
+            consumer: self.consumer.name,
+            message: self.message,
+            duplicate: false,
+            result,
+        });
+        Outcome::Handled
+    }
+
+    fn count_of_failure(&self) -> Count {
+        self.routed.memory.counted.map_or(Count::Add, Count::Counted)
+    }
+}
+
+impl<'a> Attempt<'a> {
+    /// The count of the message's failed attempts.
+    pub(crate) fn attempts(&self) -> Attempts<'a> {
+        self.consumer.attempts(self.message, self.routed.handler())
+    }
+}
+
+impl<M> Attempt<'_, M> {
+    /// The message is tried again soon, because the database is unavailable.
+    pub(crate) fn later(&mut self, error: &str) -> Outcome {
+        let memory = &mut self.routed.memory;
+        memory.database_failures += 1;
+        let after = TROUBLE.delay(memory.database_failures, &mut fastrand::Rng::new());
+        let message = self.routed.message.as_ref();
+        let event_id = message.map(|message| message.event_id.as_uuid()).ok();
+        let consumer = self.consumer.name;
+        if self.consumer.vitals.database_failed() {
+            tracing::warn!(consumer, event_id = ?event_id, %error, "database in trouble, tried again");
+        } else {
+            tracing::debug!(consumer, event_id = ?event_id, ?after, %error, "database still in trouble");
+        }
+        Outcome::postponed(after)
+    }
+
+    /// Repeats a write until the database accepts it. After a few tries, or if a shutdown comes first, the message waits for its turn again, and what
+    /// could not be written is found again.
+    pub(crate) async fn until_done<T, F>(&mut self, mut write: impl FnMut() -> F) -> Result<T, Outcome>
+    where
+        F: Future<Output = Result<T, DbErr>>,
+    {
+        for tries in 1..=WRITES_MAX {
+            let error = match write().await {
+                Ok(value) => return Ok(value),
+                Err(error) => describe(&error),
+            };
+            let consumer = self.consumer.name;
+            if self.consumer.vitals.database_failed() {
+                tracing::warn!(consumer, %error, "a failure cannot be written down, tried again");
+            } else {
+                tracing::debug!(consumer, %error, "a failure still cannot be written down");
+            }
+            let delay = tokio::time::sleep(TROUBLE.delay(tries, &mut fastrand::Rng::new()));
+            if self.stop.soft.run_until_cancelled(delay).await.is_none() {
+                return Err(Outcome::Returned);
+            }
+        }
+        Err(self.later("a failure could not be written down"))
+    }
+}
+
+const TAKEN: &str = "another event took effect under its number, so its producer numbers anew: its database was restored, or a second service sends events of \
+                     the aggregate under the same `source`; if it shall take effect, retry the dead letter";
+
+const LATE: &str = "it came after the gap in its aggregate that it left was passed; retry the dead letter to let it take effect now";

@@ -1,0 +1,247 @@
+//! Handles several messages in one transaction.
+//!
+//! Invariant: all of them take effect, or none does and each is handled by itself. So one that fails costs the others a second run, and
+//! nobody an attempt. A handler that asks for another time is not called at once again for what it asked for: for one message, or for all of a handler of
+//! several. Not here: which messages stand together ([`crate::runtime::schedule::scheduler`]), and what happens to each by itself ([`crate::runtime::run::attempt`]).
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use sea_orm::DatabaseTransaction;
+
+use super::call::Call;
+use super::input::Input;
+use super::transaction::{self, needs_transaction};
+use crate::database::roll_back;
+use crate::dedup::claim::claim_all;
+use crate::dedup::sequence::Gaps;
+use crate::dedup::{Outcome, Retry};
+use crate::handler::{Effect, OnDuplicate, Recorded, Registration, Strategy};
+use crate::hook::Handled;
+use crate::runtime::consumer::{Consumer, Stop};
+use crate::runtime::message::{Route, RoutedMessage};
+
+/// Messages of one handler, none of which has failed before. There is at least one.
+struct Batch<'a> {
+    call: Call<'a>,
+    members: Vec<Input<'a>>,
+    /// What the claim of each member does about numbers that are missing before it.
+    gaps: Vec<Gaps>,
+    /// The members for which the handler asked for another time, and that time.
+    deferred: OnceLock<(Range<usize>, Duration)>,
+}
+
+/// Handles messages of one handler together, none of which has failed before. `None`: handle this message by itself, or all of them; nothing has happened.
+pub(crate) async fn handle(
+    consumer: &Consumer,
+    messages: &[&RoutedMessage],
+    handler: &Registration,
+    stop: &Stop,
+) -> Option<Vec<Option<Outcome>>> {
+    let options = &handler.options;
+    // A store is asked for one message at a time; and what a duplicate leads to is decided one by one.
+    if matches!(options.strategy, Strategy::External) || options.on_duplicate != OnDuplicate::Skip {
+        return None;
+    }
+    let members: Option<Vec<_>> = messages
+        .iter()
+        .map(|routed| member(consumer, routed, handler))
+        .collect();
+    let batch = Batch {
+        call: Call {
+            consumer,
+            handler,
+            attempt: 1,
+            stop,
+        },
+        members: members?,
+        gaps: messages
+            .iter()
+            .map(|routed| consumer.gaps(routed, Some(handler)))
+            .collect(),
+        deferred: OnceLock::new(),
+    };
+    match batch.handle().await {
+        None => batch.wait().await,
+        Some(outcomes) => Some(outcomes.into_iter().map(Some).collect()),
+    }
+}
+
+fn member<'a>(
+    consumer: &'a Consumer,
+    routed: &'a RoutedMessage,
+    handler: &'a Registration,
+) -> Option<Input<'a>> {
+    let message = routed.message.as_ref().ok()?;
+    let Route::Handler { upcast_to, .. } = &routed.route else {
+        return None;
+    };
+    Input::new(consumer, message, &routed.source, handler, *upcast_to).ok()
+}
+
+impl Batch<'_> {
+    async fn handle(&self) -> Option<Vec<Outcome>> {
+        let recorded = Recorded::default();
+        if matches!(self.call.handler.options.strategy, Strategy::Natural)
+            && !needs_transaction(self.call.handler)
+        {
+            let all: Vec<_> = self.members.iter().collect();
+            let effects = self.effects(&all, None, &recorded).await?;
+            return Some(self.done(&vec![true; all.len()], effects));
+        }
+        let _turn = self.call.consumer.shared.database.turn().await;
+        let tx = self.call.consumer.shared.database.begin().await.ok()?;
+        match self.in_transaction(&tx, &recorded).await {
+            Some((mine, effects)) => {
+                // Whether it is committed may be unknown. One by one they find out.
+                transaction::commit(tx, &recorded).await.ok()?;
+                Some(self.done(&mine, effects))
+            }
+            None => {
+                roll_back(tx).await;
+                None
+            }
+        }
+    }
+
+    /// Claims, runs, and looks whether everything holds. Returns which members are ours, and the effects of those.
+    async fn in_transaction(
+        &self,
+        tx: &DatabaseTransaction,
+        recorded: &Recorded,
+    ) -> Option<(Vec<bool>, Vec<Effect>)> {
+        let mine = self.claim(tx).await?;
+        let ours: Vec<_> = self
+            .members
+            .iter()
+            .zip(&mine)
+            .filter_map(|(member, mine)| mine.then_some(member))
+            .collect();
+        if ours.is_empty() {
+            return Some((mine, Vec::new()));
+        }
+        let mut effects = self.effects(&ours, Some(tx), recorded).await?;
+        recorded.integrity().verify(tx).await.ok()?;
+        for (Input { claimant, .. }, effect) in ours.iter().zip(&mut effects) {
+            let events = std::mem::take(&mut effect.events);
+            let emitted = transaction::emit(self.call.consumer, tx, claimant.message, events, recorded);
+            emitted.await.ok()?;
+            if let (true, Some(result)) = (claimant.strategy.keeps_rows(), &effect.result)
+                && !claimant.store(tx, Some(result.clone()), &[]).await.ok()?
+            {
+                return None;
+            }
+        }
+        // What ends a transaction ends all its claims.
+        let holds = !recorded.in_doubt() || ours[0].claimant.still_holds(tx).await.ok()?;
+        holds.then_some((mine, effects))
+    }
+
+    /// Which members are ours; the others took effect before. `None`: one is in doubt.
+    async fn claim(&self, tx: &DatabaseTransaction) -> Option<Vec<bool>> {
+        let strategy = self.call.handler.options.strategy;
+        if strategy.keeps_rows() {
+            let claimants: Vec<_> = self.members.iter().map(|member| member.claimant).collect();
+            return claim_all(tx, &claimants).await.ok()?;
+        }
+        let mut mine = Vec::with_capacity(self.members.len());
+        for (member, gaps) in self.members.iter().zip(&self.gaps) {
+            // Without bookkeeping one question about the transaction answers for all.
+            if !matches!(strategy, Strategy::Sequence { .. }) && !mine.is_empty() {
+                mine.push(true);
+                continue;
+            }
+            mine.push(match member.claimant.claim(tx, false, *gaps).await.ok()? {
+                Outcome::Claimed => true,
+                Outcome::Duplicate | Outcome::Buried => false,
+                _ => return None,
+            });
+        }
+        if mine.contains(&false) {
+            self.members[0].claimant.restore_lock_limit(tx).await.ok()?;
+        }
+        Some(mine)
+    }
+
+    /// Calls a handler of several messages once, another once for each. One effect per call, in order; that of several belongs to the first.
+    async fn effects(
+        &self,
+        members: &[&Input<'_>],
+        tx: Option<&DatabaseTransaction>,
+        recorded: &Recorded,
+    ) -> Option<Vec<Effect>> {
+        let inputs: Vec<_> = members.iter().map(|member| member.message.clone()).collect();
+        let each = if self.call.handler.shape.several {
+            inputs.len()
+        } else {
+            1
+        };
+        let mut effects = Vec::with_capacity(members.len());
+        for (call, inputs) in inputs.chunks(each).enumerate() {
+            let effect = self.call.run(inputs, tx, recorded).await;
+            if let Err(Outcome::Deferred { wait, error }) = &effect {
+                let (consumer, messages) = (self.call.consumer.name, inputs.len());
+                let event_id = inputs[0].event_id;
+                tracing::info!(consumer, messages, %event_id, ?wait, error, "handler asked to be run again later");
+                let _ = self
+                    .deferred
+                    .set((self.places(members, call * each, each), *wait));
+            }
+            effects.push(effect.ok()?);
+        }
+        Some(effects)
+    }
+
+    /// The places among all members of those that a call was for. A handler of several is called for all.
+    fn places(&self, ours: &[&Input<'_>], first: usize, each: usize) -> Range<usize> {
+        if self.call.handler.shape.several {
+            return 0..self.members.len();
+        }
+        let is_first = |member: &Input<'_>| ours.get(first).is_some_and(|ours| std::ptr::eq(*ours, member));
+        let place = self.members.iter().position(is_first).unwrap_or_default();
+        place..place + each
+    }
+
+    /// Those wait for which the handler asked for another time; the others are handled one by one. Nothing is counted for what runs together.
+    async fn wait(&self) -> Option<Vec<Option<Outcome>>> {
+        let (waiting, after) = self.deferred.get()?;
+        for member in &self.members[waiting.clone()] {
+            let noted = member
+                .claimant
+                .note_failing(self.call.consumer.shared.database.pool());
+            noted.await.ok()?;
+        }
+        let deferred = Outcome::Retry {
+            after: *after,
+            reason: Retry::Deferred,
+        };
+        let places = 0..self.members.len();
+        Some(
+            places
+                .map(|place| waiting.contains(&place).then(|| deferred.clone()))
+                .collect(),
+        )
+    }
+
+    fn done(&self, mine: &[bool], effects: Vec<Effect>) -> Vec<Outcome> {
+        let mut effects = effects.into_iter();
+        self.members
+            .iter()
+            .zip(mine)
+            .map(|(member, mine)| {
+                if !mine {
+                    return Outcome::Duplicate;
+                }
+                let result = effects.next().and_then(|effect| effect.result);
+                self.call.consumer.shared.hooks.handled(Handled {
+                    consumer: self.call.consumer.name,
+                    message: member.claimant.message,
+                    duplicate: false,
+                    result: result.as_deref(),
+                });
+                Outcome::Handled
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,115 @@
+//! Strategy *external*: the handler runs under a claim in a store outside the database.
+//!
+//! Invariant: the store is told of an effect after it has happened, for as long as the claim lasts. A crash between the effect and its record lets it happen
+//! again. Not here: the store ([`outbox_core::DedupStore`]).
+
+use std::time::Duration;
+
+use outbox_core::{ClaimToken, DedupKey, DedupStoreError, StoreClaim};
+use tokio::time::Instant;
+
+use super::attempt::TROUBLE;
+use super::input::Input;
+use super::transaction;
+use crate::dedup::{Cause, Outcome};
+use crate::handler::describe;
+use crate::runtime::consumer::{Consumer, Stop};
+use crate::runtime::message::RoutedMessage;
+
+/// Added to the handler's timeout for the time that its transaction takes beside it.
+const LEASE_MARGIN: Duration = Duration::from_secs(10);
+
+/// Asks the store whether a message may run now, and leaves no trace.
+pub(crate) async fn ask(consumer: &Consumer, input: &Input<'_>) -> Result<(), Outcome> {
+    let Some(store) = &consumer.shared.store else {
+        return Ok(());
+    };
+    let key = DedupKey::new(consumer.name, input.claimant.message.event_id);
+    let lease = consumer.timeout(Some(input.handler)) + LEASE_MARGIN;
+    let token = granted(store.claim(&key, lease).await, lease)?;
+    // Counting may take longer than the lease has to spare, so the run claims anew. If the release is lost, the next claim waits for the end of the lease.
+    let released = store.release(&key, token).await;
+    released.map_err(|error| Outcome::unavailable(&error))
+}
+
+/// Runs the handler under a claim in the store.
+pub(crate) async fn run(
+    consumer: &Consumer,
+    routed: &RoutedMessage,
+    input: &Input<'_>,
+    stop: &Stop,
+) -> Result<Option<Vec<u8>>, Outcome> {
+    let Some(store) = &consumer.shared.store else {
+        // Checked at the start.
+        return Err(Outcome::Failed {
+            error: "there is no deduplication store".to_owned(),
+            cause: Cause::Unavailable,
+        });
+    };
+    let event_id = input.claimant.message.event_id;
+    let key = DedupKey::new(consumer.name, event_id);
+    let lease = consumer.timeout(Some(input.handler)) + LEASE_MARGIN;
+    let claimed = Instant::now();
+    // A crash from here to the completion: the claim ends with its lease, and the effect may happen again.
+    let token = granted(store.claim(&key, lease).await, lease)?;
+    let outcome = transaction::run_once(consumer, routed, input, stop).await;
+    let closed = match outcome {
+        Ok(_) | Err(Outcome::Duplicate) => {
+            let complete = || store.complete(&key, token, consumer.shared.config.retention);
+            until_completed(complete, claimed + lease, stop).await
+        }
+        Err(_) => store.release(&key, token).await.map(|()| true),
+    };
+    match closed {
+        Ok(true) => {}
+        Ok(false) => tracing::error!(
+            consumer = consumer.name,
+            %event_id,
+            "the handler outlived its claim in the deduplication store; the message may have taken effect twice"
+        ),
+        Err(error) => tracing::warn!(
+            consumer = consumer.name,
+            %event_id,
+            error = %describe(&error),
+            "the deduplication store was not told; the message may take effect again"
+        ),
+    }
+    outcome
+}
+
+fn granted(claim: Result<StoreClaim, DedupStoreError>, lease: Duration) -> Result<ClaimToken, Outcome> {
+    match claim {
+        Ok(StoreClaim::Mine(token)) => Ok(token),
+        Ok(StoreClaim::Done) => Err(Outcome::Duplicate),
+        Ok(StoreClaim::InProgress) => Err(Outcome::postponed(lease / 4)),
+        Err(error) => Err(Outcome::unavailable(&error)),
+    }
+}
+
+/// Repeats the completion while the lease lasts, because the effect has happened, and completing may be repeated.
+async fn until_completed<F>(
+    mut complete: impl FnMut() -> F,
+    end: Instant,
+    stop: &Stop,
+) -> Result<bool, DedupStoreError>
+where
+    F: Future<Output = Result<bool, DedupStoreError>>,
+{
+    let mut tries = 0;
+    loop {
+        let error = match complete().await {
+            Err(error @ DedupStoreError::Unavailable { .. }) => error,
+            closed => return closed,
+        };
+        tries += 1;
+        let delay = TROUBLE.delay(tries, &mut fastrand::Rng::new());
+        if Instant::now() + delay >= end {
+            return Err(error);
+        }
+        tracing::debug!(%error, "the deduplication store is told again");
+        let sleep = tokio::time::sleep(delay);
+        if stop.hard.run_until_cancelled(sleep).await.is_none() {
+            return Err(error);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Runs messages that the scheduler has chosen together, and answers the broker.
+//!
+//! Invariant: the answer comes after the commit; of one lane, nothing runs after a message that did not end. Not here: which messages these are
+//! ([`crate::runtime::schedule`]).
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use outbox_core::Delivery;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
+
+use super::{attempt, batch};
+use crate::dedup::{Outcome, Retry};
+use crate::panics::{guard, guard_async};
+use crate::runtime::conclude::unhandled;
+use crate::runtime::consumer::{Consumer, Stop};
+use crate::runtime::message::{Route, RoutedMessage};
+use crate::runtime::receive::origin::Origin;
+use crate::runtime::receive::unanswered::InFlight;
+use crate::runtime::schedule::lanes::{LaneKey, Queue};
+use crate::telemetry;
+
+/// What has panicked, in the error of a panic that nothing else has caught.
+const PANICKED: &str = "the inbox, or what it called for this message,";
+
+/// Longest wait for the connection to take the answers of all messages together.
+pub(crate) const ANSWERS_MAX: Duration = Duration::from_secs(2);
+
+/// Messages that run together, by lane.
+pub(crate) type Taken<D> = Vec<(Arc<LaneKey>, Vec<InFlight<D>>)>;
+
+/// Messages that run together.
+pub(crate) struct Job<D> {
+    /// The queue that it counts for.
+    pub(crate) from: Queue,
+    pub(crate) lanes: Taken<D>,
+    /// Its handler, if that has limits.
+    pub(crate) limited: Option<&'static str>,
+}
+
+/// A job is over.
+pub(crate) struct EndedJob<D> {
+    pub(crate) from: Queue,
+    pub(crate) lanes: Vec<EndedLane<D>>,
+    pub(crate) messages: usize,
+    pub(crate) took: Duration,
+    pub(crate) limited: Option<&'static str>,
+}
+
+/// The messages of one lane at the end of their job.
+pub(crate) struct EndedLane<D> {
+    pub(crate) key: Arc<LaneKey>,
+    /// Messages that the broker can forget, or that went back to it.
+    pub(crate) over: Vec<(u64, Outcome)>,
+    /// The highest order key among the messages that the broker can forget.
+    pub(crate) over_to: u64,
+    /// The message that did not end.
+    pub(crate) stopped: Option<(InFlight<D>, Outcome)>,
+    /// The messages behind it, which did not run.
+    pub(crate) rest: Vec<InFlight<D>>,
+}
+
+/// The jobs of a consumer.
+pub(crate) struct Jobs<D> {
+    consumer: Arc<Consumer>,
+    stop: Stop,
+    tasks: TaskTracker,
+    ended: mpsc::UnboundedReceiver<EndedJob<D>>,
+    end: mpsc::UnboundedSender<EndedJob<D>>,
+}
+
+impl<D: Delivery> Jobs<D> {
+    pub(crate) fn new(consumer: Arc<Consumer>, stop: Stop, tasks: TaskTracker) -> Self {
+        let (end, ended) = mpsc::unbounded_channel();
+        Self {
+            consumer,
+            stop,
+            tasks,
+            ended,
+            end,
+        }
+    }
+
+    /// Starts a job in a task that nobody aborts, because it begins transactions.
+    pub(crate) fn start(&self, job: Job<D>) {
+        let (consumer, stop, end) = (self.consumer.clone(), self.stop.clone(), self.end.clone());
+        self.tasks.spawn(async move {
+            let _begun = consumer.vitals.begin_job();
+            let started = Instant::now();
+            let messages = job.lanes.iter().map(|(_, items)| items.len()).sum();
+            let copies = job.lanes.clone();
+            let lanes = match guard_async("job", || run(&consumer, job.lanes, &stop)).await {
+                Ok(lanes) => lanes,
+                // Not logged: the subscriber may be what panics.
+                Err(_) => lost(&consumer, copies),
+            };
+            // The receiver is gone after the end of the loop.
+            let _ = end.send(EndedJob {
+                from: job.from,
+                lanes,
+                messages,
+                took: started.elapsed(),
+                limited: job.limited,
+            });
+        });
+    }
+
+    /// The next job that ends. Cancel-safe.
+    pub(crate) async fn ended(&mut self) -> Option<EndedJob<D>> {
+        self.ended.recv().await
+    }
+}
+
+/// Handles the messages: together if they are several, and one by one if that fails.
+async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> Vec<EndedLane<D>> {
+    let together = together(consumer, &taken, stop).await;
+    let mut outcomes = together.map(Vec::into_iter);
+    let mut ended = Vec::with_capacity(taken.len());
+    for (key, items) in taken {
+        let mut lane = EndedLane {
+            key,
+            over: Vec::with_capacity(items.len()),
+            over_to: 0,
+            stopped: None,
+            rest: Vec::new(),
+        };
+        for mut in_flight in items {
+            let outcome = outcomes.as_mut().and_then(Iterator::next).flatten();
+            if lane.stopped.is_some() {
+                in_flight.routed.memory.deferred |= outcome.as_ref().is_some_and(is_deferred);
+                lane.rest.push(in_flight);
+                continue;
+            }
+            let outcome = match outcome {
+                Some(outcome) => outcome,
+                // What has not begun goes back: a batch that failed would hold up the stop by a run for each of its messages.
+                None if stop.soft.is_cancelled() => Outcome::Returned,
+                None => one(consumer, &mut in_flight, stop).await,
+            };
+            // A recorder of metrics is the application's.
+            if let Err(error) = guard("recorder of metrics", || {
+                report(consumer, &in_flight.routed, &outcome)
+            }) {
+                tracing::error!(consumer = consumer.name, %error, "what became of a message was not counted");
+            }
+            in_flight.note_health(&outcome);
+            in_flight.routed.memory.deferred |= is_deferred(&outcome);
+            if let Outcome::SentBack { after } = outcome {
+                // Nothing was done that a crash here could leave behind.
+                let told = guard_async("broker's driver", || in_flight.origin.give_back(after)).await;
+                if let Err(error) = told {
+                    tracing::error!(consumer = consumer.name, %error, "a delivery could not be given back");
+                }
+                lane.over.push((in_flight.local_id, outcome));
+            } else if outcome.is_final() {
+                // A crash before the answer arrives: the message comes again, and its row says what became of it.
+                let told = guard_async("broker's driver", || in_flight.origin.acknowledge()).await;
+                if let Err(error) = told {
+                    tracing::error!(consumer = consumer.name, %error, "acknowledgement was lost");
+                }
+                lane.over.push((in_flight.local_id, outcome));
+                lane.over_to = lane.over_to.max(in_flight.order_key);
+            } else {
+                lane.stopped = Some((in_flight, outcome));
+            }
+        }
+        ended.push(lane);
+    }
+    ended
+}
+
+/// What follows from a job that panicked where nothing catches it: all its messages are tried again, one by one, and counted before they run. Those that
+/// have taken effect turn out to be duplicates.
+fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<EndedLane<D>> {
+    let outcome = Outcome::postponed(consumer.shared.config.backoff.max);
+    let lanes = taken.into_iter().map(|(key, mut items)| {
+        for in_flight in &mut items {
+            in_flight.routed.memory.count_first = true;
+        }
+        let mut items = items.into_iter();
+        EndedLane {
+            key,
+            over: Vec::new(),
+            over_to: 0,
+            stopped: items.next().map(|first| (first, outcome.clone())),
+            rest: items.collect(),
+        }
+    });
+    lanes.collect()
+}
+
+async fn together<D: Delivery>(
+    consumer: &Consumer,
+    taken: &Taken<D>,
+    stop: &Stop,
+) -> Option<Vec<Option<Outcome>>> {
+    let members: Vec<&RoutedMessage> = taken
+        .iter()
+        .flat_map(|(_, items)| items)
+        .map(|in_flight| &in_flight.routed)
+        .collect();
+    if members.len() < 2 {
+        return None;
+    }
+    let handler = members[0].batchable()?;
+    let messages = members.iter().filter_map(|routed| routed.message.as_ref().ok());
+    let span = telemetry::batch_span(consumer.name, &messages.cloned().collect::<Vec<_>>());
+    let handling = batch::handle(consumer, &members, handler, stop).instrument(span);
+    // The runtime's own code panicking must not take the lanes with it.
+    AssertUnwindSafe(handling).catch_unwind().await.ok().flatten()
+}
+
+async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Outcome {
+    let reborrowed = &mut *in_flight;
+    let panic = match guard_async(PANICKED, move || in_span(consumer, reborrowed, stop)).await {
+        Ok(outcome) => return outcome,
+        Err(panic) => panic.to_string(),
+    };
+    // A failure like any other, so that it ends: a transaction that was open is rolled back, one that is committed is found so.
+    let failing = guard_async(PANICKED, async || {
+        tracing::error!(consumer = consumer.name, error = panic, "a panic was caught");
+        let incoming = in_flight.origin.incoming();
+        attempt::handle(consumer, incoming, &mut in_flight.routed, stop, Some(&panic)).await
+    });
+    let later = || Outcome::postponed(consumer.shared.config.backoff.max);
+    failing.await.unwrap_or_else(|_| later())
+}
+
+async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Outcome {
+    if let (Route::NotWanted, Origin::Broker(message)) = (&in_flight.routed.route, &in_flight.origin) {
+        match guard_async("broker's driver", || message.delivery().is_asked_for()).await {
+            // Nobody knows, so it goes back like an event that somebody has asked for.
+            Ok(Ok(true)) | Err(_) => in_flight.routed.route = Route::UnknownEvent,
+            Ok(Ok(false)) => {}
+            Ok(Err(error)) => return unhandled::unknown_wishes(consumer, &error),
+        }
+    }
+    if let Origin::Broker(message) = &in_flight.origin
+        && consumer.asks_ahead(&mut in_flight.routed)
+    {
+        let asked = guard_async("broker's driver", || message.delivery().has_predecessors()).await;
+        if !consumer.begins_late(asked, &mut in_flight.routed) {
+            in_flight.routed.memory.early = None;
+        }
+    }
+    let span = telemetry::handle_span(consumer.name, in_flight.routed.message.as_deref().ok());
+    let outcome = run_once(consumer, in_flight, stop, &span).await;
+    let Origin::Broker(message) = &in_flight.origin else {
+        return outcome;
+    };
+    if !consumer.may_begin_late(&outcome, &in_flight.routed) {
+        return outcome;
+    }
+    let asked = guard_async("broker's driver", || message.delivery().has_predecessors()).await;
+    if !consumer.begins_late(asked, &mut in_flight.routed) {
+        return outcome;
+    }
+    run_once(consumer, in_flight, stop, &span).await
+}
+
+async fn run_once<D: Delivery>(
+    consumer: &Consumer,
+    in_flight: &mut InFlight<D>,
+    stop: &Stop,
+    span: &tracing::Span,
+) -> Outcome {
+    let incoming = in_flight.origin.incoming();
+    let handling = attempt::handle(consumer, incoming, &mut in_flight.routed, stop, None);
+    handling.instrument(span.clone()).await
+}
+
+fn is_deferred(outcome: &Outcome) -> bool {
+    outcome.retry() == Some(Retry::Deferred)
+}
+
+/// Counts the outcome of a message.
+fn report(consumer: &Consumer, routed: &RoutedMessage, outcome: &Outcome) {
+    let event_type = match (&routed.message, &routed.route) {
+        (Err(_), _) => telemetry::UNREADABLE,
+        (_, Route::UnknownVersion) => telemetry::UNKNOWN_VERSION,
+        (_, Route::NotWanted) => telemetry::NOT_ASKED_FOR,
+        (Ok(message), Route::Handler { handler, .. }) => handler.label(message),
+        (Ok(message), _) => &message.event_type,
+    };
+    let name = consumer.name;
+    match (outcome, outcome.retry()) {
+        (Outcome::Handled, _) => {
+            let lag = routed.message.as_deref().map(telemetry::lag).unwrap_or_default();
+            telemetry::handled(name, event_type, lag);
+        }
+        (Outcome::Duplicate | Outcome::Buried, _) => telemetry::duplicate(name, event_type),
+        (Outcome::DeadLettered, _) => telemetry::dead_letter(name, event_type),
+        // A dead letter that an operator or another process has dealt with meanwhile.
+        (Outcome::Skipped, _) if routed.letter.is_some() => {}
+        (Outcome::Skipped, _) => telemetry::skipped(name, event_type),
+        (Outcome::SentBack { .. }, _) => telemetry::sent_back(name, event_type),
+        (_, Some(Retry::Failed)) => telemetry::retried(name, event_type),
+        (_, Some(Retry::Deferred)) => telemetry::deferred(name, event_type),
+        (_, Some(Retry::Postponed)) => telemetry::postponed(name, event_type),
+        _ => {}
+    }
+}

@@ -1,0 +1,280 @@
+//! Order across processes: what waits for those before it in its aggregate, where sequences are kept (strategy `sequence`).
+//!
+//! Invariant: what is known to fail is waited for as long as its attempts last; a gap is waited for a bounded time, reported, and then passed. Where a new
+//! consumer begins with an aggregate whose beginning has left the stream, nothing is missing. That is known from the deliveries
+//! ([`crate::runtime::receive::aggregates`]), or the broker is asked.
+//! Not here: the sequences ([`crate::dedup::sequence`]).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use outbox_core::{Message, SubscriberError};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::attempt::Attempt;
+use crate::database::roll_back;
+use crate::dedup::claim::Claimant;
+use crate::dedup::sequence::Gaps;
+use crate::dedup::{Outcome, Retry};
+use crate::handler::{Registration, Strategy, describe};
+use crate::panics::Panicked;
+use crate::runtime::conclude::duplicate;
+use crate::runtime::consumer::Consumer;
+use crate::runtime::message::{Early, RoutedMessage};
+use crate::telemetry;
+
+/// How often a message claims its turn again while those before it are missing. [`crate::runtime::schedule::predecessors`] notices much earlier that they have come.
+const CLAIM_AGAIN: Duration = Duration::from_secs(1);
+
+/// Pause after the broker could not answer. Without the permission each question would take a second of a slot.
+const ASK_PAUSE: Duration = Duration::from_secs(60);
+
+/// After an aggregate has begun late, the broker is asked before the database for this many messages.
+const AHEAD_MAX: u32 = 64;
+
+/// What a consumer remembers of aggregates whose beginning has left the stream.
+#[derive(Debug, Default)]
+pub(crate) struct LateBeginnings {
+    /// The broker could not answer, and is not asked before this time.
+    ask_again_at: Mutex<Option<Instant>>,
+    /// For how many more messages the broker is asked before the database.
+    ahead: AtomicU32,
+}
+
+impl LateBeginnings {
+    fn may_ask(&self) -> bool {
+        let at = *self.ask_again_at.lock().unwrap_or_else(PoisonError::into_inner);
+        at.is_none_or(|at| at <= Instant::now())
+    }
+
+    fn pause(&self) {
+        let until = Instant::now() + ASK_PAUSE;
+        *self.ask_again_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
+    /// Uses one of the questions that are asked before the database.
+    fn take(&self) -> bool {
+        let less = |left: u32| left.checked_sub(1);
+        let taken = self
+            .ahead
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        taken.is_ok()
+    }
+}
+
+impl<'a> Attempt<'a> {
+    /// Claims the number of a message that no handler takes, or that is dead-lettered before a handler could take it. `None`: the consumer does not count
+    /// it.
+    pub(crate) fn keeper_of_sequence(&self) -> Option<Claimant<'a>> {
+        self.consumer.keeper_of_sequence(self.message, self.source)
+    }
+
+    /// Where sequences are kept, a message is dead-lettered in its turn only: those before it would be late otherwise. `None`: it is its turn.
+    pub(crate) async fn wait_for_turn(&mut self) -> Option<Outcome> {
+        if self.routed.letter.is_some() {
+            return None;
+        }
+        let keeper = self.keeper_of_sequence()?;
+        let claimed = async {
+            let _turn = self.consumer.shared.database.turn().await;
+            let tx = self.consumer.shared.database.begin().await?;
+            let claim = keeper.claim(&tx, false, self.gaps()).await;
+            roll_back(tx).await;
+            claim
+        };
+        match claimed.await {
+            Ok(Outcome::Early { expected, failing }) => Some(self.early(expected, failing)),
+            Ok(Outcome::Duplicate) => Some(match duplicate::end(self).await {
+                Ok(()) => Outcome::Duplicate,
+                Err(outcome) => outcome,
+            }),
+            Ok(_) => None,
+            Err(error) => Some(self.later(&describe(&error))),
+        }
+    }
+
+    /// The message must wait for those before it, from the number `expected` on. `failing`: one of them is being tried again.
+    pub(crate) fn early(&mut self, expected: u64, failing: bool) -> Outcome {
+        let now = Instant::now();
+        let wait = self.consumer.gap_wait(self.routed.handler());
+        let resumed_at = self.consumer.pause.resumed_at();
+        let waits = &mut self.routed.memory.early;
+        let is_news = waits.is_none_or(|early| early.expected != expected);
+        // What is known to fail is waited for, however long its attempts take; and while others before it take effect, nothing is missing.
+        if failing || is_news {
+            *waits = Some(Early {
+                expected,
+                since: now,
+                expired: false,
+                // What fails is there, or was a moment ago.
+                asked: failing,
+                ahead: false,
+            });
+        }
+        if let Some(early) = waits
+            && !failing
+            && !early.expired
+            && early.since.max(resumed_at.unwrap_or(early.since)) + wait <= now
+        {
+            early.expired = true;
+            tracing::error!(
+                consumer = self.consumer.name,
+                aggregate = %self.message.aggregate,
+                expected,
+                sequence = self.message.sequence,
+                "messages of the aggregate are missing; they are not waited for any longer"
+            );
+            telemetry::gap(self.consumer.name, &self.message.event_type);
+            return Outcome::postponed(Duration::ZERO);
+        }
+        Outcome::Retry {
+            after: match wait {
+                // Gaps are normal, so it waits for one that fails.
+                Duration::ZERO => CLAIM_AGAIN / 4,
+                _ => CLAIM_AGAIN.min(wait / 4),
+            },
+            reason: Retry::Early {
+                last: (is_news && !failing).then(|| expected.saturating_sub(1)),
+            },
+        }
+    }
+
+    /// What a claim does about numbers that are missing before the message.
+    pub(crate) fn gaps(&self) -> Gaps {
+        self.consumer.gaps(self.routed, self.routed.handler())
+    }
+}
+
+impl Consumer {
+    /// Claims the number of a message for which no handler does. `None`: the consumer does not count it.
+    pub(crate) fn keeper_of_sequence<'a>(
+        &'a self,
+        message: &'a Message,
+        source: &'a str,
+    ) -> Option<Claimant<'a>> {
+        let strategy = Strategy::Sequence { gap: None };
+        (self.sequenced && message.sequence.is_some())
+            .then(|| self.claimant(message, source, strategy, message.event_id.as_uuid()))
+    }
+
+    pub(crate) fn claimant<'a>(
+        &'a self,
+        message: &'a Message,
+        source: &'a str,
+        strategy: Strategy,
+        id: Uuid,
+    ) -> Claimant<'a> {
+        Claimant {
+            sql: &self.shared.sql,
+            consumer: self.name,
+            message,
+            source,
+            strategy,
+            id,
+        }
+    }
+
+    /// Whether a message waits for the beginning of its aggregate, of which this consumer has handled nothing, and the broker was not asked for it.
+    pub(crate) fn may_begin_late(&self, outcome: &Outcome, routed: &RoutedMessage) -> bool {
+        let waits = |early: Early| early.expected == 1 && !early.expired && !early.asked;
+        let is_early = matches!(outcome.retry(), Some(Retry::Early { .. }));
+        is_early && routed.memory.early.is_some_and(waits) && self.late_beginnings.may_ask()
+    }
+
+    /// Takes note that a message is the first one of its aggregate that the consumer can be given: nothing comes before it, so nobody need be asked. An aggregate
+    /// of another type than the consumer wants may have messages that it is not given.
+    pub(crate) fn begins_here(&self, routed: &mut RoutedMessage) {
+        let begins_late = routed.message.as_ref().is_ok_and(|message| {
+            message.sequence.is_some_and(|sequence| sequence > 1)
+                && self.wants_aggregate(&message.aggregate.aggregate_type)
+        });
+        if begins_late {
+            routed.memory.early = Some(Early {
+                expected: 1,
+                since: Instant::now(),
+                expired: true,
+                asked: true,
+                ahead: true,
+            });
+        }
+    }
+
+    /// Whether the broker is asked before the database. Where an aggregate has just begun late, as on a stream that has forgotten its beginning, the next ones
+    /// mostly do so too, and a claim that is refused first would double the work. A question that was needless costs no more than itself, and there are few.
+    pub(crate) fn asks_ahead(&self, routed: &mut RoutedMessage) -> bool {
+        let handler = routed.handler().map(|handler| handler.options.strategy);
+        let message = routed.message.as_ref();
+        let asks = matches!(handler, Some(Strategy::Sequence { .. }))
+            && message.is_ok_and(|message| message.sequence.is_some_and(|sequence| sequence > 1))
+            && routed.memory.early.is_none()
+            && !routed.has_failed()
+            && self.gaps(routed, routed.handler()) == Gaps::Wait
+            && self.late_beginnings.may_ask();
+        if !asks || !self.late_beginnings.take() {
+            return false;
+        }
+        routed.memory.early = Some(Early {
+            expected: 1,
+            since: Instant::now(),
+            expired: false,
+            asked: false,
+            ahead: true,
+        });
+        true
+    }
+
+    /// Takes the broker's answer whether there are earlier messages of the aggregate; returns whether the message need not wait for them.
+    ///
+    /// An earlier message that was delivered to another process, and left the stream before this, comes too late then and is dead-lettered.
+    pub(crate) fn begins_late(
+        &self,
+        has_predecessors: Result<Result<bool, SubscriberError>, Panicked>,
+        routed: &mut RoutedMessage,
+    ) -> bool {
+        let error = match has_predecessors {
+            Ok(Ok(found)) => {
+                if let Some(early) = &mut routed.memory.early {
+                    early.asked = true;
+                    early.expired = !found;
+                    if !found && !early.ahead {
+                        self.late_beginnings.ahead.store(AHEAD_MAX, Ordering::Relaxed);
+                    }
+                }
+                return !found;
+            }
+            Ok(Err(error)) => describe(&error),
+            Err(panic) => panic.to_string(),
+        };
+        self.late_beginnings.pause();
+        tracing::warn!(
+            consumer = self.name,
+            error,
+            pause = ?ASK_PAUSE,
+            "whether the beginning of an aggregate has left the stream is not known, so it is waited for"
+        );
+        false
+    }
+
+    /// How long a gap is waited for.
+    fn gap_wait(&self, handler: Option<&Registration>) -> Duration {
+        match handler.map(|handler| handler.options.strategy) {
+            Some(Strategy::Sequence { gap: Some(gap) }) => gap,
+            // Its handlers say that gaps are normal.
+            None if !self.keeps_sequences() => Duration::ZERO,
+            _ => 2 * self.shared.config.ack_wait,
+        }
+    }
+
+    pub(crate) fn gaps(&self, routed: &RoutedMessage, handler: Option<&Registration>) -> Gaps {
+        if self.gap_wait(handler).is_zero() {
+            return Gaps::Ignore;
+        }
+        match routed.memory.early {
+            Some(early) if early.expired && early.ahead => Gaps::AcceptBeginning,
+            Some(early) if early.expired => Gaps::Accept,
+            _ => Gaps::Wait,
+        }
+    }
+}

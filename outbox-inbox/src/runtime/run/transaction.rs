@@ -1,0 +1,228 @@
+//! One run of a handler: begin, claim, run, commit; or roll back.
+//!
+//! Invariants: the record that a message took effect and the handler's effects commit together; every transaction that begins here ends, and so do its row
+//! locks. It must run in tasks that nobody aborts, because a dropped `begin` poisons the pool. Not here: the consequences of an outcome, see
+//! [`super::attempt`].
+
+use outbox_core::{Events, Message};
+use sea_orm::{DatabaseTransaction, DbErr};
+
+use super::call::{Call, context_of};
+use super::external;
+use super::input::Input;
+use crate::database::{Trouble, roll_back, trouble, trouble_in};
+use crate::dead_letter::retry;
+use crate::dedup::{Cause, Outcome};
+use crate::handler::{
+    Effect, FromContext as _, HandlerContext, HandlerError, OnDuplicate, Outbox, Recorded, Registration,
+    Strategy, describe,
+};
+use crate::panics::guard;
+use crate::runtime::consumer::{Consumer, Stop};
+use crate::runtime::message::RoutedMessage;
+
+/// The name of a handler's error in the report about a panic of that error.
+pub(crate) const ERROR: &str = "error of the handler";
+
+/// Runs the handler as its strategy demands. Returns the handler's result.
+pub(crate) async fn run(
+    consumer: &Consumer,
+    routed: &RoutedMessage,
+    input: &Input<'_>,
+    stop: &Stop,
+) -> Result<Option<Vec<u8>>, Outcome> {
+    match input.handler.options.strategy {
+        Strategy::External => external::run(consumer, routed, input, stop).await,
+        _ => run_once(consumer, routed, input, stop).await,
+    }
+}
+
+/// Runs the handler, in a transaction unless it needs none.
+pub(crate) async fn run_once(
+    consumer: &Consumer,
+    routed: &RoutedMessage,
+    input: &Input<'_>,
+    stop: &Stop,
+) -> Result<Option<Vec<u8>>, Outcome> {
+    let call = Call {
+        consumer,
+        handler: input.handler,
+        attempt: routed.memory.counted.unwrap_or(1),
+        stop,
+    };
+    let messages = std::slice::from_ref(&input.message);
+    if !runs_in_transaction(routed, input.handler) {
+        return Ok(call.run(messages, None, &Recorded::default()).await?.result);
+    }
+    let database = &consumer.shared.database;
+    // A crash here has done nothing: the message is delivered again.
+    let _turn = database.turn().await;
+    let tx = database
+        .begin()
+        .await
+        .map_err(|error| Outcome::unavailable(&error))?;
+    // From here to the commit a crash rolls back row, effects and follow-up events together.
+    if let Err(outcome) = claim(consumer, &tx, routed, input).await {
+        roll_back(tx).await;
+        return Err(outcome);
+    }
+    let recorded = Recorded::default();
+    let finished = match call.run(messages, Some(&tx), &recorded).await {
+        Ok(effect) => finish(consumer, &tx, input, effect, &recorded).await,
+        Err(outcome) => Err(outcome),
+    };
+    match finished {
+        Ok(result) => commit(tx, &recorded).await.map(|()| result),
+        Err(outcome) => {
+            let connected = roll_back(tx).await;
+            Err(match outcome {
+                // The handler may have wrapped the error beyond recognition. That its connection is gone is enough, unless a save has closed it
+                // because the transaction had failed.
+                Outcome::Failed {
+                    error,
+                    cause: Cause::Handler,
+                } if !connected && !recorded.is_lost() => Outcome::interrupted(error),
+                outcome => outcome,
+            })
+        }
+    }
+}
+
+/// Claims the message. For a dead letter, the commit deletes the dead letter.
+pub(crate) async fn claim(
+    consumer: &Consumer,
+    tx: &DatabaseTransaction,
+    routed: &RoutedMessage,
+    input: &Input<'_>,
+) -> Result<(), Outcome> {
+    let (gaps, claimant) = (consumer.gaps(routed, Some(input.handler)), &input.claimant);
+    let Some(letter) = &routed.letter else {
+        let counted = routed.memory.counted.is_some();
+        return Outcome::granted(claimant.claim(tx, counted, gaps).await);
+    };
+    let taken = retry::claim(tx, &consumer.shared.sql, consumer.name, letter, claimant.message).await;
+    let was_dead = matches!(taken, Ok(Outcome::Revived));
+    Outcome::granted(taken)?;
+    Outcome::granted(claimant.claim_again(tx, was_dead, gaps).await)
+}
+
+/// Writes the result of the handler, and makes sure that the transaction and its claim still exist.
+async fn finish(
+    consumer: &Consumer,
+    tx: &DatabaseTransaction,
+    input: &Input<'_>,
+    effect: Effect,
+    recorded: &Recorded,
+) -> Result<Option<Vec<u8>>, Outcome> {
+    let (options, claimant) = (&input.handler.options, &input.claimant);
+    let intact = recorded.integrity().verify(tx).await;
+    intact.map_err(|error| gone(&error))?;
+    emit(consumer, tx, claimant.message, effect.events, recorded).await?;
+    let follow_ups = recorded.ids();
+    let reemits = options.on_duplicate == OnDuplicate::Reemit && !follow_ups.is_empty();
+    let keeps = options.strategy.keeps_rows() && (effect.result.is_some() || reemits);
+    let holds = if keeps {
+        let follow_ups = if reemits { follow_ups.as_slice() } else { &[] };
+        claimant.store(tx, effect.result.clone(), follow_ups).await
+    } else if recorded.in_doubt() {
+        claimant.still_holds(tx).await
+    } else {
+        // Every statement has succeeded, so the transaction still exists.
+        Ok(true)
+    };
+    match holds {
+        Ok(true) => Ok(effect.result),
+        Ok(false) => Err(swallowed(None)),
+        Err(error) => Err(gone(&error)),
+    }
+}
+
+pub(crate) async fn commit(tx: DatabaseTransaction, recorded: &Recorded) -> Result<(), Outcome> {
+    match tx.commit().await {
+        Ok(()) => {
+            // A crash from here to the acknowledgement: the message is delivered again and found handled.
+            recorded.wake();
+            Ok(())
+        }
+        // The outcome may be unknown. The next run finds it: if the row is there, the message is a duplicate.
+        Err(error) if trouble(&error) != Trouble::Statement => Err(Outcome::interrupted(describe(&error))),
+        Err(error) => Err(Outcome::failed(describe(&error))),
+    }
+}
+
+/// Records the events that a handler returned.
+pub(crate) async fn emit(
+    consumer: &Consumer,
+    transaction: &DatabaseTransaction,
+    message: &Message,
+    events: Events,
+    recorded: &Recorded,
+) -> Result<(), Outcome> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let context = HandlerContext {
+        messages: &[],
+        consumer: consumer.name,
+        attempt: 0,
+        transaction: Some(transaction),
+        outbox: &consumer.shared.outbox,
+        recorded,
+        state: &consumer.shared.state,
+    };
+    let record = async {
+        Outbox::from_context(&context)?.record(events).await?;
+        Ok::<_, HandlerError>(())
+    };
+    let outcome = context_of(message).scope(record).await;
+    outcome.map_err(|error| outcome_of(&error))
+}
+
+/// Whether the handler runs in a transaction of ours, which records whether the message took effect.
+pub(crate) fn runs_in_transaction(routed: &RoutedMessage, handler: &Registration) -> bool {
+    let may_do_without = matches!(handler.options.strategy, Strategy::Natural | Strategy::External);
+    !may_do_without || needs_transaction(handler) || routed.letter.is_some()
+}
+
+/// Whether a handler of a strategy without bookkeeping runs in a transaction all the same.
+pub(crate) fn needs_transaction(handler: &Registration) -> bool {
+    handler.shape.transactional || handler.shape.emits
+}
+
+pub(crate) fn outcome_of(error: &HandlerError) -> Outcome {
+    let fatal = error.is_fatal();
+    // Its text and its causes are the application's code.
+    let described = guard(ERROR, || (describe(error.source()), trouble_in(error.source())));
+    if let Some(wait) = error.waits() {
+        let error = described.map_or_else(|panicked| panicked.to_string(), |(text, _)| text);
+        return Outcome::Deferred { wait, error };
+    }
+    let error = match described {
+        // A fatal error is meant as such, whatever caused it.
+        Ok((text, Some(Trouble::Conflict | Trouble::Unavailable))) if !fatal => {
+            return Outcome::interrupted(text);
+        }
+        Ok((text, _)) => text,
+        Err(panicked) => panicked.to_string(),
+    };
+    let cause = if fatal { Cause::Fatal } else { Cause::Handler };
+    Outcome::Failed { error, cause }
+}
+
+/// The outcome of a run whose transaction cannot be committed.
+fn gone(error: &DbErr) -> Outcome {
+    match trouble(error) {
+        Trouble::Statement => swallowed(Some(error)),
+        _ => Outcome::interrupted(describe(error)),
+    }
+}
+
+fn swallowed(error: Option<&DbErr>) -> Outcome {
+    let mut text = "handler returned Ok, but its transaction is gone: it went on after a database error; return such errors, or \
+                    try what may fail inside `tx.begin()`"
+        .to_owned();
+    if let Some(error) = error {
+        text = format!("{text}: {}", describe(error));
+    }
+    Outcome::failed(text)
+}

@@ -1,0 +1,82 @@
+//! Chooses the items that leave memory when there are too many. Not here: when that is ([`crate::runtime::schedule::capacity`]).
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::lane::Lane;
+use super::{LaneKey, Lanes, Queued};
+
+/// Items evicted from memory, in order, and the time before which the first of them may not run.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Evicted<T> {
+    pub(crate) key: Arc<LaneKey>,
+    pub(crate) items: Vec<T>,
+    pub(crate) blocked_until: Option<Instant>,
+}
+
+impl<T: Queued> Lanes<T> {
+    /// Evicts the items from memory that lose the least time by it. The first of these that exists:
+    ///
+    /// - the whole lane that is blocked longest, if it is blocked until `far` or longer
+    /// - the later half of the longest lane that is set aside, or of the longest of all lanes if `any`
+    /// - the whole last lane that is set aside
+    ///
+    /// `None`: there is nothing to evict.
+    pub(crate) fn evict(&mut self, far: Instant, any: bool, now: Instant) -> Option<Evicted<T>> {
+        let last = self
+            .block_ends
+            .last_key_value()
+            .map(|((until, _), key)| (*until, key.clone()));
+        if let Some((until, key)) = &last
+            && *until >= far
+        {
+            return self.cut(key.clone(), 0, now);
+        }
+        let behind = |lane: &Lane<T>| {
+            lane.queue
+                .len()
+                .saturating_sub(usize::from(lane.running.is_none()))
+        };
+        // If no lane set aside has several items, there is no need to examine each.
+        let lanes_aside = self.suspects() + self.block_ends.len();
+        let longest = (any || self.counts.set_aside > lanes_aside)
+            .then(|| {
+                let candidates = self
+                    .lanes
+                    .iter()
+                    .filter(|(_, lane)| any || lane.counted.set_aside > 0);
+                candidates.max_by_key(|(_, lane)| behind(lane))
+            })
+            .flatten()
+            .filter(|(_, lane)| behind(lane) > 0);
+        if let Some((key, lane)) = longest {
+            let stay = lane.queue.len() - behind(lane).div_ceil(2);
+            return self.cut(key.clone(), stay, now);
+        }
+        let [_, doubtful, retries] = &self.queues;
+        let key = retries
+            .back()
+            .or(doubtful.back())
+            .cloned()
+            .or(last.map(|(_, key)| key))?;
+        self.cut(key, 0, now)
+    }
+
+    /// Removes all but the first `stay` items of a lane and returns them.
+    fn cut(&mut self, key: Arc<LaneKey>, stay: usize, now: Instant) -> Option<Evicted<T>> {
+        let lane = self.lanes.get_mut(&key)?;
+        let blocked_until = lane.comes_to_run(now).filter(|until| *until > now);
+        let items: Vec<T> = lane.queue.split_off(stay).into();
+        if stay == 0 && lane.running.is_none() {
+            lane.blocked_until = None;
+        }
+        self.waiting -= items.len();
+        self.settle(&key, now);
+        Some(Evicted {
+            key,
+            items,
+            blocked_until,
+        })
+    }
+}

@@ -1,0 +1,229 @@
+//! Watches the aggregates whose next message another process handles, and lets the lanes that wait for those messages go on (strategy `sequence`).
+//!
+//! One statement reads the last sequences of many aggregates, every few milliseconds while they rise. Without it, each waiting message would begin a
+//! transaction again and again, and an aggregate whose messages are spread over processes would advance at the pace of those transactions. Invariant: a poll
+//! only ends a wait. The claim decides whether the message runs, so a poll that fails costs time and nothing else. Not here: the sequences
+//! ([`crate::dedup::sequence`]), and how long a gap is waited for ([`crate::runtime::run::sequence`]).
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::handler::describe;
+use crate::runtime::consumer::Consumer;
+use crate::runtime::schedule::lanes::{LaneKey, Lanes, Queued};
+
+/// Pause between two polls while a sequence rises. It doubles after each poll that ends no wait.
+const POLL_MIN: Duration = Duration::from_millis(2);
+/// Longest pause between two polls.
+const POLL_MAX: Duration = Duration::from_millis(250);
+/// Maximum number of aggregates in one poll.
+const LANES_MAX: usize = 128;
+/// An aggregate moves in other processes as long as its last sequence rises at least this often.
+const MOVES_WITHIN: Duration = Duration::from_secs(1);
+
+/// Lanes, with the last sequence of their aggregate that took effect.
+type LastSequences = Vec<(Arc<LaneKey>, u64)>;
+
+/// What the polls have shown of an aggregate that is watched.
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    /// `None`: not polled yet.
+    last: Option<u64>,
+    /// When `last` was last seen to rise. `None`: never.
+    rose_at: Option<Instant>,
+}
+
+impl Progress {
+    /// Whether the aggregate moves, after a poll that found the sequence `last`.
+    fn moves(&mut self, last: u64, now: Instant) -> bool {
+        if self.last.replace(last).is_some_and(|before| before < last) {
+            self.rose_at = Some(now);
+        }
+        self.rose_at.is_some_and(|rose_at| now < rose_at + MOVES_WITHIN)
+    }
+}
+
+/// The lanes whose first message waits for its predecessors in other processes.
+#[derive(Debug)]
+pub(crate) struct Predecessors {
+    /// In the order in which they are polled. Lanes that are no longer watched may linger.
+    lanes: VecDeque<Arc<LaneKey>>,
+    watched: HashMap<Arc<LaneKey>, Progress>,
+    pause: Duration,
+    /// `None` while a poll is under way, or nothing waits.
+    next_poll: Option<Instant>,
+    is_polling: bool,
+    found: (
+        mpsc::UnboundedSender<LastSequences>,
+        mpsc::UnboundedReceiver<LastSequences>,
+    ),
+}
+
+impl Default for Predecessors {
+    fn default() -> Self {
+        Self {
+            lanes: VecDeque::new(),
+            watched: HashMap::new(),
+            pause: POLL_MIN,
+            next_poll: None,
+            is_polling: false,
+            found: mpsc::unbounded_channel(),
+        }
+    }
+}
+
+impl Predecessors {
+    /// Watches the aggregate of a lane whose first message waits for its predecessors. `last`: the last sequence of the aggregate, if it has just risen.
+    pub(crate) fn watch(&mut self, key: &Arc<LaneKey>, last: Option<u64>, now: Instant) {
+        if let Entry::Vacant(entry) = self.watched.entry(key.clone()) {
+            entry.insert(Progress {
+                last,
+                rose_at: last.map(|_| now),
+            });
+            // The lane may still be in the list from an earlier wait.
+            self.lanes.retain(|other| !Arc::ptr_eq(other, key));
+            self.lanes.push_back(key.clone());
+            self.pause = POLL_MIN;
+            if !self.is_polling {
+                let soon = now + POLL_MIN;
+                self.next_poll = Some(self.next_poll.map_or(soon, |next| next.min(soon)));
+            }
+        }
+    }
+
+    /// Watches the aggregate of a lane if there is a gap between the sequence `done`, which just took effect, and `next`, the first one in the lane now: other
+    /// processes have the messages between them. The message with `next` must not claim its turn before the returned time.
+    pub(crate) fn watch_gap(
+        &mut self,
+        key: &Arc<LaneKey>,
+        done: u64,
+        next: u64,
+        now: Instant,
+    ) -> Option<Instant> {
+        (next > done + 1).then(|| {
+            self.watch(key, Some(done), now);
+            now + POLL_MAX
+        })
+    }
+
+    /// A lane has run, so it no longer waits.
+    pub(crate) fn forget(&mut self, key: &Arc<LaneKey>) {
+        self.watched.remove(key);
+    }
+
+    pub(crate) fn next_poll(&self) -> Option<Instant> {
+        self.next_poll
+    }
+
+    /// The result of a poll. Cancel-safe.
+    pub(crate) async fn found(&mut self) -> Option<LastSequences> {
+        self.found.1.recv().await
+    }
+
+    /// Reads the last sequences of the aggregates that are watched. The future is to run in a task of its own, and its result arrives in [`Self::found`].
+    /// `None`: nothing waits.
+    pub(crate) fn poll(
+        &mut self,
+        consumer: Arc<Consumer>,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        self.next_poll = None;
+        let watched = &self.watched;
+        self.lanes.retain(|key| watched.contains_key(key));
+        if self.lanes.is_empty() {
+            return None;
+        }
+        self.is_polling = true;
+        let count = self.lanes.len().min(LANES_MAX);
+        let lanes: Vec<_> = self.lanes.iter().take(count).cloned().collect();
+        self.lanes.rotate_left(count);
+        let found = self.found.0.clone();
+        Some(async move {
+            // Nobody listens after the end of the loop.
+            let _ = found.send(last_sequences(&consumer, lanes).await);
+        })
+    }
+
+    /// Lets the lanes go on whose turn has come, and plans the next poll.
+    pub(crate) fn accept<T: Queued>(&mut self, found: &[(Arc<LaneKey>, u64)], lanes: &mut Lanes<T>) {
+        let now = Instant::now();
+        let mut over = HashSet::new();
+        let mut moved = false;
+        for (key, last) in found {
+            let Some(progress) = self.watched.get_mut(key) else {
+                // The lane ran meanwhile. If it is blocked now, it is for another reason.
+                continue;
+            };
+            match lanes.blocked_order_key(key) {
+                Some(order_key) if order_key > last + 1 => {
+                    lanes.set_moving(key, progress.moves(*last, now), now);
+                }
+                Some(_) => {
+                    lanes.unblock(key, now);
+                    over.insert(key.clone());
+                    moved = true;
+                }
+                // The lane runs, or is gone.
+                None => drop(over.insert(key.clone())),
+            }
+        }
+        self.lanes.retain(|key| !over.contains(key));
+        self.watched.retain(|key, _| !over.contains(key));
+        self.is_polling = false;
+        self.pause = if moved {
+            POLL_MIN
+        } else {
+            (2 * self.pause).min(POLL_MAX)
+        };
+        self.next_poll = (!self.lanes.is_empty()).then(|| now + self.pause);
+    }
+}
+
+/// The last sequences of the aggregates of these lanes. If they cannot be read, zero for each, which ends no wait.
+async fn last_sequences(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> LastSequences {
+    let aggregates = lanes.iter().filter_map(|key| match &**key {
+        LaneKey::Aggregate(aggregate, Some(source)) => Some((aggregate, &**source)),
+        _ => None,
+    });
+    let (pool, sql) = (consumer.shared.database.pool(), &consumer.shared.sql);
+    let sequences = match sql.last_sequences(pool, consumer.name, aggregates).await {
+        Ok(sequences) => sequences,
+        Err(error) => {
+            tracing::debug!(consumer = consumer.name, error = %describe(&error), "sequences cannot be read");
+            Default::default()
+        }
+    };
+    let last_of = |key: &Arc<LaneKey>| {
+        let last = match &**key {
+            LaneKey::Aggregate(aggregate, Some(source)) => {
+                sequences.get(&(aggregate.clone(), &**source)).copied()
+            }
+            _ => None,
+        };
+        // No message of the aggregate took effect yet.
+        (key.clone(), last.unwrap_or(0))
+    };
+    lanes.iter().map(last_of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aggregate_moves_as_long_as_its_last_sequence_rises() {
+        let (start, mut progress) = (Instant::now(), Progress::default());
+        let at = |millis| start + Duration::from_millis(millis);
+        // The first poll has nothing to compare with.
+        assert!(!progress.moves(5, at(0)));
+        assert!(!progress.moves(5, at(10)));
+        assert!(progress.moves(6, at(20)));
+        assert!(progress.moves(6, at(1_000)));
+        assert!(!progress.moves(6, at(1_020)));
+        assert!(progress.moves(9, at(5_000)));
+    }
+}

@@ -1,0 +1,142 @@
+//! Decides when a slot of a consumer may run a suspect: a message that has failed before, or whose handler fails for everybody.
+//!
+//! A suspect is likely to fail again and to take long: a handler that waits for another system fails after its whole timeout. While other messages wait,
+//! suspects get one slot in eight and an eighth of the time. While none wait, suspects whose runs are long get half of the slots, so that a message that
+//! arrives finds a free one. Invariant: suspects are never shut out, and never get more than that. Not here: which messages are suspects ([`crate::runtime::schedule::lanes`]).
+
+use std::time::Duration;
+
+/// While others wait, one part in so many is for suspects.
+const SHARE: usize = 8;
+/// Runs longer than this, in seconds, leave half of the slots free.
+const LONG: f64 = 0.25;
+/// Most time that is owed to others, in seconds, so that the time that suspects used while nobody waited is soon forgotten.
+const OWED_MAX: f64 = 60.0;
+/// Weight of the last run in a mean.
+pub(crate) const MEAN_WEIGHT: f64 = 0.1;
+
+/// The slots in use.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    concurrency: usize,
+    suspects: usize,
+    /// Suspects that have begun so far.
+    begun: u64,
+    /// Time that is owed to others, in seconds: while they wait, no suspect begins before they have had it.
+    owed: f64,
+    /// Mean time of a suspect's run, in seconds.
+    suspect_mean: f64,
+}
+
+impl Slots {
+    pub(crate) fn new(concurrency: usize) -> Self {
+        Self {
+            concurrency,
+            suspects: 0,
+            begun: 0,
+            owed: 0.0,
+            suspect_mean: 0.0,
+        }
+    }
+
+    /// Most suspects at a time.
+    pub(crate) fn most_suspects(&self, others_wait: bool) -> usize {
+        let part = match others_wait {
+            true => SHARE,
+            false if self.suspect_mean > LONG => 2,
+            false => 1,
+        };
+        (self.concurrency / part).max(1)
+    }
+
+    /// Whether the next free slot may go to a suspect.
+    pub(crate) fn may_begin_suspect(&self, others_wait: bool) -> bool {
+        self.suspects < self.most_suspects(others_wait) && !(others_wait && self.owed > 0.0)
+    }
+
+    pub(crate) fn suspect_begins(&mut self) {
+        self.suspects += 1;
+        self.begun += 1;
+    }
+
+    pub(crate) fn suspect_ended(&mut self, took: Duration) {
+        self.suspects -= 1;
+        let took = took.as_secs_f64();
+        self.suspect_mean += MEAN_WEIGHT * (took - self.suspect_mean);
+        #[expect(clippy::cast_precision_loss, reason = "a small constant")]
+        let others = (SHARE - 1) as f64;
+        self.owed = (self.owed + took * others).min(OWED_MAX.max(took * others));
+    }
+
+    pub(crate) fn other_ended(&mut self, took: Duration) {
+        self.owed = (self.owed - took.as_secs_f64()).max(0.0);
+    }
+
+    /// Two kinds of suspects take turns. Whether the first kind is next.
+    pub(crate) fn is_first_kind(&self) -> bool {
+        self.begun.is_multiple_of(2)
+    }
+
+    /// Mean time of a suspect's run, in seconds.
+    pub(crate) fn suspect_mean(&self) -> f64 {
+        self.suspect_mean
+    }
+}
+
+/// A count for reckoning with times and means.
+pub(crate) fn to_f64(number: usize) -> f64 {
+    u32::try_from(number).map_or(f64::from(u32::MAX), f64::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn suspects_get_one_slot_in_eight_while_others_wait_and_half_if_they_take_long() {
+        let mut slots = Slots::new(16);
+        for _ in 0..2 {
+            assert!(slots.may_begin_suspect(true));
+            slots.suspect_begins();
+        }
+        assert!(!slots.may_begin_suspect(true));
+        for _ in 0..14 {
+            assert!(slots.may_begin_suspect(false));
+            slots.suspect_begins();
+        }
+        assert!(!slots.may_begin_suspect(false));
+        for _ in 0..8 {
+            slots.suspect_ended(20 * SECOND);
+        }
+        assert!(!slots.may_begin_suspect(false));
+    }
+
+    /// Counted in slots alone, a single slot would be shared half and half, or not at all.
+    #[test]
+    fn a_suspect_is_paid_for_with_seven_times_its_time() {
+        let mut slots = Slots::new(1);
+        slots.suspect_begins();
+        slots.suspect_ended(SECOND);
+        for _ in 0..7 {
+            assert!(!slots.may_begin_suspect(true));
+            assert!(slots.may_begin_suspect(false));
+            slots.other_ended(SECOND);
+        }
+        assert!(slots.may_begin_suspect(true));
+    }
+
+    #[test]
+    fn what_was_used_while_nobody_waited_shuts_no_suspect_out() {
+        let mut slots = Slots::new(1);
+        for _ in 0..1000 {
+            slots.suspect_begins();
+            slots.suspect_ended(SECOND);
+        }
+        for _ in 0..60 {
+            slots.other_ended(SECOND);
+        }
+        assert!(slots.may_begin_suspect(true));
+    }
+}

@@ -1,0 +1,140 @@
+//! Databases for the tests of the strategies: SQLite in a file, and PostgreSQL and MariaDB if their environment variables are set.
+
+use outbox_core::{Aggregate, Headers, Message, MessageId};
+use sea_orm::{ConnectOptions, ConnectionTrait as _, Database as Pool, DatabaseConnection};
+use tempfile::TempDir;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::database::Database;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sqlite,
+    Postgres,
+    MariaDb,
+}
+
+/// A schema, database or file of its own with the inbox tables.
+pub(crate) struct TestDb {
+    pub(crate) database: Database,
+    pub(crate) pool: DatabaseConnection,
+    drop: Option<(String, String)>,
+    _dir: Option<TempDir>,
+}
+
+impl TestDb {
+    /// `None`: the server's address is not set, and the test is skipped.
+    pub(crate) async fn open(kind: Kind) -> Option<Self> {
+        Self::open_with(kind, |_| {}).await
+    }
+
+    /// As [`Self::open`], with further options of the sessions.
+    pub(crate) async fn open_with(kind: Kind, configure: impl FnOnce(&mut ConnectOptions)) -> Option<Self> {
+        let id = Uuid::now_v7().simple().to_string();
+        let name = format!("d{}", &id[14..]);
+        let mut dir = None;
+        let (url, word) = match kind {
+            Kind::Sqlite => {
+                let dir = dir.insert(tempfile::tempdir().unwrap());
+                let path = dir.path().join("inbox.db");
+                (format!("sqlite://{}?mode=rwc", path.display()), None)
+            }
+            Kind::Postgres => (
+                outbox_testing::backend_url("OUTBOX_TEST_POSTGRES_URL")?,
+                Some("SCHEMA"),
+            ),
+            Kind::MariaDb => (
+                outbox_testing::backend_url("OUTBOX_TEST_MARIADB_URL")?,
+                Some("DATABASE"),
+            ),
+        };
+        if let Some(word) = word {
+            administer(&url, &format!("CREATE {word} {name}")).await;
+        }
+        let mut options = ConnectOptions::new(&url);
+        options
+            .max_connections(if kind == Kind::Sqlite { 4 } else { 12 })
+            .sqlx_logging(false);
+        match kind {
+            Kind::Sqlite => {}
+            Kind::Postgres => {
+                options.set_schema_search_path(&name);
+            }
+            Kind::MariaDb => {
+                let name = name.clone();
+                options.map_sqlx_mysql_opts(move |options| options.database(&name));
+            }
+        }
+        configure(&mut options);
+        let pool = Pool::connect(options).await.unwrap();
+        if kind == Kind::Sqlite {
+            pool.execute_unprepared("PRAGMA journal_mode = WAL")
+                .await
+                .unwrap();
+        }
+        crate::migrate(&pool).await.unwrap();
+        let cascade = if kind == Kind::Postgres { " CASCADE" } else { "" };
+        Some(Self {
+            database: Database::inspect(pool.clone()).await.unwrap(),
+            pool,
+            drop: word.map(|word| (url, format!("DROP {word} {name}{cascade}"))),
+            _dir: dir,
+        })
+    }
+
+    /// Drops the schema or database from the shared server.
+    pub(crate) async fn close(self) {
+        self.pool.close().await.unwrap();
+        if let Some((url, sql)) = self.drop {
+            administer(&url, &sql).await;
+        }
+    }
+}
+
+/// A message of an order, the first of its aggregate.
+pub(crate) fn message() -> Message {
+    Message {
+        id: MessageId::fresh(),
+        event_id: MessageId::fresh().into(),
+        event_type: "order.placed".to_owned(),
+        event_version: 1,
+        aggregate: Aggregate::new("order", "1"),
+        sequence: Some(1),
+        subject: None,
+        content_type: String::new(),
+        payload: Default::default(),
+        headers: Headers::default(),
+        created_at: OffsetDateTime::UNIX_EPOCH,
+    }
+}
+
+async fn administer(url: &str, sql: &str) {
+    let mut options = ConnectOptions::new(url);
+    options.max_connections(1).sqlx_logging(false);
+    let db = Pool::connect(options).await.unwrap();
+    db.execute_unprepared(sql).await.unwrap();
+    db.close().await.unwrap();
+}
+
+/// Makes one test per database from each function, which takes a [`TestDb`].
+macro_rules! on_every_database {
+    ($($test:ident),* $(,)?) => {
+        $crate::tests::strategies::on_every_database!(@one sqlite, Sqlite, [$($test),*]);
+        $crate::tests::strategies::on_every_database!(@one postgres, Postgres, [$($test),*]);
+        $crate::tests::strategies::on_every_database!(@one mariadb, MariaDb, [$($test),*]);
+    };
+    (@one $module:ident, $kind:ident, [$($test:ident),*]) => {
+        mod $module {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                use $crate::tests::strategies::{Kind, TestDb};
+                if let Some(db) = TestDb::open(Kind::$kind).await {
+                    let limit = std::time::Duration::from_secs(60);
+                    tokio::time::timeout(limit, super::$test(db)).await.expect("the test ends in time");
+                }
+            })*
+        }
+    };
+}
+pub(crate) use on_every_database;
