@@ -1,4 +1,4 @@
-//! The seam to the broker for operators of consumers: look ahead, place anew, copy, remove.
+//! The seam to the broker for operators of consumers: look ahead, place anew.
 //!
 //! Implementations: JetStream (`outbox-nats`), the in-memory broker (`outbox-testing`). Each runs
 //! `outbox_testing::conformance::subscriber` with `consumer_admin_conformance`. Not here: what the inbox remembers of a consumer, and
@@ -38,20 +38,6 @@ pub trait ConsumerAdmin: Subscriber {
         consumer: &str,
         stream_sequence: u64,
     ) -> impl Future<Output = Result<(), SubscriberError>> + Send;
-
-    /// Makes a consumer that asks for the same messages as `of`, and begins as after [`Self::place`]. Returns false, and changes
-    /// nothing, if a consumer of this name exists.
-    ///
-    /// * **Missing.** If there is neither of the two, that is [`SubscriberError::Configuration`].
-    fn copy(
-        &self,
-        of: &str,
-        consumer: &str,
-        stream_sequence: u64,
-    ) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
-
-    /// Removes a consumer with its place. Returns false if there is none of this name.
-    fn remove(&self, consumer: &str) -> impl Future<Output = Result<bool, SubscriberError>> + Send;
 }
 
 /// Where a consumer would begin.

@@ -99,7 +99,7 @@
 //! | to delete what has expired | [`InboxConfig::purge_every`](InboxConfig#structfield.purge_every), [`purge`] |
 //! | to handle older versions of an event | [`Upcasters`] |
 //! | to look at dead letters, try them again, and erase those of an aggregate | [`DeadLetters`] |
-//! | to see how far a consumer is behind, replay it, give it another name | [`Consumers`] |
+//! | to see how far a consumer is behind, replay it | [`Consumers`] |
 //! | to pause a consumer | [`PausedConsumers`] |
 //! | to know what consumers have made of the events of a span | [`EventOutcomes`] |
 //! | metrics and traces | [`telemetry`] (feature `metrics`) |
@@ -163,7 +163,7 @@ pub use layer::{Middleware, Next};
 pub use migration::migrate;
 pub use operate::{
     AggregatePosition, ConsumerLag, Consumers, ConsumersError, DEAD_LETTERS_COUNT_MAX, Memory, MemoryRows,
-    Obstacle, RenamePlan, Renamed, ReplayPlan, Replayed, Unremembered, check_consumer_name,
+    Obstacle, ReplayPlan, Replayed, Unremembered, check_consumer_name,
 };
 pub use operations::InboxOperations;
 pub use outbox_core::StartAt;

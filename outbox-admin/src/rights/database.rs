@@ -312,18 +312,17 @@ pub const GRANTS: &[Grant] = &[
         &["INSERT", "DELETE"],
         "consumers pause, resume",
     ),
-    on(Role::Operator, "inbox_pauses", &["UPDATE"], "rename a consumer"),
     on(
         Role::Operator,
         "inbox_messages",
         UPDATE_DELETE,
-        "rename a consumer; replay it; purge",
+        "replay a consumer; purge",
     ),
     on(
         Role::Operator,
         "inbox_sequences",
         UPDATE_DELETE,
-        "rename a consumer; replay it",
+        "replay a consumer",
     ),
 ];
 

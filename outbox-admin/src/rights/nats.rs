@@ -20,7 +20,7 @@ pub enum NatsRole {
     Bucket,
     /// What strategy `sequence` needs beside the rights of a consumer, and an inbox that shows how old its oldest message is.
     Sequence,
-    /// Moves and renames consumers.
+    /// Moves consumers.
     Operator,
     /// Somebody who only looks.
     Viewer,

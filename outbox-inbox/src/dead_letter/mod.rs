@@ -331,7 +331,7 @@ fn derived_of(consumer: &str, incoming: &Incoming, headers: &str) -> Uuid {
 }
 
 /// Key of the dead letter of what is no message.
-pub(crate) fn id_of_foreign(consumer: &str, incoming: &Incoming) -> Result<Uuid, DbErr> {
+fn id_of_foreign(consumer: &str, incoming: &Incoming) -> Result<Uuid, DbErr> {
     Ok(derived_of(consumer, incoming, &headers_json(incoming)?))
 }
 

@@ -1,4 +1,4 @@
-//! Consumers as operators see and move them: how far they are behind, replays, new names.
+//! Consumers as operators see and move them: how far they are behind, replays.
 //!
 //! Invariants: everything that forgets or moves says before what it would do, and refuses while it can see that processes of the consumer run. Not here: what a
 //! broker keeps of a consumer ([`outbox_core::ConsumerAdmin`]), pauses ([`crate::pauses`]), dead letters ([`crate::dead_letter`]).
@@ -7,7 +7,6 @@ pub(crate) mod expiry;
 mod plan;
 mod positions;
 mod quiet;
-mod rename;
 mod replay;
 mod rounds;
 mod rows;
@@ -26,7 +25,7 @@ use crate::dedup::sql::InboxSql;
 use crate::pauses::PausedConsumers;
 use crate::router::Router;
 
-pub use plan::{Memory, MemoryRows, Obstacle, RenamePlan, Renamed, ReplayPlan, Replayed, Unremembered};
+pub use plan::{Memory, MemoryRows, Obstacle, ReplayPlan, Replayed, Unremembered};
 pub use positions::AggregatePosition;
 pub use rows::DEAD_LETTERS_COUNT_MAX;
 
@@ -90,9 +89,6 @@ pub enum ConsumersError {
     /// No consumer can have this name.
     #[error("`{}` is no name of a consumer: 1 to 64 characters of `[A-Za-z0-9_-]`", beginning(.0))]
     Name(String),
-    /// The broker has no consumer of this name.
-    #[error("consumer `{0}` does not exist on the broker")]
-    Unknown(String),
     /// Something stands in the way. Nothing was moved.
     #[error("{}", plan::sentences(.0))]
     Refused(Vec<Obstacle>),

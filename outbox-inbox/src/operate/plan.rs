@@ -54,12 +54,7 @@ pub enum Unremembered {
     NoRows,
     /// What these handlers did: strategy `natural` keeps no rows.
     Natural(Vec<&'static str>),
-    /// What these handlers did: the deduplication store of strategy `external` remembers it under the old name. For a replay the store still remembers it,
-    /// also with [`Memory::Forget`]; this is not listed then.
-    External(Vec<&'static str>),
-    /// `StableKey`s contain the consumer's name: what comes again reaches other systems under another key.
-    StableKeys,
-    /// No handler of the consumer is linked into this program, so it is not known whether some have strategy `natural` or `external`.
+    /// No handler of the consumer is linked into this program, so it is not known whether some have strategy `natural`.
     HandlersUnknown,
 }
 
@@ -73,10 +68,6 @@ pub enum Obstacle {
     Receiving(String),
     /// Transactions of handlers that ran when it was paused have not ended.
     Running(String),
-    /// A consumer of the new name exists, on the broker or in the database.
-    NameTaken(String),
-    /// The new name is paused, for another reason than this move.
-    NamePaused(String),
 }
 
 impl fmt::Display for Obstacle {
@@ -91,11 +82,6 @@ impl fmt::Display for Obstacle {
                 f,
                 "handlers that began before consumer `{name}` was paused have not ended; wait, or stop their processes"
             ),
-            Self::NameTaken(name) => write!(
-                f,
-                "there is a consumer `{name}` already; stop its processes and remove it with its rows, or choose another name"
-            ),
-            Self::NamePaused(name) => write!(f, "consumer `{name}` is paused; resume it first"),
         }
     }
 }
@@ -128,28 +114,6 @@ pub struct ReplayPlan {
     pub obstacles: Vec<Obstacle>,
 }
 
-/// What a new name would do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RenamePlan {
-    /// The name it has.
-    pub from: String,
-    /// The name it would have.
-    pub to: String,
-    /// The stream sequence that it would begin with: the first one that is not acknowledged. `None`: an earlier call has removed the old one already.
-    pub stream_sequence: Option<u64>,
-    /// Messages that it would be given: not delivered yet, or not acknowledged.
-    pub messages: u64,
-    /// Rows that would move.
-    pub rows: MemoryRows,
-    /// What would take effect a second time, of messages that were handled although an earlier one is not acknowledged.
-    pub unremembered: Vec<Unremembered>,
-    /// Whether an earlier call was interrupted, and this one goes on.
-    pub goes_on: bool,
-    /// What stands in the way now.
-    pub obstacles: Vec<Obstacle>,
-}
-
 /// What a replay did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -158,18 +122,6 @@ pub struct Replayed {
     pub messages: u64,
     /// Rows of `inbox_sequences` that were forgotten.
     pub sequences: u64,
-}
-
-/// What a rename did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Renamed {
-    /// Rows of `inbox_messages` that moved.
-    pub messages: u64,
-    /// Rows of `inbox_sequences` that moved.
-    pub sequences: u64,
-    /// Dead letters that moved. They have new keys.
-    pub dead_letters: u64,
 }
 
 impl fmt::Display for Unremembered {
@@ -186,15 +138,9 @@ impl fmt::Display for Unremembered {
             Self::Natural(handlers) => {
                 write!(f, "{} (strategy natural) run again", handlers.join(", "))
             }
-            Self::External(handlers) => write!(
-                f,
-                "{} (strategy external) run again: the store knows the old name",
-                handlers.join(", ")
-            ),
-            Self::StableKeys => write!(f, "stable keys change with the name"),
             Self::HandlersUnknown => write!(
                 f,
-                "no handler is linked into this program: those of strategies natural and external may run again"
+                "no handler is linked into this program: those of strategy natural may run again"
             ),
         }
     }
@@ -246,33 +192,11 @@ impl fmt::Display for ReplayPlan {
     }
 }
 
-impl fmt::Display for RenamePlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { from, to, rows, .. } = self;
-        match self.stream_sequence {
-            Some(at) => write!(
-                f,
-                "consumer `{to}` would begin with stream sequence {at}, {} messages, in the place of `{from}`.",
-                self.messages
-            )?,
-            None => write!(f, "consumer `{to}` is in the place of `{from}` already.")?,
-        }
-        write!(f, "\nRows that move: {rows}.")?;
-        list(
-            f,
-            "What is not remembered",
-            self.unremembered.iter().map(ToString::to_string),
-        )?;
-        list(f, "In the way", self.obstacles.iter().map(ToString::to_string))
-    }
-}
-
 /// The strategies of a consumer's handlers, as far as this program knows.
 #[derive(Debug, Default)]
 pub(super) struct Strategies {
     pub(super) are_known: bool,
     pub(super) natural: Vec<&'static str>,
-    pub(super) external: Vec<&'static str>,
     /// Whether each handler counts numbers, which are remembered for ever.
     pub(super) all_count: bool,
 }
@@ -288,10 +212,8 @@ impl Strategies {
             strategies.are_known = true;
             let strategy = handler.options.strategy;
             strategies.all_count &= matches!(strategy, Strategy::Sequence { .. });
-            match strategy {
-                Strategy::Natural => strategies.natural.push(handler.handler),
-                Strategy::External => strategies.external.push(handler.handler),
-                _ => {}
+            if matches!(strategy, Strategy::Natural) {
+                strategies.natural.push(handler.handler);
             }
         }
         strategies.all_count &= strategies.are_known;

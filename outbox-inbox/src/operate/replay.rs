@@ -14,7 +14,7 @@ impl<S: ConsumerAdmin> Consumers<S> {
     ///
     /// # Errors
     ///
-    /// [`ConsumersError::Unknown`], [`ConsumersError::Name`], and the errors of broker and database.
+    /// [`ConsumersError::Name`], and the errors of broker and database.
     pub async fn plan_replay(
         &self,
         consumer: &str,

@@ -1,23 +1,17 @@
-//! The rows of a consumer in all tables: counted, forgotten, and put under another name.
+//! The rows of a consumer in all tables: counted and forgotten.
 //!
-//! Invariant: what forgets or moves rows is one transaction, which sees every row that a handler has committed, and waits for those whose transactions run. Not
+//! Invariant: what forgets rows is one transaction, which sees every row that a handler has committed, and waits for those whose transactions run. Not
 //! here: when it may be done, see [`super::quiet`].
 
-use outbox_core::Incoming;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult};
 use time::OffsetDateTime;
-use uuid::Uuid;
 
-use super::plan::{MemoryRows, Renamed, Replayed};
+use super::plan::{MemoryRows, Replayed};
 use crate::database::{Database, roll_back};
-use crate::dead_letter::{id_of_foreign, id_of_message};
 use crate::dedup::sql::{DEAD, InboxSql};
 
 /// Dead letters of a consumer are counted up to this number, so that counting stays cheap.
 pub const DEAD_LETTERS_COUNT_MAX: u64 = 10_000;
-
-/// Dead letters in memory while they are renamed. Only those that are no messages are read with their payload.
-const LETTERS_AT_A_TIME: u32 = 100;
 
 /// Time after which every process of a paused consumer has noticed.
 const NOTICED: u32 = 2;
@@ -275,113 +269,6 @@ async fn forget_in(
     Ok(Replayed { messages, sequences })
 }
 
-/// Puts all rows of a consumer under another name, and writes down what became of the old one.
-pub(super) async fn rename(
-    db: &DatabaseConnection,
-    inbox: &InboxSql,
-    names: (&str, &str),
-    reason: &str,
-) -> Result<Renamed, DbErr> {
-    let (db, inbox, reason) = (db.clone(), inbox.clone(), reason.to_owned());
-    let (from, to) = (names.0.to_owned(), names.1.to_owned());
-    // A dropped `begin` would poison the pool.
-    outbox_sea_orm::detached(async move {
-        let tx = Database::inspect(db).await?.begin().await?;
-        match rename_in(&tx, &inbox, (&from, &to), &reason).await {
-            // A crash before this line moves nothing.
-            Ok(renamed) => tx.commit().await.map(|()| renamed),
-            Err(error) => {
-                roll_back(tx).await;
-                Err(error)
-            }
-        }
-    })
-    .await
-}
-
-async fn rename_in(
-    tx: &DatabaseTransaction,
-    inbox: &InboxSql,
-    (from, to): (&str, &str),
-    reason: &str,
-) -> Result<Renamed, DbErr> {
-    wait_for_handlers(tx, inbox, from).await?;
-    let mut moved = [0, 0];
-    for (moved, table) in moved.iter_mut().zip([inbox.messages(), inbox.sequences()]) {
-        // Primary key; a row that is there under the new name makes all of it fail.
-        let mut sql = inbox.sql(format!("UPDATE {table} SET consumer = "));
-        sql.bind(inbox.key(to))
-            .push(" WHERE consumer = ")
-            .bind(inbox.key(from));
-        *moved = tx.execute_raw(sql.statement()).await?.rows_affected();
-    }
-    let dead_letters = rename_letters(tx, inbox, from, to).await?;
-    let mut sql = inbox.sql(format!("UPDATE {} SET reason = ", inbox.pauses()));
-    sql.bind(reason).push(" WHERE consumer = ").bind(inbox.key(from));
-    tx.execute_raw(sql.statement()).await?;
-    Ok(Renamed {
-        messages: moved[0],
-        sequences: moved[1],
-        dead_letters,
-    })
-}
-
-/// The key of a dead letter contains the consumer's name, and a dead row is kept for as long as a letter with its key exists.
-async fn rename_letters(
-    tx: &DatabaseTransaction,
-    inbox: &InboxSql,
-    from: &str,
-    to: &str,
-) -> Result<u64, DbErr> {
-    let headers = match inbox.backend() {
-        DbBackend::Postgres => "headers::text",
-        _ => "headers",
-    };
-    let mut renamed = 0;
-    loop {
-        let mut sql = inbox.sql(format!(
-            "SELECT id, event_id, subject, stream_sequence, {headers} AS headers, CASE WHEN event_id IS NULL THEN payload END AS payload FROM {} WHERE consumer = ",
-            inbox.dead_letters()
-        ));
-        sql.bind(inbox.key(from))
-            .push(&format!(" LIMIT {LETTERS_AT_A_TIME}"));
-        let rows = tx.query_all_raw(sql.statement()).await?;
-        if rows.is_empty() {
-            return Ok(renamed);
-        }
-        for row in rows {
-            let id: Uuid = row.try_get("", "id")?;
-            // Primary key.
-            let mut sql = inbox.sql(format!("UPDATE {} SET id = ", inbox.dead_letters()));
-            sql.bind(id_under(&row, to)?)
-                .push(", consumer = ")
-                .bind(inbox.key(to))
-                .push(" WHERE id = ")
-                .bind(id);
-            tx.execute_raw(sql.statement()).await?;
-            renamed += 1;
-        }
-    }
-}
-
-fn id_under(row: &QueryResult, consumer: &str) -> Result<Uuid, DbErr> {
-    if let Some(event_id) = row.try_get::<Option<Uuid>>("", "event_id")? {
-        return Ok(id_of_message(consumer, event_id));
-    }
-    let headers: String = row.try_get("", "headers")?;
-    let incoming = Incoming {
-        subject: row.try_get("", "subject")?,
-        headers: serde_json::from_str(&headers).map_err(|error| DbErr::Json(error.to_string()))?,
-        payload: row
-            .try_get::<Option<Vec<u8>>>("", "payload")?
-            .unwrap_or_default()
-            .into(),
-        delivery_count: 1,
-        stream_sequence: row.try_get::<i64>("", "stream_sequence")?.cast_unsigned(),
-    };
-    id_of_foreign(consumer, &incoming)
-}
-
 /// On MySQL and MariaDB a statement that reads with locks waits for rows that were inserted and not committed; one that changes rows passes over them. SQLite has one
 /// writer. On PostgreSQL, [`running`] was asked before.
 async fn wait_for_handlers(tx: &DatabaseTransaction, inbox: &InboxSql, consumer: &str) -> Result<(), DbErr> {
@@ -411,34 +298,4 @@ pub(super) async fn running(db: &DatabaseConnection, inbox: &InboxSql) -> Result
         .push(")::oid)");
     let rows = db.query_all_raw(sql.statement()).await?;
     rows.iter().map(|row| row.try_get("", "running")).collect()
-}
-
-/// Pauses a consumer for a move; false if it is paused. Primary key.
-pub(super) async fn pause_for(
-    db: &DatabaseConnection,
-    inbox: &InboxSql,
-    consumer: &str,
-    reason: &str,
-) -> Result<bool, DbErr> {
-    let mut sql = inbox.sql(format!(
-        "INSERT INTO {} (consumer, reason, paused_at) VALUES (",
-        inbox.pauses()
-    ));
-    sql.bind(inbox.key(consumer))
-        .push(", ")
-        .bind(reason)
-        .push(&format!(", {})", inbox.now()));
-    inbox.insert_once(db, sql).await
-}
-
-/// Ends the pause that a move has begun, and no other. Primary key.
-pub(super) async fn resume_from(
-    db: &DatabaseConnection,
-    inbox: &InboxSql,
-    consumer: &str,
-    reason: &str,
-) -> Result<(), DbErr> {
-    let mut sql = inbox.sql(format!("DELETE FROM {} WHERE consumer = ", inbox.pauses()));
-    sql.bind(inbox.key(consumer)).push(" AND reason = ").bind(reason);
-    db.execute_raw(sql.statement()).await.map(drop)
 }

@@ -77,12 +77,12 @@ async fn create(stream: &Stream, name: &str, config: pull::Config) -> Result<Pul
     })
 }
 
-async fn delete(stream: &Stream, name: &str) -> Result<bool, SubscriberError> {
+async fn delete(stream: &Stream, name: &str) -> Result<(), SubscriberError> {
     if info(stream, name).await?.is_none() {
-        return Ok(false);
+        return Ok(());
     }
     match stream.delete_consumer(name).await {
-        Ok(_) => Ok(true),
+        Ok(_) => Ok(()),
         Err(error) => match error.kind() {
             ConsumerErrorKind::JetStream(refused) if !is_temporary(&refused) => Err(configuration(
                 format!("server refused to remove consumer `{name}`"),
@@ -164,25 +164,6 @@ impl ConsumerAdmin for JetStreamSubscriber {
         // A crash behind this line leaves the spare, and no consumer.
         make(&stream, consumer, &asks, from(stream_sequence)).await?;
         tracing::info!(consumer, stream_sequence, "consumer is placed anew");
-        delete(&stream, &spare).await?;
-        Ok(())
-    }
-
-    async fn copy(&self, of: &str, consumer: &str, stream_sequence: u64) -> Result<bool, SubscriberError> {
-        let stream = self.read_stream().await?;
-        if info(&stream, consumer).await?.is_some() {
-            return Ok(false);
-        }
-        let Some(asks) = config(&stream, of).await? else {
-            return Err(missing(of));
-        };
-        make(&stream, consumer, &asks, from(stream_sequence)).await?;
-        tracing::info!(consumer, of, stream_sequence, "consumer is made");
-        Ok(true)
-    }
-
-    async fn remove(&self, consumer: &str) -> Result<bool, SubscriberError> {
-        let stream = self.read_stream().await?;
-        delete(&stream, consumer).await
+        delete(&stream, &spare).await
     }
 }

@@ -63,8 +63,6 @@ async fn move_consumer(nats: &Nats) {
     // Its oldest message is asked for now.
     let standing = answered(async || operator.standing("billing").await).await;
     assert!(standing.is_some_and(|standing| standing.undelivered > 0));
-    answered(async || operator.copy("billing", "invoicing", 1).await).await;
-    answered(async || operator.remove("invoicing").await).await;
 }
 
 async fn remember(admin: &Nats, bucket: &Nats) {

@@ -291,8 +291,8 @@ impl State {
         }
     }
 
-    pub(super) fn delete_consumer(&mut self, name: &str) -> bool {
-        self.consumers.remove(name).is_some()
+    pub(super) fn delete_consumer(&mut self, name: &str) {
+        self.consumers.remove(name);
     }
 
     /// How many messages a consumer would be given from a stream sequence on; `None` if there is no such consumer.
@@ -320,9 +320,9 @@ impl State {
         })
     }
 
-    /// Puts a consumer under a name, asking for what the one of another name asks for. Returns whether there is such a one.
-    pub(super) fn put_consumer(&mut self, of: &str, name: &str, stream_sequence: u64) -> bool {
-        let Some(asks) = self.consumers.get(of) else {
+    /// Recreates a consumer at a place in the stream. Returns whether it existed.
+    pub(super) fn place_consumer(&mut self, name: &str, stream_sequence: u64) -> bool {
+        let Some(asks) = self.consumers.get(name) else {
             return false;
         };
         self.generations += 1;

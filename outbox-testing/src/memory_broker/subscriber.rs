@@ -101,31 +101,9 @@ impl ConsumerAdmin for MemorySubscriber {
 
     async fn place(&self, consumer: &str, stream_sequence: u64) -> Result<(), SubscriberError> {
         self.broker.until_up().await?;
-        let is_placed = self
-            .broker
-            .lock()
-            .put_consumer(consumer, consumer, stream_sequence);
+        let is_placed = self.broker.lock().place_consumer(consumer, stream_sequence);
         self.broker.notify();
         if is_placed { Ok(()) } else { Err(missing(consumer)) }
-    }
-
-    async fn copy(&self, of: &str, consumer: &str, stream_sequence: u64) -> Result<bool, SubscriberError> {
-        self.broker.until_up().await?;
-        let mut state = self.broker.lock();
-        if state.consumer(consumer).is_some() {
-            return Ok(false);
-        }
-        if state.put_consumer(of, consumer, stream_sequence) {
-            return Ok(true);
-        }
-        Err(missing(of))
-    }
-
-    async fn remove(&self, consumer: &str) -> Result<bool, SubscriberError> {
-        self.broker.until_up().await?;
-        let is_removed = self.broker.lock().delete_consumer(consumer);
-        self.broker.notify();
-        Ok(is_removed)
     }
 }
 

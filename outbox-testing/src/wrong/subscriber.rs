@@ -103,12 +103,6 @@ pub enum SubscriberMistake {
     PlacesNothing,
     /// Places a consumer at the beginning.
     PlacesAtTheBeginning,
-    /// Makes every copy at the beginning.
-    CopiesFromTheBeginning,
-    /// Makes a copy of a consumer although there is one of that name.
-    OverwritesCopies,
-    /// Removes nothing.
-    RemovesNothing,
 }
 
 /// A subscriber with one mistake.
@@ -229,24 +223,6 @@ impl ConsumerAdmin for WrongSubscriber {
             SubscriberMistake::PlacesNothing => Ok(()),
             SubscriberMistake::PlacesAtTheBeginning => self.inner.place(consumer, 1).await,
             _ => self.inner.place(consumer, stream_sequence).await,
-        }
-    }
-
-    async fn copy(&self, of: &str, consumer: &str, stream_sequence: u64) -> Result<bool, SubscriberError> {
-        match self.mistake {
-            SubscriberMistake::CopiesFromTheBeginning => self.inner.copy(of, consumer, 1).await,
-            SubscriberMistake::OverwritesCopies => {
-                self.inner.remove(consumer).await?;
-                self.inner.copy(of, consumer, stream_sequence).await
-            }
-            _ => self.inner.copy(of, consumer, stream_sequence).await,
-        }
-    }
-
-    async fn remove(&self, consumer: &str) -> Result<bool, SubscriberError> {
-        match self.mistake {
-            SubscriberMistake::RemovesNothing => Ok(true),
-            _ => self.inner.remove(consumer).await,
         }
     }
 }

@@ -423,9 +423,6 @@ mod wrong_subscribers {
         foresees_everything: ForeseesEverything => what_is_foreseen_is_what_a_placed_consumer_gets,
         places_nothing: PlacesNothing => what_is_foreseen_is_what_a_placed_consumer_gets,
         places_at_the_beginning: PlacesAtTheBeginning => what_is_foreseen_is_what_a_placed_consumer_gets,
-        copies_from_the_beginning: CopiesFromTheBeginning => a_copy_asks_for_the_same_and_starts_where_it_is_told,
-        overwrites_copies: OverwritesCopies => a_copy_asks_for_the_same_and_starts_where_it_is_told,
-        removes_nothing: RemovesNothing => a_removed_consumer_is_gone,
     ]);
 }
 

@@ -1,4 +1,4 @@
-//! A consumer is replayed and renamed, on its stream and in its database at once.
+//! A consumer is replayed, on its stream and in its database at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,11 +31,6 @@ fn step(step: u32) -> CrateMoved {
 #[idempotent_handler(consumer = "crates_before")]
 async fn before(event: Event<CrateMoved>, tx: Tx<'_>) -> Result<(), HandlerError> {
     note(&tx, "crates_before", &event.step.to_string()).await
-}
-
-#[idempotent_handler(consumer = "crates_after")]
-async fn after(event: Event<CrateMoved>, tx: Tx<'_>) -> Result<(), HandlerError> {
-    note(&tx, "crates_after", &event.step.to_string()).await
 }
 
 /// An operator whose process ends at a step: before the broker does it, or before its answer comes back.
@@ -95,18 +90,6 @@ impl ConsumerAdmin for Operator {
         self.inner.place(consumer, stream_sequence).await?;
         self.ends("place", true)
     }
-
-    async fn copy(&self, of: &str, consumer: &str, stream_sequence: u64) -> Result<bool, SubscriberError> {
-        self.ends("copy", false)?;
-        let is_made = self.inner.copy(of, consumer, stream_sequence).await?;
-        self.ends("copy", true).map(|()| is_made)
-    }
-
-    async fn remove(&self, consumer: &str) -> Result<bool, SubscriberError> {
-        self.ends("remove", false)?;
-        let is_removed = self.inner.remove(consumer).await?;
-        self.ends("remove", true).map(|()| is_removed)
-    }
 }
 
 /// The consumers as an operator sees them whose process ends at a step, if one is given.
@@ -154,9 +137,8 @@ async fn resume(place: &Place, consumer: &str) {
     assert!(pauses.resume(consumer).await.unwrap());
 }
 
-/// Steps 1 to 3 are handled. They are replayed from behind step 1 on, once with what the inbox remembers and once without it; then the consumer gets another
-/// name. The operator's process ends at each act of the broker, and is started again. A process of the consumer runs during the first move.
-async fn a_consumer_is_replayed_and_renamed_together_with_its_rows(
+/// Steps 1 to 3 are handled. They are replayed from behind step 1 on, once with what the inbox remembers and once without it. The operator's process ends at each act of the broker, and is started again. A process of the consumer runs during the first move.
+async fn a_consumer_is_replayed_together_with_its_rows(
     nats: &'static str,
     database: &'static str,
 ) {
@@ -183,26 +165,6 @@ async fn a_consumer_is_replayed_and_renamed_together_with_its_rows(
     assert_eq!(place.noted("crates_before").await, ["1", "2", "2", "3", "3"]);
     process.stop().await;
 
-    pause(&place, None, "crates_before").await;
-    // Published meanwhile: the place in the stream moves with the name.
-    place.publish([step(4)]).await;
-    is_renamed(&place).await;
-    let process = start::<after>(&place);
-    place.until_acknowledged("crates_after", 1).await;
-    process.stop().await;
-    assert_eq!(place.noted("crates_after").await, ["4"]);
-
-    // The rows have moved too: what was handled under the old name comes again, and is recognised.
-    pause(&place, None, "crates_after").await;
-    let (consumers, _) = operator(&place, None);
-    let plan = consumers.plan_replay("crates_after", behind_the_first, Memory::Keep);
-    consumers.replay(&plan.await.unwrap()).await.unwrap();
-    resume(&place, "crates_after").await;
-    let process = start::<after>(&place);
-    place.until_acknowledged("crates_after", 3).await;
-    let report = process.stop().await;
-    assert_eq!((report.handled, report.duplicates), (0, 3), "{report:?}");
-    assert_eq!(place.noted("crates_after").await, ["4"]);
     place.close().await;
 }
 
@@ -247,62 +209,17 @@ async fn is_replayed_without_its_memory(place: &Place, from: StartAt) {
     resume(place, "crates_before").await;
 }
 
-async fn is_renamed(place: &Place) {
-    let asks = |info: outbox::nats::async_nats::jetstream::consumer::Info| {
-        let config = info.config;
-        (
-            config.description,
-            config.ack_wait,
-            config.filter_subject,
-            config.filter_subjects,
-        )
-    };
-    let old = asks(place.durable("crates_before").await.unwrap());
-    for at in [
-        ("copy", false),
-        ("copy", true),
-        ("remove", false),
-        ("remove", true),
-    ] {
-        let (consumers, ended) = operator(place, Some(at));
-        let plan = consumers
-            .plan_rename("crates_before", "crates_after")
-            .await
-            .unwrap();
-        assert!(plan.obstacles.is_empty() && plan.messages == 1, "{at:?}: {plan}");
-        assert_eq!(plan.unremembered, [Unremembered::StableKeys]);
-        let error = consumers.rename(&plan).await.unwrap_err();
-        assert!(
-            matches!(error, ConsumersError::Subscriber(_)) && ended.load(Ordering::SeqCst),
-            "{at:?}: {error}"
-        );
-    }
-    let (consumers, _) = operator(place, None);
-    let plan = consumers
-        .plan_rename("crates_before", "crates_after")
-        .await
-        .unwrap();
-    assert!(plan.goes_on && plan.obstacles.is_empty(), "{plan}");
-    consumers.rename(&plan).await.unwrap();
-    assert!(place.durable("crates_before").await.is_none());
-    assert_eq!(asks(place.durable("crates_after").await.unwrap()), old);
-    let lag = consumers.lag("crates_after").await.unwrap();
-    assert_eq!((lag.paused, lag.on_stream.unwrap().undelivered), (None, 1));
-    let lag = consumers.lag("crates_before").await.unwrap();
-    assert_eq!(lag.paused.as_deref(), Some("is `crates_after` now"));
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_moves_with_its_rows_on_the_newest_server_and_postgresql() {
-    a_consumer_is_replayed_and_renamed_together_with_its_rows(NEWEST, POSTGRES).await;
+    a_consumer_is_replayed_together_with_its_rows(NEWEST, POSTGRES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_moves_with_its_rows_on_the_oldest_server_and_postgresql() {
-    a_consumer_is_replayed_and_renamed_together_with_its_rows(OLDEST, POSTGRES).await;
+    a_consumer_is_replayed_together_with_its_rows(OLDEST, POSTGRES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_consumer_moves_with_its_rows_on_the_newest_server_and_mariadb() {
-    a_consumer_is_replayed_and_renamed_together_with_its_rows(NEWEST, MARIADB).await;
+    a_consumer_is_replayed_together_with_its_rows(NEWEST, MARIADB).await;
 }

@@ -1,4 +1,4 @@
-//! Consumers that are replayed, and consumers that get another name.
+//! Consumers that are replayed.
 
 mod breaking;
 mod shop;
@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use outbox_core::{ConsumerSpec, DomainEvent as _, StartAt, Subscriber as _};
 use outbox_inbox::{
-    ConsumersError, DeadLetterSelection, DeadLetters, InboxReport, Memory, Obstacle, PausedConsumers, Router,
-    Unremembered,
+    ConsumersError, DeadLetterSelection, DeadLetters, Memory, Obstacle, PausedConsumers, Router, Unremembered,
 };
 use outbox_testing::eventually;
 
-use self::shop::{ParcelMoved, Shop, after, before, invoice, step};
+use self::shop::{ParcelMoved, Shop, before, step};
 use crate::on_every_backend;
 use crate::orders::{Rule, lines, numbered};
 use crate::runtime::{spawn, within};
@@ -22,113 +21,20 @@ fn is_refused(error: &ConsumersError, expected: &[Obstacle]) -> bool {
     matches!(error, ConsumersError::Refused(obstacles) if obstacles == expected)
 }
 
-async fn a_renamed_consumer_remembers_what_it_did_under_its_old_name(test: TestDb) {
-    let mut shop = Shop::new(test).await;
-    shop.orders.rule(9, Rule::Fatal);
-    shop.publish(numbered(9, 1)).await;
-    shop.broker.inject("foreign", Vec::new(), &b"x"[..]);
-    // A message that fails is not acknowledged, so what is acknowledged behind it lies above the floor.
-    shop.orders.rule(5, Rule::Fail);
-    shop.publish(numbered(5, 1)).await;
-    shop.publish(invoice(2, 8)).await;
-    let inbox = shop.test.inbox(&shop.broker, before::router());
-    let patient = slow().attempts_max(1_000_000);
-    let (shutdown, run) = spawn(inbox.with_config(patient).with_state(shop.orders.clone()));
-    shop.orders
-        .until("all others", |state| {
-            state.runs_of(5) > 1 && state.runs_of(9) == 1
-        })
-        .await;
-    eventually("the last one", async || {
-        lines(&shop.test, "invoice", 2).await == [8]
-    })
-    .await;
-    eventually("the dead letters", async || {
-        let letters = DeadLetters::new(shop.test.db.clone());
-        letters.count(&DeadLetterSelection::all()).await.unwrap() == 2
-    })
-    .await;
-    shutdown.cancel();
-    within(run).await.unwrap();
-
-    shop.pause("before").await;
-    let consumers = shop.consumers();
-    let plan = consumers.plan_rename("before", "after").await.unwrap();
-    let rows = plan.rows;
-    assert_eq!(
-        (rows.dead, rows.sequences, rows.dead_letters),
-        (1, 1, 2),
-        "{plan}"
-    );
-    assert_eq!((rows.failed, plan.messages), (1, 1), "{plan}");
-    assert_eq!(plan.unremembered, [Unremembered::StableKeys]);
-    assert!(plan.obstacles.is_empty() && !plan.goes_on, "{plan}");
-    let renamed = consumers.rename(&plan).await.unwrap();
-    assert_eq!(renamed.messages, rows.handled + rows.failed + rows.dead);
-    assert_eq!((renamed.sequences, renamed.dead_letters), (1, 2));
-    assert_eq!(consumers.lag("before").await.unwrap().on_stream, None);
-    let old = ("before".to_owned(), "is `after` now".to_owned());
-    assert_eq!(shop.pauses().await, [old]);
-
-    // The old program is started again, and nobody has told it.
-    assert_eq!(shop.drain(before::router()).await, InboxReport::default());
-    shop.orders.rule(5, None);
-    shop.orders.rule(9, None);
-    let letters = DeadLetters::new(shop.test.db.clone());
-    assert_eq!(
-        letters
-            .retry(&DeadLetterSelection::consumer("after"))
-            .await
-            .unwrap(),
-        2
-    );
-    shop.publish_all_again().await;
-    shop.publish(step(1, 3)).await;
-    let report = shop.drain(after::router()).await;
-    // Orders 5 and 9, and the step.
-    assert_eq!(report.handled, 3, "{report:?}");
-    assert_eq!(shop.effects().await, [1; 5]);
-    for (kind, id, expected) in [
-        ("order", 5, 1),
-        ("order", 9, 1),
-        ("parcel", 1, 3),
-        ("invoice", 2, 1),
-    ] {
-        assert_eq!(lines(&shop.test, kind, id).await.len(), expected, "{kind} {id}");
-    }
-    // What is no message was tried again, and is one dead letter still.
-    assert_eq!(letters.count(&DeadLetterSelection::all()).await.unwrap(), 1);
-}
-
 async fn what_stands_in_the_way_of_a_move_is_said_and_nothing_is_done(test: TestDb) {
     let shop = Shop::new(test).await;
     let consumers = shop.consumers();
-    let unknown = consumers.plan_rename("before", "after").await.unwrap_err();
-    assert!(matches!(unknown, ConsumersError::Unknown(_)), "{unknown}");
     shop.drain(before::router()).await;
-    let plan = consumers.plan_rename("before", "after").await.unwrap();
     let replay = consumers.plan_replay("before", StartAt::Beginning, Memory::Forget);
     let replay = replay.await.unwrap();
     let not_paused = [Obstacle::NotPaused("before".to_owned())];
-    assert_eq!(
-        (&plan.obstacles[..], &replay.obstacles[..]),
-        (&not_paused[..], &not_paused[..])
-    );
-    assert!(is_refused(
-        &consumers.rename(&plan).await.unwrap_err(),
-        &not_paused
-    ));
+    assert_eq!(replay.obstacles, not_paused);
     assert!(is_refused(
         &consumers.replay(&replay).await.unwrap_err(),
         &not_paused
     ));
 
     shop.pause("before").await;
-    shop.pause("after").await;
-    let paused = [Obstacle::NamePaused("after".to_owned())];
-    assert!(is_refused(&consumers.rename(&plan).await.unwrap_err(), &paused));
-    let pauses = PausedConsumers::new(shop.test.db.clone());
-    assert!(pauses.resume("after").await.unwrap());
     // A program that uses another database.
     let spec = ConsumerSpec {
         name: "before".to_owned(),
@@ -152,26 +58,16 @@ async fn what_stands_in_the_way_of_a_move_is_said_and_nothing_is_done(test: Test
     .await;
     let receiving = [Obstacle::Receiving("before".to_owned())];
     assert!(is_refused(
-        &consumers.rename(&plan).await.unwrap_err(),
-        &receiving
-    ));
-    assert!(is_refused(
         &consumers.replay(&replay).await.unwrap_err(),
         &receiving
     ));
     foreign.abort();
     let _ = foreign.await;
-
-    // A program with the new name was started too early.
-    shop.drain(after::router()).await;
-    let taken = [Obstacle::NameTaken("after".to_owned())];
-    assert!(is_refused(&consumers.rename(&plan).await.unwrap_err(), &taken));
-    assert_eq!(shop.pauses().await.len(), 1);
+    let pauses = PausedConsumers::new(shop.test.db.clone());
     pauses.resume("before").await.unwrap();
     shop.publish_all_again().await;
     shop.drain(before::router()).await;
-    // Once under each name.
-    assert_eq!(shop.effects().await, [2; 5]);
+    assert_eq!(shop.effects().await, [1; 5]);
 }
 
 async fn a_replay_keeps_to_its_plan_and_what_is_remembered_takes_effect_once(test: TestDb) {
@@ -232,8 +128,8 @@ async fn a_replay_keeps_to_its_plan_and_what_is_remembered_takes_effect_once(tes
     assert_eq!(shop.effects().await, [1; 5]);
 }
 
-/// It has claimed its message and not committed: its row is seen by nobody.
-async fn a_rename_waits_for_a_handler_that_runs(test: TestDb) {
+/// The handler has claimed its message and not committed, so no other transaction sees its row.
+async fn a_replay_waits_for_a_handler_that_runs(test: TestDb) {
     let shop = Shop::new(test).await;
     shop.orders.rule(1, Rule::Wait);
     let inbox = shop.test.inbox(&shop.broker, before::router());
@@ -250,28 +146,26 @@ async fn a_rename_waits_for_a_handler_that_runs(test: TestDb) {
         !lag.on_stream.unwrap().is_receiving
     })
     .await;
-    let plan = consumers.plan_rename("before", "after").await.unwrap();
-    let (renaming, at_once) = (consumers.clone(), plan.clone());
-    let rename = tokio::spawn(async move { renaming.rename(&at_once).await });
-    // Time in which one that does not wait would be done.
+    let plan = consumers.plan_replay("before", StartAt::Beginning, Memory::Forget);
+    let plan = plan.await.unwrap();
+    let (replaying, at_once) = (consumers.clone(), plan.clone());
+    let replay = tokio::spawn(async move { replaying.replay(&at_once).await });
+    // Time in which a replay that does not wait would be done.
     tokio::time::sleep(Duration::from_millis(300)).await;
     shop.orders.rule(1, None);
-    let renamed = within(rename).await.unwrap().unwrap();
-    assert!(renamed.messages > plan.rows.handled, "{renamed:?} {plan}");
+    let replayed = within(replay).await.unwrap().unwrap();
+    assert!(replayed.messages > plan.rows.handled, "{replayed:?} {plan}");
     shutdown.cancel();
     within(run).await.unwrap();
-    shop.publish_all_again().await;
-    shop.drain(after::router()).await;
-    assert_eq!(shop.effects().await, [1; 5]);
 }
 
 async fn a_plan_says_when_strategies_are_not_known(test: TestDb) {
     let shop = Shop::new(test).await;
     shop.drain(before::router()).await;
     let consumers = shop.consumers().with_router(Router::new());
-    let plan = consumers.plan_rename("before", "after").await.unwrap();
-    let expected = [Unremembered::HandlersUnknown, Unremembered::StableKeys];
-    assert_eq!(plan.unremembered, expected);
+    let plan = consumers.plan_replay("before", StartAt::Beginning, Memory::Keep);
+    let plan = plan.await.unwrap();
+    assert!(plan.unremembered.contains(&Unremembered::HandlersUnknown), "{plan}");
     shop.test.execute("DELETE FROM inbox_messages").await;
     let consumers = shop.consumers();
     let plan = consumers.plan_replay("before", StartAt::Beginning, Memory::Keep);
@@ -279,9 +173,8 @@ async fn a_plan_says_when_strategies_are_not_known(test: TestDb) {
 }
 
 on_every_backend!(
-    a_renamed_consumer_remembers_what_it_did_under_its_old_name,
     what_stands_in_the_way_of_a_move_is_said_and_nothing_is_done,
     a_replay_keeps_to_its_plan_and_what_is_remembered_takes_effect_once,
     a_plan_says_when_strategies_are_not_known,
 );
-on_every_backend!(servers only: a_rename_waits_for_a_handler_that_runs);
+on_every_backend!(servers only: a_replay_waits_for_a_handler_that_runs);

@@ -29,59 +29,52 @@ pub(crate) struct InvoiceSent {
     pub(crate) number: u32,
 }
 
-/// One handler of each strategy with rows, under one name.
-macro_rules! handlers {
-    ($module:ident, $consumer:literal) => {
-        pub(crate) mod $module {
-            use super::*;
+/// One handler of each strategy with rows.
+pub(crate) mod before {
+    use super::*;
 
-            #[idempotent_handler(consumer = $consumer)]
-            pub(crate) async fn order(
-                event: Event<OrderPlaced>,
-                tx: Tx<'_>,
-                orders: HandlerState<Orders>,
-            ) -> Result<(), HandlerError> {
-                orders.note("order", &event, &tx).await
-            }
+    #[idempotent_handler(consumer = "before")]
+    pub(crate) async fn order(
+        event: Event<OrderPlaced>,
+        tx: Tx<'_>,
+        orders: HandlerState<Orders>,
+    ) -> Result<(), HandlerError> {
+        orders.note("order", &event, &tx).await
+    }
 
-            #[idempotent_handler(consumer = $consumer, strategy = sequence(gap = "1h"))]
-            pub(crate) async fn parcel(
-                event: Event<ParcelMoved>,
-                tx: Tx<'_>,
-                orders: HandlerState<Orders>,
-            ) -> Result<(), HandlerError> {
-                let line = OrderPlaced {
-                    order_id: event.parcel_id,
-                    line: event.step,
-                };
-                orders.note("parcel", &line, &tx).await
-            }
+    #[idempotent_handler(consumer = "before", strategy = sequence(gap = "1h"))]
+    pub(crate) async fn parcel(
+        event: Event<ParcelMoved>,
+        tx: Tx<'_>,
+        orders: HandlerState<Orders>,
+    ) -> Result<(), HandlerError> {
+        let line = OrderPlaced {
+            order_id: event.parcel_id,
+            line: event.step,
+        };
+        orders.note("parcel", &line, &tx).await
+    }
 
-            #[idempotent_handler(consumer = $consumer, strategy = key(number))]
-            pub(crate) async fn invoice(
-                event: Event<InvoiceSent>,
-                tx: Tx<'_>,
-                orders: HandlerState<Orders>,
-            ) -> Result<(), HandlerError> {
-                let line = OrderPlaced {
-                    order_id: event.invoice_id,
-                    line: event.number,
-                };
-                orders.note("invoice", &line, &tx).await
-            }
+    #[idempotent_handler(consumer = "before", strategy = key(number))]
+    pub(crate) async fn invoice(
+        event: Event<InvoiceSent>,
+        tx: Tx<'_>,
+        orders: HandlerState<Orders>,
+    ) -> Result<(), HandlerError> {
+        let line = OrderPlaced {
+            order_id: event.invoice_id,
+            line: event.number,
+        };
+        orders.note("invoice", &line, &tx).await
+    }
 
-            pub(crate) fn router() -> Router {
-                Router::new()
-                    .handler::<order>()
-                    .handler::<parcel>()
-                    .handler::<invoice>()
-            }
-        }
-    };
+    pub(crate) fn router() -> Router {
+        Router::new()
+            .handler::<order>()
+            .handler::<parcel>()
+            .handler::<invoice>()
+    }
 }
-
-handlers!(before, "before");
-handlers!(after, "after");
 
 pub(crate) fn step(parcel_id: u64, step: u32) -> Message {
     let moved = ParcelMoved { parcel_id, step };
@@ -157,15 +150,6 @@ impl Shop {
         self.test
             .execute(&format!("UPDATE inbox_pauses SET paused_at = {long_ago}"))
             .await;
-    }
-
-    /// The paused consumers, with the reasons.
-    pub(crate) async fn pauses(&self) -> Vec<(String, String)> {
-        let paused = PausedConsumers::new(self.test.db.clone()).list().await.unwrap();
-        paused
-            .into_iter()
-            .map(|paused| (paused.consumer, paused.reason))
-            .collect()
     }
 
     /// How often each message took effect, in the order of what was published first.

@@ -3,7 +3,7 @@
 use super::*;
 use outbox_core::consumer_admin::ConsumerAdmin;
 
-use super::standing::{settles, standing};
+use super::standing::settles;
 use super::starts::APART;
 
 /// Receives these messages and no others, and acknowledges them.
@@ -59,45 +59,6 @@ where
     }
 }
 
-/// A copy asks for what its original asks for, and is given it from the stream sequence on that it was told. One that exists is
-/// left alone, also if its original is gone.
-pub async fn a_copy_asks_for_the_same_and_starts_where_it_is_told<F>(fixture: &F)
-where
-    F: SubscriberFixture<Subscriber: ConsumerAdmin>,
-{
-    let subscriber = fixture.subscriber();
-    assert!(is_refused(subscriber.copy("c", "d", 1).await));
-    let first = publish(fixture, NOTED, "a", 2).await;
-    gets(fixture, "c", &[&first[0], &first[1]]).await;
-    let floor = standing(fixture, "c").await.expect("it exists").floor;
-    publish(fixture, OBSERVED, "b", 2).await;
-    let second = publish(fixture, NOTED, "b", 1).await;
-    assert!(subscriber.copy("c", "d", floor + 1).await.expect("it is made"));
-    let made = standing(fixture, "d").await.expect("it exists");
-    let original = standing(fixture, "c").await.expect("it exists");
-    assert_eq!(made.undelivered, original.undelivered);
-    gets(fixture, "d", &[&second[0]]).await;
-    assert!(!subscriber.copy("c", "d", 1).await.expect("it exists"));
-    subscriber.remove("c").await.expect("it is removed");
-    assert!(!subscriber.copy("c", "d", 1).await.expect("it exists"));
-    gets(fixture, "d", &[]).await;
-}
-
-/// A removed consumer is gone, and removing it again does no harm.
-pub async fn a_removed_consumer_is_gone<F>(fixture: &F)
-where
-    F: SubscriberFixture<Subscriber: ConsumerAdmin>,
-{
-    let messages = publish(fixture, NOTED, "a", 1).await;
-    gets(fixture, "c", &[&messages[0]]).await;
-    let subscriber = fixture.subscriber();
-    assert!(subscriber.remove("c").await.expect("it is removed"));
-    assert_eq!(standing(fixture, "c").await, None);
-    assert!(!subscriber.remove("c").await.expect("there is none"));
-    // A process that subscribes makes it anew.
-    gets(fixture, "c", &[&messages[0]]).await;
-}
-
 /// Makes one test per promise of a [`ConsumerAdmin`](outbox_core::ConsumerAdmin); arguments as of
 /// [`subscriber_conformance!`](crate::subscriber_conformance).
 #[macro_export]
@@ -105,8 +66,6 @@ macro_rules! consumer_admin_conformance {
     ($(#[$($test:tt)*])+ $fixture:expr) => {
         $crate::__promises!(subscriber, [$(#[$($test)*])+], $fixture, [
             what_is_foreseen_is_what_a_placed_consumer_gets,
-            a_copy_asks_for_the_same_and_starts_where_it_is_told,
-            a_removed_consumer_is_gone,
         ]);
     };
 }
