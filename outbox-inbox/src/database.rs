@@ -18,7 +18,7 @@ use sea_orm::{
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::dedup::lock_limit::LockLimit;
-use crate::start::Problem;
+use crate::start_error::Problem;
 
 /// The feature of this crate that a database needs, if it is not enabled. Without the feature, the driver's errors have no type here, and an outage
 /// would look like a failing handler.

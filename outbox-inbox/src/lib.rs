@@ -115,13 +115,13 @@ mod interest;
 mod preflight;
 mod router;
 mod settings;
-mod start;
+mod start_error;
 mod upcast;
 
+mod columns;
 mod database;
 mod dead_letter;
 mod dedup;
-mod expired;
 mod hook;
 mod layer;
 mod operate;
@@ -149,7 +149,6 @@ mod tests;
 
 pub use config::{InboxConfig, UnknownEvent, UnknownVersion, Unreadable};
 pub use dead_letter::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters, ErasedDeadLetters};
-pub use expired::{EXPIRED_MAX, ExpiredCount, ExpiredRecords};
 pub use handler::{
     BoxFuture, Effect, Emit, Event, EventArgument, FromContext, Handler, HandlerContext, HandlerError,
     HandlerLimits, HandlerOptions, HandlerState, IntoEffect, Invoke, KeyOf, Metadata, OnDuplicate, Order,
@@ -170,13 +169,13 @@ pub use outbox_core::StartAt;
 pub use outbox_core::dedup::{ClaimToken, DedupFuture, DedupKey, DedupStore, DedupStoreError, StoreClaim};
 pub use outcomes::{EventOutcome, EventOutcomes, LetterPlace};
 pub use pauses::{PausedConsumer, PausedConsumers};
-pub use retention::{PurgedInbox, purge};
+pub use retention::{EXPIRED_MAX, ExpiredCount, ExpiredRecords, PurgedInbox, purge};
 pub use router::Router;
 pub use runtime::{
     ConsumerHealth, ConsumerState, Inbox, InboxError, InboxHealthCheck, InboxReport, RunningHandler,
     SubscriptionState,
 };
-pub use start::{Problem, StartError};
+pub use start_error::{Problem, StartError};
 pub use upcast::Upcasters;
 
 /// Makes an async function a handler that takes effect exactly once; see [`Handler`] for what it generates.

@@ -35,11 +35,9 @@ impl InboxOperations {
         }
     }
 
-    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
-    #[must_use]
-    pub fn with_names(mut self, names: TableNames) -> Self {
-        self.names = names;
-        self
+    outbox_core::__setters! {
+        /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+        fn with_names(names: TableNames);
     }
 
     /// Lists at most `limit` of them, the last one first.

@@ -9,6 +9,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::columns::micros;
 use crate::dedup::sql::{DEAD, FAILED, InboxSql};
 
 /// What a consumer has made of an event.
@@ -42,11 +43,9 @@ impl EventOutcomes {
         }
     }
 
-    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
-    #[must_use]
-    pub fn with_names(mut self, names: TableNames) -> Self {
-        self.names = names;
-        self
+    outbox_core::__setters! {
+        /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+        fn with_names(names: TableNames);
     }
 
     /// Reads at most `limit` rows of a consumer in `inbox_messages`, with ids larger than `after` and at most `last`, in the order of their ids. The ids of
@@ -109,11 +108,7 @@ impl EventOutcomes {
     }
 
     fn sql(&self) -> InboxSql {
-        InboxSql::new(
-            self.db.get_database_backend(),
-            &self.names,
-            std::time::Duration::ZERO,
-        )
+        InboxSql::of(&self.db, &self.names)
     }
 }
 
@@ -148,19 +143,14 @@ fn letters(
     after: Option<LetterPlace>,
     limit: u32,
 ) -> Statement {
-    let (micros, time) = match inbox.backend() {
+    let micros = micros(inbox.backend(), "created_at");
+    let time = match inbox.backend() {
         DbBackend::Postgres => (
-            "(extract(epoch FROM created_at) OPERATOR(pg_catalog.*) 1000000)::int8",
-            (
-                "timestamptz 'epoch' + (",
-                " OPERATOR(pg_catalog.*) interval '1 microsecond')",
-            ),
+            "timestamptz 'epoch' + (",
+            " OPERATOR(pg_catalog.*) interval '1 microsecond')",
         ),
-        DbBackend::MySql => (
-            "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', created_at)",
-            ("TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ", " MICROSECOND"),
-        ),
-        _ => ("created_at", ("", "")),
+        DbBackend::MySql => ("TIMESTAMP'1970-01-01 00:00:00' + INTERVAL ", " MICROSECOND"),
+        _ => ("", ""),
     };
     let mut sql = inbox.sql(format!(
         "SELECT id, event_id, {micros} AS micros FROM {} WHERE consumer = ",

@@ -6,11 +6,13 @@
 use futures_util::future::BoxFuture;
 use outbox_core::Operation;
 use outbox_sea_orm::TableNames;
-use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbErr, QueryResult};
 use time::OffsetDateTime;
 
+use crate::columns::{micros, read_consumer, read_time};
 use crate::database::Database;
 use crate::dedup::sql::InboxSql;
+use crate::operate::check_consumer_name;
 use crate::operations::Note;
 
 /// The paused consumers of a database. Operators pause and resume consumers here.
@@ -73,11 +75,9 @@ impl PausedConsumers {
         self
     }
 
-    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
-    #[must_use]
-    pub fn with_names(mut self, names: TableNames) -> Self {
-        self.names = names;
-        self
+    outbox_core::__setters! {
+        /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+        fn with_names(names: TableNames);
     }
 
     /// Pauses a consumer, whether or not it has processes. Returns false if it was paused already; then the first reason stays.
@@ -90,13 +90,7 @@ impl PausedConsumers {
     ///
     /// One transaction: after a drop the consumer may be paused or not, and the operation says which.
     pub async fn pause(&self, consumer: &str, reason: &str) -> Result<bool, DbErr> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        if consumer.is_empty() || consumer.len() > 64 || !consumer.bytes().all(is_plain) {
-            let name = consumer.escape_debug();
-            return Err(DbErr::Custom(format!(
-                "`{name}` is no name of a consumer: 1 to 64 characters of `[A-Za-z0-9_-]`"
-            )));
-        }
+        check_consumer_name(consumer).map_err(|error| DbErr::Custom(error.to_string()))?;
         let inbox = self.sql();
         // Primary key.
         let mut sql = inbox.sql(format!(
@@ -162,34 +156,24 @@ impl PausedConsumers {
     /// The database's error.
     pub async fn list(&self) -> Result<Vec<PausedConsumer>, DbErr> {
         let inbox = self.sql();
-        let micros = match inbox.backend() {
-            DbBackend::Postgres => "(extract(epoch FROM paused_at) OPERATOR(pg_catalog.*) 1000000)::int8",
-            DbBackend::MySql => "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', paused_at)",
-            _ => "paused_at",
-        };
+        let micros = micros(inbox.backend(), "paused_at");
         let mut sql = inbox.sql(format!(
             "SELECT consumer, reason, {micros} AS paused_micros FROM {} ORDER BY consumer",
             inbox.pauses()
         ));
         let rows = self.db.query_all_raw(sql.statement()).await?;
         let read = |row: &QueryResult| {
-            let nanos = i128::from(row.try_get::<i64>("", "paused_micros")?) * 1000;
             Ok(PausedConsumer {
-                consumer: name_of(row, inbox.backend())?,
+                consumer: read_consumer(row, inbox.backend())?,
                 reason: row.try_get("", "reason")?,
-                paused_at: OffsetDateTime::from_unix_timestamp_nanos(nanos)
-                    .map_err(|error| DbErr::Type(error.to_string()))?,
+                paused_at: read_time(row, "paused_micros")?,
             })
         };
         rows.iter().map(read).collect()
     }
 
     fn sql(&self) -> InboxSql {
-        InboxSql::new(
-            self.db.get_database_backend(),
-            &self.names,
-            std::time::Duration::ZERO,
-        )
+        InboxSql::of(&self.db, &self.names)
     }
 }
 
@@ -197,14 +181,7 @@ impl PausedConsumers {
 pub(crate) async fn paused(db: &DatabaseConnection, inbox: &InboxSql) -> Result<Vec<String>, DbErr> {
     let mut sql = inbox.sql(format!("SELECT consumer FROM {}", inbox.pauses()));
     let rows = db.query_all_raw(sql.statement()).await?;
-    rows.iter().map(|row| name_of(row, inbox.backend())).collect()
-}
-
-/// Bytes on MySQL, as [`InboxSql::key`] writes it.
-fn name_of(row: &QueryResult, backend: DbBackend) -> Result<String, DbErr> {
-    if backend != DbBackend::MySql {
-        return row.try_get("", "consumer");
-    }
-    let bytes: Vec<u8> = row.try_get("", "consumer")?;
-    String::from_utf8(bytes).map_err(|error| DbErr::Type(error.to_string()))
+    rows.iter()
+        .map(|row| read_consumer(row, inbox.backend()))
+        .collect()
 }

@@ -4,7 +4,7 @@
 //! exist and what they need, see [`crate::router`]; the configuration alone, see [`crate::config`]; streams of policy `WorkQueue` or `Interest`, which the
 //! subscriber refuses when it subscribes.
 
-mod raw;
+mod raw_handlers;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use outbox_core::StreamFacts;
 
 use crate::config::InboxConfig;
 use crate::handler::{OnDuplicate, Order, Registration, Strategy};
-use crate::start::Problem;
+use crate::start_error::Problem;
 
 /// How much longer the inbox must remember than the stream keeps messages: the two servers have two clocks.
 const MARGIN: Duration = Duration::from_secs(3600);
@@ -36,7 +36,7 @@ pub(crate) fn options(handlers: &[Registration]) -> Vec<Problem> {
         problems.extend(of_one(handler));
     }
     problems.extend(mixed_sequences(handlers));
-    problems.extend(raw::problems(handlers));
+    problems.extend(raw_handlers::problems(handlers));
     problems
 }
 

@@ -10,7 +10,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement};
 use crate::database::{Trouble, is_denied, trouble};
 use crate::dedup::sql::InboxSql;
 use crate::handler::{Registration, Strategy, describe};
-use crate::start::Problem;
+use crate::start_error::Problem;
 
 const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
 /// Nobody deletes what says how far an aggregate has come.

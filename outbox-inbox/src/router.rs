@@ -11,7 +11,7 @@ use outbox_core::Catalogue;
 use crate::handler::{Handler, RecordsEvents, Registration, StateMap};
 use crate::interest::Interest;
 use crate::preflight;
-use crate::start::{Problem, StartError};
+use crate::start_error::{Problem, StartError};
 
 /// Longest name of a consumer, in bytes.
 const CONSUMER_BYTES_MAX: usize = 64;

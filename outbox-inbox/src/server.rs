@@ -3,7 +3,7 @@
 use outbox_sea_orm::{unfit_settings, untested_engine, version_query};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DbErr, Statement};
 
-use crate::start::Problem;
+use crate::start_error::Problem;
 
 /// An engine that was not tested, unless it is allowed, and settings of sessions that give statements another meaning.
 ///

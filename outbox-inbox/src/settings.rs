@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::config::InboxConfig;
 use crate::handler::Registration;
-use crate::start::Problem;
+use crate::start_error::Problem;
 
 type Change = Arc<dyn Fn(InboxConfig) -> InboxConfig + Send + Sync>;
 

@@ -26,7 +26,7 @@ use crate::handler::{Handler, StateMap};
 use crate::hook::Hooks;
 use crate::router::Router;
 use crate::runtime::{Consumer, Shared, Stop, handle};
-use crate::start::StartError;
+use crate::start_error::StartError;
 use crate::upcast::Upcasters;
 
 /// Ids of the events that a consumer has handled, oldest first.
@@ -48,7 +48,7 @@ pub async fn handled_in(
     names: &TableNames,
     consumer: &str,
 ) -> Result<Vec<EventId>, DbErr> {
-    let sql = InboxSql::new(db.get_database_backend(), names, Duration::ZERO);
+    let sql = InboxSql::of(db, names);
     let rows = db.query_all_raw(sql.handled(consumer)).await?;
     rows.iter()
         .map(|row| row.try_get::<Uuid>("", "id").map(EventId::from))

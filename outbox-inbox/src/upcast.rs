@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::handler::{HandlerError, Registration};
-use crate::start::Problem;
+use crate::start_error::Problem;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 /// Takes a payload with its content type, and returns JSON.

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::selection::{After, DeadLetterSelection, ORDER, count_selected, push_selection, push_status};
 use super::{DeadLetter, DeadLetterStatus, OPEN, RETRY};
+use crate::columns::{micros, read_consumer, read_name, read_time};
 use crate::database::Database;
 use crate::dedup::sql::InboxSql;
 use crate::operations::Note;
@@ -78,11 +79,9 @@ impl DeadLetters {
         self
     }
 
-    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
-    #[must_use]
-    pub fn with_names(mut self, names: TableNames) -> Self {
-        self.names = names;
-        self
+    outbox_core::__setters! {
+        /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+        fn with_names(names: TableNames);
     }
 
     /// Lists them, oldest first, at most `limit`. Go on with [`DeadLetterSelection::after`].
@@ -123,7 +122,7 @@ impl DeadLetters {
             "SELECT id, consumer, event_id, event_type, aggregate_type, aggregate_id, sequence, subject, stream_sequence, {}, {payload}, \
              error, attempts, status, {} AS created_micros FROM {}",
             headers_column(inbox.backend()),
-            micros_of_created(inbox.backend()),
+            micros(inbox.backend(), "created_at"),
             inbox.dead_letters()
         ));
         push_selection(&mut sql, &inbox, selection);
@@ -239,11 +238,7 @@ impl DeadLetters {
     }
 
     pub(super) fn sql(&self) -> InboxSql {
-        InboxSql::new(
-            self.db.get_database_backend(),
-            &self.names,
-            std::time::Duration::ZERO,
-        )
+        InboxSql::of(&self.db, &self.names)
     }
 }
 
@@ -264,14 +259,18 @@ async fn change_batch(
     // Read without locks and locked by their keys: MySQL locks all that it sorts, however few are asked for.
     let mut sql = inbox.sql(format!(
         "SELECT id, stream_sequence, {} AS created_micros FROM {}",
-        micros_of_created(inbox.backend()),
+        micros(inbox.backend(), "created_at"),
         inbox.dead_letters()
     ));
     push_selection(&mut sql, inbox, selection);
     sql.push(ORDER).push(&format!(" LIMIT {ROWS_MAX}"));
     let rows = database.pool().query_all_raw(sql.statement()).await?;
     let read = |row: &QueryResult| {
-        Ok::<After, DbErr>((created_at(row)?, stream_sequence(row)?, row.try_get("", "id")?))
+        Ok::<After, DbErr>((
+            read_time(row, "created_micros")?,
+            stream_sequence(row)?,
+            row.try_get("", "id")?,
+        ))
     };
     let page = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let ids: Vec<Uuid> = page.iter().map(|(_, _, id)| *id).collect();
@@ -326,14 +325,6 @@ async fn change_rows(
     Ok(ids)
 }
 
-fn micros_of_created(backend: DbBackend) -> &'static str {
-    match backend {
-        DbBackend::Postgres => "(extract(epoch FROM created_at) OPERATOR(pg_catalog.*) 1000000)::int8",
-        DbBackend::MySql => "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', created_at)",
-        _ => "created_at",
-    }
-}
-
 pub(super) fn headers_column(backend: DbBackend) -> &'static str {
     match backend {
         DbBackend::Postgres => "headers::text AS headers",
@@ -346,7 +337,7 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<DeadLetter, DbErr> {
     let aggregate = name("aggregate_type")?.zip(name("aggregate_id")?);
     Ok(DeadLetter {
         id: row.try_get("", "id")?,
-        consumer: name("consumer")?.unwrap_or_default(),
+        consumer: read_consumer(row, backend)?,
         event_id: row.try_get::<Option<Uuid>>("", "event_id")?.map(EventId::from),
         event_type: name("event_type")?,
         aggregate: aggregate.map(|(aggregate_type, id)| Aggregate::new(aggregate_type, id)),
@@ -364,7 +355,7 @@ fn read(row: &QueryResult, backend: DbBackend) -> Result<DeadLetter, DbErr> {
             RETRY => DeadLetterStatus::Retry,
             other => return Err(DbErr::Type(format!("a dead letter has unknown status {other}"))),
         },
-        created_at: created_at(row)?,
+        created_at: read_time(row, "created_micros")?,
     })
 }
 
@@ -380,26 +371,6 @@ pub(super) fn read_headers(row: &QueryResult) -> Result<Vec<(String, String)>, D
     })
 }
 
-/// A name: bytes on MySQL, as [`InboxSql::name`] writes it.
-pub(super) fn read_name(
-    row: &QueryResult,
-    backend: DbBackend,
-    column: &str,
-) -> Result<Option<String>, DbErr> {
-    if backend != DbBackend::MySql {
-        return row.try_get("", column);
-    }
-    row.try_get::<Option<Vec<u8>>>("", column)?
-        .map(|bytes| String::from_utf8(bytes).map_err(|error| DbErr::Type(error.to_string())))
-        .transpose()
-}
-
 pub(super) fn stream_sequence(row: &QueryResult) -> Result<u64, DbErr> {
     Ok(row.try_get::<i64>("", "stream_sequence")?.cast_unsigned())
-}
-
-fn created_at(row: &QueryResult) -> Result<OffsetDateTime, DbErr> {
-    let micros: i64 = row.try_get("", "created_micros")?;
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000)
-        .map_err(|error| DbErr::Type(error.to_string()))
 }

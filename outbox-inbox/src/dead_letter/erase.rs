@@ -10,7 +10,8 @@ use outbox_core::{Aggregate, codec};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, Value};
 use uuid::Uuid;
 
-use super::admin::{DeadLetters, LIST_MAX, headers_column, read_headers, read_name};
+use super::admin::{DeadLetters, LIST_MAX, headers_column, read_headers};
+use crate::columns::{read_consumer, read_name};
 use crate::database::Database;
 use crate::dedup::sql::{DEAD, InboxSql};
 use crate::operations::Note;
@@ -118,7 +119,7 @@ async fn erase_batch(
         match is_of(row, inbox.backend(), aggregate)? {
             Some(true) => found.push(Found {
                 id: row.try_get("", "id")?,
-                consumer: read_name(row, inbox.backend(), "consumer")?.unwrap_or_default(),
+                consumer: read_consumer(row, inbox.backend())?,
                 event_id: row.try_get("", "event_id")?,
             }),
             Some(false) => {}

@@ -17,9 +17,9 @@
 
 mod admin;
 mod erase;
-mod oversized;
 pub(crate) mod retry;
 mod selection;
+mod size_limit;
 #[cfg(test)]
 mod tests;
 
@@ -37,11 +37,11 @@ use crate::handler::describe;
 pub use admin::DeadLetters;
 pub(crate) use admin::LIST_MAX;
 pub use erase::ErasedDeadLetters;
-pub(crate) use oversized::without_payload;
 pub(crate) use retry::StoredDeadLetter;
 pub use selection::DeadLetterSelection;
 #[cfg(test)]
 pub(crate) use selection::count_selected;
+pub(crate) use size_limit::without_payload;
 
 /// A message that a consumer could not handle.
 #[derive(Clone, PartialEq)]
@@ -180,7 +180,7 @@ pub(crate) async fn insert(
     letter: &NewDeadLetter<'_>,
 ) -> Result<bool, DbErr> {
     let id = letter.id()?;
-    let short = oversized::shortened(db, letter, &headers_json(letter.incoming)?).await?;
+    let short = size_limit::shortened(db, letter, &headers_json(letter.incoming)?).await?;
     let letter = &letter.shortened(short.as_ref());
     match insert_as(db, inbox, id, letter, Form::Whole).await {
         Err(error) if is_refusal(&error) => {
@@ -198,7 +198,7 @@ pub(crate) async fn insert_in(
     letter: &NewDeadLetter<'_>,
 ) -> Result<bool, DbErr> {
     let id = letter.id()?;
-    let short = oversized::shortened(tx, letter, &headers_json(letter.incoming)?).await?;
+    let short = size_limit::shortened(tx, letter, &headers_json(letter.incoming)?).await?;
     let letter = &letter.shortened(short.as_ref());
     tx.execute_unprepared("SAVEPOINT outbox_letter").await?;
     match insert_as(tx, inbox, id, letter, Form::Whole).await {

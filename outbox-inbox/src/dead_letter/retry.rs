@@ -11,9 +11,10 @@ use outbox_sea_orm::Sql;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, Statement};
 use uuid::Uuid;
 
-use super::admin::{headers_column, read_headers, read_name, stream_sequence};
+use super::admin::{headers_column, read_headers, stream_sequence};
 use super::selection::is_marked;
 use super::{OPEN, RETRY};
+use crate::columns::read_name;
 use crate::dedup::Outcome;
 use crate::dedup::sql::{InboxSql, Key, Status};
 

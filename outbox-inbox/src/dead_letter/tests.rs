@@ -8,11 +8,11 @@ use crate::dedup::Outcome;
 use crate::dedup::sql::{Key, Status};
 use crate::tests::database::TestDb;
 
-mod anew;
+mod audit;
 mod erase;
-mod plain;
+mod recreated_stream;
+mod rejection;
 mod sources;
-mod written_down;
 
 pub(super) fn incoming(stream_sequence: u64, payload: &'static [u8]) -> Incoming {
     Incoming {

@@ -40,6 +40,7 @@
 //! [`crate::runtime`].
 
 pub(crate) mod attempts;
+mod batch;
 pub(crate) mod claim;
 pub(crate) mod constraint;
 pub(crate) mod key;
@@ -47,7 +48,6 @@ pub(crate) mod lock_limit;
 mod outcome;
 pub(crate) mod sequence;
 mod sequences;
-mod several;
 pub(crate) mod sql;
 
 pub(crate) use outcome::{Cause, Outcome, Retry};

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use outbox_sea_orm::{Sql, TableNames};
-use sea_orm::{ConnectionTrait, DbBackend, DbErr, Statement, Value};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement, Value};
 use uuid::Uuid;
 
 use super::lock_limit::LockLimit;
@@ -80,6 +80,11 @@ impl InboxSql {
             keep_secs: i64::try_from(keep.as_secs()).unwrap_or(i64::MAX),
             lock_limit: LockLimit::default(),
         }
+    }
+
+    /// For statements that write no expiry.
+    pub(crate) fn of(db: &DatabaseConnection, names: &TableNames) -> Self {
+        Self::new(db.get_database_backend(), names, Duration::ZERO)
     }
 
     /// With a limit to how long claims wait for locks.

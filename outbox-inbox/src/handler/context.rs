@@ -12,7 +12,7 @@ use outbox_core::Message;
 use outbox_sea_orm::OutboxConfig;
 use sea_orm::DatabaseTransaction;
 
-use super::recorded::Recorded;
+use super::recording::Recorded;
 
 /// What extractors take their values from; see [`FromContext`](crate::FromContext).
 #[derive(Clone, Copy)]

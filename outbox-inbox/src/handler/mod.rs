@@ -12,8 +12,8 @@ mod extract;
 mod key;
 mod limits;
 mod options;
-mod raw;
-mod recorded;
+mod raw_message;
+mod recording;
 mod registration;
 mod transaction;
 mod values;
@@ -24,7 +24,7 @@ pub use error::HandlerError;
 pub use extract::{Event, EventArgument, FromContext, HandlerState, Metadata, StableKey};
 pub use limits::HandlerLimits;
 pub use options::{HandlerOptions, KeyOf, OnDuplicate, Order, Strategy};
-pub use raw::{RawArgument, RawMessage};
+pub use raw_message::{RawArgument, RawMessage};
 pub use registration::{Handler, Invoke, Registration, Requirement, Shape};
 pub use transaction::{Outbox, Tx};
 
@@ -35,6 +35,6 @@ pub use key::{business_key, key_text};
 pub use registration::BoxFuture;
 
 pub(crate) use error::describe;
-pub(crate) use recorded::Recorded;
+pub(crate) use recording::Recorded;
 pub(crate) use registration::RecordsEvents;
 pub(crate) use values::without_values;

@@ -16,7 +16,7 @@ use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResul
 use super::context::HandlerContext;
 use super::error::HandlerError;
 use super::extract::FromContext;
-use super::recorded::Recorded;
+use super::recording::Recorded;
 use super::registration::{RecordsEvents, Requirement};
 
 /// The handler's transaction. Write every effect through it: `.insert(&tx)`, `.exec(&tx)`, `insert_with_events(&tx, …)`.

@@ -13,14 +13,14 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::DropGuard;
 
 use super::key::Scope;
+use super::keys_in_use::Running;
 use super::purge;
-use super::running::Running;
 use super::sql::RequestSql;
 use crate::config::{RETENTION, SECOND_TO_DAY};
 use crate::database::{Database, missing_feature};
 use crate::rights::hidden;
 use crate::runtime::InboxError;
-use crate::start::{Problem, StartError};
+use crate::start_error::{Problem, StartError};
 
 /// The treatment of a request without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -9,7 +9,7 @@ use sea_orm::DbErr;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-use super::rounds::Rounds;
+use super::interval::Rounds;
 use crate::dead_letter::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
 use crate::handler::describe;
 

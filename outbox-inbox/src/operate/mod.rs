@@ -4,11 +4,11 @@
 //! broker keeps of a consumer ([`outbox_core::ConsumerAdmin`]), pauses ([`crate::pauses`]), dead letters ([`crate::dead_letter`]).
 
 pub(crate) mod expiry;
+mod interval;
 mod plan;
 mod positions;
-mod quiet;
+mod quiescence;
 mod replay;
-mod rounds;
 mod rows;
 pub(crate) mod watch;
 
@@ -105,18 +105,11 @@ impl<S: Subscriber> Consumers<S> {
         }
     }
 
-    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
-    #[must_use]
-    pub fn with_names(mut self, names: TableNames) -> Self {
-        self.names = names;
-        self
-    }
-
-    /// Sets the handlers by which plans know the strategies of consumers. Default: those that are linked into this program.
-    #[must_use]
-    pub fn with_router(mut self, router: Router) -> Self {
-        self.router = router;
-        self
+    outbox_core::__setters! {
+        /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+        fn with_names(names: TableNames);
+        /// Sets the handlers by which plans know the strategies of consumers. Default: those that are linked into this program.
+        fn with_router(router: Router);
     }
 
     /// Says how far a consumer is behind, also while it stands still: paused, stuck, or without a process.
@@ -126,16 +119,17 @@ impl<S: Subscriber> Consumers<S> {
     /// The broker's or the database's error; [`ConsumersError::Name`].
     pub async fn lag(&self, consumer: &str) -> Result<ConsumerLag, ConsumersError> {
         check_consumer_name(consumer)?;
-        let inbox = self.sql();
+        let (inbox, consumers) = (self.sql(), [consumer.to_owned()]);
         let on_stream = self.subscriber.standing(consumer).await?;
-        let (dead_letters_open, dead_letters_marked) = rows::letters(&self.db, &inbox, consumer).await?;
+        let letters = rows::letters(&self.db, &inbox, &consumers).await?;
+        let (dead_letters_open, dead_letters_marked) = letters.first().copied().unwrap_or_default();
         let pause = rows::pause(&self.db, &inbox, consumer).await?;
         Ok(ConsumerLag {
             on_stream,
             dead_letters_open,
             dead_letters_marked,
             paused: pause.map(|pause| pause.reason),
-            has_rows: rows::of_any(&self.db, &inbox, &[consumer.to_owned()]).await? == [true],
+            has_rows: rows::of_any(&self.db, &inbox, &consumers).await? == [true],
         })
     }
 
@@ -171,7 +165,7 @@ impl<S: Subscriber> Consumers<S> {
             check_consumer_name(name)?;
         }
         let names: Vec<String> = names.into_iter().collect();
-        let letters = rows::letters_of(&self.db, &self.sql(), &names).await?;
+        let letters = rows::letters(&self.db, &self.sql(), &names).await?;
         let rows = rows::of_any(&self.db, &self.sql(), &names).await?;
         let mut lags = BTreeMap::new();
         for ((name, (open, marked)), has_rows) in names.into_iter().zip(letters).zip(rows) {
@@ -205,7 +199,7 @@ impl<S: Subscriber> Consumers<S> {
     }
 
     fn sql(&self) -> InboxSql {
-        InboxSql::new(self.db.get_database_backend(), &self.names, Duration::ZERO)
+        InboxSql::of(&self.db, &self.names)
     }
 }
 

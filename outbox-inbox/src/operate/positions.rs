@@ -3,9 +3,10 @@
 //! Invariant: nothing is locked or written. Not here: whose turn it is ([`crate::dedup::sequence`]).
 
 use outbox_core::{Aggregate, Subscriber};
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, QueryResult};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 
 use super::Consumers;
+use crate::columns::{read_consumer, read_name};
 use crate::dedup::sql::InboxSql;
 
 /// How far a consumer with strategy `sequence` is in the numbers of an aggregate: a row of `inbox_sequences`.
@@ -70,8 +71,8 @@ async fn positions(
         sql.push(" ORDER BY consumer, source LIMIT ").bind(ROWS_MAX);
         for row in db.query_all_raw(sql.statement()).await? {
             positions.push(AggregatePosition {
-                consumer: name(inbox, &row, "consumer")?,
-                source: name(inbox, &row, "source")?,
+                consumer: read_consumer(&row, inbox.backend())?,
+                source: read_name(&row, inbox.backend(), "source")?.unwrap_or_default(),
                 last: row.try_get::<i64>("", "last_sequence")?.cast_unsigned(),
                 failing: row.try_get::<Option<i64>>("", "failing")?.map(i64::cast_unsigned),
             });
@@ -80,19 +81,10 @@ async fn positions(
     Ok(positions)
 }
 
-/// Names are bytes on MySQL.
-fn name(inbox: &InboxSql, row: &QueryResult, column: &str) -> Result<String, DbErr> {
-    match inbox.backend() {
-        DbBackend::MySql => {
-            let bytes = row.try_get::<Vec<u8>>("", column)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
-        }
-        _ => row.try_get("", column),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use sea_orm::DbBackend;
+
     use super::*;
     use crate::tests::database::TestDb;
 

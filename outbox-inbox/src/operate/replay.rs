@@ -2,7 +2,7 @@
 //!
 //! Order: the consumer is placed first, then its rows are forgotten. A crash in between leaves a consumer that is given again what it remembers, and nothing takes
 //! effect twice. The consumer is paused all the time, so no process makes it anew or handles anything in between. Not here: waiting for what runs, see
-//! [`super::quiet`].
+//! [`super::quiescence`].
 
 use outbox_core::{ConsumerAdmin, StartAt};
 

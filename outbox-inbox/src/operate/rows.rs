@@ -1,12 +1,12 @@
 //! The rows of a consumer in all tables: counted and forgotten.
 //!
 //! Invariant: what forgets rows is one transaction, which sees every row that a handler has committed, and waits for those whose transactions run. Not
-//! here: when it may be done, see [`super::quiet`].
+//! here: when it may be done, see [`super::quiescence`].
 
-use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult};
-use time::OffsetDateTime;
+use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr};
 
 use super::plan::{MemoryRows, Replayed};
+use crate::columns::{micros, read_count, read_time};
 use crate::database::{Database, roll_back};
 use crate::dedup::sql::{DEAD, InboxSql};
 
@@ -53,35 +53,11 @@ pub(super) async fn pause(
     .transpose()
 }
 
-/// Open and marked dead letters. Index on (consumer, created_at), at most so many rows.
-pub(super) async fn letters(
-    db: &DatabaseConnection,
-    inbox: &InboxSql,
-    consumer: &str,
-) -> Result<(u64, u64), DbErr> {
-    let mut sql = inbox.sql(format!(
-        "SELECT status, count(*) AS letters FROM (SELECT status FROM {} WHERE consumer = ",
-        inbox.dead_letters()
-    ));
-    sql.bind(inbox.key(consumer)).push(&format!(
-        " LIMIT {DEAD_LETTERS_COUNT_MAX}) AS first_ones GROUP BY status"
-    ));
-    let (mut open, mut marked) = (0, 0);
-    for row in db.query_all_raw(sql.statement()).await? {
-        let letters = count(&row, "letters")?;
-        match row.try_get::<i16>("", "status")? {
-            0 => open = letters,
-            _ => marked += letters,
-        }
-    }
-    Ok((open, marked))
-}
-
-/// Consumers per statement of [`letters_of`].
+/// Consumers per statement.
 const CONSUMERS_MAX: usize = 100;
 
-/// As [`letters`], for each of these consumers, in one statement for each hundred of them.
-pub(super) async fn letters_of(
+/// Open and marked dead letters of each of these consumers. Index on (consumer, created_at), at most so many rows; one statement for each hundred consumers.
+pub(super) async fn letters(
     db: &DatabaseConnection,
     inbox: &InboxSql,
     consumers: &[String],
@@ -104,7 +80,7 @@ pub(super) async fn letters_of(
         }
         for row in db.query_all_raw(sql.statement()).await? {
             let place = usize::try_from(row.try_get::<i32>("", "place")?).unwrap_or_default();
-            let count = count(&row, "letters")?;
+            let count = read_count(&row, "letters")?;
             if let Some((open, marked)) = letters.get_mut(place) {
                 match row.try_get::<i16>("", "status")? {
                     0 => *open = count,
@@ -156,21 +132,13 @@ pub(super) async fn of_any(
     Ok(has_rows)
 }
 
-fn count(row: &QueryResult, column: &str) -> Result<u64, DbErr> {
-    Ok(u64::try_from(row.try_get::<i64>("", column)?).unwrap_or_default())
-}
-
 /// Counts what the inbox remembers: the range of the consumer in each primary key, and in the index of dead letters.
 pub(super) async fn memory(
     db: &DatabaseConnection,
     inbox: &InboxSql,
     consumer: &str,
 ) -> Result<MemoryRows, DbErr> {
-    let micros = match inbox.backend() {
-        DbBackend::Postgres => "(extract(epoch FROM min(processed_at)) OPERATOR(pg_catalog.*) 1000000)::int8",
-        DbBackend::MySql => "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', min(processed_at))",
-        _ => "min(processed_at)",
-    };
+    let micros = micros(inbox.backend(), "min(processed_at)");
     let mut sql = inbox.sql(format!(
         "SELECT status, count(*) AS messages, {micros} AS first_micros FROM {} WHERE consumer = ",
         inbox.messages()
@@ -178,14 +146,12 @@ pub(super) async fn memory(
     sql.bind(inbox.key(consumer)).push(" GROUP BY status");
     let mut rows = MemoryRows::default();
     for row in db.query_all_raw(sql.statement()).await? {
-        let messages = count(&row, "messages")?;
+        let messages = read_count(&row, "messages")?;
         match row.try_get::<i16>("", "status")? {
             0 => rows.failed = messages,
             1 => {
                 rows.handled = messages;
-                let nanos = i128::from(row.try_get::<i64>("", "first_micros")?) * 1000;
-                let since = OffsetDateTime::from_unix_timestamp_nanos(nanos);
-                rows.since = Some(since.map_err(|error| DbErr::Type(error.to_string()))?);
+                rows.since = Some(read_time(&row, "first_micros")?);
             }
             _ => rows.dead = messages,
         }
@@ -218,7 +184,7 @@ async fn of_table<C: ConnectionTrait>(
     ));
     sql.bind(inbox.key(consumer)).push(and);
     let row = db.query_one_raw(sql.statement()).await?;
-    row.map_or(Ok(0), |row| count(&row, "entries"))
+    row.map_or(Ok(0), |row| read_count(&row, "entries"))
 }
 
 /// Forgets what a consumer remembers, but for dead letters, and for the dead rows of those that do not come again: their retry has to know that they took no

@@ -10,7 +10,7 @@ use sea_orm::DatabaseConnection;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::rounds::Rounds;
+use super::interval::Rounds;
 use super::rows;
 use crate::dedup::sql::InboxSql;
 use crate::handler::describe;
@@ -62,7 +62,7 @@ impl Watch {
                 return;
             };
             let (db, sql, of) = (self.db.clone(), self.sql.clone(), consumer.clone());
-            let counting = async move { bounded(rows::letters(&db, &sql, &of)).await };
+            let counting = async move { bounded(rows::letters(&db, &sql, &[of])).await };
             let Some(letters) = rounds.database(counting).await else {
                 return;
             };
@@ -72,7 +72,7 @@ impl Watch {
                 Err(error) => trouble = Some(error),
             }
             match letters {
-                Ok((open, marked)) => watched.dead_letters = Some(open + marked),
+                Ok(letters) => watched.dead_letters = letters.first().map(|(open, marked)| open + marked),
                 Err(error) => trouble = Some(error),
             }
             telemetry::watched(consumer, &watched);

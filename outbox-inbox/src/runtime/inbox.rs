@@ -21,7 +21,7 @@ use crate::router::Router;
 use crate::runtime::health::InboxHealthCheck;
 use crate::runtime::report::InboxReport;
 use crate::settings::Settings;
-use crate::start::StartError;
+use crate::start_error::StartError;
 use crate::upcast::Upcasters;
 
 /// Runs the handlers of this program on the messages of a subscriber.

@@ -33,7 +33,7 @@ use crate::panics::guard_async;
 use crate::preflight;
 use crate::retention;
 use crate::router::Router;
-use crate::start::{Problem, StartError};
+use crate::start_error::{Problem, StartError};
 use crate::telemetry;
 use crate::{rights, server};
 

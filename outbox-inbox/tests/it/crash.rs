@@ -10,7 +10,7 @@ use outbox_inbox::{Inbox, Router};
 use outbox_testing::MemoryBroker;
 use tokio_util::sync::CancellationToken;
 
-use crate::lost_acks::{failed_rows, lost_constraint, lost_key, lost_natural, lost_patient};
+use crate::lost_acknowledgements::{failed_rows, lost_constraint, lost_key, lost_natural, lost_patient};
 use crate::on_every_backend;
 use crate::orders::{Orders, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};

@@ -4,9 +4,9 @@
 //! databases whose default isolation is stricter, with a login that has the documented rights of a consumer, and finds inboxes with planted mistakes.
 
 mod handlers;
+mod mistakes;
 mod results;
 mod suite;
-mod wrong;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;

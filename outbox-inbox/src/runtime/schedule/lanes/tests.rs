@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-mod returned;
+mod absence;
 
 /// The number is the order key. From 1,000 on the item has failed before; from 2,000 on its handler fails for every message.
 impl Queued for u32 {

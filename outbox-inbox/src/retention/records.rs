@@ -4,15 +4,15 @@
 //! forget. An inbox asks that before each purge; whoever purges here has to ask it too.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use outbox_core::Operation;
 use outbox_sea_orm::TableNames;
-use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr};
+use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 
+use super::{BATCH, purge_batch};
+use crate::columns::{read_consumer, read_count};
 use crate::dedup::sql::{DEAD, InboxSql};
 use crate::operations::Note;
-use crate::retention::{BATCH, purge_batch};
 
 /// Most expired records that are counted.
 pub const EXPIRED_MAX: u64 = 100_000;
@@ -49,11 +49,9 @@ impl ExpiredRecords {
         }
     }
 
-    /// Sets the names of the inbox tables. Default: [`TableNames::default`].
-    #[must_use]
-    pub fn with_names(mut self, names: TableNames) -> Self {
-        self.names = names;
-        self
+    outbox_core::__setters! {
+        /// Sets the names of the inbox tables. Default: [`TableNames::default`].
+        fn with_names(names: TableNames);
     }
 
     /// Counts them. Reads the index on `expires_at` up to [`EXPIRED_MAX`] records, and locks nothing.
@@ -72,13 +70,8 @@ impl ExpiredRecords {
         ));
         let mut count = ExpiredCount::default();
         for row in self.db.query_all_raw(statement.statement()).await? {
-            let consumer = match sql.backend() {
-                DbBackend::MySql => {
-                    String::from_utf8_lossy(&row.try_get::<Vec<u8>>("", "consumer")?).into_owned()
-                }
-                _ => row.try_get("", "consumer")?,
-            };
-            let records = u64::try_from(row.try_get::<i64>("", "records")?).unwrap_or_default();
+            let consumer = read_consumer(&row, sql.backend())?;
+            let records = read_count(&row, "records")?;
             if row.try_get::<i16>("", "status")? == DEAD {
                 count.dead += records;
             } else {
@@ -118,6 +111,6 @@ impl ExpiredRecords {
     }
 
     fn sql(&self) -> InboxSql {
-        InboxSql::new(self.db.get_database_backend(), &self.names, Duration::ZERO)
+        InboxSql::of(&self.db, &self.names)
     }
 }

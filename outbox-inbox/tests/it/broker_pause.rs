@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::orders::{Orders, Rule};
-use crate::pausing::{is_paused, until_paused};
+use crate::pause::{is_paused, until_paused};
 use crate::runtime::within;
 use crate::support::{Backend, OrderPlaced, TestDb, placed, publish, slow};
 

@@ -1,6 +1,6 @@
 //! Consumers that are replayed.
 
-mod breaking;
+mod interruption;
 mod shop;
 
 use std::time::Duration;
@@ -165,7 +165,10 @@ async fn a_plan_says_when_strategies_are_not_known(test: TestDb) {
     let consumers = shop.consumers().with_router(Router::new());
     let plan = consumers.plan_replay("before", StartAt::Beginning, Memory::Keep);
     let plan = plan.await.unwrap();
-    assert!(plan.unremembered.contains(&Unremembered::HandlersUnknown), "{plan}");
+    assert!(
+        plan.unremembered.contains(&Unremembered::HandlersUnknown),
+        "{plan}"
+    );
     shop.test.execute("DELETE FROM inbox_messages").await;
     let consumers = shop.consumers();
     let plan = consumers.plan_replay("before", StartAt::Beginning, Memory::Keep);

@@ -1,7 +1,7 @@
 //! Finds handlers of undecoded messages that would never run, or could not keep their strategy.
 
 use crate::handler::{Registration, Strategy};
-use crate::start::Problem;
+use crate::start_error::Problem;
 
 pub(super) fn problems(handlers: &[Registration]) -> Vec<Problem> {
     let mut problems = Vec::new();

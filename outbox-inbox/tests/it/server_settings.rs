@@ -30,7 +30,7 @@ async fn planted_functions_and_operators_are_not_called() {
             "http::",
             "dead_letter::postgres",
             "batch::postgres",
-            "pausing::postgres",
+            "pause::postgres",
         ];
         Rerun::of(&tests)
             .without(&["sqlite", "mariadb"])

@@ -5,6 +5,8 @@
 //! message is no longer tried. Dead rows stay as long as their dead letter. Sequences are never deleted. Not here: the retention, see
 //! [`InboxConfig::retention`](crate::InboxConfig#structfield.retention).
 
+mod records;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -13,11 +15,14 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBacken
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::columns::read_consumer;
 use crate::database::Database;
 use crate::dead_letter::{LIST_MAX, id_of_message};
 use crate::dedup::sql::{DEAD, InboxSql};
 use crate::handler::describe;
 use crate::operations::Note;
+
+pub use records::{EXPIRED_MAX, ExpiredCount, ExpiredRecords};
 
 /// Rows per transaction.
 pub(crate) const BATCH: u32 = 1_000;
@@ -45,7 +50,7 @@ pub struct PurgedInbox {
 ///
 /// Dropping the future is safe: the transaction that runs ends in the background, and no other begins.
 pub async fn purge(db: &DatabaseConnection, names: &TableNames) -> Result<PurgedInbox, DbErr> {
-    let sql = InboxSql::new(db.get_database_backend(), names, Duration::ZERO);
+    let sql = InboxSql::of(db, names);
     let mut total = PurgedInbox::default();
     loop {
         let (purged, more) = purge_batch(db, &sql, BATCH, None).await?;
@@ -84,12 +89,7 @@ async fn purge_messages(tx: &DatabaseTransaction, sql: &InboxSql, batch: u32) ->
     let (mut doomed, mut dead): (Groups, BTreeMap<Uuid, (Value, Uuid)>) = Default::default();
     for row in &rows {
         let id: Uuid = row.try_get("", "id")?;
-        let name = match sql.backend() {
-            DbBackend::MySql => {
-                String::from_utf8_lossy(&row.try_get::<Vec<u8>>("", "consumer")?).into_owned()
-            }
-            _ => row.try_get("", "consumer")?,
-        };
+        let name = read_consumer(row, sql.backend())?;
         if row.try_get::<i16>("", "status")? == DEAD {
             dead.insert(id_of_message(&name, id), (sql.key(&name), id));
         }
