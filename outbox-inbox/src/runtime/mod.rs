@@ -32,6 +32,8 @@ mod routing;
 mod run;
 mod schedule;
 mod shutdown;
+#[cfg(test)]
+mod tests;
 
 pub use health::{ConsumerHealth, ConsumerState, InboxHealthCheck, RunningHandler, SubscriptionState};
 pub use inbox::{Inbox, InboxError};

@@ -100,7 +100,7 @@ impl Pause {
         self.is_paused.subscribe()
     }
 
-    fn set(&self, is_paused: bool) {
+    pub(crate) fn set(&self, is_paused: bool) {
         if self.is_paused() && !is_paused {
             *self.resumed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
