@@ -14,6 +14,7 @@
 mod compile_fail;
 mod environment;
 mod eventually;
+mod forwarding;
 mod free_port;
 
 mod memory_broker;
@@ -45,3 +46,6 @@ pub use memory_dedup_store::MemoryDedupStore;
 pub use memory_log::{MemoryLog, MemoryLogReader};
 pub use memory_store::{DuplicateKey, MemoryStore, MemoryTransaction, RecordError, StoredRow};
 pub use store_methods::store_types;
+
+#[doc(hidden)]
+pub use outbox_core as __core;

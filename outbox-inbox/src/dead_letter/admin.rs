@@ -10,7 +10,6 @@ use outbox_sea_orm::TableNames;
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, QueryResult, Value,
 };
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::selection::{After, DeadLetterSelection, ORDER, count_selected, push_selection, push_status};

@@ -316,23 +316,14 @@ const DEAD_LETTERS: Uuid = Uuid::from_u128(0x5b0c_8d0e_2f43_5a77_9d1c_7a64_1f0e_
 fn id(letter: &NewDeadLetter<'_>, headers: &str) -> Uuid {
     match letter.message {
         Some(message) => id_of_message(letter.consumer, message.event_id.as_uuid()),
-        None => derived_of(letter.consumer, letter.incoming, headers),
+        None => derived(&[
+            letter.consumer.as_bytes(),
+            letter.incoming.subject.as_bytes(),
+            &letter.incoming.stream_sequence.to_be_bytes(),
+            headers.as_bytes(),
+            &letter.incoming.payload,
+        ]),
     }
-}
-
-fn derived_of(consumer: &str, incoming: &Incoming, headers: &str) -> Uuid {
-    derived(&[
-        consumer.as_bytes(),
-        incoming.subject.as_bytes(),
-        &incoming.stream_sequence.to_be_bytes(),
-        headers.as_bytes(),
-        &incoming.payload,
-    ])
-}
-
-/// Key of the dead letter of what is no message.
-fn id_of_foreign(consumer: &str, incoming: &Incoming) -> Result<Uuid, DbErr> {
-    Ok(derived_of(consumer, incoming, &headers_json(incoming)?))
 }
 
 /// Key of the dead letter of a message.

@@ -36,12 +36,6 @@ pub struct MemoryRows {
     pub since: Option<OffsetDateTime>,
 }
 
-impl MemoryRows {
-    pub(super) fn is_empty(&self) -> bool {
-        self.handled + self.failed + self.dead + self.sequences + self.dead_letters == 0
-    }
-}
-
 /// What is not remembered: it takes effect a second time if its message comes again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

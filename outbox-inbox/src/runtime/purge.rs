@@ -42,7 +42,7 @@ pub(crate) async fn may_forget<S: Subscriber>(
 mod tests {
     use std::time::Duration;
 
-    use outbox_core::{ConsumerSpec, ConsumerStanding, Message, StreamFacts, SubscriberError};
+    use outbox_core::{StreamFacts, SubscriberError};
     use outbox_testing::{MemoryBroker, MemorySubscriber};
 
     use super::*;
@@ -56,10 +56,6 @@ mod tests {
     impl Subscriber for Away {
         type Subscription = <MemorySubscriber as Subscriber>::Subscription;
 
-        async fn subscribe(&self, spec: &ConsumerSpec) -> Result<Self::Subscription, SubscriberError> {
-            self.0.subscribe(spec).await
-        }
-
         async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
             Err(SubscriberError::Interrupted {
                 context: "not yet".to_owned(),
@@ -67,13 +63,7 @@ mod tests {
             })
         }
 
-        async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
-            self.0.standing(consumer).await
-        }
-
-        fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
-            self.0.belongs(message, subject, fixed)
-        }
+        outbox_testing::__forward!(double => double.0; subscribe, standing, belongs);
     }
 
     #[tokio::test]

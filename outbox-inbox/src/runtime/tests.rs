@@ -239,7 +239,7 @@ async fn receiver_has_no_subscription_while_its_consumer_is_paused() {
     let subscriber = Arc::new(broker.subscriber());
     let idleness = Idleness::of_all(1).next();
     let mut receiver = Receiver::new(subscriber, consumer.clone(), None, idleness);
-    let mut steps = async |receiver: &mut Receiver<MemorySubscriber>| loop {
+    let steps = async |receiver: &mut Receiver<MemorySubscriber>| loop {
         match receiver.next(true).await {
             Received::Nothing => return Vec::new(),
             received => {

@@ -5,40 +5,29 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outbox_core::{
-    ConsumerSpec, ConsumerStanding, Delivery, DomainEvent as _, Incoming, Message, StartAt, StreamFacts,
-    Subscriber, SubscriberError, Subscription,
+    ConsumerSpec, Delivery, DomainEvent as _, Incoming, StartAt, Subscriber, SubscriberError, Subscription,
 };
-use outbox_inbox::{
-    Event, Handler, HandlerError, HandlerState, Inbox, InboxReport, Router, Tx, idempotent_handler,
-};
+use outbox_inbox::{Handler, Inbox, InboxReport, Router};
 use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use sea_orm::DatabaseConnection;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::within;
 use crate::support::{Backend, OrderPlaced, SOON, TestDb, slow};
 
-/// Waits for a gap longer than any test runs.
-#[idempotent_handler(consumer = "latecomer", strategy = sequence(gap = "1h"))]
-async fn note(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("latecomer", &event, &tx).await
-}
+// Waits for a gap longer than any test runs.
+noting!(note, consumer = "latecomer", strategy = sequence(gap = "1h"));
 
-#[idempotent_handler(consumer = "late_batches", strategy = sequence(gap = "1h"), batch = 10)]
-async fn note_together(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("late_batches", &event, &tx).await
-}
+noting!(
+    note_together,
+    consumer = "late_batches",
+    strategy = sequence(gap = "1h"),
+    batch = 10
+);
 
 /// Counts the questions for predecessors.
 #[derive(Debug)]
@@ -57,17 +46,7 @@ impl Subscriber for Counting<MemorySubscriber> {
         })
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
-        self.inner.facts().await
-    }
-
-    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
-        self.inner.standing(consumer).await
-    }
-
-    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
-        self.inner.belongs(message, subject, fixed)
-    }
+    outbox_testing::__forward!(double => double.inner; facts, standing, belongs);
 }
 
 impl Counting<MemorySubscription> {
@@ -87,18 +66,12 @@ impl Subscription for Counting<MemorySubscription> {
         Ok(self.delivery(inner))
     }
 
-    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
-        self.inner.backlog().await
-    }
-
     async fn stop(&mut self) -> Vec<Self::Delivery> {
         let fetched = self.inner.stop().await;
         fetched.into_iter().map(|inner| self.delivery(inner)).collect()
     }
 
-    async fn flush(&mut self) -> Result<(), SubscriberError> {
-        self.inner.flush().await
-    }
+    outbox_testing::__forward!(double => double.inner; backlog, flush);
 }
 
 impl Delivery for Counting<MemoryDelivery> {

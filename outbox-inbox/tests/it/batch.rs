@@ -9,6 +9,7 @@ use outbox_inbox::{
 use outbox_testing::{MemoryBroker, eventually};
 use tokio_util::sync::CancellationToken;
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, copy, crash_after, lines, numbered, prepare, put};
 use crate::runtime::{kill_other_sessions, spawn, within};
@@ -27,45 +28,32 @@ async fn note_several(
     Ok(())
 }
 
-#[idempotent_handler(consumer = "single", batch = 10)]
-async fn note_single(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("single", &event, &tx).await
-}
+noting!(note_single, consumer = "single", batch = 10);
 
 fn number(event: &OrderPlaced) -> String {
     format!("{}/{}", event.order_id, event.line)
 }
 
-#[idempotent_handler(consumer = "keyed", strategy = key(self::number), batch = 10)]
-async fn note_keyed(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("keyed", &event, &tx).await
-}
+noting!(
+    note_keyed,
+    consumer = "keyed",
+    strategy = key(self::number),
+    batch = 10
+);
 
-#[idempotent_handler(consumer = "sequenced", strategy = sequence, batch = 10)]
-async fn note_sequenced(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("sequenced", &event, &tx).await
-}
+noting!(
+    note_sequenced,
+    consumer = "sequenced",
+    strategy = sequence,
+    batch = 10
+);
 
-#[idempotent_handler(consumer = "natural_batches", strategy = natural, batch = 10)]
-async fn note_naturally(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("natural_batches", &event, &tx).await
-}
+noting!(
+    note_naturally,
+    consumer = "natural_batches",
+    strategy = natural,
+    batch = 10
+);
 
 /// One job at a time, so that the contents of each batch are known.
 fn one_by_one() -> InboxConfig {

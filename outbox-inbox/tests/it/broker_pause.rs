@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use outbox_core::{
-    ConsumerSpec, ConsumerStanding, Message, StreamFacts, Subscriber, SubscriberError, Subscription,
-};
+use outbox_core::{ConsumerSpec, Subscriber, SubscriberError, Subscription};
 use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, PausedConsumers, Router, idempotent_handler};
 use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use tokio::sync::Semaphore;
@@ -51,38 +49,18 @@ impl Subscriber for Watched {
         })
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
-        self.subscriber.facts().await
-    }
-
-    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
-        self.subscriber.standing(consumer).await
-    }
-
-    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
-        self.subscriber.belongs(message, subject, fixed)
-    }
+    outbox_testing::__forward!(double => double.subscriber; facts, standing, belongs);
 }
 
 impl Subscription for WatchedSubscription {
     type Delivery = MemoryDelivery;
 
-    async fn next(&mut self) -> Result<MemoryDelivery, SubscriberError> {
-        self.subscription.next().await
-    }
-
-    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
-        self.subscription.backlog().await
-    }
-
-    async fn stop(&mut self) -> Vec<MemoryDelivery> {
-        self.subscription.stop().await
-    }
-
     async fn flush(&mut self) -> Result<(), SubscriberError> {
         self.flushed.fetch_add(1, Ordering::SeqCst);
         self.subscription.flush().await
     }
+
+    outbox_testing::__forward!(double => double.subscription; next, backlog, stop);
 }
 
 #[idempotent_handler(consumer = "asking", strategy = natural)]

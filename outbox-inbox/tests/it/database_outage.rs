@@ -1,21 +1,15 @@
 //! A database that is away for longer than `ack_wait`, while messages are in memory and on their way back to the broker.
 
-use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, Router, Tx, idempotent_handler};
+use outbox_inbox::{Inbox, Router};
 use outbox_testing::{MemoryBroker, eventually};
 use sea_orm::TransactionTrait as _;
 
+use crate::noting;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
-use crate::support::{Backend, OrderPlaced, SOON, TestDb, quick};
+use crate::support::{Backend, SOON, TestDb, quick};
 
-#[idempotent_handler(consumer = "away", order = none)]
-async fn note_in_any_order(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("away", &event, &tx).await
-}
+noting!(note_in_any_order, consumer = "away", order = none);
 
 /// Somebody has the only connection of the inbox. The first message has lost it in an attempt that was counted: it goes back when the count is taken back. The
 /// second one wants to begin, and the others wait for a slot. On one thread, so that the clock can be paused while nothing happens.

@@ -5,19 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use outbox_core::retry::Backoff;
-use outbox_core::{
-    ConsumerSpec, ConsumerStanding, DomainEvent as _, Message, NewMessage, StreamFacts, Subscriber,
-    SubscriberError, Subscription,
-};
+use outbox_core::{ConsumerSpec, DomainEvent as _, NewMessage, Subscriber, SubscriberError, Subscription};
 use outbox_inbox::testing::dead_letters;
-use outbox_inbox::{
-    Event, Handler, HandlerError, HandlerState, Inbox, InboxConfig, Router, Tx, idempotent_handler,
-};
+use outbox_inbox::{Handler, Inbox, InboxConfig, Router};
 use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription, eventually};
 use sea_orm::DatabaseConnection;
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
@@ -26,51 +22,20 @@ use crate::support::{
     with_ack_wait,
 };
 
-#[idempotent_handler(consumer = "unordered", order = none)]
-async fn note_in_any_order(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("unordered", &event, &tx).await
-}
+noting!(note_in_any_order, consumer = "unordered", order = none);
 
-#[idempotent_handler(consumer = "strict", order = strict)]
-async fn note_strictly(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("strict", &event, &tx).await
-}
+noting!(note_strictly, consumer = "strict", order = strict);
 
-#[idempotent_handler(consumer = "ordered")]
-async fn note_in_order(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("ordered", &event, &tx).await
-}
+noting!(note_in_order, consumer = "ordered");
 
-#[idempotent_handler(consumer = "numbered", strategy = sequence)]
-async fn note_by_number(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("numbered", &event, &tx).await
-}
+noting!(note_by_number, consumer = "numbered", strategy = sequence);
 
-/// This handler waits longer for a gap than any test runs.
-#[idempotent_handler(consumer = "patient", strategy = sequence(gap = "1h"))]
-async fn note_patiently(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("patient", &event, &tx).await
-}
+// This handler waits longer for a gap than any test runs.
+noting!(
+    note_patiently,
+    consumer = "patient",
+    strategy = sequence(gap = "1h")
+);
 
 fn inbox<H: Handler>(
     db: DatabaseConnection,
@@ -452,17 +417,7 @@ impl Subscriber for Silent {
         })
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
-        self.subscriber.facts().await
-    }
-
-    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
-        self.subscriber.standing(consumer).await
-    }
-
-    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
-        self.subscriber.belongs(message, subject, fixed)
-    }
+    outbox_testing::__forward!(double => double.subscriber; facts, standing, belongs);
 }
 
 impl Subscription for SilentSubscription {
@@ -477,10 +432,6 @@ impl Subscription for SilentSubscription {
         self.subscription.next().await
     }
 
-    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
-        self.subscription.backlog().await
-    }
-
     async fn stop(&mut self) -> Vec<MemoryDelivery> {
         if self.stopped.fetch_add(1, Ordering::SeqCst) == 0 && !self.ending.is_zero() {
             tokio::time::resume();
@@ -492,9 +443,7 @@ impl Subscription for SilentSubscription {
         fetched
     }
 
-    async fn flush(&mut self) -> Result<(), SubscriberError> {
-        self.subscription.flush().await
-    }
+    outbox_testing::__forward!(double => double.subscription; backlog, flush);
 }
 
 /// On one thread, so that the clock can be paused while nothing happens.

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use outbox_core::{
-    ConsumerSpec, ConsumerStanding, Message, StreamFacts, Subscriber, SubscriberError, Subscription,
-};
+use outbox_core::{ConsumerSpec, Subscriber, SubscriberError, Subscription};
 use outbox_inbox::{Inbox, Router};
 use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
 
@@ -34,25 +32,11 @@ impl Subscriber for Reticent {
         })
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
-        self.subscriber.facts().await
-    }
-
-    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
-        self.subscriber.standing(consumer).await
-    }
-
-    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
-        self.subscriber.belongs(message, subject, fixed)
-    }
+    outbox_testing::__forward!(double => double.subscriber; facts, standing, belongs);
 }
 
 impl Subscription for ReticentSubscription {
     type Delivery = MemoryDelivery;
-
-    async fn next(&mut self) -> Result<MemoryDelivery, SubscriberError> {
-        self.subscription.next().await
-    }
 
     async fn backlog(&mut self) -> Result<u64, SubscriberError> {
         if self.questions.fetch_add(1, Ordering::SeqCst) == 0 {
@@ -61,13 +45,7 @@ impl Subscription for ReticentSubscription {
         self.subscription.backlog().await
     }
 
-    async fn stop(&mut self) -> Vec<MemoryDelivery> {
-        self.subscription.stop().await
-    }
-
-    async fn flush(&mut self) -> Result<(), SubscriberError> {
-        self.subscription.flush().await
-    }
+    outbox_testing::__forward!(double => double.subscription; next, stop, flush);
 }
 
 #[tokio::test]

@@ -1,14 +1,14 @@
 //! Events with a fixed subject, where sequences are kept. They have numbers of the aggregate, and the broker gives them to those who ask for the subject.
 
 use outbox_core::{
-    ConsumerSpec, ConsumerStanding, Delivery as _, DomainEvent, Message, NewMessage, StreamFacts, Subscriber,
-    SubscriberError, Subscription,
+    ConsumerSpec, Delivery as _, DomainEvent, NewMessage, Subscriber, SubscriberError, Subscription,
 };
-use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, Router, Tx, idempotent_handler};
+use outbox_inbox::{Inbox, Router};
 use outbox_testing::{MemoryBroker, MemoryDelivery, MemorySubscriber, MemorySubscription};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, lines, numbered, prepare, put};
 use crate::runtime::within;
@@ -22,15 +22,12 @@ struct OrderArchived {
     order_id: u64,
 }
 
-/// This handler waits longer for a gap than any test runs.
-#[idempotent_handler(consumer = "whole", strategy = sequence(gap = "1h"))]
-async fn note_by_number(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("whole", &event, &tx).await
-}
+// This handler waits longer for a gap than any test runs.
+noting!(
+    note_by_number,
+    consumer = "whole",
+    strategy = sequence(gap = "1h")
+);
 
 /// Keeps back what is on a fixed subject that the consumer does not ask for, as NATS does. The broker in memory selects by event types alone.
 #[derive(Debug)]
@@ -52,17 +49,7 @@ impl Subscriber for BySubject {
         })
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
-        self.0.facts().await
-    }
-
-    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
-        self.0.standing(consumer).await
-    }
-
-    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
-        self.0.belongs(message, subject, fixed)
-    }
+    outbox_testing::__forward!(double => double.0; facts, standing, belongs);
 }
 
 impl Subscription for AskedFor {
@@ -79,17 +66,7 @@ impl Subscription for AskedFor {
         }
     }
 
-    async fn backlog(&mut self) -> Result<u64, SubscriberError> {
-        self.subscription.backlog().await
-    }
-
-    async fn stop(&mut self) -> Vec<MemoryDelivery> {
-        self.subscription.stop().await
-    }
-
-    async fn flush(&mut self) -> Result<(), SubscriberError> {
-        self.subscription.flush().await
-    }
+    outbox_testing::__forward!(double => double.subscription; backlog, stop, flush);
 }
 
 /// Whoever looks from outside knows of it what the inbox asks for.

@@ -10,6 +10,7 @@ use outbox_inbox::{Event, HandlerError, HandlerState, Inbox, InboxConfig, Router
 use outbox_testing::MemoryBroker;
 use tokio::sync::{Notify, RwLock};
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
@@ -109,14 +110,7 @@ async fn note_booked(_event: Event<OrderBooked>, runs: HandlerState<Runs>) -> Re
     Ok(())
 }
 
-#[idempotent_handler(consumer = "relayed", strategy = sequence)]
-async fn note_by_number(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("relayed", &event, &tx).await
-}
+noting!(note_by_number, consumer = "relayed", strategy = sequence);
 
 fn stubborn(min: Duration, max: Duration) -> InboxConfig {
     quick().attempts_max(1_000_000).backoff(Backoff { min, max })

@@ -13,6 +13,7 @@ use outbox_inbox::{
 use outbox_testing::MemoryBroker;
 use serde::{Deserialize, Serialize};
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, Rule, lines, numbered, prepare, put};
 use crate::runtime::within;
@@ -104,14 +105,13 @@ async fn an_error_of_a_middleware_rolls_back_and_uses_an_attempt(test: TestDb) {
     assert_eq!(test.row().await, Some((1, 3)));
 }
 
-#[idempotent_handler(consumer = "impatient", timeout = "50ms", attempts = 2, backoff = "1ms..2ms")]
-async fn note_impatiently(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("impatient", &event, &tx).await
-}
+noting!(
+    note_impatiently,
+    consumer = "impatient",
+    timeout = "50ms",
+    attempts = 2,
+    backoff = "1ms..2ms"
+);
 
 /// The inbox's own limits are so high that the test would fail before they are reached.
 async fn limits_of_a_handler_come_before_those_of_the_inbox(test: TestDb) {

@@ -2,26 +2,17 @@
 
 use outbox_core::{Message, codec};
 use outbox_inbox::testing::dead_letters;
-use outbox_inbox::{
-    DeadLetterSelection, DeadLetters, Event, HandlerError, HandlerState, Inbox, Router, Tx,
-    idempotent_handler,
-};
+use outbox_inbox::{DeadLetterSelection, DeadLetters, Inbox, Router};
 use outbox_testing::{MemoryBroker, eventually};
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, lines, numbered, prepare, put};
 use crate::runtime::{spawn, within};
-use crate::support::{OrderPlaced, TestDb, quick, slow};
+use crate::support::{TestDb, quick, slow};
 
-/// Longer than any test runs.
-#[idempotent_handler(consumer = "newcomer", strategy = sequence(gap = "1h"))]
-async fn note(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("newcomer", &event, &tx).await
-}
+// Longer than any test runs.
+noting!(note, consumer = "newcomer", strategy = sequence(gap = "1h"));
 
 type TestInbox = Inbox<outbox_testing::MemorySubscriber>;
 

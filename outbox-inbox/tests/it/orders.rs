@@ -207,3 +207,18 @@ pub(crate) async fn crash_after<F: Future<Output = ()>>(process: impl FnOnce() -
         .await
         .unwrap();
 }
+
+/// A handler that follows the rules of [`Orders`] and notes the message.
+#[macro_export]
+macro_rules! noting {
+    ($handler:ident, consumer = $consumer:literal $(, $($options:tt)+)?) => {
+        #[outbox_inbox::idempotent_handler(consumer = $consumer $(, $($options)+)?)]
+        async fn $handler(
+            event: outbox_inbox::Event<$crate::support::OrderPlaced>,
+            tx: outbox_inbox::Tx<'_>,
+            orders: outbox_inbox::HandlerState<$crate::orders::Orders>,
+        ) -> Result<(), outbox_inbox::HandlerError> {
+            orders.note($consumer, &event, &tx).await
+        }
+    };
+}

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{
-    ConsumerSpec, ConsumerStanding, DeadLetterCopy, DeadLetterSink, DomainEvent, Message, PublishError,
-    StreamFacts, Subscriber, SubscriberError,
+    ConsumerSpec, DeadLetterCopy, DeadLetterSink, DomainEvent, PublishError, Subscriber, SubscriberError,
 };
 use outbox_inbox::testing::dead_letters;
 use outbox_inbox::{
@@ -334,17 +333,7 @@ impl Subscriber for Flawed {
         })
     }
 
-    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
-        self.0.facts().await
-    }
-
-    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
-        self.0.standing(consumer).await
-    }
-
-    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
-        self.0.belongs(message, subject, fixed)
-    }
+    outbox_testing::__forward!(double => double.0; facts, standing, belongs);
 }
 
 /// A consumer that cannot continue does not fall silent: the inbox ends with an error.

@@ -1,32 +1,21 @@
 //! Where a new consumer starts in the stream.
 
-use outbox_inbox::{
-    Event, Handler, HandlerError, HandlerState, Inbox, Router, StartAt, Tx, idempotent_handler,
-};
+use outbox_inbox::{Handler, Inbox, Router, StartAt};
 use outbox_testing::{MemoryBroker, MemorySubscriber};
 
+use crate::noting;
 use crate::on_every_backend;
 use crate::orders::{Orders, lines, numbered, prepare, put};
 use crate::runtime::within;
-use crate::support::{OrderPlaced, TestDb, slow};
+use crate::support::{TestDb, slow};
 
-#[idempotent_handler(consumer = "start_plain")]
-async fn start_plainly(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("start_plain", &event, &tx).await
-}
+noting!(start_plainly, consumer = "start_plain");
 
-#[idempotent_handler(consumer = "start_sequence", strategy = sequence)]
-async fn start_in_sequence(
-    event: Event<OrderPlaced>,
-    tx: Tx<'_>,
-    orders: HandlerState<Orders>,
-) -> Result<(), HandlerError> {
-    orders.note("start_sequence", &event, &tx).await
-}
+noting!(
+    start_in_sequence,
+    consumer = "start_sequence",
+    strategy = sequence
+);
 
 fn inbox<H: Handler>(test: &TestDb, broker: &MemoryBroker, start_at: StartAt) -> Inbox<MemorySubscriber> {
     test.inbox(broker, Router::new().handler::<H>())

@@ -3,10 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use outbox::core::{
-    ConsumerAdmin, ConsumerSpec, ConsumerStanding, Foreseen, Message, StartAt, StreamFacts, Subscriber,
-    SubscriberError,
-};
+use outbox::core::{ConsumerAdmin, Foreseen, StartAt, Subscriber, SubscriberError};
 use outbox::inbox::{Consumers, ConsumersError, Handler, Memory, PausedConsumers, Router, Unremembered};
 use outbox::nats::JetStreamSubscription;
 use outbox::prelude::*;
@@ -63,21 +60,7 @@ impl Operator {
 impl Subscriber for Operator {
     type Subscription = JetStreamSubscription;
 
-    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<JetStreamSubscription, SubscriberError> {
-        self.inner.subscribe(consumer).await
-    }
-
-    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
-        self.inner.facts().await
-    }
-
-    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
-        self.inner.standing(consumer).await
-    }
-
-    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
-        self.inner.belongs(message, subject, fixed)
-    }
+    outbox::testing::__forward!(double => double.inner; subscribe, facts, standing, belongs);
 }
 
 impl ConsumerAdmin for Operator {
@@ -138,10 +121,7 @@ async fn resume(place: &Place, consumer: &str) {
 }
 
 /// Steps 1 to 3 are handled. They are replayed from behind step 1 on, once with what the inbox remembers and once without it. The operator's process ends at each act of the broker, and is started again. A process of the consumer runs during the first move.
-async fn a_consumer_is_replayed_together_with_its_rows(
-    nats: &'static str,
-    database: &'static str,
-) {
+async fn a_consumer_is_replayed_together_with_its_rows(nats: &'static str, database: &'static str) {
     let Some(place) = Place::open(nats, database).await else {
         return;
     };

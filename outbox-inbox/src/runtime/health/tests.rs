@@ -193,8 +193,8 @@ async fn a_consumer_that_stands_still_or_has_stopped_is_not_alive() {
 #[tokio::test(start_paused = true)]
 async fn the_last_effect_is_that_of_a_message_that_was_handled() {
     let (check, _run, books) = running();
-    for handling in [Outcome::Duplicate, Outcome::DeadLettered, Outcome::Skipped] {
-        books.ended(&handling);
+    for outcome in [Outcome::Duplicate, Outcome::DeadLettered, Outcome::Skipped] {
+        books.ended(&outcome);
         assert_eq!(consumer(&check).last_effect, None);
     }
     books.ended(&Outcome::Handled);

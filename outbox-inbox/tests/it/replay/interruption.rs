@@ -2,10 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use outbox_core::{
-    ConsumerAdmin, ConsumerSpec, ConsumerStanding, Foreseen, Message, StartAt, StreamFacts, Subscriber,
-    SubscriberError,
-};
+use outbox_core::{ConsumerAdmin, Foreseen, StartAt, Subscriber, SubscriberError};
 use outbox_inbox::{Consumers, ConsumersError, Memory, PausedConsumers};
 use outbox_testing::MemorySubscriber;
 
@@ -44,21 +41,7 @@ impl Breaking {
 impl Subscriber for Breaking {
     type Subscription = <MemorySubscriber as Subscriber>::Subscription;
 
-    async fn subscribe(&self, consumer: &ConsumerSpec) -> Result<Self::Subscription, SubscriberError> {
-        self.inner.subscribe(consumer).await
-    }
-
-    async fn facts(&self) -> Result<StreamFacts, SubscriberError> {
-        self.inner.facts().await
-    }
-
-    async fn standing(&self, consumer: &str) -> Result<Option<ConsumerStanding>, SubscriberError> {
-        self.inner.standing(consumer).await
-    }
-
-    fn belongs(&self, message: &Message, subject: &str, fixed: Option<&[&'static str]>) -> bool {
-        self.inner.belongs(message, subject, fixed)
-    }
+    outbox_testing::__forward!(double => double.inner; subscribe, facts, standing, belongs);
 }
 
 impl ConsumerAdmin for Breaking {

@@ -16,7 +16,7 @@ use handlers::{
     note_naturally,
 };
 
-use wrong::Mistake;
+use mistakes::Mistake;
 
 use crate::on_every_backend;
 use crate::rights::Login;

@@ -13,7 +13,7 @@ use time::OffsetDateTime;
 use tokio::sync::Barrier;
 
 use super::handlers::{LineNoted, Notes, Traits, note_by_message_id, note_elsewhere};
-use super::wrong::{Mistake, Process};
+use super::mistakes::{Mistake, Process};
 use crate::support::{SOON, TestDb, quick, slow};
 
 /// Accounts, one for each case.
