@@ -114,8 +114,8 @@ mod tests {
     use sea_orm::{ConnectionTrait as _, DbBackend, TransactionTrait as _};
 
     use super::*;
-    use crate::tests::strategies::TestDb;
-    use crate::tests::strategies::on_every_database;
+    use crate::tests::database::TestDb;
+    use crate::tests::database::on_every_database;
 
     #[track_caller]
     fn check(constraint: Option<&str>, message: &str, name: &str, expected: bool) {
@@ -181,14 +181,14 @@ mod tests {
     struct Wrapped(#[source] DbErr);
 
     async fn a_violation_is_told_from_others(db: TestDb) {
-        db.pool.execute_unprepared(TABLE).await.unwrap();
-        let (primary, unique) = match db.pool.get_database_backend() {
+        db.db.execute_unprepared(TABLE).await.unwrap();
+        let (primary, unique) = match db.db.get_database_backend() {
             DbBackend::Postgres => ("reservations_pkey", "one_per_line"),
             DbBackend::MySql => ("PRIMARY", "one_per_line"),
             _ => ("reservations.id", "reservations.order_id, reservations.line"),
         };
         let fail = async |values: &str| {
-            let tx = db.pool.begin().await.unwrap();
+            let tx = db.db.begin().await.unwrap();
             for values in ["1, 1, 1", values] {
                 let sql = format!("INSERT INTO reservations VALUES ({values})");
                 if let Err(error) = tx.execute_unprepared(&sql).await {
@@ -211,7 +211,7 @@ mod tests {
             let other = fail(other).await;
             assert!(!violated(&other, &[primary, unique]), "{other}");
         }
-        let missing = db.pool.execute_unprepared("INSERT INTO no_such_table VALUES (1)");
+        let missing = db.db.execute_unprepared("INSERT INTO no_such_table VALUES (1)");
         assert!(!violated(&missing.await.unwrap_err(), &[primary, unique]));
         db.close().await;
     }

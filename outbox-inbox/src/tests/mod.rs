@@ -2,4 +2,3 @@
 
 pub(crate) mod database;
 mod plans;
-pub(crate) mod strategies;

@@ -8,7 +8,7 @@ use sea_orm::{ConnectionTrait as _, DbBackend, Statement};
 use super::*;
 use crate::dedup::sequence::Gaps;
 use crate::handler::Strategy;
-use crate::tests::strategies::{TestDb, message, on_every_database};
+use crate::tests::database::{TestDb, message, on_every_database};
 
 fn incoming() -> Incoming {
     Incoming {
@@ -32,7 +32,7 @@ fn letter<'a>(message: &'a Message, incoming: &'a Incoming) -> NewDeadLetter<'a>
 
 fn inbox_sql(db: &TestDb) -> InboxSql {
     let names = outbox_sea_orm::TableNames::default();
-    InboxSql::new(db.pool.get_database_backend(), &names, Duration::from_secs(3600))
+    InboxSql::new(db.db.get_database_backend(), &names, Duration::from_secs(3600))
 }
 
 fn attempts<'a>(db: &'a TestDb, sql: &'a InboxSql, message: &Message) -> Attempts<'a> {
@@ -76,10 +76,10 @@ async fn what_took_effect_is_not_buried(db: TestDb) {
         .await
         .unwrap();
     assert_eq!(failure, Failure::Done);
-    let row = sql.row(&db.pool, attempts.key()).await.unwrap().unwrap();
+    let row = sql.row(&db.db, attempts.key()).await.unwrap().unwrap();
     assert_eq!(row.status, Status::Handled);
     let letters = Statement::from_string(sql.backend(), "SELECT id FROM inbox_dead_letters");
-    assert!(db.pool.query_all_raw(letters).await.unwrap().is_empty());
+    assert!(db.db.query_all_raw(letters).await.unwrap().is_empty());
     db.close().await;
 }
 
@@ -105,7 +105,7 @@ async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     let waiting = Statement::from_string(sql.backend(), waiting.replace("{pid}", &pid.to_string()));
     let go_on = async {
         // Asked outside the transaction, which would only see the sessions that were connected at its first look.
-        while db.pool.query_all_raw(waiting.clone()).await.unwrap().is_empty() {
+        while db.db.query_all_raw(waiting.clone()).await.unwrap().is_empty() {
             // InnoDB answers from a cache that it refreshes only after a tenth of a second without a query.
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
@@ -113,7 +113,7 @@ async fn a_start_elsewhere_does_not_hide_a_failure(db: TestDb) {
     };
     let (failure, ()) = futures_util::future::join(fail, go_on).await;
     assert_eq!(failure.unwrap(), Failure::Retry { attempts: 2 });
-    let row = sql.row(&db.pool, first.key()).await.unwrap().unwrap();
+    let row = sql.row(&db.db, first.key()).await.unwrap().unwrap();
     assert_eq!((row.status, row.attempts), (Status::Failed, 2));
     db.close().await;
 }

@@ -15,7 +15,7 @@ use crate::dedup::sequence::{Gaps, Place};
 use crate::dedup::sequences::NumberedEvent;
 use crate::dedup::sql::{InboxSql, Key, Status};
 use crate::handler::Strategy;
-use crate::tests::strategies::{Kind, TestDb, message};
+use crate::tests::database::{Kind, TestDb, message};
 
 /// The value of the sessions, which is neither the limit nor PostgreSQL's default. It is so long that no statement ends because of it.
 const SESSION: &str = "1h";
@@ -95,7 +95,7 @@ async fn a_handler_runs_with_the_limit_of_its_session() {
     }
     for (id, status) in [(1, Status::Failed), (2, Status::Dead)] {
         let key = key(id);
-        assert!(sql.insert(&db.pool, key, status, 1, None).await.unwrap());
+        assert!(sql.insert(&db.db, key, status, 1, None).await.unwrap());
         let tx = db.database.begin().await.unwrap();
         let claimed = match status {
             Status::Failed => sql.claim(&tx, key).await,
@@ -151,7 +151,7 @@ async fn nothing_waits_without_end_for_a_row_that_a_frozen_process_holds() {
         id: event.as_uuid(),
         ..key(1)
     };
-    let (pool, dead, new) = (&db.pool, key(2), key(3));
+    let (pool, dead, new) = (&db.db, key(2), key(3));
     for (key, status) in [(failed, Status::Failed), (dead, Status::Dead)] {
         assert!(sql.insert(pool, key, status, 1, None).await.unwrap());
     }
@@ -199,7 +199,7 @@ async fn nothing_waits_without_end_for_a_sequence_that_a_frozen_process_holds() 
     let tx = db.database.begin().await.unwrap();
     place(&sql, &old, 1).claim(&tx, Gaps::Wait).await.unwrap();
     tx.commit().await.unwrap();
-    let frozen = db.pool.begin().await.unwrap();
+    let frozen = db.db.begin().await.unwrap();
     for (aggregate, number) in [(&old, 2), (&fresh, 1)] {
         let claimed = place(&sql, aggregate, number).claim(&frozen, Gaps::Wait).await;
         assert_eq!(claimed.unwrap(), Outcome::Claimed);
@@ -219,7 +219,7 @@ async fn nothing_waits_without_end_for_a_sequence_that_a_frozen_process_holds() 
         ("beginning", beginning.boxed_local()),
         ("pass", async { late.pass(&txs[3]).await.map(drop) }.boxed_local()),
         ("again", again.boxed_local()),
-        ("note_failing", next.note_failing(&db.pool).boxed_local()),
+        ("note_failing", next.note_failing(&db.db).boxed_local()),
     ])
     .await;
     drop(txs);
@@ -233,7 +233,7 @@ async fn nothing_waits_without_end_for_a_dead_letter_that_a_frozen_process_holds
     let Some((db, sql)) = open().await else {
         return;
     };
-    let pool = &db.pool;
+    let pool = &db.db;
     for stream_sequence in 1..=3 {
         let message = Message {
             sequence: Some(stream_sequence),

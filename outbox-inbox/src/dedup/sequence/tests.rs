@@ -7,7 +7,7 @@ use sea_orm::{DatabaseTransaction, DbBackend};
 use uuid::Uuid;
 
 use super::*;
-use crate::tests::strategies::{TestDb, on_every_database};
+use crate::tests::database::{TestDb, on_every_database};
 
 mod producers;
 mod races;
@@ -43,7 +43,7 @@ impl<'a> Lane<'a> {
     fn of(db: &'a TestDb, consumer: &'a str, aggregate: &str) -> Self {
         Self {
             db,
-            sql: InboxSql::new(db.pool.get_database_backend(), &TableNames::new(), DAYS),
+            sql: InboxSql::new(db.db.get_database_backend(), &TableNames::new(), DAYS),
             consumer,
             aggregate: Aggregate::new("order", aggregate),
             source: "shop",
@@ -112,7 +112,7 @@ impl<'a> Lane<'a> {
 
     async fn row(&self) -> Option<SequenceState> {
         self.sql
-            .sequence_state(&self.db.pool, self.at(1).key(), false)
+            .sequence_state(&self.db.db, self.at(1).key(), false)
             .await
             .unwrap()
     }
@@ -241,13 +241,13 @@ async fn a_failing_message_is_no_gap(db: TestDb) {
 async fn a_failing_message_that_never_comes_again_is_forgotten(db: TestDb) {
     let lane = Lane::new(&db);
     lane.fail(1).await;
-    let yesterday = match db.pool.get_database_backend() {
+    let yesterday = match db.db.get_database_backend() {
         DbBackend::Postgres => "updated_at - interval '25 hours'",
         DbBackend::MySql => "TIMESTAMPADD(HOUR, -25, updated_at)",
         _ => "updated_at - 25 * 3600000000",
     };
     let age = format!("UPDATE inbox_sequences SET updated_at = {yesterday}");
-    db.pool.execute_unprepared(&age).await.unwrap();
+    db.db.execute_unprepared(&age).await.unwrap();
     assert_eq!(lane.claim(3, Wait).await, gap(1));
     lane.fail(2).await;
     assert_eq!(
@@ -256,7 +256,7 @@ async fn a_failing_message_that_never_comes_again_is_forgotten(db: TestDb) {
         "a fresh mark takes its place"
     );
     assert_eq!(lane.row().await.unwrap().failing, Some(2));
-    db.pool.execute_unprepared(&age).await.unwrap();
+    db.db.execute_unprepared(&age).await.unwrap();
     assert_eq!(lane.claim(3, Accept).await, Claimed);
     db.close().await;
 }

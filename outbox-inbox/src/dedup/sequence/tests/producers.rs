@@ -33,7 +33,7 @@ async fn services_with_one_aggregate_name_count_apart(db: TestDb) {
     assert_eq!(store.claim_event(later_event(2)).await, Claimed);
     let order = Aggregate::new("order", "1");
     let asked = [(&order, "shop"), (&order, "store"), (&order, "elsewhere")];
-    let found = shop.sql.last_sequences(&db.pool, "books", asked).await.unwrap();
+    let found = shop.sql.last_sequences(&db.db, "books", asked).await.unwrap();
     assert_eq!(found.get(&(order.clone(), "shop")), Some(&6));
     assert_eq!(found.get(&(order.clone(), "store")), Some(&2));
     assert_eq!(found.len(), 2);

@@ -20,7 +20,7 @@ async fn race(
     let mut tasks = JoinSet::new();
     for sequence in sequences {
         let (start, database) = (start.clone(), db.database.clone());
-        let backend = db.pool.get_database_backend();
+        let backend = db.db.get_database_backend();
         tasks.spawn(async move {
             let sql = InboxSql::new(backend, &TableNames::new(), DAYS);
             let aggregate = Aggregate::new("order", "1");
@@ -104,7 +104,7 @@ async fn concurrent_numbers_each_run_once(db: TestDb) {
 }
 
 async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
-    if db.pool.get_database_backend() == DbBackend::Sqlite {
+    if db.db.get_database_backend() == DbBackend::Sqlite {
         return outbox_testing::not_applicable("its transactions themselves wait for each other");
     }
     let lane = Lane::new(&db);
@@ -133,7 +133,7 @@ async fn a_duplicate_waits_for_the_one_that_runs(db: TestDb) {
             assert_eq!(duplicate.await, Claimed);
             // Restore the previous state.
             let back = format!("UPDATE inbox_sequences SET last_sequence = {}", sequence - 1);
-            db.pool.execute_unprepared(&back).await.unwrap();
+            db.db.execute_unprepared(&back).await.unwrap();
         }
     }
     db.close().await;
