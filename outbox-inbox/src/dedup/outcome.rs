@@ -1,7 +1,8 @@
 //! Where a message stands, from its claim to its acknowledgement.
 //!
-//! A claim, a run of the handler and the conclusion of the run have the same type, so that each step passes on what the step before it found. Invariant: the
-//! broker forgets a message only if [`Outcome::is_final`]. Not here: what follows from an outcome ([`crate::runtime`]).
+//! A claim, a run of the handler and the conclusion of the run have the same type, so that each
+//! step passes on what the step before it found. Invariant: the broker forgets a message only if
+//! [`Outcome::is_final`]. Not here: conclusions ([`crate::runtime`]).
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use crate::handler::describe;
 pub(crate) enum Outcome {
     /// The transaction has the claim until it ends: the message may take effect in it.
     Claimed,
-    /// As [`Self::Claimed`], for a dead letter whose inbox row was dead: the message had not taken effect.
+    /// As [`Self::Claimed`], for a dead letter whose inbox row was dead, so the message had no
+    /// effect.
     Revived,
     /// The message took effect.
     Handled,
@@ -26,17 +28,20 @@ pub(crate) enum Outcome {
     DeadLettered,
     /// No handler takes the message, or its dead letter is gone.
     Skipped,
-    /// Another version of the program handles the message. It goes back to the broker, and no message here waits for it.
+    /// Another version of the program handles the message. It goes back to the broker, and no
+    /// message here waits for it.
     SentBack { after: Duration },
     /// A shutdown came first.
     Returned,
     /// The message failed before. Its attempt must be counted before the handler runs.
     Uncounted,
-    /// Messages before it in its aggregate are missing, from the number `expected` on. `failing`: one of them failed and will be retried, so there is no gap.
+    /// Messages before it in its aggregate are missing, from the number `expected` on. `failing`:
+    /// one of them failed and will be retried, so there is no gap.
     Early { expected: u64, failing: bool },
     /// The consumer went on without the message. It must not take effect now.
     Late,
-    /// Another event took effect under its number: its producer has numbered anew, or there are two producers. It must not take effect now.
+    /// Another event took effect under its number: its producer has numbered anew, or there are two
+    /// producers. It must not take effect now.
     Taken,
     /// The handler asked for another run after this time.
     Deferred { wait: Duration, error: String },
@@ -72,7 +77,8 @@ pub(crate) enum Retry {
     Deferred,
     /// It could not run yet, for a reason outside of its handler.
     Postponed,
-    /// Messages before it in its aggregate come first. `last`: the last number of the aggregate that took effect, if it has risen and the next one does not fail.
+    /// Messages before it in its aggregate come first. `last`: the last number of the aggregate
+    /// that took effect, if it has risen and the next one does not fail.
     Early { last: Option<u64> },
 }
 

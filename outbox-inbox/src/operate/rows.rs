@@ -1,7 +1,7 @@
 //! The rows of a consumer in all tables: counted and forgotten.
 //!
-//! Invariant: what forgets rows is one transaction, which sees every row that a handler has committed, and waits for those whose transactions run. Not
-//! here: when it may be done, see [`super::quiescence`].
+//! Invariant: rows are forgotten in one transaction, which sees every committed row and waits for
+//! transactions that run. Not here: when it may be done, see [`super::quiescence`].
 
 use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr};
 
@@ -56,7 +56,8 @@ pub(super) async fn pause(
 /// Consumers per statement.
 const CONSUMERS_MAX: usize = 100;
 
-/// Open and marked dead letters of each of these consumers. Index on (consumer, created_at), at most so many rows; one statement for each hundred consumers.
+/// Open and marked dead letters of each of these consumers. Index on (consumer, created_at), at
+/// most so many rows; one statement for each hundred consumers.
 pub(super) async fn letters(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -132,7 +133,8 @@ pub(super) async fn of_any(
     Ok(has_rows)
 }
 
-/// Counts what the inbox remembers: the range of the consumer in each primary key, and in the index of dead letters.
+/// Counts what the inbox remembers: the range of the consumer in each primary key, and in the index
+/// of dead letters.
 pub(super) async fn memory(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -187,8 +189,9 @@ async fn of_table<C: ConnectionTrait>(
     row.map_or(Ok(0), |row| read_count(&row, "entries"))
 }
 
-/// Forgets what a consumer remembers, but for dead letters, and for the dead rows of those that do not come again: their retry has to know that they took no
-/// effect. Primary keys; the dead letters by their index on (consumer, created_at).
+/// Deletes the rows of a consumer, except dead letters, and except dead rows whose message is not
+/// redelivered: the retry of its dead letter needs the row. Primary keys; the dead letters by their
+/// index on (consumer, created_at).
 pub(super) async fn forget(
     db: &DatabaseConnection,
     inbox: &InboxSql,
@@ -235,8 +238,8 @@ async fn forget_in(
     Ok(Replayed { messages, sequences })
 }
 
-/// On MySQL and MariaDB a statement that reads with locks waits for rows that were inserted and not committed; one that changes rows passes over them. SQLite has one
-/// writer. On PostgreSQL, [`running`] was asked before.
+/// On MySQL and MariaDB a locking read waits for uncommitted inserted rows; an update or delete
+/// passes over them. SQLite has one writer. On PostgreSQL, [`running`] was asked before.
 async fn wait_for_handlers(tx: &DatabaseTransaction, inbox: &InboxSql, consumer: &str) -> Result<(), DbErr> {
     if inbox.backend() == DbBackend::MySql {
         for table in [inbox.messages(), inbox.sequences()] {
@@ -246,8 +249,8 @@ async fn wait_for_handlers(tx: &DatabaseTransaction, inbox: &InboxSql, consumer:
     Ok(())
 }
 
-/// The transactions that have written into the tables of the memory, of any consumer, and have not ended. Only PostgreSQL tells, and only there it matters: what
-/// they have inserted is not seen before they end.
+/// The transactions that have written into the tables of the memory, of any consumer, and have not
+/// ended. PostgreSQL only: elsewhere statements wait for uncommitted rows.
 pub(super) async fn running(db: &DatabaseConnection, inbox: &InboxSql) -> Result<Vec<String>, DbErr> {
     if inbox.backend() != DbBackend::Postgres {
         return Ok(Vec::new());

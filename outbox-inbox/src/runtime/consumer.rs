@@ -26,7 +26,7 @@ use crate::hook::Hooks;
 use crate::layer::Middleware;
 use crate::upcast::Upcasters;
 
-/// The state that all consumers of an inbox share, and the settings, which may be those of one of them.
+/// The state that all consumers of an inbox share, and the settings of one consumer.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) database: Database,
@@ -108,7 +108,8 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    /// A consumer with checked handlers: no two of them want the same event, and they agree on the order.
+    /// A consumer with checked handlers: no two of them want the same event, and they agree on the
+    /// order.
     pub(crate) fn new(
         name: &'static str,
         handlers: &[Registration],
@@ -167,7 +168,8 @@ impl Consumer {
     pub(crate) fn prefetch(&self) -> usize {
         match self.order {
             Order::Strict => 1,
-            // Few, because nobody keeps deliveries alive that the driver holds: they wait for four handlers at most.
+            // Few, because deliveries in the driver are not kept alive: they wait for four handlers
+            // at most.
             _ => (4 * self.shared.config.concurrency)
                 .max(2 * self.batch_max)
                 .min(self.in_flight_max()),
@@ -191,7 +193,8 @@ impl Consumer {
         routed
     }
 
-    /// The source of a message whose number is its order. Other messages of an aggregate share a lane, whoever recorded them.
+    /// The source of a message, if numbers are the order. Otherwise all messages of an aggregate
+    /// share a lane.
     pub(crate) fn numbering_source(&self, routed: &RoutedMessage) -> Option<Arc<str>> {
         self.sequenced.then(|| routed.source.clone())
     }
@@ -207,7 +210,8 @@ impl Consumer {
         events.any(|event| event.is_everything() || event.aggregate == aggregate_type)
     }
 
-    /// Whether a message that is for others to handle may leave the lane of its aggregate: nothing waits for it, and it waits for nothing.
+    /// Whether a message that is for others to handle may leave the lane of its aggregate: nothing
+    /// waits for it, and it waits for nothing.
     pub(crate) fn stands_alone(&self, routed: &RoutedMessage) -> bool {
         matches!(routed.route, Route::NotWanted) && !self.sequenced
     }

@@ -8,8 +8,9 @@
 //! | [`Scheduler`] | keeps the order, and decides what runs |
 //! | [`Jobs`] | runs handlers |
 //!
-//! Invariants: memory is bounded; a message that failed waits in front of its lane, here or at the broker, so that no message of its aggregate overtakes it.
-//! Not here: the end ([`super::shutdown`]).
+//! Invariants: memory is bounded; a message that failed waits in front of its lane, here or at the
+//! broker, so that no message of its aggregate overtakes it. Not here: the end
+//! ([`super::shutdown`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +67,7 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Runs until the soft stop, and then until what is running has ended.
+    /// Runs until the soft stop, and then until the running jobs have ended.
     ///
     /// Dropping it loses no message: each comes again after `ack_wait`.
     pub(super) async fn run(mut self) {
@@ -118,7 +119,7 @@ impl<S: Subscriber> Dispatcher<S> {
         for delivery in self.receiver.step(received) {
             self.accept(delivery);
         }
-        // What has arrived with it is taken at once.
+        // Deliveries that have arrived already are taken at once.
         while self.scheduler.has_room(self.unanswered.usage())
             && let Some(delivery) = self.receiver.arrived()
         {
@@ -132,7 +133,7 @@ impl<S: Subscriber> Dispatcher<S> {
         let deliveries = origin.incoming().delivery_count;
         let (key, mut in_flight) = self.unanswered.enter(origin, routed);
         let lanes = &mut self.scheduler.lanes;
-        // If no other process had it meanwhile, what was known of it holds.
+        // If no other process had the message, its state still holds.
         if let Some(awaited) = lanes.arrived(&key, in_flight.order_key, deliveries <= 1)
             && awaited.deliveries + 1 == deliveries
         {
@@ -141,7 +142,8 @@ impl<S: Subscriber> Dispatcher<S> {
         lanes.push(key, in_flight, Instant::now());
     }
 
-    /// Makes room for messages that may run, and returns whether there is room for another delivery.
+    /// Makes room for messages that may run, and returns whether there is room for another
+    /// delivery.
     fn make_room(&mut self) -> bool {
         if self.scheduler.is_crowded(self.unanswered.usage()) {
             let now = Instant::now();
@@ -184,8 +186,8 @@ impl<S: Subscriber> Dispatcher<S> {
             consumer.vitals.ended(&outcome);
         }
         if failed_again {
-            // The letters behind it have been taken off the list. They must not run if an operator marks all of them again meanwhile: the one that failed
-            // comes first, in the next poll.
+            // The dead letters behind the failed one are no longer marked. They must not run if an
+            // operator marks all of them again: the failed letter comes first, in the next poll.
             for letter in self.scheduler.lanes.withdraw(&lane.key, InFlight::is_letter, now) {
                 self.unanswered.answered(letter.local_id);
             }
@@ -200,8 +202,9 @@ impl<S: Subscriber> Dispatcher<S> {
         tally.count(&outcome);
         let (lanes, after) = (&mut self.scheduler.lanes, outcome.after());
         if in_flight.is_letter() && outcome.retry() == Some(Retry::Deferred) {
-            // It waits beside the lane of its aggregate, and so do the dead letters behind it, which must not overtake it. The aggregate has gone on without
-            // them before, and goes on. None of them goes back: the next poll would find it again.
+            // It waits beside the lane of its aggregate, and so do the dead letters behind it,
+            // which must not overtake it. The aggregate has gone on without them before, and goes
+            // on. None of them goes back: the next poll would find it again.
             let behind = lanes.withdraw(&lane.key, InFlight::is_letter, now);
             lanes.finish(&lane.key, Vec::new(), None, now);
             let letters = std::iter::once(in_flight).chain(behind).collect();
@@ -237,10 +240,12 @@ impl<S: Subscriber> Dispatcher<S> {
         self.tasks.spawn(self.letters.poll(held));
     }
 
-    /// Dead letters wait in the lane of their aggregate like any other message, or beside it with other dead letters that are not ready yet.
+    /// Dead letters wait in the lane of their aggregate like any other message, or beside it with
+    /// other dead letters that are not ready yet.
     ///
-    /// Lanes have the order of the stream, and a recreated stream counts from 1 again. So a letter is left out as long as one is here that must be
-    /// retried first. The table shows that one as open, because its retry has begun. The next poll finds the letter again.
+    /// Lanes have the order of the stream, and a recreated stream counts from 1 again. So a letter
+    /// is left out as long as one is here that must be retried first. The table shows that one as
+    /// open, because its retry has begun. The next poll finds the letter again.
     fn accept_letters(&mut self, letters: Vec<StoredDeadLetter>) {
         for letter in letters {
             if self.unanswered.holds_older(&letter) {
@@ -259,7 +264,8 @@ impl<S: Subscriber> Dispatcher<S> {
         }
     }
 
-    /// Shows how much is in memory: at each end of a job, and with each progress, because no job may end for long.
+    /// Shows how much is in memory: at each end of a job, and with each progress, because no job
+    /// may end for long.
     fn show(&self) {
         let (consumer, messages) = (self.consumer.name, self.unanswered.usage().messages);
         telemetry::in_memory(consumer, messages, self.scheduler.lanes.blocked());

@@ -68,7 +68,8 @@ impl<S> fmt::Debug for Inbox<S> {
     }
 }
 
-/// Why an inbox cannot start. Once it runs, only [`Self::Panicked`] ends it: it backs off from trouble and goes on.
+/// Why an inbox cannot start. Once it runs, only [`Self::Panicked`] ends it: it backs off from
+/// trouble and goes on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InboxError {
@@ -78,7 +79,8 @@ pub enum InboxError {
     /// Handlers, state or configuration do not fit together.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The database refuses user, password or database name, or its certificate is not trusted. It will do so until somebody acts.
+    /// The database refuses user, password or database name, or its certificate is not trusted. It
+    /// will do so until somebody acts.
     #[error(transparent)]
     Connect(ConnectError),
     /// The tables cannot be read.
@@ -98,7 +100,8 @@ pub enum InboxError {
         /// The broker's reason.
         source: SubscriberError,
     },
-    /// A consumer panicked outside of its messages. The inbox stopped the other consumers as in a shutdown; start it again.
+    /// A consumer panicked outside of its messages. The inbox stopped the other consumers as in a
+    /// shutdown; start it again.
     #[error("consumer `{consumer}` cannot go on: {reason}")]
     Panicked {
         /// The consumer.
@@ -135,43 +138,50 @@ impl<S: Subscriber> Inbox<S> {
         }
     }
 
-    /// Provides a value for [`HandlerState<T>`](crate::HandlerState) arguments; a second one of the same type replaces the first.
+    /// Provides a value for [`HandlerState<T>`](crate::HandlerState) arguments; a second one of the
+    /// same type replaces the first.
     #[must_use]
     pub fn with_state<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.state.insert(value);
         self
     }
 
-    /// Sets which handlers run. Default: all that are linked into the program, [`Router::registered`].
+    /// Sets which handlers run. Default: all that are linked into the program,
+    /// [`Router::registered`].
     #[must_use]
     pub fn with_router(mut self, router: Router) -> Self {
         self.router = Some(router);
         self
     }
 
-    /// Sets which consumers run in this process; other processes run the others. A second call replaces the names of the first. Default: all that have handlers.
+    /// Sets which consumers run in this process; other processes run the others. A second call
+    /// replaces the names of the first. Default: all that have handlers.
     #[must_use]
     pub fn with_consumers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.consumers = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Names handlers without which the inbox does not start: by crate (`my_handlers`), module, function (`my_handlers::mail::send_receipt`) or consumer.
-    /// A second call adds names.
+    /// Names handlers without which the inbox does not start: by crate (`my_handlers`), module,
+    /// function (`my_handlers::mail::send_receipt`) or consumer. A second call adds names.
     ///
-    /// The linker drops a crate that nothing names, and its handlers are missing without a word while the others run. A program that takes handlers from
-    /// several crates lists them here and links them with [`link_handlers!`](crate::link_handlers). Default: nothing is expected.
+    /// The linker drops a crate that nothing names, and its handlers are missing without a word
+    /// while the others run. A program that takes handlers from several crates lists them here and
+    /// links them with [`link_handlers!`](crate::link_handlers). Default: nothing is expected.
     #[must_use]
     pub fn expect_handlers<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.expected.extend(names.into_iter().map(Into::into));
         self
     }
 
-    /// Sets where a consumer starts in the stream if it is new. Default: [`StartAt::Beginning`], so that a new consumer handles all that the stream still has. A
-    /// second call for the same consumer replaces the first.
+    /// Sets where a consumer starts in the stream if it is new. Default: [`StartAt::Beginning`], so
+    /// that a new consumer handles all that the stream still has. A second call for the same
+    /// consumer replaces the first.
     ///
-    /// A consumer that exists on the broker keeps its place, whatever is set here; its log says so if it started elsewhere. One that somebody deletes on the broker
-    /// starts like a new one. With strategy `sequence` the messages before the start are not waited for: an aggregate begins with its first message after it.
+    /// A consumer that exists on the broker keeps its place, whatever is set here; its log says so
+    /// if it started elsewhere. One that somebody deletes on the broker starts like a new one. With
+    /// strategy `sequence` the messages before the start are not waited for: an aggregate begins
+    /// with its first message after it.
     ///
     /// An unknown consumer is an error at the start of the inbox.
     #[must_use]
@@ -180,8 +190,9 @@ impl<S: Subscriber> Inbox<S> {
         self
     }
 
-    /// Limits how much of a handler runs in this process. Default: no limits but those of the consumer. A second call for the same handler replaces the first;
-    /// limits of a handler that does not run here mean nothing.
+    /// Limits how much of a handler runs in this process. Default: no limits but those of the
+    /// consumer. A second call for the same handler replaces the first; limits of a handler that
+    /// does not run here mean nothing.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -218,8 +229,10 @@ impl<S: Subscriber> Inbox<S> {
         self
     }
 
-    /// Changes settings for one consumer. `change` is given those of the inbox ([`Self::with_config`]), whichever call comes first, and is called each time that
-    /// the settings are needed at the start. A second call for the same consumer replaces the first. Default: all consumers have the settings of the inbox.
+    /// Changes settings for one consumer. `change` is given those of the inbox
+    /// ([`Self::with_config`]), whichever call comes first, and is called each time that the
+    /// settings are needed at the start. A second call for the same consumer replaces the first.
+    /// Default: all consumers have the settings of the inbox.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -234,8 +247,10 @@ impl<S: Subscriber> Inbox<S> {
     /// # }
     /// ```
     ///
-    /// `dead_letter_retention`, `purge_every`, `shutdown_timeout`, `stuck_after` and `watch_every` hold for the inbox as a whole: to change them here is an
-    /// error at the start, and so is an unknown consumer. A consumer that does not run in this process means nothing. All processes of a consumer should have the same settings for it.
+    /// `dead_letter_retention`, `purge_every`, `shutdown_timeout`, `stuck_after` and `watch_every`
+    /// hold for the inbox as a whole: to change them here is an error at the start, and so is an
+    /// unknown consumer. A consumer that does not run in this process means nothing. All processes
+    /// of a consumer should have the same settings for it.
     #[must_use]
     pub fn with_consumer_config(
         mut self,
@@ -247,55 +262,61 @@ impl<S: Subscriber> Inbox<S> {
     }
 
     outbox_core::__setters! {
-        /// Sets where and within which limits handlers record follow-up events. Default: [`OutboxConfig::default`].
+        /// Sets where and within which limits handlers record follow-up events. Default:
+        /// [`OutboxConfig::default`].
         fn with_outbox(outbox: OutboxConfig);
         /// Sets the names of the inbox tables. Default: [`TableNames::default`].
         fn with_names(names: TableNames);
-        /// Sets how older versions of events become those that the handlers know. Default: not at all; see
-        /// [`InboxConfig::unknown_version`](InboxConfig#structfield.unknown_version).
+        /// Sets how older versions of events become those that the handlers know. Default: not at
+        /// all; see [`InboxConfig::unknown_version`](InboxConfig#structfield.unknown_version).
         fn with_upcasters(upcasters: Upcasters);
     }
 
-    /// Puts code around every run of a handler. May be called several times; the first one given is the outermost.
+    /// Puts code around every run of a handler. May be called several times; the first one given is
+    /// the outermost.
     #[must_use]
     pub fn with_middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are deduplicated. Only they need it.
+    /// Sets where handlers of the strategy [`external`](crate::Strategy::External) are
+    /// deduplicated. Only they need it.
     #[must_use]
     pub fn with_dedup_store(mut self, store: impl DedupStore) -> Self {
         self.store = Some(Arc::new(store));
         self
     }
 
-    /// Calls `hook` after each message that took effect, and for duplicates whose handler asks for it
-    /// ([`OnDuplicate::Result`](crate::OnDuplicate::Result)). The inbox calls it after the commit and once at most: a crash in between loses
-    /// the call. It must not block. A panic is logged, and changes nothing. A second call replaces the hook.
+    /// Calls `hook` after each message that took effect, and for duplicates whose handler asks for
+    /// it ([`OnDuplicate::Result`](crate::OnDuplicate::Result)). The inbox calls it after the
+    /// commit and once at most: a crash in between loses the call. It must not block. A panic is
+    /// logged, and changes nothing. A second call replaces the hook.
     #[must_use]
     pub fn on_handled(mut self, hook: impl Fn(Handled<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.on_handled = Some(Arc::new(hook));
         self
     }
 
-    /// Calls `hook` after each message that was dead-lettered, and after each dead letter that was tried again and failed again, under the conditions of
-    /// [`Self::on_handled`].
+    /// Calls `hook` after each message that was dead-lettered, and after each dead letter that was
+    /// tried again and failed again, under the conditions of [`Self::on_handled`].
     #[must_use]
     pub fn on_dead_letter(mut self, hook: impl Fn(DeadDelivery<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.on_dead_letter = Some(Arc::new(hook));
         self
     }
 
-    /// Sends a copy of each dead letter somewhere else too, after the commit. The table is the truth: a crash in between loses the copy.
+    /// Sends a copy of each dead letter somewhere else too, after the commit. The table is the
+    /// truth: a crash in between loses the copy.
     #[must_use]
     pub fn with_dead_letter_sink(mut self, sink: impl DeadLetterSink) -> Self {
         self.hooks.sink = Some(Arc::new(sink));
         self
     }
 
-    /// Tells how the inbox is doing while it runs. Call it after [`Self::with_config`] and before [`Self::run`]; the answer can be asked from anywhere. Of
-    /// an inbox that runs several times, it tells of the run that began last.
+    /// Tells how the inbox is doing while it runs. Call it after [`Self::with_config`] and before
+    /// [`Self::run`]; the answer can be asked from anywhere. Of an inbox that runs several times,
+    /// it tells of the run that began last.
     ///
     /// With axum, liveness and readiness of a process that handles messages:
     ///
@@ -334,7 +355,8 @@ impl<S: Subscriber> Inbox<S> {
         self.health.clone()
     }
 
-    /// Runs until `shutdown` is cancelled. Then it waits for running handlers for [`InboxConfig::shutdown_timeout`], cancels those that still run, and gives the rest back to
+    /// Runs until `shutdown` is cancelled. Then it waits for running handlers for
+    /// [`InboxConfig::shutdown_timeout`], cancels those that still run, and gives the rest back to
     /// the broker. It returns at the latest two seconds after that time.
     ///
     /// Outages of database or broker do not end it, not even at the start.
@@ -345,16 +367,20 @@ impl<S: Subscriber> Inbox<S> {
     ///
     /// # Cancellation
     ///
-    /// Dropping the future cancels the running handlers. They are rolled back in the background, and the broker delivers their messages again.
+    /// Dropping the future cancels the running handlers. They are rolled back in the background,
+    /// and the broker delivers their messages again.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<InboxReport, InboxError> {
         self.run_observed(shutdown.child_token(), false).await
     }
 
-    /// Runs until no consumer has anything left to do, for tests and for jobs that run to completion. A message that fails is waited for, through all its delays.
+    /// Runs until no consumer has anything left to do, for tests and for jobs that run to
+    /// completion. A message that fails is waited for, through all its delays.
     ///
-    /// It takes up the dead letters that were marked to be tried again before it began, at most 100 per consumer.
+    /// It takes up the dead letters that were marked to be tried again before it began, at most 100
+    /// per consumer.
     ///
-    /// Handlers record follow-up events but do not publish them: drain a relay, then the inbox again.
+    /// Handlers record follow-up events but do not publish them: drain a relay, then the inbox
+    /// again.
     ///
     /// # Errors
     ///

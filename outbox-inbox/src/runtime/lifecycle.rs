@@ -1,7 +1,9 @@
-//! The way of an inbox from its start to its end: checks, database, subscriptions, consumers, shutdown.
+//! The way of an inbox from its start to its end: checks, database, subscriptions, consumers,
+//! shutdown.
 //!
-//! Invariants: an inbox that cannot start has handled nothing; trouble that heals is waited for; a shutdown is bounded, whatever handlers do. Not here: what a
-//! consumer does, see [`crate::runtime::dispatcher`].
+//! Invariants: an inbox that cannot start has handled nothing; trouble that heals is waited for; a
+//! shutdown is bounded, whatever handlers do. Not here: what a consumer does, see
+//! [`crate::runtime::dispatcher`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,7 +141,8 @@ impl<S: Subscriber> Inbox<S> {
         drain: bool,
     ) -> Result<UnboundedReceiver<InboxError>, InboxError> {
         let mut idleness = drain.then(|| Idleness::of_all(consumers.len()));
-        // All are subscribed before the first receives, so that an inbox that cannot start has handled nothing.
+        // All are subscribed before the first receives, so that an inbox that cannot start has
+        // handled nothing.
         let mut dispatchers = Vec::with_capacity(consumers.len());
         for consumer in consumers {
             dispatchers.push(Dispatcher::new(
@@ -253,7 +256,8 @@ impl<S: Subscriber> Inbox<S> {
         Ok(router)
     }
 
-    /// Looks at the stream and the deduplication store. What cannot be reached now is not waited for: it is checked again at the next start.
+    /// Looks at the stream and the deduplication store. What cannot be reached now is not waited
+    /// for: it is checked again at the next start.
     async fn check_surroundings(&self, router: &Router, stop: &Stop) -> Result<(), InboxError> {
         match stop.soft.run_until_cancelled(self.subscriber.facts()).await {
             Some(Ok(facts)) => {
@@ -401,8 +405,9 @@ impl<S: Subscriber> Inbox<S> {
         Ok((database, problems))
     }
 
-    /// Subscribes once. What heals is left to the receiving loop, what does not is an error here. A paused consumer does not subscribe: that would make one anew
-    /// which an operator is moving ([`crate::operate`]).
+    /// Subscribes once. What heals is left to the receiving loop, what does not is an error here. A
+    /// paused consumer does not subscribe: that would make one anew which an operator is moving
+    /// ([`crate::operate`]).
     async fn subscribe(
         &self,
         consumer: &Consumer,

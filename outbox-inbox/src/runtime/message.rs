@@ -1,4 +1,4 @@
-//! A message in the memory of a consumer: which handler it has, and what is remembered of it between its attempts.
+//! A message in the memory of a consumer: its handler, and its state between attempts.
 //!
 //! Not here: one attempt ([`crate::runtime::run::attempt`]).
 
@@ -34,7 +34,8 @@ pub(crate) enum Refused {
         "headers say event `{event_type}`, which does not belong on the subject that the message came on: its sender may have no right to publish this event;          if a stream has subjects of another layout, tell the subscriber not to check them"
     )]
     Subject {
-        /// The event type in the headers. The aggregate is left out, because it may be personal data.
+        /// The event type in the headers. The aggregate is left out, because it may be personal
+        /// data.
         event_type: String,
     },
 }
@@ -52,7 +53,8 @@ pub(crate) enum Route {
     UnknownVersion,
     /// No handler here takes this event type. Whether others do is not known yet.
     NotWanted,
-    /// No handler here takes this event type, and somebody else has asked for it under the consumer's name.
+    /// No handler here takes this event type, and another program has asked for it under the
+    /// consumer's name.
     UnknownEvent,
     /// It is no message of an outbox.
     Unreadable,
@@ -89,7 +91,8 @@ impl Memory {
         }
     }
 
-    /// Whether the database says something of the message that must be taken back if it does not run.
+    /// Whether the database says something of the message that must be taken back if it does not
+    /// run.
     pub(crate) fn is_recorded(&self) -> bool {
         self.counted.is_some() || self.begun
     }
@@ -101,9 +104,11 @@ pub(crate) struct Early {
     /// The first number that is missing.
     pub(crate) expected: u64,
     pub(crate) since: Instant,
-    /// The wait took too long, which was reported; or it is in vain, because the beginning of the aggregate has left the stream.
+    /// The wait took too long, which was reported; or it is in vain, because the beginning of the
+    /// aggregate has left the stream.
     pub(crate) expired: bool,
-    /// Whether the beginning of the aggregate has left the stream is known, or the broker was asked.
+    /// Whether the beginning of the aggregate has left the stream is known, or the broker was
+    /// asked.
     pub(crate) asked: bool,
     /// That was before the database was asked, so that the aggregate may be known there.
     pub(crate) ahead: bool,
@@ -137,7 +142,8 @@ impl RoutedMessage {
         }
     }
 
-    /// The handler, of a message that may share a transaction with others: nothing about it is in doubt.
+    /// The handler, of a message that may share a transaction with others: nothing about it is in
+    /// doubt.
     pub(crate) fn batchable(&self) -> Option<&Arc<Registration>> {
         match &self.route {
             Route::Handler { handler, .. } => {

@@ -1,7 +1,8 @@
 //! Whether the inbox may forget what it has handled.
 //!
-//! Invariant: it forgets nothing that the stream may deliver again, as far as the stream says how long it keeps messages. Not here: deleting
-//! ([`crate::retention`]), and the same question at the start, which refuses to start ([`crate::runtime::lifecycle`]).
+//! Invariant: nothing is deleted that the stream may deliver again, if the stream has a retention.
+//! Not here: deleting ([`crate::retention`]), and the same question at the start, which refuses to
+//! start ([`crate::runtime::lifecycle`]).
 
 use outbox_core::Subscriber;
 use tokio_util::sync::CancellationToken;
@@ -10,8 +11,9 @@ use crate::config::InboxConfig;
 use crate::handler::{Registration, describe};
 use crate::preflight;
 
-/// Asks the stream whether expired rows may be deleted. They may not while it keeps messages for longer than the inbox remembers them, which may have changed
-/// since the start, and not while it cannot be asked. `groups`: handlers with their settings.
+/// Asks the stream whether expired rows may be deleted. They may not while the stream keeps
+/// messages for longer than the inbox remembers them, or while the stream cannot be asked.
+/// `groups`: handlers with their settings.
 pub(crate) async fn may_forget<S: Subscriber>(
     subscriber: &S,
     groups: &[(Vec<Registration>, InboxConfig)],

@@ -14,11 +14,13 @@ pub struct InboxReport {
     pub duplicates: u64,
     /// Attempts that failed; the messages are tried again.
     pub failed: u64,
-    /// Runs after which the handler asked for another time; the messages are tried again, and it uses no attempts.
+    /// Runs after which the handler asked for another time; the messages are tried again, and it
+    /// uses no attempts.
     pub deferred: u64,
     /// Deliveries that became dead letters.
     pub dead_letters: u64,
-    /// Deliveries acknowledged without a handler: event types that nobody has asked for, and deliveries that the configuration says to ignore.
+    /// Deliveries acknowledged without a handler: event types that nobody has asked for, and
+    /// deliveries that the configuration says to ignore.
     pub skipped: u64,
     /// Deliveries sent back to the broker because another version of the program is to handle them.
     pub sent_back: u64,

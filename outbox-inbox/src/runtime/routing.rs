@@ -19,7 +19,7 @@ use crate::upcast::Upcasters;
 pub(crate) struct Routes {
     /// By event type and version.
     handlers: HashMap<String, BTreeMap<u32, Arc<Registration>>>,
-    /// Handlers of undecoded messages, those with the narrowest selection first.
+    /// Handlers of undecoded messages, the narrowest selection first.
     raw: Vec<(&'static EventDescriptor, Arc<Registration>)>,
     /// By the handler's name.
     health: HashMap<&'static str, Arc<HandlerHealth>>,
@@ -116,7 +116,7 @@ impl Routes {
         }
     }
 
-    /// The route of a message whose event type no handler takes decoded.
+    /// The route of a message without a handler for its decoded event.
     fn raw_route(&self, message: &Message) -> Route {
         let mut raw = self.raw.iter();
         let found = raw.find(|(event, _)| event.selects(&message.event_type));

@@ -1,9 +1,12 @@
-//! The end of a consumer: unhandled deliveries go back to the broker in order, and no answer is left on its way.
+//! The end of a consumer: unhandled deliveries go back to the broker in order, and no answer is
+//! left on its way.
 //!
-//! Invariants: until the hard stop, no delivery of an aggregate goes back while a message of it still runs here, or another process would overtake that message.
-//! [`ROLLED_BACK_AFTER`] later everything goes back; whoever then gets a message waits for the end of its claim. Deliveries go back in the order of the stream, without a
-//! delay. Every wait is bounded: an answer that database or broker did not take in time is lost, and its message comes again after `ack_wait`. Not here: cancelling running
-//! handlers, see [`crate::runtime::lifecycle`].
+//! Invariants: until the hard stop, no delivery of an aggregate goes back while a message of it
+//! still runs here, or another process would overtake that message. [`ROLLED_BACK_AFTER`] later
+//! everything goes back; the process that receives a message then waits for the end of its claim.
+//! Deliveries go back in the order of the stream, without a delay. Every wait is bounded: an answer
+//! that is too late is lost, and its message comes again after `ack_wait`. Not here: cancelling
+//! running handlers, see [`crate::runtime::lifecycle`].
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -26,8 +29,9 @@ use crate::dedup::Outcome;
 use crate::handler::describe;
 use crate::telemetry::{self, Returned};
 
-/// How long after the hard stop a job may take to roll back; then its messages go back without it. Shorter than `ROLLBACK_GRACE` in
-/// [`crate::runtime::lifecycle`], which leaves a second to give back.
+/// How long after the hard stop a job may take to roll back; then its messages go back without it.
+/// Shorter than `ROLLBACK_GRACE` in [`crate::runtime::lifecycle`], which leaves a second to give
+/// back.
 const ROLLED_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// The deliveries without an answer at the end.
@@ -57,7 +61,7 @@ impl<S: Subscriber> Dispatcher<S> {
             let mut is_stopped = false;
             loop {
                 if is_stopped {
-                    // Not earlier: the deliveries that the subscription had fetched may come before those that are here.
+                    // Not earlier: fetched deliveries may come before the deliveries in memory.
                     self.give_back_what_is_free(&mut rest).await;
                     if !self.scheduler.has_jobs() {
                         break;
@@ -80,7 +84,8 @@ impl<S: Subscriber> Dispatcher<S> {
                 }
             }
         }
-        // Running messages go back too: their transactions are cancelled, and the process that gets the message waits for the end of its claim.
+        // Running messages go back too: their transactions are cancelled, and the process that gets
+        // the message waits for the end of its claim.
         self.give_back_all(rest).await;
         if let Some(mut subscription) = subscription
             && let Err(error) = subscription.flush().await
@@ -110,7 +115,7 @@ impl<S: Subscriber> Dispatcher<S> {
         Rest { unstarted, running }
     }
 
-    /// A stop may take as long as the handlers that run. Whoever waits for it should know for which.
+    /// A stop may take as long as the running handlers, so the log names them.
     fn log_what_runs(&self, rest: &Rest<DeliveryOf<S>>) {
         let (consumer, messages) = (self.consumer.name, rest.running.len());
         if messages == 0 {
@@ -192,7 +197,8 @@ impl<S: Subscriber> Dispatcher<S> {
         if unstarted.is_empty() && running.is_empty() {
             return;
         }
-        // An attempt is counted before it begins. What did not run is uncounted before it goes back; otherwise the next process may find the attempts used up. After a crash or an
+        // An attempt is counted before it begins. What did not run is uncounted before it goes
+        // back; otherwise the next process may find the attempts used up. After a crash or an
         // outage here they stay counted.
         let corrections = unstarted.iter_mut().filter_map(|in_flight| {
             let routed = &mut in_flight.routed;

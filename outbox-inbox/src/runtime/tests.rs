@@ -133,7 +133,7 @@ fn order(job: &Job<Delivery>) -> String {
     message.aggregate.id.clone()
 }
 
-/// Ends a job whose messages took effect.
+/// Ends a successful job.
 fn end(scheduler: &mut Scheduler<Delivery>, job: Job<Delivery>) {
     let lanes = job.lanes.into_iter().map(|(key, items)| EndedLane {
         key,

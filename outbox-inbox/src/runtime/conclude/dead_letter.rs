@@ -1,7 +1,8 @@
 //! A dead letter that is retried: how its attempt begins, fails and ends.
 //!
-//! Invariant: the dead letter is taken for this process before its handler runs. Not here: finding dead letters to retry
-//! ([`crate::runtime::receive::dead_letters`]), and their rows ([`crate::dead_letter::retry`]).
+//! Invariant: the dead letter is taken for this process before its handler runs. Not here: finding
+//! dead letters to retry ([`crate::runtime::receive::dead_letters`]), and their rows
+//! ([`crate::dead_letter::retry`]).
 
 use outbox_core::store::storable_error;
 use sea_orm::DbErr;
@@ -15,7 +16,8 @@ use crate::hook::DeadDelivery;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::run::attempt::Attempt;
 
-/// Takes the dead letter that the message comes from, if it comes from one. `Some`: the attempt is over.
+/// Takes the dead letter that the message comes from, if it comes from one. `Some`: the attempt is
+/// over.
 pub(crate) async fn begin<M>(attempt: &mut Attempt<'_, M>) -> Option<Outcome> {
     let letter = attempt.routed.letter.clone()?;
     if !attempt.routed.memory.begun {
@@ -39,7 +41,7 @@ pub(crate) async fn fail<M>(attempt: &mut Attempt<'_, M>, letter: &StoredDeadLet
     let write = || retry::failed_again(shared.database.pool(), &shared.sql, letter, behind, error);
     match attempt.until_done(write).await {
         Ok(true) => {}
-        // It was erased or discarded meanwhile: its payload is shown to nobody any more.
+        // It was erased or discarded, so its payload must not appear in a hook.
         Ok(false) => return Outcome::Skipped,
         Err(outcome) => return outcome,
     }
@@ -56,7 +58,7 @@ pub(crate) async fn fail<M>(attempt: &mut Attempt<'_, M>, letter: &StoredDeadLet
     Outcome::DeadLettered
 }
 
-/// Ends a dead letter whose message took effect.
+/// Ends the dead letter of a message that took effect.
 pub(crate) async fn end(attempt: &Attempt<'_>, letter: &StoredDeadLetter) -> Result<(), DbErr> {
     let shared = &attempt.consumer.shared;
     let _turn = shared.database.turn().await;

@@ -1,8 +1,8 @@
 //! Messages that took effect before: how they are recognised, and which of their rows end.
 //!
-//! Invariants: the strategy is asked before an attempt is counted, so that a message that is done, waits for its turn or runs elsewhere uses none. The
-//! row of a message's attempts and its dead letter end before the message is acknowledged. Not here: claims
-//! ([`crate::dedup::claim`]).
+//! Invariants: the strategy is asked before an attempt is counted, so that a message that is done,
+//! early or running elsewhere uses no attempt. The row of a message's attempts and its dead letter
+//! end before the message is acknowledged. Not here: claims ([`crate::dedup::claim`]).
 
 use futures_util::FutureExt as _;
 use outbox_core::store::{OutboxAdmin as _, Selection};
@@ -21,7 +21,8 @@ use crate::runtime::run::attempt::Attempt;
 use crate::runtime::run::input::Input;
 use crate::runtime::run::{external, transaction};
 
-/// Asks the strategy whether the message may run now, and leaves no trace. `Ok`: it may, or the strategy cannot tell.
+/// Asks the strategy whether the message may run now, and leaves no trace. `Ok`: it may, or the
+/// strategy cannot tell.
 pub(crate) async fn ask(attempt: &Attempt<'_>, input: &Input<'_>) -> Result<(), Outcome> {
     let consumer = attempt.consumer;
     if matches!(input.claimant.strategy, Strategy::External) {
@@ -59,7 +60,8 @@ pub(crate) async fn conclude(attempt: &mut Attempt<'_>, claimant: Option<&Claima
     };
     if wanted == OnDuplicate::Reemit {
         let ids = row.follow_ups.unwrap_or_default();
-        // A crash in the middle: some are published once more than others. They are the same events, which consumers know.
+        // A crash in the middle: some are published once more than others. They are the same
+        // events, which consumers know.
         if let Err(error) = reemit(consumer, &ids).await {
             return attempt.later(&error);
         }
@@ -74,11 +76,11 @@ pub(crate) async fn conclude(attempt: &mut Attempt<'_>, claimant: Option<&Claima
     Outcome::Duplicate
 }
 
-/// Ends what is kept of a message that took effect: its dead letter, or the row of its attempts.
+/// Ends the dead letter, or the row of attempts, of a message that took effect.
 pub(crate) async fn end(attempt: &mut Attempt<'_>) -> Result<(), Outcome> {
     let ended = match attempt.routed.letter.clone() {
         Some(letter) => dead_letter::end(attempt, &letter).await,
-        // Only what may have failed before can have a row of attempts.
+        // Only a message that may have failed before can have a row of attempts.
         None if attempt.routed.memory.count_first => attempt.attempts().end().await,
         None => Ok(()),
     };

@@ -1,7 +1,8 @@
 //! What happens to a message that failed: it is recorded, and retried or dead-lettered.
 //!
-//! Invariants: a failure is recorded after the rollback and outside of it; what the database prevents uses no attempt; hooks are called after the
-//! commit. Not here: counting ([`crate::dedup::attempts`]).
+//! Invariants: a failure is recorded after the rollback and outside of it; what the database
+//! prevents uses no attempt; hooks are called after the commit. Not here: counting
+//! ([`crate::dedup::attempts`]).
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ use crate::runtime::run::attempt::Attempt;
 /// Longest wait for the database to uncount attempts that did not happen, of all messages together.
 pub(crate) const CORRECTIONS_MAX: Duration = Duration::from_secs(1);
 
-/// Records a failure, after the rollback and outside of it, and decides whether the message comes again.
+/// Records a failure, after the rollback and outside of it, and decides whether the message comes
+/// again.
 pub(crate) async fn record(
     attempt: &mut Attempt<'_>,
     claimant: Option<&Claimant<'_>>,
@@ -69,8 +71,8 @@ pub(crate) async fn record(
     }
 }
 
-/// The handler asked for another run after `wait`, which is no failure: the attempt is uncounted. After a crash before that, the attempt stays
-/// counted.
+/// The handler asked for another run after `wait`, which is no failure: the attempt is uncounted.
+/// After a crash before that, the attempt stays counted.
 pub(crate) async fn defer(
     attempt: &mut Attempt<'_>,
     claimant: Option<&Claimant<'_>>,
@@ -91,7 +93,8 @@ pub(crate) async fn defer(
             match attempt.until_done(|| attempts.take_back()).await {
                 Ok(()) => attempt.routed.memory.counted = None,
                 Err(Outcome::Returned) => return Outcome::Returned,
-                // The handler asked for a wait, so it is not run sooner. The next run is the attempt that is counted already.
+                // The handler asked for a wait, so it is not run sooner. The next run is the
+                // attempt that is counted already.
                 Err(_) => {}
             }
         }
@@ -113,7 +116,8 @@ pub(crate) async fn dead_letter(attempt: &mut Attempt<'_>, error: &str) -> Outco
     record(attempt, keeper.as_ref(), Count::Nothing, true, error).await
 }
 
-/// Uncounts the attempt of a message that was not handled, and marks its dead letter for a retry again.
+/// Uncounts the attempt of a message that was not handled, and marks its dead letter for a retry
+/// again.
 pub(crate) async fn take_back(consumer: &Consumer, routed: &mut RoutedMessage, message: &Message) {
     let shared = &consumer.shared;
     if let Some(letter) = &routed.letter

@@ -1,4 +1,5 @@
-//! What follows from an attempt: failures, duplicates, dead letters, messages without a handler, and returns to the broker.
+//! Concludes attempts: failures, duplicates, dead letters, messages without a handler, and returns
+//! to the broker.
 
 pub(crate) mod dead_letter;
 pub(crate) mod duplicate;

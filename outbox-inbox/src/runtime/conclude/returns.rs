@@ -1,7 +1,8 @@
-//! Deliveries on their way back to the broker, beside the loop: first the database takes back what it counted for them, then the broker is told.
+//! Returns deliveries to the broker in tasks of their own: first the database uncounts their
+//! attempts, then the broker gets the answer.
 //!
-//! Invariants: until the broker is told, it hears that a delivery is not forgotten; a stop waits for all of them, for a bounded time. Not here: who waits for
-//! them meanwhile ([`crate::runtime::schedule::lanes`]).
+//! Invariants: progress is reported until the answer; a stop waits for all returns, for a bounded
+//! time. Not here: messages that wait for them ([`crate::runtime::schedule::lanes`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +44,8 @@ impl<D: Delivery> Returns<D> {
         origins.values().cloned().collect()
     }
 
-    /// Gives deliveries back in their order, to be delivered again after `wait`. The database may be away: it is waited for, until a stop.
+    /// Gives deliveries back in their order, to be delivered again after `wait`. The database may
+    /// be away: it is waited for, until a stop.
     pub(crate) fn give_back(
         &self,
         mut in_flight: Vec<InFlight<D>>,

@@ -1,7 +1,10 @@
-//! Event types and versions that no handler of this process takes: no program wants them, or another version of this program does, or another program.
+//! Event types and versions that no handler of this process takes: no program wants them, or
+//! another version of this program does, or another program.
 //!
-//! Invariant: what another program has asked for under the consumer's name is not acknowledged in silence; it goes back to the broker, is kept, or is skipped
-//! because the configuration says so. Not here: who has asked for what, which the broker knows ([`outbox_core::Delivery::is_asked_for`]).
+//! Invariant: an event type that another program has asked for under the consumer's name is not
+//! acknowledged in silence. Its messages go back to the broker, are kept, or are skipped by
+//! configuration. Not here: the interest of other programs
+//! ([`outbox_core::Delivery::is_asked_for`]).
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -18,10 +21,11 @@ use crate::handler::describe;
 use crate::runtime::consumer::Consumer;
 use crate::runtime::run::attempt::Attempt;
 
-/// Most event types and versions that are logged. A foreign sender may make up any number of versions.
+/// Most event types and versions that are logged. A foreign sender may make up any number of
+/// versions.
 const LOGGED_MAX: usize = 1_000;
 
-/// Wait for a broker that could not say who has asked for what.
+/// Wait before the broker is asked again.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Event types and versions without a handler that were logged, so that each is logged once.
@@ -51,7 +55,7 @@ impl UnhandledTypes {
     }
 }
 
-/// Acknowledges what nobody asked for. Where sequences are kept it still counts.
+/// Acknowledges a message that no program wants. Where sequences are kept it still counts.
 pub(crate) async fn not_wanted(attempt: &mut Attempt<'_>) -> Outcome {
     tracing::debug!(event_type = %attempt.message.event_type, "event type is not wanted here, skipped");
     let consumer = attempt.consumer;
@@ -133,8 +137,8 @@ pub(crate) async fn unknown_event(attempt: &mut Attempt<'_>) -> Outcome {
 /// Another version of the program gets the message. `what` it is that has no handler here.
 async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
     let consumer = attempt.consumer;
-    // Where numbers are the order, later ones must not pass it, in any process: whoever handles it would find it stale. A crash after
-    // this: it is delivered again, and noted again.
+    // Where numbers are the order, later messages must not pass this one in any process, or it
+    // would be stale. A crash after this: it is delivered again, and noted again.
     let keeper = consumer.keeper_of_sequence(attempt.message, attempt.source);
     if let Some(place) = keeper.as_ref().and_then(Claimant::place)
         && let Err(error) = place.note_failing(consumer.shared.database.pool()).await
@@ -156,7 +160,7 @@ async fn send_back(attempt: &mut Attempt<'_>, what: &str) -> Outcome {
     }
 }
 
-/// The broker could not say whether another program has asked for a message: it must not be acknowledged.
+/// It is unknown whether another program has asked for the message, so it must not be acknowledged.
 pub(crate) fn unknown_wishes(consumer: &Consumer, error: &SubscriberError) -> Outcome {
     tracing::warn!(consumer = consumer.name, error = %describe(error), "whether somebody has asked for an event type is not known, asked again");
     Outcome::postponed(ASK_AGAIN_AFTER)

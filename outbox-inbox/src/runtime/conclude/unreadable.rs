@@ -1,7 +1,7 @@
 //! Deliveries that are no message of an outbox.
 //!
-//! Invariant: unless the configuration says otherwise they are kept as dead letters, byte for byte. Not here: what they are kept as
-//! ([`crate::dead_letter`]).
+//! Invariant: unless the configuration says otherwise they are kept as dead letters, byte for byte.
+//! Not here: dead letters ([`crate::dead_letter`]).
 
 use outbox_core::store::storable_error;
 
@@ -54,8 +54,9 @@ pub(crate) async fn handle(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome
     }
 }
 
-/// A delivery that is no message has no attempts, so its panics and deliveries are counted here. At the limit it ends, whatever else its policy is. If
-/// even writing the dead letter panics, it is retried at the longest delay: it must not be lost.
+/// A delivery that is no message has no attempts, so its panics and deliveries are counted here. At
+/// the limit it ends, whatever else its policy is. If even writing the dead letter panics, it is
+/// retried at the longest delay: it must not be lost.
 pub(crate) async fn panicked(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
     if let Some(letter) = attempt.routed.letter.clone() {
         return dead_letter::fail(&mut attempt, &letter, error).await;
@@ -85,7 +86,8 @@ async fn keep(mut attempt: Attempt<'_, ()>, error: &str) -> Outcome {
         error: &error,
         attempts: 0,
     };
-    // A crash after this and before the acknowledgement: it comes again, and the dead letter is there already.
+    // A crash after this and before the acknowledgement: it comes again, and the dead letter is
+    // there already.
     let insert = || insert(shared.database.pool(), &shared.sql, &letter);
     match attempt.until_done(insert).await {
         Ok(_) => {

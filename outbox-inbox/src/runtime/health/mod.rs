@@ -1,7 +1,8 @@
 //! How an inbox and its consumers are doing, for probes and people.
 //!
-//! The runtime notes what happens in small records, and a check reads them at any time. Invariant: neither waits for the other. The verdict is a [`Health`], as
-//! that of a relay. Not here: what the runtime does about trouble, see [`crate::runtime::dispatcher`].
+//! The runtime notes what happens in small records, and a check reads them at any time. Invariant:
+//! neither waits for the other. The verdict is a [`Health`], as that of a relay. Not here: what the
+//! runtime does about trouble, see [`crate::runtime::dispatcher`].
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,8 @@ use tokio::time::Instant;
 
 pub(crate) use vitals::ConsumerVitals;
 
-/// Answers for an inbox that runs elsewhere, without waiting for it. Clones are alike; see [`Inbox::health`](crate::Inbox::health).
+/// Answers for an inbox that runs elsewhere, without waiting for it. Clones are alike; see
+/// [`Inbox::health`](crate::Inbox::health).
 #[derive(Debug, Clone)]
 pub struct InboxHealthCheck {
     vitals: Arc<Mutex<InboxVitals>>,
@@ -46,7 +48,8 @@ pub struct ConsumerHealth {
 pub enum ConsumerState {
     /// It runs, or gives back what it has not handled after the stop of its inbox.
     Running,
-    /// Somebody has paused it ([`PausedConsumers`](crate::PausedConsumers)): it receives and begins nothing. The verdict does not change by that.
+    /// Somebody has paused it ([`PausedConsumers`](crate::PausedConsumers)): it receives and begins
+    /// nothing. The verdict does not change by that.
     Paused {
         /// Since this process noticed.
         paused_for: Duration,
@@ -83,13 +86,15 @@ pub struct RunningHandler {
     pub handler: &'static str,
     /// For how long it has been running, for this message or this batch.
     pub running_for: Duration,
-    /// Its time limit: `timeout` of the handler, or [`InboxConfig::handler_timeout`](crate::InboxConfig#structfield.handler_timeout).
+    /// Its time limit: `timeout` of the handler, or
+    /// [`InboxConfig::handler_timeout`](crate::InboxConfig#structfield.handler_timeout).
     pub limit: Duration,
 }
 
 impl RunningHandler {
-    /// Whether it has run for longer than it may. The inbox cancels a handler at its limit, so one that is still there a moment later cannot be cancelled: it
-    /// blocks its thread instead of waiting with `await`.
+    /// Whether it has run for longer than it may. The inbox cancels a handler at its limit, so one
+    /// that is still there a moment later cannot be cancelled: it blocks its thread instead of
+    /// waiting with `await`.
     #[must_use]
     pub fn is_over_limit(&self) -> bool {
         self.running_for > self.limit
@@ -135,7 +140,8 @@ impl InboxHealthCheck {
         }
     }
 
-    /// How its consumers are doing, in the order of their names: those of the current run, or of the last one. Empty before all are subscribed.
+    /// How its consumers are doing, in the order of their names: those of the current run, or of
+    /// the last one. Empty before all are subscribed.
     #[must_use]
     pub fn consumers(&self) -> Vec<ConsumerHealth> {
         let consumers = self.lock().consumers.clone();

@@ -1,6 +1,7 @@
 //! What a consumer notes of itself, and what follows from it.
 //!
-//! Invariant: a note takes no longer than a lock that nobody holds for long. Not here: the inbox as a whole, see [`super`].
+//! Invariant: a note takes no longer than a lock that nobody holds for long. Not here: the inbox as
+//! a whole, see [`super`].
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,10 +18,12 @@ use crate::dedup::Outcome;
 /// A loop that has not turned for this long does not run. An idle one turns every 5 s.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(90);
 
-/// How far beyond its limit a handler may be before the inbox counts as stopped: timers of a busy machine are late.
+/// How far beyond its limit a handler may be before the inbox counts as stopped: timers of a busy
+/// machine are late.
 pub(super) const OVERDUE: Duration = Duration::from_secs(5);
 
-/// An interruption of an open subscription that was not noted again for this long is over: a consumer tries again every 10 s at least.
+/// An interruption of an open subscription that was not noted again for this long is over: a
+/// consumer tries again every 10 s at least.
 pub(super) const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 /// What a consumer notes of itself.
@@ -136,7 +139,8 @@ impl ConsumerVitals {
         !is_known
     }
 
-    /// The database failed under a message. Returns whether that is news: one outage fails under many messages, again and again.
+    /// The database failed under a message. Returns whether that is news: one outage fails under
+    /// many messages, again and again.
     pub(in crate::runtime) fn database_failed(&self) -> bool {
         !std::mem::replace(&mut self.lock().database_failing, true)
     }

@@ -1,9 +1,10 @@
-//! Knows which messages are the first of their aggregate on the stream, without a question to the broker.
+//! Finds the first message of each aggregate on the stream without a question to the broker.
 //!
-//! A subscription that was given everything before a message ([`Delivery::is_unbroken`]), and nothing of its aggregate, shows that nothing of it is on the stream
-//! before that message. Invariants: an aggregate that was met is never taken for a new one, and memory has a bound, a Bloom filter of 2 MB that ends with the
-//! knowledge. A new aggregate may be taken for one that was met, one in 400 after a million of them. That costs a question. Not here: what becomes of a message
-//! whose aggregate begins late ([`crate::runtime::run::sequence`]).
+//! If a subscription received every message before this one ([`Delivery::is_unbroken`]) and none of
+//! its aggregate, the stream has no earlier message of the aggregate. Invariants: a known aggregate
+//! is never taken for a new one, and memory is bounded by a Bloom filter of 2 MB. A new aggregate
+//! may be taken for a known one (1 in 400 after a million aggregates), which costs a question. Not
+//! here: aggregates that begin late ([`crate::runtime::run::sequence`]).
 //!
 //! [`Delivery::is_unbroken`]: outbox_core::Delivery::is_unbroken
 
@@ -11,7 +12,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use outbox_core::Aggregate;
 
-/// Bits of the filter: 16 for each of a million aggregates. The server's own memory for them is a hundred times as large.
+/// Bits of the filter: 16 for each of a million aggregates. The server's own memory for them is a
+/// hundred times as large.
 const BITS: usize = 1 << 24;
 
 /// Bits that each aggregate sets.
@@ -20,18 +22,18 @@ const BITS_EACH: u64 = 4;
 /// The aggregates that one subscription has brought.
 #[derive(Debug, Default)]
 pub(crate) enum SeenAggregates {
-    /// Nothing has come yet.
+    /// No delivery yet.
     #[default]
     New,
-    /// Everything has come, of the aggregates whose bits are set.
+    /// Every message was received; the bits of its aggregates are set.
     Met(Box<[u64]>),
-    /// Something else may have come to others.
+    /// Other processes may have received messages.
     Unknown,
 }
 
 impl SeenAggregates {
-    /// Takes note of a delivery; returns whether it is surely the first message of its aggregate. `aggregate`: `None` if it cannot be read, so that it may be
-    /// one of any. Each delivery of a subscription must be noted, in their order.
+    /// Records a delivery; returns whether it is certainly the first message of its aggregate.
+    /// `aggregate`: `None` if unreadable. Call it for each delivery of a subscription, in order.
     pub(crate) fn is_first(&mut self, aggregate: Option<&Aggregate>, is_unbroken: bool) -> bool {
         let (Some(aggregate), true) = (aggregate, is_unbroken) else {
             *self = Self::Unknown;

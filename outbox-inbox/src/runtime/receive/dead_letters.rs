@@ -1,6 +1,7 @@
 //! Finds the dead letters that an operator wants to be tried again.
 //!
-//! Not here: their place in the lanes ([`crate::runtime::dispatcher`]), how one is taken for this process, and what becomes of it ([`crate::dead_letter::retry`]).
+//! Not here: their place in the lanes ([`crate::runtime::dispatcher`]), how one is taken for this
+//! process, and what becomes of it ([`crate::dead_letter::retry`]).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,10 +20,12 @@ use crate::runtime::consumer::Consumer;
 const EVERY: Duration = Duration::from_secs(5);
 /// Maximum number of dead letters per poll.
 const MAX: u32 = 100;
-/// Aggregates of a poll that are left out. MySQL takes 65,535 values in a statement. Letters of others are dropped when they are found in memory.
+/// Aggregates of a poll that are left out. MySQL takes 65,535 values in a statement. Letters of
+/// others are dropped when they are found in memory.
 const HELD_MAX: usize = 16_384;
 
-/// When to poll. The first poll is at once, so that a process that starts takes up the dead letters that were marked while none ran.
+/// When to poll. The first poll is at once, so that a process that starts takes up the dead letters
+/// that were marked while none ran.
 pub(crate) fn times() -> Interval {
     let mut times = interval(EVERY);
     times.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -34,10 +37,12 @@ pub(crate) fn times() -> Interval {
 pub(crate) struct Held {
     /// The letters.
     pub(crate) known: HashSet<Uuid>,
-    /// Their aggregates, where these are the order. All letters of them are left out by the poll, because what is behind a letter that cannot run yet
-    /// must not hide the letters of others. Those that are marked meanwhile come when memory holds none of their aggregate any more.
+    /// Their aggregates, where these are the order. The poll leaves out all letters of these
+    /// aggregates, because letters behind one that cannot run yet must not hide the letters of
+    /// other aggregates.
     pub(crate) aggregates: HashSet<Aggregate>,
-    /// How many of these may still run at once. A poll takes so many fewer, so that letters do not fill the memory.
+    /// How many of these may still run at once. A poll takes so many fewer, so that letters do not
+    /// fill the memory.
     pub(crate) ready: usize,
     /// Free bytes.
     pub(crate) room: usize,
@@ -76,13 +81,15 @@ impl DeadLetterPolls {
         Some(letters)
     }
 
-    /// Whether the dead letters that were due at the start have been found, and no poll is under way.
+    /// Whether the dead letters that were due at the start have been found, and no poll is under
+    /// way.
     pub(crate) fn is_settled(&self) -> bool {
         self.has_polled && self.polls == 0
     }
 
-    /// Reads the due dead letters that are not in memory. The future is to run in a task of its own, and the result arrives in
-    /// [`Self::found`]. If they cannot be read, the next poll may find them.
+    /// Reads the due dead letters that are not in memory. The future is to run in a task of its
+    /// own, and the result arrives in [`Self::found`]. If they cannot be read, the next poll may
+    /// find them.
     pub(crate) fn poll(&mut self, held: Held) -> impl Future<Output = ()> + Send + use<> {
         self.polls += 1;
         let (find, consumer) = (self.find.clone(), self.consumer.clone());

@@ -1,4 +1,5 @@
-//! Receives deliveries and dead letters that are retried, and keeps them until the broker has an answer.
+//! Receives deliveries and dead letters that are retried, and keeps them until the broker has an
+//! answer.
 
 pub(crate) mod aggregates;
 pub(crate) mod dead_letters;

@@ -1,6 +1,7 @@
 //! The source of a message, and the answers to the source.
 //!
-//! Invariant: a delivery that went back to the broker reports no more progress. Not here: when an answer is due ([`crate::runtime::run::job`]).
+//! Invariant: a delivery that went back to the broker reports no more progress. Not here: when an
+//! answer is due ([`crate::runtime::run::job`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +65,7 @@ impl<D: Delivery> Origin<D> {
         }
     }
 
-    /// Roughly what it takes in memory.
+    /// Its approximate size in memory.
     pub(crate) fn bytes(&self) -> usize {
         let incoming = self.incoming();
         let headers = incoming
@@ -78,13 +79,14 @@ impl<D: Delivery> Origin<D> {
         if let Self::Broker(message) = self
             && let Err(error) = message.delivery.ack().await
         {
-            // Normal in an outage of the broker: the message comes again, and its row says what became of it.
+            // Normal in an outage of the broker: the message comes again, and its row says what
+            // became of it.
             tracing::debug!(%error, stream_sequence = self.incoming().stream_sequence, "acknowledgement was lost");
         }
     }
 
-    /// Tells the broker that the delivery is not forgotten. Nothing is said of one that went back: that would undo the time after which it is to come
-    /// again.
+    /// Tells the broker that the delivery is not forgotten. No progress is reported for a delivery
+    /// that went back, because that would undo its redelivery delay.
     pub(crate) async fn progress(&self) {
         let Self::Broker(message) = self else { return };
         let is_returned = message.is_returned.lock().await;
@@ -112,7 +114,8 @@ mod tests {
 
     use super::*;
 
-    /// Progress that is told of all deliveries of a process takes some time, and some of them go back meanwhile.
+    /// Progress that is told of all deliveries of a process takes some time, and some of them go
+    /// back meanwhile.
     #[tokio::test(start_paused = true)]
     async fn progress_does_not_undo_the_time_of_what_went_back() {
         let broker = MemoryBroker::new();

@@ -1,7 +1,7 @@
 //! Follows the pauses of consumers ([`crate::pauses`]).
 //!
-//! Invariants: one statement a second for all consumers of a process, and none for each message; a process that cannot read the table keeps to what it read
-//! last. A paused consumer has no subscription; what it has in memory stays there, and the broker hears of it. Not here: who pauses.
+//! Invariants: one statement a second for all consumers of a process, and none per message; if the
+//! table cannot be read, the last state stays. Not here: operators ([`crate::pauses`]).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,7 +18,8 @@ use crate::runtime::run::attempt::TROUBLE;
 /// How often a process looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Looks until it is known which consumers are paused, so that none of them begins. `false`: a stop came first.
+/// Looks until it is known which consumers are paused, so that none of them begins. `false`: a stop
+/// came first.
 pub(crate) async fn first_look(
     shared: &Shared,
     consumers: &[Arc<Consumer>],

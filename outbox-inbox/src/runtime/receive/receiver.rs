@@ -1,7 +1,9 @@
-//! Receives the deliveries of a consumer, and handles a broker that is in trouble, falls silent, or has nothing more.
+//! Receives the deliveries of a consumer, and handles a broker that is in trouble, falls silent, or
+//! has nothing more.
 //!
-//! Invariant: trouble of the broker pauses and never ends the loop; what a subscription had fetched when it ended is taken in before the next one begins. A
-//! paused consumer has no subscription. Not here: the states of a subscription ([`super::subscription`]).
+//! Invariant: trouble of the broker pauses and never ends the loop; what a subscription had fetched
+//! when it ended is taken in before the next one begins. A paused consumer has no subscription. Not
+//! here: the states of a subscription ([`super::subscription`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,7 +88,8 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// Follows an event of the subscription, and returns the deliveries to take in. There may be more than there is room for.
+    /// Follows an event of the subscription, and returns the deliveries to take in. There may be
+    /// more than there is room for.
     pub(crate) fn step(&mut self, received: Received<S>) -> Vec<DeliveryOf<S>> {
         match received {
             Received::Subscribed(subscription) => {
@@ -153,7 +156,8 @@ impl<S: Subscriber> Receiver<S> {
         (Origin::broker(delivery), routed)
     }
 
-    /// Subscribes again if the subscription has fallen silent although the broker has more than the `unanswered` messages. An unnecessary subscription costs nothing.
+    /// Subscribes again if the subscription has fallen silent although the broker has more than the
+    /// `unanswered` messages. An unnecessary subscription costs nothing.
     pub(crate) async fn watch(&mut self, has_room: bool, unanswered: usize) {
         if !has_room || self.heard_at.elapsed() < SILENCE_MAX {
             return;
@@ -173,7 +177,8 @@ impl<S: Subscriber> Receiver<S> {
         }
     }
 
-    /// Ends an open subscription. The next one begins after that, so that the broker does not send to one that nobody listens to.
+    /// Ends an open subscription. The next subscription begins after that, so that the broker sends
+    /// nothing to the old one.
     fn end(&mut self) {
         let deliveries = std::mem::replace(&mut self.deliveries, Deliveries::Closed(None));
         self.deliveries = match deliveries {
@@ -187,8 +192,9 @@ impl<S: Subscriber> Receiver<S> {
         };
     }
 
-    /// Whether the consumer and all others of the inbox are idle (`drain` only). `has_jobs`, `has_messages`: whether jobs run and messages wait. `letters_found`:
-    /// the first poll for dead letters, which belong to the work, was answered.
+    /// Whether the consumer and all others of the inbox are idle (`drain` only). `has_jobs`,
+    /// `has_messages`: whether jobs run and messages wait. `letters_found`: the first poll for dead
+    /// letters, which belong to the work, was answered.
     pub(crate) async fn all_idle(&mut self, has_jobs: bool, has_messages: bool, letters_found: bool) -> bool {
         let Some(idleness) = &self.idleness else {
             return false;
@@ -203,7 +209,8 @@ impl<S: Subscriber> Receiver<S> {
         let Deliveries::Open(subscription) = &mut self.deliveries else {
             return false;
         };
-        // Bounded, because the loop must report progress of what is in memory meanwhile. Without an answer it asks again.
+        // Bounded, because the loop must report progress of the messages in memory. Without an
+        // answer the loop asks again.
         match timeout(QUESTION_MAX, subscription.backlog()).await {
             Ok(Ok(backlog)) => idleness.set(!has_jobs && !has_messages && backlog == 0),
             Ok(Err(error)) => {
@@ -230,7 +237,7 @@ impl<S: Subscriber> Receiver<S> {
         telemetry::paused(consumer, is_paused);
         if !is_paused {
             if let Some(idleness) = &self.idleness {
-                // What came meanwhile is on the stream.
+                // Messages published during the pause are on the stream.
                 idleness.set(false);
             }
             if matches!(self.deliveries, Deliveries::Closed(_)) {
@@ -242,7 +249,8 @@ impl<S: Subscriber> Receiver<S> {
             Deliveries::Subscribing(_) | Deliveries::Paused(_, None) => {
                 self.deliveries = Deliveries::Closed(None);
             }
-            // Other processes of an inbox that knows no pauses may go on, so the broker must not send anything here. What was fetched is taken in.
+            // Other processes of an inbox that knows no pauses may go on, so the broker must not
+            // send anything here. Fetched deliveries are taken in.
             _ => self.end(),
         }
     }

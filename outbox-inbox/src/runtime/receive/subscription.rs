@@ -1,6 +1,7 @@
 //! Where the deliveries of a consumer come from, through everything that a broker does.
 //!
-//! Invariant: waiting for the next step can be cancelled at any time and loses nothing. Not here: what is done about trouble ([`super::receiver`]).
+//! Invariant: waiting for the next step can be cancelled at any time and loses nothing. Not here:
+//! the reaction to trouble ([`super::receiver`]).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,10 +17,12 @@ pub(crate) const TROUBLE: Backoff = Backoff {
     max: Duration::from_secs(10),
 };
 
-/// A subscription that has been silent for so long, although the broker has messages, is opened anew.
+/// A subscription that has been silent for so long, although the broker has messages, is opened
+/// anew.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// How often a consumer that has nothing to do asks the broker whether there is more (`drain` only).
+/// How often a consumer that has nothing to do asks the broker whether there is more (`drain`
+/// only).
 const IDLE_CHECK: Duration = Duration::from_millis(10);
 
 /// Most time that one wait counts: a process that stood still for longer did not receive meanwhile.
@@ -35,12 +38,14 @@ pub(crate) type Ended<S> = (<S as Subscriber>::Subscription, Vec<DeliveryOf<S>>)
 /// The state of a consumer's subscription.
 pub(crate) enum Deliveries<S: Subscriber> {
     Open(S::Subscription),
-    /// A subscription that fell silent, or whose consumer is paused, is ending. The next one begins after that.
+    /// The subscription is ending, because it fell silent or its consumer is paused. The next one
+    /// begins after that.
     Ending(Pin<Box<dyn Future<Output = Ended<S>> + Send>>),
     Subscribing(Subscribing<S>),
     /// After trouble: nothing is received until this time.
     Paused(Instant, Option<S::Subscription>),
-    /// The consumer is paused, and receives nothing until somebody resumes it. The subscription that has ended can still be flushed.
+    /// The consumer is paused, and receives nothing until it is resumed. The subscription that has
+    /// ended can still be flushed.
     Closed(Option<S::Subscription>),
 }
 
@@ -77,7 +82,8 @@ impl<S: Subscriber> Deliveries<S> {
         }
     }
 
-    /// Waits for the next step, and adds the time of waiting for an open subscription to `waited`. Cancel-safe.
+    /// Waits for the next step, and adds the time of waiting for an open subscription to `waited`.
+    /// Cancel-safe.
     pub(crate) async fn next(&mut self, with_pauses: bool, waited: &mut Duration) -> Received<S> {
         match self {
             Self::Open(subscription) => {

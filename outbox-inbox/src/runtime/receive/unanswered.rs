@@ -1,7 +1,8 @@
 //! Every message in memory that its source has no answer to.
 //!
-//! Invariant: from receipt to answer the broker hears of each delivery every third of `ack_wait`, whatever its handler does to its thread. Not here: the order
-//! of the messages ([`crate::runtime::schedule::lanes`]).
+//! Invariant: from receipt to answer the broker hears of each delivery every third of `ack_wait`,
+//! whatever its handler does to its thread. Not here: the order of the messages
+//! ([`crate::runtime::schedule::lanes`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -147,8 +148,8 @@ impl<D: Delivery> Unanswered<D> {
         (key, in_flight)
     }
 
-    /// The message's number, where numbers are waited for. They are the order then, whatever the order of the stream: a message must not wait behind those
-    /// that wait for it.
+    /// The message's number, where the consumer keeps sequences. Numbers are the order then: in the
+    /// order of the stream, a message could wait behind messages that wait for it.
     fn number_of(&self, key: &LaneKey, routed: &RoutedMessage) -> Option<u64> {
         match (key, &routed.message) {
             (LaneKey::Aggregate(..), Ok(message)) if self.consumer.keeps_sequences() => message.sequence,
@@ -173,7 +174,8 @@ impl<D: Delivery> Unanswered<D> {
         Some(origin)
     }
 
-    /// Returns deliveries to the broker beside the loop: the database may have to be asked, and the loop must report progress of the others meanwhile.
+    /// Returns deliveries to the broker in a task of its own: the database may have to be asked,
+    /// and the loop must report progress of the other deliveries.
     pub(crate) fn give_back(&mut self, in_flight: Vec<InFlight<D>>, wait: Duration) -> Left {
         for in_flight in &in_flight {
             self.answered(in_flight.local_id);
@@ -203,7 +205,8 @@ impl<D: Delivery> Unanswered<D> {
         }));
     }
 
-    /// The dead letters in memory. `apart`: the number of lanes of dead letters that cannot run yet.
+    /// The dead letters in memory. `apart`: the number of lanes of dead letters that cannot run
+    /// yet.
     pub(crate) fn held_letters(&self, apart: usize) -> Held {
         let mut held = Held::default();
         let is_of_aggregates = self.consumer.order == Order::Aggregate;
@@ -229,8 +232,9 @@ impl<D: Delivery> Unanswered<D> {
         held
     }
 
-    /// Whether a dead letter of the same aggregate is here that is of an older stream, or goes back at this moment: that one is marked again in a moment, and
-    /// both come in their order then.
+    /// Whether a dead letter of the same aggregate that must be retried first is in memory: a
+    /// letter of an older stream, or a letter that goes back at this moment and is marked again
+    /// soon.
     pub(crate) fn holds_older(&self, letter: &StoredDeadLetter) -> bool {
         if self.consumer.order == Order::None {
             return false;

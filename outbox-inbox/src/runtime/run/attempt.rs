@@ -1,8 +1,9 @@
 //! One attempt at a message: taken, counted, run, and concluded.
 //!
-//! Invariants: a failure for which the handler is not responsible uses no attempt; a message that may have failed before, perhaps with its process, is counted
-//! before it runs. Not here: the run itself ([`super::transaction`]), recording a failure ([`crate::runtime::conclude::failure`]), and several messages in one
-//! transaction ([`super::batch`]).
+//! Invariants: a failure for which the handler is not responsible uses no attempt; a message that
+//! may have failed before, perhaps with its process, is counted before it runs. Not here: the run
+//! itself ([`super::transaction`]), recording a failure ([`crate::runtime::conclude::failure`]),
+//! and several messages in one transaction ([`super::batch`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +29,12 @@ pub(crate) const TROUBLE: Backoff = Backoff {
     max: Duration::from_secs(5),
 };
 
-/// Tries of a write before the message waits for its turn again. In an outage each takes as long as the pool waits.
+/// Tries of a write before the message waits for its turn again. In an outage each takes as long as
+/// the pool waits.
 const WRITES_MAX: u32 = 5;
 
-/// Runs of one message that a conflict or a lost connection may end before this counts as a failure, so that a handler that provokes it each
-/// time reaches its limit.
+/// Interruptions of one message (conflict, lost connection) before the next one counts as a
+/// failure, so that a handler that causes them reaches its limit.
 const INTERRUPTIONS_MAX: u32 = 5;
 
 /// One attempt at a delivery. `M` is its message, or nothing if the delivery has not been decoded.
@@ -46,7 +48,8 @@ pub(crate) struct Attempt<'a, M = &'a Arc<Message>> {
     pub(crate) stop: &'a Stop,
 }
 
-/// Handles a message once. Run it in a task that nobody aborts. `panic`: the text of a panic in an earlier call, which counts as a failed attempt.
+/// Handles a message once. Run it in a task that is never aborted. `panic`: the text of a panic in
+/// an earlier call, which counts as a failed attempt.
 pub(crate) async fn handle(
     consumer: &Consumer,
     incoming: &Incoming,
@@ -111,7 +114,7 @@ impl Attempt<'_> {
         outcome
     }
 
-    /// Records a panic of the runtime, or of what it called.
+    /// Records a panic.
     async fn panicked(mut self, error: &str) -> Outcome {
         let keeper = self.keeper_of_sequence();
         let count = self.count_of_failure();
@@ -138,7 +141,8 @@ impl Attempt<'_> {
         self.conclude(ran, claimant.as_ref()).await
     }
 
-    /// Runs the handler, counted first if it may have failed before. `input`: the message with its handler, or why the handler cannot take it.
+    /// Runs the handler, counted first if it may have failed before. `input`: the message with its
+    /// handler, or why the handler cannot take it.
     async fn run_once(
         &mut self,
         input: &Result<Input<'_>, HandlerError>,
@@ -165,7 +169,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Decides what follows from a run, and records a failure.
+    /// Concludes a run, and records a failure.
     async fn conclude(
         &mut self,
         ran: Result<Option<Vec<u8>>, Outcome>,
@@ -212,7 +216,8 @@ impl Attempt<'_> {
             Some(handler) => runs_in_transaction(self.routed, handler),
             None => true,
         };
-        // Without a transaction, the counted row has not ended. A crash before that: the message comes again, and may run again.
+        // Without a transaction, the counted row has not ended. A crash before that: the message
+        // comes again, and may run again.
         if self.routed.memory.counted.is_some() && !is_recorded {
             let attempts = self.attempts();
             if let Err(outcome) = self.until_done(|| attempts.end()).await {
@@ -257,8 +262,8 @@ impl<M> Attempt<'_, M> {
         Outcome::postponed(after)
     }
 
-    /// Repeats a write until the database accepts it. After a few tries, or if a shutdown comes first, the message waits for its turn again, and what
-    /// could not be written is found again.
+    /// Repeats a write until the database accepts it. After a few tries, or if a shutdown comes
+    /// first, the message waits for its turn again.
     pub(crate) async fn until_done<T, F>(&mut self, mut write: impl FnMut() -> F) -> Result<T, Outcome>
     where
         F: Future<Output = Result<T, DbErr>>,

@@ -1,8 +1,10 @@
 //! Handles several messages in one transaction.
 //!
-//! Invariant: all of them take effect, or none does and each is handled by itself. So one that fails costs the others a second run, and
-//! nobody an attempt. A handler that asks for another time is not called at once again for what it asked for: for one message, or for all of a handler of
-//! several. Not here: which messages stand together ([`crate::runtime::schedule::scheduler`]), and what happens to each by itself ([`crate::runtime::run::attempt`]).
+//! Invariant: all of them take effect, or none does and each is handled by itself. A failing
+//! message costs the others a second run and no attempt. After a deferral, the handler is not
+//! called again at once for the deferred messages. Not here: the choice of messages
+//! ([`crate::runtime::schedule::scheduler`]), and single messages
+//! ([`crate::runtime::run::attempt`]).
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -32,7 +34,8 @@ struct Batch<'a> {
     deferred: OnceLock<(Range<usize>, Duration)>,
 }
 
-/// Handles messages of one handler together, none of which has failed before. `None`: handle this message by itself, or all of them; nothing has happened.
+/// Handles messages of one handler together. None of them has failed before. `None`: handle the
+/// message, or all messages, one by one; nothing has happened.
 pub(crate) async fn handle(
     consumer: &Consumer,
     messages: &[&RoutedMessage],
@@ -40,7 +43,8 @@ pub(crate) async fn handle(
     stop: &Stop,
 ) -> Option<Vec<Option<Outcome>>> {
     let options = &handler.options;
-    // A store is asked for one message at a time; and what a duplicate leads to is decided one by one.
+    // A store is asked for one message at a time; and what a duplicate leads to is decided one by
+    // one.
     if matches!(options.strategy, Strategy::External) || options.on_duplicate != OnDuplicate::Skip {
         return None;
     }
@@ -105,7 +109,8 @@ impl Batch<'_> {
         }
     }
 
-    /// Claims, runs, and looks whether everything holds. Returns which members are ours, and the effects of those.
+    /// Claims, runs, and looks whether everything holds. Returns which members are claimed, and
+    /// their effects.
     async fn in_transaction(
         &self,
         tx: &DatabaseTransaction,
@@ -164,7 +169,8 @@ impl Batch<'_> {
         Some(mine)
     }
 
-    /// Calls a handler of several messages once, another once for each. One effect per call, in order; that of several belongs to the first.
+    /// Calls a handler of several messages once, another once for each. One effect per call, in
+    /// order; the effect for several messages belongs to the first.
     async fn effects(
         &self,
         members: &[&Input<'_>],
@@ -193,7 +199,7 @@ impl Batch<'_> {
         Some(effects)
     }
 
-    /// The places among all members of those that a call was for. A handler of several is called for all.
+    /// The places of the members of one call among all members.
     fn places(&self, ours: &[&Input<'_>], first: usize, each: usize) -> Range<usize> {
         if self.call.handler.shape.several {
             return 0..self.members.len();
@@ -203,7 +209,8 @@ impl Batch<'_> {
         place..place + each
     }
 
-    /// Those wait for which the handler asked for another time; the others are handled one by one. Nothing is counted for what runs together.
+    /// Deferred messages wait; the others are handled one by one. No attempt is counted for a
+    /// batch.
     async fn wait(&self) -> Option<Vec<Option<Outcome>>> {
         let (waiting, after) = self.deferred.get()?;
         for member in &self.members[waiting.clone()] {

@@ -1,7 +1,8 @@
 //! Calls a handler: with its surroundings, within its time, and with its panics caught.
 //!
-//! Invariant: however the handler ends, the call ends with an effect or an [`Outcome`]; nothing of the handler is used after a panic. Not here: beginning
-//! and ending the transaction ([`super::transaction`], [`super::batch`]).
+//! Invariant: however the handler ends, the call ends with an effect or an [`Outcome`]; nothing of
+//! the handler is used after a panic. Not here: beginning and ending the transaction
+//! ([`super::transaction`], [`super::batch`]).
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ impl Call<'_> {
         let _begun = consumer.vitals.begin_handler(handler.handler, limit);
         let next = Next::new(&consumer.shared.middleware, handler.invoke);
         let call = Timeout(limit).call(context, next);
-        // Unwind safety: after a panic nothing of the handler is used again, and its transaction is rolled back.
+        // Unwind safety: after a panic nothing of the handler is used again, and its transaction is
+        // rolled back.
         let call = AssertUnwindSafe(follow_up_context(messages).scope(call)).catch_unwind();
         let started = Instant::now();
         let outcome = tokio::select! {
@@ -110,8 +112,8 @@ fn outcome_of_call(handler: &Registration, error: &HandlerError) -> Outcome {
 const ELSEWHERE: &str = "the error comes from another connection than the handler's transaction, which may hold the lock that this connection waits for; write \
                          through the handler's `Tx`";
 
-/// Whether the handler returns a conflict that its own transaction has not reported. If the handler's
-/// own transaction holds the lock, every run fails, so the run counts as an attempt.
+/// Whether the handler returns a conflict that its own transaction has not reported. If the
+/// handler's own transaction holds the lock, every run fails, so the run counts as an attempt.
 fn is_elsewhere(error: &HandlerError, recorded: &Recorded) -> bool {
     let integrity = recorded.integrity();
     !integrity.has_conflict()
@@ -119,7 +121,8 @@ fn is_elsewhere(error: &HandlerError, recorded: &Recorded) -> bool {
         && guard(ERROR, || trouble_in(error.source())).is_ok_and(|trouble| trouble == Some(Trouble::Conflict))
 }
 
-/// Follow-up events of one message pass on its correlation and trace, and name it as their cause. Those of a batch have no single cause.
+/// Follow-up events of one message pass on its correlation and trace, and name it as their cause.
+/// Follow-up events of a batch have no single cause.
 fn follow_up_context(messages: &[Arc<Message>]) -> MessageContext {
     match messages {
         [message] => context_of(message),

@@ -1,7 +1,8 @@
 //! Strategy *external*: the handler runs under a claim in a store outside the database.
 //!
-//! Invariant: the store is told of an effect after it has happened, for as long as the claim lasts. A crash between the effect and its record lets it happen
-//! again. Not here: the store ([`outbox_core::DedupStore`]).
+//! Invariant: the store is told of an effect after it has happened, for as long as the claim lasts.
+//! A crash between the effect and its record lets it happen again. Not here: the store
+//! ([`outbox_core::DedupStore`]).
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ pub(crate) async fn ask(consumer: &Consumer, input: &Input<'_>) -> Result<(), Ou
     let key = DedupKey::new(consumer.name, input.claimant.message.event_id);
     let lease = consumer.timeout(Some(input.handler)) + LEASE_MARGIN;
     let token = granted(store.claim(&key, lease).await, lease)?;
-    // Counting may take longer than the lease has to spare, so the run claims anew. If the release is lost, the next claim waits for the end of the lease.
+    // Counting may take longer than the lease has to spare, so the run claims anew. If the release
+    // is lost, the next claim waits for the end of the lease.
     let released = store.release(&key, token).await;
     released.map_err(|error| Outcome::unavailable(&error))
 }
@@ -50,7 +52,8 @@ pub(crate) async fn run(
     let key = DedupKey::new(consumer.name, event_id);
     let lease = consumer.timeout(Some(input.handler)) + LEASE_MARGIN;
     let claimed = Instant::now();
-    // A crash from here to the completion: the claim ends with its lease, and the effect may happen again.
+    // A crash from here to the completion: the claim ends with its lease, and the effect may happen
+    // again.
     let token = granted(store.claim(&key, lease).await, lease)?;
     let outcome = transaction::run_once(consumer, routed, input, stop).await;
     let closed = match outcome {
@@ -86,7 +89,8 @@ fn granted(claim: Result<StoreClaim, DedupStoreError>, lease: Duration) -> Resul
     }
 }
 
-/// Repeats the completion while the lease lasts, because the effect has happened, and completing may be repeated.
+/// Repeats the completion while the lease lasts, because the effect has happened, and completing
+/// may be repeated.
 async fn until_completed<F>(
     mut complete: impl FnMut() -> F,
     end: Instant,

@@ -1,7 +1,8 @@
 //! A message as its handler takes it.
 //!
-//! Invariant: code of the application that runs here (an upcaster, a business key) fails as a handler does, also by a panic. Not here: whether the
-//! message may take effect ([`crate::dedup::claim`]).
+//! Invariant: code of the application that runs here (an upcaster, a business key) fails as a
+//! handler does, also by a panic. Not here: whether the message may take effect
+//! ([`crate::dedup::claim`]).
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Runs messages that the scheduler has chosen together, and answers the broker.
 //!
-//! Invariant: the answer comes after the commit; of one lane, nothing runs after a message that did not end. Not here: which messages these are
-//! ([`crate::runtime::schedule`]).
+//! Invariant: the answer comes after the commit; of one lane, nothing runs after a message that did
+//! not end. Not here: which messages these are ([`crate::runtime::schedule`]).
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::runtime::receive::unanswered::InFlight;
 use crate::runtime::schedule::lanes::{LaneKey, Queue};
 use crate::telemetry;
 
-/// What has panicked, in the error of a panic that nothing else has caught.
+/// The panicking part, in the error of a panic that no other code caught.
 const PANICKED: &str = "the inbox, or what it called for this message,";
 
 /// Longest wait for the connection to take the answers of all messages together.
@@ -86,7 +86,7 @@ impl<D: Delivery> Jobs<D> {
         }
     }
 
-    /// Starts a job in a task that nobody aborts, because it begins transactions.
+    /// Starts a job in a task that is never aborted, because it begins transactions.
     pub(crate) fn start(&self, job: Job<D>) {
         let (consumer, stop, end) = (self.consumer.clone(), self.stop.clone(), self.end.clone());
         self.tasks.spawn(async move {
@@ -138,7 +138,8 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
             }
             let outcome = match outcome {
                 Some(outcome) => outcome,
-                // What has not begun goes back: a batch that failed would hold up the stop by a run for each of its messages.
+                // Messages that have not begun go back: a failed batch would delay the stop by one
+                // run per message.
                 None if stop.soft.is_cancelled() => Outcome::Returned,
                 None => one(consumer, &mut in_flight, stop).await,
             };
@@ -158,7 +159,8 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
                 }
                 lane.over.push((in_flight.local_id, outcome));
             } else if outcome.is_final() {
-                // A crash before the answer arrives: the message comes again, and its row says what became of it.
+                // A crash before the answer arrives: the message comes again, and its row says what
+                // became of it.
                 let told = guard_async("broker's driver", || in_flight.origin.acknowledge()).await;
                 if let Err(error) = told {
                     tracing::error!(consumer = consumer.name, %error, "acknowledgement was lost");
@@ -174,8 +176,8 @@ async fn run<D: Delivery>(consumer: &Consumer, taken: Taken<D>, stop: &Stop) -> 
     ended
 }
 
-/// What follows from a job that panicked where nothing catches it: all its messages are tried again, one by one, and counted before they run. Those that
-/// have taken effect turn out to be duplicates.
+/// The result of a job that panicked where no code catches it: all its messages are retried, one by
+/// one, and counted before they run. Messages that took effect are then found as duplicates.
 fn lost<D>(consumer: &Consumer, taken: Taken<D>) -> Vec<EndedLane<D>> {
     let outcome = Outcome::postponed(consumer.shared.config.backoff.max);
     let lanes = taken.into_iter().map(|(key, mut items)| {
@@ -221,7 +223,8 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
         Ok(outcome) => return outcome,
         Err(panic) => panic.to_string(),
     };
-    // A failure like any other, so that it ends: a transaction that was open is rolled back, one that is committed is found so.
+    // A panic counts as a failure, so that retries end. An open transaction is rolled back; a
+    // committed one is found by its row.
     let failing = guard_async(PANICKED, async || {
         tracing::error!(consumer = consumer.name, error = panic, "a panic was caught");
         let incoming = in_flight.origin.incoming();
@@ -234,7 +237,7 @@ async fn one<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop
 async fn in_span<D: Delivery>(consumer: &Consumer, in_flight: &mut InFlight<D>, stop: &Stop) -> Outcome {
     if let (Route::NotWanted, Origin::Broker(message)) = (&in_flight.routed.route, &in_flight.origin) {
         match guard_async("broker's driver", || message.delivery().is_asked_for()).await {
-            // Nobody knows, so it goes back like an event that somebody has asked for.
+            // Unknown, so the message goes back like an event that another program has asked for.
             Ok(Ok(true)) | Err(_) => in_flight.routed.route = Route::UnknownEvent,
             Ok(Ok(false)) => {}
             Ok(Err(error)) => return unhandled::unknown_wishes(consumer, &error),

@@ -1,9 +1,11 @@
-//! Order across processes: what waits for those before it in its aggregate, where sequences are kept (strategy `sequence`).
+//! Order across processes: messages that wait for earlier messages of their aggregate (strategy
+//! `sequence`).
 //!
-//! Invariant: what is known to fail is waited for as long as its attempts last; a gap is waited for a bounded time, reported, and then passed. Where a new
-//! consumer begins with an aggregate whose beginning has left the stream, nothing is missing. That is known from the deliveries
-//! ([`crate::runtime::receive::aggregates`]), or the broker is asked.
-//! Not here: the sequences ([`crate::dedup::sequence`]).
+//! Invariant: a failing message is waited for as long as its attempts last; a gap is waited for a
+//! bounded time, reported, and then passed. If the beginning of an aggregate has left the stream
+//! before a new consumer started, nothing is missing. The deliveries show it
+//! ([`crate::runtime::receive::aggregates`]), or the broker is asked. Not here: the sequences
+//! ([`crate::dedup::sequence`]).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -25,16 +27,19 @@ use crate::runtime::consumer::Consumer;
 use crate::runtime::message::{Early, RoutedMessage};
 use crate::telemetry;
 
-/// How often a message claims its turn again while those before it are missing. [`crate::runtime::schedule::predecessors`] notices much earlier that they have come.
+/// Interval at which a message claims its turn again while earlier messages are missing.
+/// [`crate::runtime::schedule::predecessors`] notices much earlier that they have come.
 const CLAIM_AGAIN: Duration = Duration::from_secs(1);
 
-/// Pause after the broker could not answer. Without the permission each question would take a second of a slot.
+/// Pause after the broker could not answer. Without the permission each question would take a
+/// second of a slot.
 const ASK_PAUSE: Duration = Duration::from_secs(60);
 
-/// After an aggregate has begun late, the broker is asked before the database for this many messages.
+/// After an aggregate has begun late, the broker is asked before the database for this many
+/// messages.
 const AHEAD_MAX: u32 = 64;
 
-/// What a consumer remembers of aggregates whose beginning has left the stream.
+/// The state of a consumer for aggregates whose beginning has left the stream.
 #[derive(Debug, Default)]
 pub(crate) struct LateBeginnings {
     /// The broker could not answer, and is not asked before this time.
@@ -54,7 +59,7 @@ impl LateBeginnings {
         *self.ask_again_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 
-    /// Uses one of the questions that are asked before the database.
+    /// Uses one of the questions to the broker that precede a claim.
     fn take(&self) -> bool {
         let less = |left: u32| left.checked_sub(1);
         let taken = self
@@ -65,13 +70,14 @@ impl LateBeginnings {
 }
 
 impl<'a> Attempt<'a> {
-    /// Claims the number of a message that no handler takes, or that is dead-lettered before a handler could take it. `None`: the consumer does not count
-    /// it.
+    /// Claims the number of a message that no handler takes, or that is dead-lettered before a
+    /// handler could take it. `None`: the consumer does not count it.
     pub(crate) fn keeper_of_sequence(&self) -> Option<Claimant<'a>> {
         self.consumer.keeper_of_sequence(self.message, self.source)
     }
 
-    /// Where sequences are kept, a message is dead-lettered in its turn only: those before it would be late otherwise. `None`: it is its turn.
+    /// Where sequences are kept, a message is dead-lettered in its turn only, or earlier messages
+    /// would be late. `None`: it is its turn.
     pub(crate) async fn wait_for_turn(&mut self) -> Option<Outcome> {
         if self.routed.letter.is_some() {
             return None;
@@ -95,14 +101,16 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The message must wait for those before it, from the number `expected` on. `failing`: one of them is being tried again.
+    /// The message must wait for earlier messages, from the number `expected` on. `failing`: one of
+    /// them is retried.
     pub(crate) fn early(&mut self, expected: u64, failing: bool) -> Outcome {
         let now = Instant::now();
         let wait = self.consumer.gap_wait(self.routed.handler());
         let resumed_at = self.consumer.pause.resumed_at();
         let waits = &mut self.routed.memory.early;
         let is_news = waits.is_none_or(|early| early.expected != expected);
-        // What is known to fail is waited for, however long its attempts take; and while others before it take effect, nothing is missing.
+        // A failing message is waited for, however long its attempts take. While earlier messages
+        // take effect, nothing is missing.
         if failing || is_news {
             *waits = Some(Early {
                 expected,
@@ -148,7 +156,8 @@ impl<'a> Attempt<'a> {
 }
 
 impl Consumer {
-    /// Claims the number of a message for which no handler does. `None`: the consumer does not count it.
+    /// Claims the number of a message for which no handler does. `None`: the consumer does not
+    /// count it.
     pub(crate) fn keeper_of_sequence<'a>(
         &'a self,
         message: &'a Message,
@@ -176,15 +185,17 @@ impl Consumer {
         }
     }
 
-    /// Whether a message waits for the beginning of its aggregate, of which this consumer has handled nothing, and the broker was not asked for it.
+    /// Whether a message waits for the beginning of its aggregate, this consumer has handled
+    /// nothing of it, and the broker was not asked.
     pub(crate) fn may_begin_late(&self, outcome: &Outcome, routed: &RoutedMessage) -> bool {
         let waits = |early: Early| early.expected == 1 && !early.expired && !early.asked;
         let is_early = matches!(outcome.retry(), Some(Retry::Early { .. }));
         is_early && routed.memory.early.is_some_and(waits) && self.late_beginnings.may_ask()
     }
 
-    /// Takes note that a message is the first one of its aggregate that the consumer can be given: nothing comes before it, so nobody need be asked. An aggregate
-    /// of another type than the consumer wants may have messages that it is not given.
+    /// Records that a message is the first one of its aggregate for the consumer, so the broker
+    /// need not be asked. Not for aggregates of other types, because the consumer does not receive
+    /// all of their messages.
     pub(crate) fn begins_here(&self, routed: &mut RoutedMessage) {
         let begins_late = routed.message.as_ref().is_ok_and(|message| {
             message.sequence.is_some_and(|sequence| sequence > 1)
@@ -201,8 +212,8 @@ impl Consumer {
         }
     }
 
-    /// Whether the broker is asked before the database. Where an aggregate has just begun late, as on a stream that has forgotten its beginning, the next ones
-    /// mostly do so too, and a claim that is refused first would double the work. A question that was needless costs no more than itself, and there are few.
+    /// Whether the broker is asked before the database. After an aggregate has begun late, the next
+    /// aggregates mostly do so too, and a refused claim would double the work.
     pub(crate) fn asks_ahead(&self, routed: &mut RoutedMessage) -> bool {
         let handler = routed.handler().map(|handler| handler.options.strategy);
         let message = routed.message.as_ref();
@@ -225,9 +236,11 @@ impl Consumer {
         true
     }
 
-    /// Takes the broker's answer whether there are earlier messages of the aggregate; returns whether the message need not wait for them.
+    /// Takes the broker's answer whether there are earlier messages of the aggregate; returns
+    /// whether the message need not wait for them.
     ///
-    /// An earlier message that was delivered to another process, and left the stream before this, comes too late then and is dead-lettered.
+    /// An earlier message that was delivered to another process, and left the stream before this,
+    /// comes too late then and is dead-lettered.
     pub(crate) fn begins_late(
         &self,
         has_predecessors: Result<Result<bool, SubscriberError>, Panicked>,

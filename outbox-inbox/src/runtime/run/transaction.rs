@@ -1,8 +1,9 @@
 //! One run of a handler: begin, claim, run, commit; or roll back.
 //!
-//! Invariants: the record that a message took effect and the handler's effects commit together; every transaction that begins here ends, and so do its row
-//! locks. It must run in tasks that nobody aborts, because a dropped `begin` poisons the pool. Not here: the consequences of an outcome, see
-//! [`super::attempt`].
+//! Invariants: the record that a message took effect and the handler's effects commit together;
+//! every transaction that begins here ends, and so do its row locks. It must run in tasks that are
+//! never aborted, because a dropped `begin` poisons the pool. Not here: the consequences of an
+//! outcome, see [`super::attempt`].
 
 use outbox_core::{Events, Message};
 use sea_orm::{DatabaseTransaction, DbErr};
@@ -76,8 +77,8 @@ pub(crate) async fn run_once(
         Err(outcome) => {
             let connected = roll_back(tx).await;
             Err(match outcome {
-                // The handler may have wrapped the error beyond recognition. That its connection is gone is enough, unless a save has closed it
-                // because the transaction had failed.
+                // The handler may have wrapped the error beyond recognition. That its connection is
+                // gone is enough, unless a save has closed it because the transaction had failed.
                 Outcome::Failed {
                     error,
                     cause: Cause::Handler,
@@ -140,11 +141,13 @@ async fn finish(
 pub(crate) async fn commit(tx: DatabaseTransaction, recorded: &Recorded) -> Result<(), Outcome> {
     match tx.commit().await {
         Ok(()) => {
-            // A crash from here to the acknowledgement: the message is delivered again and found handled.
+            // A crash from here to the acknowledgement: the message is delivered again and found
+            // handled.
             recorded.wake();
             Ok(())
         }
-        // The outcome may be unknown. The next run finds it: if the row is there, the message is a duplicate.
+        // The outcome may be unknown. The next run finds it: if the row is there, the message is a
+        // duplicate.
         Err(error) if trouble(&error) != Trouble::Statement => Err(Outcome::interrupted(describe(&error))),
         Err(error) => Err(Outcome::failed(describe(&error))),
     }
@@ -178,7 +181,8 @@ pub(crate) async fn emit(
     outcome.map_err(|error| outcome_of(&error))
 }
 
-/// Whether the handler runs in a transaction of ours, which records whether the message took effect.
+/// Whether the handler runs in a transaction of ours, which records whether the message took
+/// effect.
 pub(crate) fn runs_in_transaction(routed: &RoutedMessage, handler: &Registration) -> bool {
     let may_do_without = matches!(handler.options.strategy, Strategy::Natural | Strategy::External);
     !may_do_without || needs_transaction(handler) || routed.letter.is_some()
@@ -209,7 +213,7 @@ pub(crate) fn outcome_of(error: &HandlerError) -> Outcome {
     Outcome::Failed { error, cause }
 }
 
-/// The outcome of a run whose transaction cannot be committed.
+/// The outcome if a transaction cannot be committed.
 fn gone(error: &DbErr) -> Outcome {
     match trouble(error) {
         Trouble::Statement => swallowed(Some(error)),

@@ -1,4 +1,4 @@
-//! How much a consumer keeps in memory, and what goes back to the broker when that is too much.
+//! Bounds the memory of a consumer, and chooses the deliveries that go back to the broker.
 //!
 //! | bound | on what |
 //! |---|---|
@@ -6,10 +6,12 @@
 //! | `blocked_max` | deliveries that are set aside: their aggregate is blocked, or its first message has failed before or is likely to |
 //! | `buffer_bytes` | all of them together |
 //!
-//! Invariant: as long as there are free slots and no message that may run, another delivery is received, whatever stands still: what costs least time there
-//! goes back to the broker instead. Messages whose predecessors take effect in other processes at this moment do not stand still: a process that ran
-//! ahead of the others would only fill its memory with what comes last. Where sequences are kept, a process receives in runs ([`Refill`]). Not here: which
-//! lanes are set aside ([`crate::runtime::schedule::lanes`]).
+//! Invariant: as long as there are free slots and no message that may run, another delivery is
+//! received, whatever stands still: the deliveries that lose the least time go back to the broker
+//! instead. Messages whose predecessors take effect in other processes at this moment do not stand
+//! still: a process ahead of the others would fill its memory with late messages. Where sequences
+//! are kept, a process receives in runs ([`Refill`]). Not here: which lanes are set aside
+//! ([`crate::runtime::schedule::lanes`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +30,8 @@ use crate::runtime::receive::unanswered::{InFlight, Usage};
 const ABSENCE_MIN: Duration = Duration::from_secs(1);
 /// Longest absence of a delivery that waits for a slot and not for a time.
 const ABSENCE_MAX: Duration = Duration::from_secs(60);
-/// A lane that is blocked for longer leaves memory as a whole: it costs no time, because it could not run anyway.
+/// A lane that is blocked for longer leaves memory as a whole: it costs no time, because it could
+/// not run anyway.
 const LONG_BLOCKED: Duration = Duration::from_secs(5);
 
 /// If a bound is reached, deliveries leave memory until so much of it is used.
@@ -44,7 +47,8 @@ fn part_of(bound: usize, part: f64) -> usize {
     (bound as f64 * part) as usize
 }
 
-/// Deliveries that `concurrency` jobs handle within half of `ack_wait`, at `mean` seconds each; without bound while nothing is known.
+/// Deliveries that `concurrency` jobs handle within half of `ack_wait`, at `mean` seconds each;
+/// without bound while nothing is known.
 fn timely(ack_wait: Duration, concurrency: usize, mean: f64) -> usize {
     if mean <= 0.0 {
         return usize::MAX;
@@ -65,12 +69,13 @@ pub(crate) struct Departure<D> {
 }
 
 impl<D: Delivery> Scheduler<D> {
-    /// Whether there is room for another delivery, in a process that receives in runs where sequences are kept.
+    /// Whether there is room for another delivery, in a process that receives in runs where
+    /// sequences are kept.
     pub(crate) fn may_receive(&mut self, usage: Usage) -> bool {
         let patience = match self.consumer.keeps_sequences() {
-            // Nobody keeps alive what the driver holds meanwhile.
+            // Deliveries in the driver are not kept alive during the wait.
             true if !self.is_starving() => self.consumer.shared.config.ack_wait / 4,
-            // Slots stay free, and what they need may come next.
+            // Slots stay free, and the next delivery may fill one.
             _ => Duration::ZERO,
         };
         let (has_room, flows, bound) = (self.has_room(usage), self.flows(usage), self.flows_bound());
@@ -90,8 +95,9 @@ impl<D: Delivery> Scheduler<D> {
         self.is_crowded_to(usage, 1.0)
     }
 
-    /// Deliveries that leave memory next, of a crowded process. Some at a time, so that the search for them does not cost more than they do. They go back to the
-    /// broker, and [`Self::departed`] follows.
+    /// Deliveries that leave memory next, of a crowded process. Some at a time, so that the search
+    /// for them does not cost more than they do. They go back to the broker, and [`Self::departed`]
+    /// follows.
     pub(crate) fn next_departure(&mut self, usage: Usage, now: Instant) -> Option<Departure<D>> {
         if !self.is_crowded_to(usage, EVICT_TO) {
             return None;
@@ -130,7 +136,8 @@ impl<D: Delivery> Scheduler<D> {
         })
     }
 
-    /// Deliveries go back to the broker, which has them from the time `left` on. The deliveries behind them wait for them.
+    /// Deliveries go back to the broker, which has them from the time `left` on. The deliveries
+    /// behind them wait for them.
     pub(crate) fn departed(&mut self, departure: Departure<D>, left: &Left, now: Instant) {
         for (order_key, awaited) in departure.awaited {
             let left = left.clone();
@@ -140,7 +147,7 @@ impl<D: Delivery> Scheduler<D> {
         }
     }
 
-    /// Most deliveries that may run, and behind those.
+    /// Most deliveries that may run, with the deliveries behind them.
     fn flow_max(&self) -> usize {
         let consumer = &self.consumer;
         let config = &consumer.shared.config;
@@ -149,7 +156,8 @@ impl<D: Delivery> Scheduler<D> {
         timely(config.ack_wait, config.concurrency, self.mean).clamp(least.min(most), most)
     }
 
-    /// Whether slots are free although deliveries are in memory: all of them wait for a time, or behind others.
+    /// Whether slots are free although deliveries are in memory: all of them wait for a time, or
+    /// behind others.
     fn has_free_slots(&self) -> bool {
         self.has_slot() && self.lanes.waiting_in(Queue::Ready) == 0
     }
@@ -165,12 +173,13 @@ impl<D: Delivery> Scheduler<D> {
         usage.messages.saturating_sub(self.lanes.set_aside())
     }
 
-    /// Room for those, as things are.
+    /// The current bound of [`Self::flows`].
     fn flows_bound(&self) -> usize {
         let config = &self.consumer.shared.config;
         let more = match self.has_free_slots() {
             true if self.is_starving() => config.blocked_max,
-            // Others may be behind those that move. But what moves must never fill memory, or it goes back to the broker, and the order is lost.
+            // Ready messages may be behind the moving ones. But moving messages must never fill
+            // memory, or they go back to the broker, and the order is lost.
             true => config.blocked_max / 2,
             false => 0,
         };
@@ -186,12 +195,13 @@ impl<D: Delivery> Scheduler<D> {
             part_of(config.buffer_bytes, part),
         );
         set_aside > blocked_max
-            // What waits for one of their slots stays, or it would never meet one: it comes when memory is full, and slots are free at other times.
+            // Suspects that wait for a slot stay: memory is full at other times than slots are
+            // free.
             || usage.bytes >= buffer_bytes && (starving || set_aside > self.slots.most_suspects(true))
             || starving && usage.messages >= self.flow_max() + blocked_max
     }
 
-    /// How long the last of those that may be tried again waits for a slot, roughly.
+    /// Approximate wait of the last retry for a slot.
     fn suspect_wait(&self) -> Duration {
         let runs = to_f64(self.lanes.suspects()) / to_f64(self.slots.most_suspects(true));
         Duration::from_secs_f64((runs * self.slots.suspect_mean()).min(ABSENCE_MAX.as_secs_f64()))
@@ -200,15 +210,18 @@ impl<D: Delivery> Scheduler<D> {
 
 /// When a process that has filled its memory receives again.
 ///
-/// Where sequences are kept, it waits until half of its room is free. So the broker sends it many messages in a row, among them successive ones of each
-/// hot aggregate. If it took one for each that ends, processes would receive in turns, and each message of an aggregate would wait for one in another process.
+/// Where sequences are kept, it waits until half of its room is free. So the broker sends it many
+/// messages in a row, among them successive messages of each hot aggregate. If it took one for each
+/// that ends, processes would receive in turns, and each message of an aggregate would wait for one
+/// in another process.
 #[derive(Debug, Default)]
 pub(crate) struct Refill {
     full_since: Option<Instant>,
 }
 
 impl Refill {
-    /// Whether to receive, with `flows` deliveries where there is room for `bound`. `patience`: longest wait until half of it is free; zero for none.
+    /// Whether to receive, with `flows` deliveries where there is room for `bound`. `patience`:
+    /// longest wait until half of it is free; zero for none.
     pub(crate) fn may_receive(
         &mut self,
         has_room: bool,

@@ -1,7 +1,7 @@
 //! Keeps the messages of an aggregate in order, and selects the next message to run.
 //!
-//! An ordered consumer has one lane per aggregate with a waiting or running item. A consumer without order has one lane per message, a strict
-//! consumer a single lane.
+//! An ordered consumer has one lane per aggregate with a waiting or running item. A consumer
+//! without order has one lane per message, a strict consumer a single lane.
 //!
 //! | place of a lane | its first item |
 //! |---|---|
@@ -11,9 +11,11 @@
 //! | `Blocked` | may not run before a time: it failed, or earlier items are awaited |
 //! | `Nowhere` | is running, or does not exist |
 //!
-//! Invariants: items leave a lane in order, and none leaves while another one runs or the lane is blocked. An item that arrives late goes before
-//! later items that already wait. An item that was returned to the broker precedes everything behind it even if the broker delivers it later, but the
-//! wait for it is bounded. Not here: time (callers pass it), bounds ([`crate::runtime::schedule::capacity`]), and running items.
+//! Invariants: items leave a lane in order, and none leaves while another one runs or the lane is
+//! blocked. An item that arrives late goes before later items that already wait. An item that was
+//! returned to the broker precedes everything behind it even if the broker delivers it later, but
+//! the wait for it is bounded. Not here: time (callers pass it), bounds
+//! ([`crate::runtime::schedule::capacity`]), and running items.
 
 mod absence;
 mod eviction;
@@ -31,15 +33,18 @@ use self::absence::Reception;
 pub(crate) use self::eviction::Evicted;
 use self::lane::{Counts, Due, Lane, Place};
 
-/// Maximum number of lanes examined for the members of a batch. Examining more would cost more than smaller batches do.
+/// Maximum number of lanes examined for the members of a batch. Examining more would cost more than
+/// smaller batches do.
 const BATCH_LOOKS: usize = 64;
 
 /// Identifies a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum LaneKey {
-    /// All messages of one aggregate; with the source that numbers them, where numbers are the order.
+    /// All messages of one aggregate; with the source that numbers them, where numbers are the
+    /// order.
     Aggregate(Aggregate, Option<Arc<str>>),
-    /// The dead letters of this lane that wait beside it, because the first of them is not ready to be handled.
+    /// The dead letters of this lane that wait beside it, because the first of them is not ready to
+    /// be handled.
     Letters(Arc<LaneKey>),
     /// A single message that no other message waits for, by its local id.
     Alone(u64),
@@ -133,8 +138,8 @@ impl<T: Queued> Lanes<T> {
         self.settle(&key, now);
     }
 
-    /// Records the arrival of an item, and returns what is known of it if it was here before. `is_new`: this is the broker's first delivery of it.
-    /// Call [`Self::push`] next.
+    /// Records the arrival of an item, and returns what is known of it if it was here before.
+    /// `is_new`: this is the broker's first delivery of it. Call [`Self::push`] next.
     pub(crate) fn arrived(&mut self, key: &LaneKey, order_key: u64, is_new: bool) -> Option<Awaited> {
         let lane = self.lanes.get_mut(key);
         let awaited = lane.and_then(|lane| lane.awaited.remove(&order_key));
@@ -142,8 +147,8 @@ impl<T: Queued> Lanes<T> {
         awaited
     }
 
-    /// Takes the first item that may run, and items that may run in the same transaction, at most `max(&first)` in all. The lanes of these items
-    /// stand still until [`Self::finish`].
+    /// Takes the first item that may run, and items that may run in the same transaction, at most
+    /// `max(&first)` in all. The lanes of these items stand still until [`Self::finish`].
     pub(crate) fn take(
         &mut self,
         from: Queue,
@@ -206,8 +211,8 @@ impl<T: Queued> Lanes<T> {
         taken
     }
 
-    /// Ends the run of the items taken from a lane. `back`: items without effect, which return to the lane in order. `blocked_until`: the lane is
-    /// blocked until then.
+    /// Ends the run of the items taken from a lane. `back`: items without effect, which return to
+    /// the lane in order. `blocked_until`: the lane is blocked until then.
     pub(crate) fn finish(
         &mut self,
         key: &Arc<LaneKey>,
@@ -231,7 +236,8 @@ impl<T: Queued> Lanes<T> {
         self.settle(key, now);
     }
 
-    /// Records whether the items that a blocked lane waits for take effect in other processes at this moment. It holds until the lane runs again.
+    /// Records whether the items that a blocked lane waits for take effect in other processes at
+    /// this moment. It holds until the lane runs again.
     pub(crate) fn set_moving(&mut self, key: &Arc<LaneKey>, is_moving: bool, now: Instant) {
         if let Some(lane) = self.lanes.get_mut(key)
             && lane.is_moving != is_moving
@@ -336,7 +342,8 @@ impl<T: Queued> Lanes<T> {
         self.counts.set_aside
     }
 
-    /// Number of lanes whose first item waits for items that take effect in other processes at this moment.
+    /// Number of lanes whose first item waits for items that take effect in other processes at this
+    /// moment.
     pub(crate) fn moving(&self) -> usize {
         self.counts.moving
     }
@@ -371,7 +378,8 @@ impl<T: Queued> Lanes<T> {
         key
     }
 
-    /// Moves the lanes of a queue that belong elsewhere. Called after one of them turned out to be misplaced.
+    /// Moves the lanes of a queue that belong elsewhere. Called after one of them turned out to be
+    /// misplaced.
     fn reconsider(&mut self, queue: Queue, now: Instant) {
         let misplaced = self.queues[queue as usize].iter().filter(|key| {
             let front = self.lanes.get(*key).and_then(|lane| lane.queue.front());
@@ -382,7 +390,8 @@ impl<T: Queued> Lanes<T> {
         }
     }
 
-    /// Moves a lane to its place after a change, and forgets the lane if it has nothing to remember.
+    /// Moves a lane to its place after a change, and forgets the lane if it has nothing to
+    /// remember.
     fn settle(&mut self, key: &Arc<LaneKey>, now: Instant) {
         let Some(lane) = self.lanes.get_mut(key) else {
             return;

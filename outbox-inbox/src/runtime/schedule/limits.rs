@@ -1,8 +1,10 @@
 //! Which jobs of handlers with limits may begin.
 //!
-//! Invariants: a job that waits for a limit takes no slot; jobs of one handler and kind begin in the order in which they came, and handlers take turns; few wait
-//! here, fewer of them suspects, and the others wait in their lanes until about the time at which they could run. Not here: lanes ([`crate::runtime::schedule::lanes`]), slots and
-//! what a suspect is ([`crate::runtime::schedule::slots`]).
+//! Invariants: a job that waits for a limit takes no slot; jobs of one handler and kind begin in
+//! the order in which they came, and handlers take turns; few jobs wait here, fewer of them
+//! suspects, and the other jobs wait in their lanes until about the time at which they could run.
+//! Not here: lanes ([`crate::runtime::schedule::lanes`]), slots and what a suspect is
+//! ([`crate::runtime::schedule::slots`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -14,7 +16,7 @@ use crate::runtime::schedule::slots::MEAN_WEIGHT;
 
 /// Most jobs of a handler that wait here.
 const WAITING_MAX: usize = 32;
-/// One place in so many is for suspects: those that may not begin must not keep others from waiting.
+/// One place in so many is for suspects, so that they leave room for other jobs.
 const SUSPECTS: usize = 8;
 /// After a pause, what may begin at once is worth this time: timers are no more exact.
 const BURST: Duration = Duration::from_millis(50);
@@ -206,8 +208,9 @@ impl<J> Limited<J> {
         self.next_at = self.next_at.max(earliest) + self.limits.interval() * messages;
     }
 
-    /// About when a job that finds no place here can begin: each a little after the one before it, so that they do not all come at once. Rather too early: it
-    /// costs a look, and a handler that waits for messages costs time.
+    /// About when a job that finds no place here can begin: each a little after the one before it,
+    /// so that they do not all come at once. Rather too early: it costs a look, and a handler that
+    /// waits for messages costs time.
     fn later(&mut self, messages: u32, suspicious: bool, now: Instant) -> Instant {
         let runs = f64::from(self.limits.concurrency.unwrap_or(1));
         let each = Duration::from_secs_f64(self.mean / runs / 2.0).max(self.limits.interval() * messages);

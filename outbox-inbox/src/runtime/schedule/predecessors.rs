@@ -1,9 +1,12 @@
-//! Watches the aggregates whose next message another process handles, and lets the lanes that wait for those messages go on (strategy `sequence`).
+//! Watches the aggregates whose next message another process handles, and releases the lanes that
+//! wait for it (strategy `sequence`).
 //!
-//! One statement reads the last sequences of many aggregates, every few milliseconds while they rise. Without it, each waiting message would begin a
-//! transaction again and again, and an aggregate whose messages are spread over processes would advance at the pace of those transactions. Invariant: a poll
-//! only ends a wait. The claim decides whether the message runs, so a poll that fails costs time and nothing else. Not here: the sequences
-//! ([`crate::dedup::sequence`]), and how long a gap is waited for ([`crate::runtime::run::sequence`]).
+//! One statement reads the last sequences of many aggregates, every few milliseconds while they
+//! rise. Without the polls, each waiting message would begin transactions repeatedly, and an
+//! aggregate spread over processes would advance at the pace of these transactions. Invariant: a
+//! poll only ends a wait. The claim decides whether the message runs, so a poll that fails costs
+//! time and nothing else. Not here: the sequences ([`crate::dedup::sequence`]), and how long a gap
+//! is waited for ([`crate::runtime::run::sequence`]).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -78,7 +81,8 @@ impl Default for Predecessors {
 }
 
 impl Predecessors {
-    /// Watches the aggregate of a lane whose first message waits for its predecessors. `last`: the last sequence of the aggregate, if it has just risen.
+    /// Watches the aggregate of a lane whose first message waits for its predecessors. `last`: the
+    /// last sequence of the aggregate, if it has just risen.
     pub(crate) fn watch(&mut self, key: &Arc<LaneKey>, last: Option<u64>, now: Instant) {
         if let Entry::Vacant(entry) = self.watched.entry(key.clone()) {
             entry.insert(Progress {
@@ -96,8 +100,9 @@ impl Predecessors {
         }
     }
 
-    /// Watches the aggregate of a lane if there is a gap between the sequence `done`, which just took effect, and `next`, the first one in the lane now: other
-    /// processes have the messages between them. The message with `next` must not claim its turn before the returned time.
+    /// Watches the aggregate of a lane if there is a gap between the sequence `done`, which just
+    /// took effect, and `next`, the first sequence in the lane: other processes have the messages
+    /// of the gap. The message with `next` must not claim its turn before the returned time.
     pub(crate) fn watch_gap(
         &mut self,
         key: &Arc<LaneKey>,
@@ -125,8 +130,8 @@ impl Predecessors {
         self.found.1.recv().await
     }
 
-    /// Reads the last sequences of the aggregates that are watched. The future is to run in a task of its own, and its result arrives in [`Self::found`].
-    /// `None`: nothing waits.
+    /// Reads the last sequences of the aggregates that are watched. The future is to run in a task
+    /// of its own, and its result arrives in [`Self::found`]. `None`: nothing waits.
     pub(crate) fn poll(
         &mut self,
         consumer: Arc<Consumer>,
@@ -183,7 +188,8 @@ impl Predecessors {
     }
 }
 
-/// The last sequences of the aggregates of these lanes. If they cannot be read, zero for each, which ends no wait.
+/// The last sequences of the aggregates of these lanes. If they cannot be read, zero for each,
+/// which ends no wait.
 async fn last_sequences(consumer: &Consumer, lanes: Vec<Arc<LaneKey>>) -> LastSequences {
     let aggregates = lanes.iter().filter_map(|key| match &**key {
         LaneKey::Aggregate(aggregate, Some(source)) => Some((aggregate, &**source)),

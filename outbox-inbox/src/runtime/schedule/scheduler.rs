@@ -1,8 +1,9 @@
 //! Which job has its turn when a slot is free.
 //!
-//! Invariants: jobs that have waited for the limits of their handlers and jobs from the lanes take turns, so that neither kind keeps the other from the slots;
-//! suspects of both kinds share what [`super::slots`] leaves them. Not here: limits ([`super::limits`]), how much is in memory ([`super::capacity`]), and running
-//! a job ([`crate::runtime::run::job`]).
+//! Invariants: jobs that have waited for the limits of their handlers and jobs from the lanes take
+//! turns, so that neither kind keeps the other from the slots; suspects of both kinds share the
+//! slots that [`super::slots`] gives them. Not here: limits ([`super::limits`]), how much is in
+//! memory ([`super::capacity`]), and running a job ([`crate::runtime::run::job`]).
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ pub(crate) struct Scheduler<D> {
     pub(super) jobs: usize,
     /// Whether a job that had waited for a limit had the last turn.
     limited_first: bool,
-    /// Mean time that a message occupies a job, in seconds. Failing ones do not count: they may take as long as a handler may.
+    /// Mean time that a message occupies a job, in seconds. Failing ones do not count: they may
+    /// take as long as a handler may.
     pub(super) mean: f64,
 }
 
@@ -109,8 +111,8 @@ impl<D: Delivery> Scheduler<D> {
         waiting
     }
 
-    /// The time before which the first message of a lane must not claim its turn after the sequence `done` took effect, because other processes have the messages
-    /// between them.
+    /// The time before which the first message of a lane must not claim its turn after the sequence
+    /// `done` took effect, because other processes have the messages between them.
     pub(crate) fn wait_for_number(&mut self, key: &Arc<LaneKey>, done: u64, now: Instant) -> Option<Instant> {
         let is_numbered = self.consumer.keeps_sequences() && matches!(**key, LaneKey::Aggregate(..));
         // With `done` 0, nothing took effect that tells where the aggregate is.
@@ -175,7 +177,8 @@ impl<D: Delivery> Scheduler<D> {
         Offered::Another
     }
 
-    /// Dead letters that waited beside the lane of their aggregate go back to it, to have their turn there. `None`: these are such.
+    /// Dead letters that waited beside the lane of their aggregate go back to it, to have their
+    /// turn there. `None`: these are such.
     fn letters_come_back(&mut self, mut taken: Taken<D>, now: Instant) -> Option<Taken<D>> {
         let of = match taken.as_slice() {
             [(key, _)] => match &**key {
@@ -217,7 +220,8 @@ impl<D: Delivery> Scheduler<D> {
         self.lanes.take(from, max, together, now)
     }
 
-    /// Whether the next free slot may go to a suspect. Others are in the lanes, or have waited for a limit and may begin.
+    /// Whether the next free slot may go to a suspect. Others are in the lanes, or have waited for
+    /// a limit and may begin.
     fn may_begin_suspect(&self, now: Instant) -> bool {
         let others_wait =
             self.lanes.waiting_in(Queue::Ready) > 0 || self.limits.has_next(now, |taken| !is_suspect(taken));

@@ -1,8 +1,11 @@
-//! Decides when a slot of a consumer may run a suspect: a message that has failed before, or whose handler fails for everybody.
+//! Decides when a slot of a consumer may run a suspect: a message that has failed before, or whose
+//! handler fails for every message.
 //!
-//! A suspect is likely to fail again and to take long: a handler that waits for another system fails after its whole timeout. While other messages wait,
-//! suspects get one slot in eight and an eighth of the time. While none wait, suspects whose runs are long get half of the slots, so that a message that
-//! arrives finds a free one. Invariant: suspects are never shut out, and never get more than that. Not here: which messages are suspects ([`crate::runtime::schedule::lanes`]).
+//! A suspect is likely to fail again and to take long: a handler that waits for another system
+//! fails after its whole timeout. While other messages wait, suspects get one slot in eight and an
+//! eighth of the time. While none wait, suspects whose runs are long get half of the slots, so that
+//! a message that arrives finds a free one. Invariant: suspects are never shut out, and never get
+//! more than that. Not here: which messages are suspects ([`crate::runtime::schedule::lanes`]).
 
 use std::time::Duration;
 
@@ -10,7 +13,8 @@ use std::time::Duration;
 const SHARE: usize = 8;
 /// Runs longer than this, in seconds, leave half of the slots free.
 const LONG: f64 = 0.25;
-/// Most time that is owed to others, in seconds, so that the time that suspects used while nobody waited is soon forgotten.
+/// Most time that is owed to others, in seconds, so that the time that suspects used while nobody
+/// waited is soon forgotten.
 const OWED_MAX: f64 = 60.0;
 /// Weight of the last run in a mean.
 pub(crate) const MEAN_WEIGHT: f64 = 0.1;
@@ -22,7 +26,8 @@ pub(crate) struct Slots {
     suspects: usize,
     /// Suspects that have begun so far.
     begun: u64,
-    /// Time that is owed to others, in seconds: while they wait, no suspect begins before they have had it.
+    /// Time that is owed to others, in seconds: while they wait, no suspect begins before they have
+    /// had it.
     owed: f64,
     /// Mean time of a suspect's run, in seconds.
     suspect_mean: f64,

@@ -10,7 +10,8 @@ use super::shop::{Shop, before};
 use crate::on_every_backend;
 use crate::support::TestDb;
 
-/// Where the connection to the broker breaks: before an act reaches it, or before its answer comes back.
+/// Where the connection to the broker breaks: before an act reaches it, or before its answer comes
+/// back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Break {
     Before(&'static str),
@@ -79,7 +80,7 @@ async fn a_move_that_breaks_anywhere_goes_on_when_it_is_repeated(test: TestDb) {
             matches!(broken, ConsumersError::Subscriber(_)),
             "{at:?}: {broken}"
         );
-        // Somebody resumes it in spite of what is written: nothing takes effect twice.
+        // The consumer is resumed too early: nothing takes effect twice.
         pauses.resume("before").await.unwrap();
         assert_eq!(shop.drain(before::router()).await.handled, 0, "{at:?}");
         shop.pause("before").await;

@@ -1,14 +1,17 @@
 //! Items that were returned to the broker, and how long the items behind them wait.
 //!
-//! The wait for an overdue item ends with the first of these events, counted from the time when it was due:
+//! The wait for an overdue item ends with the first of these events, counted from the time when it
+//! was due:
 //!
 //! - As many deliveries have arrived as could arrive before the item: those on their way and those away when it was due ([`Reception::ahead`]).
 //! - This process has received for one second without a delivery.
 //! - This process has received for ten seconds in all.
 //!
-//! A process that is paused, busy or subscribing again does not receive, so none of these events happens then. A server that no longer answers still
-//! counts as received from until the subscription reports the failure. During that time the wait may end, and a later message of the aggregate may
-//! run first. Not here: whether this process receives, see [`crate::runtime::dispatcher`].
+//! A process that is paused, busy or subscribing again does not receive, so none of these events
+//! happens then. A server that no longer answers still counts as received from until the
+//! subscription reports the failure. During that time the wait may end, and a later message of the
+//! aggregate may run first. Not here: whether this process receives, see
+//! [`crate::runtime::dispatcher`].
 
 use std::time::Duration;
 
@@ -18,7 +21,8 @@ use crate::runtime::message::{Left, Memory};
 
 /// If a process receives for this long without a delivery, nothing more is on its way to it.
 pub(super) const SILENCE_MIN: Duration = Duration::from_secs(1);
-/// Longest wait for an overdue item, in time spent receiving. Another process may have received the item.
+/// Longest wait for an overdue item, in time spent receiving. Another process may have received the
+/// item.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Time between two checks of an overdue item.
 const CHECK_AGAIN: Duration = Duration::from_millis(250);
@@ -32,8 +36,8 @@ pub(crate) struct Awaited {
     pub(crate) absence: Duration,
     /// The number of its deliveries up to then.
     pub(crate) deliveries: u64,
-    /// Whether later items of the lane wait for it. Where sequences are kept they do not, because the numbers tell which item is next, and another process
-    /// may run this one meanwhile.
+    /// Whether later items of the lane wait for it. Where sequences are kept they do not, because
+    /// the numbers tell which item is next, and another process may run this one meanwhile.
     pub(crate) precedes: bool,
     /// What this process knew of the item.
     pub(crate) memory: Memory,
@@ -74,14 +78,16 @@ impl Reception {
         self.waited += time;
     }
 
-    /// Records a delivery. `counts`: the broker sent it now because nothing else was due before it. A delivery repeated for another reason, for
-    /// example after a crash, may have been due for long and proves nothing.
+    /// Records a delivery. `counts`: the broker sent it now because nothing else was due before it.
+    /// A delivery repeated for another reason, for example after a crash, may have been due for
+    /// long and proves nothing.
     pub(super) fn delivered(&mut self, counts: bool) {
         self.waited_at_delivery = self.waited;
         self.deliveries += u64::from(counts);
     }
 
-    /// The number of deliveries that may arrive before an item that is due now. `away`: the number of items returned to the broker.
+    /// The number of deliveries that may arrive before an item that is due now. `away`: the number
+    /// of items returned to the broker.
     fn ahead(&self, away: usize) -> u64 {
         u64::try_from(self.prefetch + away).unwrap_or(u64::MAX)
     }
@@ -107,8 +113,9 @@ impl Awaited {
         self.left.get().copied().unwrap_or(now) + self.absence
     }
 
-    /// The time of the next check whether the item is still awaited. `None`: it is no longer awaited, because another process may have received it.
-    /// `away`: the number of items that were returned to the broker and are awaited.
+    /// The time of the next check whether the item is still awaited. `None`: it is no longer
+    /// awaited, because another process may have received it. `away`: the number of items that were
+    /// returned to the broker and are awaited.
     pub(super) fn next_check(&mut self, now: Instant, reception: &Reception, away: usize) -> Option<Instant> {
         let Some(left) = self.left.get() else {
             return Some(now + CHECK_AGAIN);

@@ -1,4 +1,5 @@
-//! Chooses the items that leave memory when there are too many. Not here: when that is ([`crate::runtime::schedule::capacity`]).
+//! Chooses the items that leave memory when there are too many. Not here: when that is
+//! ([`crate::runtime::schedule::capacity`]).
 
 use std::sync::Arc;
 

@@ -15,7 +15,8 @@ pub(super) struct Lane<T> {
     pub(super) running: Option<Queue>,
     /// The first item may not run before this time.
     pub(super) blocked_until: Option<Instant>,
-    /// The lane is blocked because other processes have the items before its first one, and those take effect at this moment.
+    /// The lane is blocked because its first item waits for earlier items, which take effect in
+    /// other processes at this moment.
     pub(super) is_moving: bool,
     /// Items returned to the broker, by order key.
     pub(super) awaited: BTreeMap<u64, Awaited>,
@@ -77,7 +78,8 @@ impl<T: Queued> Lane<T> {
         }
     }
 
-    /// Where the lane belongs now. Forgets items that are no longer awaited. `away`: see [`Awaited::next_check`].
+    /// Where the lane belongs now. Forgets items that are no longer awaited. `away`: see
+    /// [`Awaited::next_check`].
     pub(super) fn due(&mut self, now: Instant, reception: &Reception, away: usize) -> Due {
         if self.running.is_some() {
             return Due::Nowhere;
@@ -123,7 +125,8 @@ impl<T: Queued> Lane<T> {
         self.awaited_before(order_key).is_some()
     }
 
-    /// The earliest time at which the first item may run: after its back-off, and after the return of the item it awaits.
+    /// The earliest time at which the first item may run: after its back-off, and after the return
+    /// of the item it awaits.
     pub(super) fn comes_to_run(&self, now: Instant) -> Option<Instant> {
         let order_key = self.queue.front().map_or(u64::MAX, Queued::order_key);
         let back_at = self.awaited_before(order_key).map(|awaited| awaited.back_at(now));

@@ -6,7 +6,8 @@ use super::*;
 
 mod absence;
 
-/// The number is the order key. From 1,000 on the item has failed before; from 2,000 on its handler fails for every message.
+/// The number is the order key. From 1,000 on the item has failed before; from 2,000 on its handler
+/// fails for every message.
 impl Queued for u32 {
     fn order_key(&self) -> u64 {
         u64::from(*self % 1000)
@@ -116,7 +117,8 @@ fn a_new_one_arrives(lanes: &mut Lanes<u32>) {
     assert!(lanes.arrived(&aggregate(99), 1, true).is_none());
 }
 
-/// A process that had the item has ended. The items behind it wait for it, so it must not wait behind them.
+/// A process that had the item has ended. The items behind it wait for it, so it must not wait
+/// behind them.
 #[test]
 fn what_comes_late_does_not_wait_behind_what_waits_for_it() {
     let (mut lanes, now) = (none(), Instant::now());
@@ -153,7 +155,8 @@ fn empty_lanes_are_forgotten() {
     );
 }
 
-/// First whole lanes that are blocked for long, then the later halves of lanes set aside, then whole lanes. Other lanes only on request.
+/// First whole lanes that are blocked for long, then the later halves of lanes set aside, then
+/// whole lanes. Other lanes only on request.
 #[test]
 fn what_leaves_memory_is_what_costs_least() {
     let (mut lanes, now) = (none(), Instant::now());
