@@ -7,79 +7,77 @@ use uuid::Uuid;
 
 use super::sql::{FAILED, HANDLED, InboxSql, Key, Status};
 
-impl InboxSql {
-    /// Inserts rows of messages that take effect, unless they exist; returns the ids of the inserted rows. Waits as [`Self::insert`] does, in the
-    /// order of the ids. One statement; on MySQL, which has no `RETURNING`, one per row.
-    pub(crate) async fn insert_all<C: ConnectionTrait>(
-        &self,
-        db: &C,
-        consumer: &str,
-        ids: &[Uuid],
-    ) -> Result<HashSet<Uuid>, DbErr> {
-        if self.backend() == DbBackend::MySql {
-            let mut inserted = HashSet::with_capacity(ids.len());
-            for &id in ids {
-                if self
-                    .insert(db, Key { consumer, id }, Status::Handled, 0, None)
-                    .await?
-                {
-                    inserted.insert(id);
-                }
-            }
-            return Ok(inserted);
-        }
-        let mut sql = self.sql("INSERT INTO ");
-        sql.push(self.messages())
-            .push(" (consumer, id, status, attempts, processed_at, expires_at) ");
-        if self.backend() == DbBackend::Postgres {
-            // One statement text for any number of rows, so that the server plans it once.
-            let texts: Vec<String> = ids.iter().map(Uuid::to_string).collect();
-            sql.push("SELECT ").bind(self.key(consumer));
-            let now = self.lock_limit.set_in(self.now());
-            sql.push(&format!(", id::uuid, {HANDLED}, 0, {now}, "));
-            self.push_expiry(&mut sql);
-            sql.push(" FROM pg_catalog.unnest(pg_catalog.string_to_array(")
-                .bind(texts.join(","))
-                .push(", ',')) AS id");
-        } else {
-            for (index, id) in ids.iter().enumerate() {
-                sql.push(if index == 0 { "VALUES (" } else { ", (" });
-                sql.bind(self.key(consumer)).push(", ").bind(*id);
-                sql.push(&format!(", {HANDLED}, 0, {}, ", self.now()));
-                self.push_expiry(&mut sql);
-                sql.push(")");
+/// Inserts rows of messages that take effect, unless they exist; returns the ids of the inserted rows. Waits as [`InboxSql::insert`] does, in the
+/// order of the ids. One statement; on MySQL, which has no `RETURNING`, one per row.
+pub(crate) async fn insert_all<C: ConnectionTrait>(
+    inbox: &InboxSql,
+    db: &C,
+    consumer: &str,
+    ids: &[Uuid],
+) -> Result<HashSet<Uuid>, DbErr> {
+    if inbox.backend() == DbBackend::MySql {
+        let mut inserted = HashSet::with_capacity(ids.len());
+        for &id in ids {
+            if inbox
+                .insert(db, Key { consumer, id }, Status::Handled, 0, None)
+                .await?
+            {
+                inserted.insert(id);
             }
         }
-        sql.push(" ON CONFLICT DO NOTHING RETURNING id");
-        self.lock_limit.push_restored(&mut sql, ", ");
-        db.query_all_raw(sql.statement())
-            .await?
-            .iter()
-            .map(|row| row.try_get("", "id"))
-            .collect()
+        return Ok(inserted);
     }
-
-    /// Whether one of these rows is failed or missing (primary key).
-    pub(crate) async fn any_failed<C: ConnectionTrait>(
-        &self,
-        db: &C,
-        consumer: &str,
-        ids: &[Uuid],
-    ) -> Result<bool, DbErr> {
-        let mut sql = self.sql("SELECT status FROM ");
-        sql.push(self.messages())
-            .push(" WHERE consumer = ")
-            .bind(self.key(consumer));
-        sql.push(" AND id IN (");
+    let mut sql = inbox.sql("INSERT INTO ");
+    sql.push(inbox.messages())
+        .push(" (consumer, id, status, attempts, processed_at, expires_at) ");
+    if inbox.backend() == DbBackend::Postgres {
+        // One statement text for any number of rows, so that the server plans it once.
+        let texts: Vec<String> = ids.iter().map(Uuid::to_string).collect();
+        sql.push("SELECT ").bind(inbox.key(consumer));
+        let now = inbox.lock_limit.set_in(inbox.now());
+        sql.push(&format!(", id::uuid, {HANDLED}, 0, {now}, "));
+        inbox.push_expiry(&mut sql);
+        sql.push(" FROM pg_catalog.unnest(pg_catalog.string_to_array(")
+            .bind(texts.join(","))
+            .push(", ',')) AS id");
+    } else {
         for (index, id) in ids.iter().enumerate() {
-            sql.push(if index == 0 { "" } else { ", " }).bind(*id);
+            sql.push(if index == 0 { "VALUES (" } else { ", (" });
+            sql.bind(inbox.key(consumer)).push(", ").bind(*id);
+            sql.push(&format!(", {HANDLED}, 0, {}, ", inbox.now()));
+            inbox.push_expiry(&mut sql);
+            sql.push(")");
         }
-        sql.push(")");
-        let rows = db.query_all_raw(sql.statement()).await?;
-        let mut done = 0;
-        for row in &rows {
-            done += usize::from(row.try_get::<i16>("", "status")? != FAILED);
-        }
-        Ok(done < ids.len())
     }
+    sql.push(" ON CONFLICT DO NOTHING RETURNING id");
+    inbox.lock_limit.push_restored(&mut sql, ", ");
+    db.query_all_raw(sql.statement())
+        .await?
+        .iter()
+        .map(|row| row.try_get("", "id"))
+        .collect()
+}
+
+/// Whether one of these rows is failed or missing (primary key).
+pub(crate) async fn any_failed<C: ConnectionTrait>(
+    inbox: &InboxSql,
+    db: &C,
+    consumer: &str,
+    ids: &[Uuid],
+) -> Result<bool, DbErr> {
+    let mut sql = inbox.sql("SELECT status FROM ");
+    sql.push(inbox.messages())
+        .push(" WHERE consumer = ")
+        .bind(inbox.key(consumer));
+    sql.push(" AND id IN (");
+    for (index, id) in ids.iter().enumerate() {
+        sql.push(if index == 0 { "" } else { ", " }).bind(*id);
+    }
+    sql.push(")");
+    let rows = db.query_all_raw(sql.statement()).await?;
+    let mut done = 0;
+    for row in &rows {
+        done += usize::from(row.try_get::<i16>("", "status")? != FAILED);
+    }
+    Ok(done < ids.len())
 }

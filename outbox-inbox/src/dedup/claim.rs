@@ -7,10 +7,10 @@ use outbox_core::{Message, MessageId};
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr};
 use uuid::Uuid;
 
-use super::Outcome;
 use super::sequence::{Gaps, Place};
 use super::sequences::NumberedEvent;
 use super::sql::{InboxSql, Key, Row, Status};
+use super::{Outcome, batch};
 use crate::handler::Strategy;
 
 /// A message that is about to take effect at a consumer.
@@ -228,10 +228,10 @@ pub(crate) async fn claim_all(
     let mut ids: Vec<Uuid> = claimants.iter().map(|claimant| claimant.id).collect();
     ids.sort_unstable();
     ids.dedup();
-    let mut mine = sql.insert_all(tx, consumer, &ids).await?;
+    let mut mine = batch::insert_all(sql, tx, consumer, &ids).await?;
     let others: Vec<Uuid> = ids.into_iter().filter(|id| !mine.contains(id)).collect();
     if !others.is_empty() {
-        if sql.any_failed(tx, consumer, &others).await? {
+        if batch::any_failed(sql, tx, consumer, &others).await? {
             return Ok(None);
         }
         sql.lock_limit.restore(tx).await?;

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_core::{ConsumerStanding, Subscriber, SubscriberError};
+use outbox_core::{Aggregate, ConsumerStanding, Subscriber, SubscriberError};
 use outbox_sea_orm::TableNames;
 use sea_orm::{DatabaseConnection, DbErr};
 use tokio_util::sync::CancellationToken;
@@ -179,6 +179,25 @@ impl<S: Subscriber> Consumers<S> {
             lags.insert(name, lag);
         }
         Ok(lags)
+    }
+
+    /// Reads how far consumers are in the numbers of an aggregate, for each source that numbers it. A consumer that is not in the answer does not go by numbers, or has
+    /// not met the aggregate. One statement for each hundred consumers, which reads a range of the primary key (consumer, aggregate type, aggregate id, source) for each
+    /// of them, at most 1,000 rows in all. Nothing is changed or locked.
+    ///
+    /// # Errors
+    ///
+    /// The database's error, also if the table is missing.
+    ///
+    /// # Cancellation
+    ///
+    /// Nothing is left behind.
+    pub async fn positions(
+        &self,
+        consumers: &[String],
+        aggregate: &Aggregate,
+    ) -> Result<Vec<AggregatePosition>, DbErr> {
+        positions::positions(&self.db, &self.sql(), consumers, aggregate).await
     }
 
     /// Keeps the gauges of these consumers current until `stop` (feature `metrics`), whether or not any process handles their messages: `inbox_undelivered`,

@@ -2,10 +2,9 @@
 //!
 //! Invariant: nothing is locked or written. Not here: whose turn it is ([`crate::dedup::sequence`]).
 
-use outbox_core::{Aggregate, Subscriber};
+use outbox_core::Aggregate;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 
-use super::Consumers;
 use crate::columns::{read_consumer, read_name};
 use crate::dedup::sql::InboxSql;
 
@@ -29,28 +28,7 @@ const CONSUMERS_MAX: usize = 100;
 /// Most rows of a statement: an aggregate has one for each consumer and source.
 const ROWS_MAX: i64 = 1_000;
 
-impl<S: Subscriber> Consumers<S> {
-    /// Reads how far consumers are in the numbers of an aggregate, for each source that numbers it. A consumer that is not in the answer does not go by numbers, or has
-    /// not met the aggregate. One statement for each hundred consumers, which reads a range of the primary key (consumer, aggregate type, aggregate id, source) for each
-    /// of them, at most 1,000 rows in all. Nothing is changed or locked.
-    ///
-    /// # Errors
-    ///
-    /// The database's error, also if the table is missing.
-    ///
-    /// # Cancellation
-    ///
-    /// Nothing is left behind.
-    pub async fn positions(
-        &self,
-        consumers: &[String],
-        aggregate: &Aggregate,
-    ) -> Result<Vec<AggregatePosition>, DbErr> {
-        positions(&self.db, &self.sql(), consumers, aggregate).await
-    }
-}
-
-async fn positions(
+pub(super) async fn positions(
     db: &DatabaseConnection,
     inbox: &InboxSql,
     consumers: &[String],

@@ -23,42 +23,46 @@ fn refused(obstacle: impl FnOnce(String) -> Obstacle, consumer: &str) -> Consume
     ConsumersError::Refused(vec![obstacle(consumer.to_owned())])
 }
 
-impl<S: Subscriber> Consumers<S> {
-    /// Dropping the future has no effect.
-    pub(super) async fn until_quiet(&self, consumer: &str) -> Result<(), ConsumersError> {
-        let inbox = self.sql();
-        let until = Instant::now() + NOTICE_MAX;
-        loop {
-            match rows::pause(&self.db, &inbox, consumer).await? {
-                None => return Err(refused(Obstacle::NotPaused, consumer)),
-                Some(pause) if pause.is_noticed => break,
-                // Two clocks that disagree, or a time that somebody wrote by hand.
-                Some(_) if Instant::now() >= until => break,
-                Some(_) => sleep(EVERY).await,
-            }
+/// Dropping the future has no effect.
+pub(super) async fn until_quiet<S: Subscriber>(
+    consumers: &Consumers<S>,
+    consumer: &str,
+) -> Result<(), ConsumersError> {
+    let inbox = consumers.sql();
+    let until = Instant::now() + NOTICE_MAX;
+    loop {
+        match rows::pause(&consumers.db, &inbox, consumer).await? {
+            None => return Err(refused(Obstacle::NotPaused, consumer)),
+            Some(pause) if pause.is_noticed => break,
+            // Two clocks that disagree, or a time that somebody wrote by hand.
+            Some(_) if Instant::now() >= until => break,
+            Some(_) => sleep(EVERY).await,
         }
-        while self.is_receiving(consumer).await? {
-            if Instant::now() >= until {
-                return Err(refused(Obstacle::Receiving, consumer));
-            }
-            sleep(EVERY).await;
-        }
-        let until = Instant::now() + RUN_MAX;
-        let mut before = rows::running(&self.db, &inbox).await?;
-        while !before.is_empty() {
-            if Instant::now() >= until {
-                return Err(refused(Obstacle::Running, consumer));
-            }
-            sleep(EVERY).await;
-            // Those that have begun since are not of this consumer.
-            let now = rows::running(&self.db, &inbox).await?;
-            before.retain(|transaction| now.contains(transaction));
-        }
-        Ok(())
     }
+    while is_receiving(consumers, consumer).await? {
+        if Instant::now() >= until {
+            return Err(refused(Obstacle::Receiving, consumer));
+        }
+        sleep(EVERY).await;
+    }
+    let until = Instant::now() + RUN_MAX;
+    let mut before = rows::running(&consumers.db, &inbox).await?;
+    while !before.is_empty() {
+        if Instant::now() >= until {
+            return Err(refused(Obstacle::Running, consumer));
+        }
+        sleep(EVERY).await;
+        // Those that have begun since are not of this consumer.
+        let now = rows::running(&consumers.db, &inbox).await?;
+        before.retain(|transaction| now.contains(transaction));
+    }
+    Ok(())
+}
 
-    pub(super) async fn is_receiving(&self, consumer: &str) -> Result<bool, ConsumersError> {
-        let standing = self.subscriber.standing(consumer).await?;
-        Ok(standing.is_some_and(|standing| standing.is_receiving))
-    }
+pub(super) async fn is_receiving<S: Subscriber>(
+    consumers: &Consumers<S>,
+    consumer: &str,
+) -> Result<bool, ConsumersError> {
+    let standing = consumers.subscriber.standing(consumer).await?;
+    Ok(standing.is_some_and(|standing| standing.is_receiving))
 }

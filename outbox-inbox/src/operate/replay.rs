@@ -7,7 +7,7 @@
 use outbox_core::{ConsumerAdmin, StartAt};
 
 use super::plan::{Memory, Obstacle, ReplayPlan, Replayed, Strategies, Unremembered};
-use super::{Consumers, ConsumersError, check_consumer_name, rows};
+use super::{Consumers, ConsumersError, check_consumer_name, quiescence, rows};
 
 impl<S: ConsumerAdmin> Consumers<S> {
     /// Says what a replay from a place in the stream would do. Reads all rows of the consumer, and changes nothing. The consumer need not be paused for it.
@@ -74,7 +74,7 @@ impl<S: ConsumerAdmin> Consumers<S> {
         if !obstacles.is_empty() {
             return Err(ConsumersError::Refused(obstacles));
         }
-        self.until_quiet(consumer).await?;
+        quiescence::until_quiet(self, consumer).await?;
         // A crash while this runs leaves the consumer as it was, as planned, or absent; a paused process does not make it anew.
         self.subscriber.place(consumer, plan.stream_sequence).await?;
         // A crash here leaves the consumer at its new place, and all of its memory.
@@ -96,9 +96,9 @@ impl<S: ConsumerAdmin> Consumers<S> {
     }
 
     /// What can be seen at once.
-    pub(super) async fn obstacles(&self, consumer: &str) -> Result<Vec<Obstacle>, ConsumersError> {
+    async fn obstacles(&self, consumer: &str) -> Result<Vec<Obstacle>, ConsumersError> {
         let pause = rows::pause(&self.db, &self.sql(), consumer).await?;
-        let is_receiving = self.is_receiving(consumer).await?;
+        let is_receiving = quiescence::is_receiving(self, consumer).await?;
         Ok(match pause {
             None => vec![Obstacle::NotPaused(consumer.to_owned())],
             Some(pause) if pause.is_noticed && is_receiving => {

@@ -8,12 +8,12 @@ use uuid::Uuid;
 
 use super::*;
 use crate::dead_letter::{DeadLetterSelection, DeadLetters, NewDeadLetter, retry};
-use crate::dedup::Outcome;
 use crate::dedup::attempts::Attempts;
 use crate::dedup::claim::{Claimant, claim_all};
 use crate::dedup::sequence::{Gaps, Place};
 use crate::dedup::sequences::NumberedEvent;
 use crate::dedup::sql::{InboxSql, Key, Status};
+use crate::dedup::{Outcome, batch};
 use crate::handler::Strategy;
 use crate::tests::database::{Kind, TestDb, message};
 
@@ -170,7 +170,7 @@ async fn nothing_waits_without_end_for_a_row_that_a_frozen_process_holds() {
     let fail = async { sql.fail(pool, failed, "no", true).await.map(drop) };
     let bury = async { sql.bury(pool, failed, "no").await.map(drop) };
     let insert = async { sql.insert(pool, new, Status::Handled, 0, None).await.map(drop) };
-    let insert_all = async { sql.insert_all(pool, "books", &[new.id]).await.map(drop) };
+    let insert_all = async { batch::insert_all(&sql, pool, "books", &[new.id]).await.map(drop) };
     all_end_in_time(vec![
         ("start", async { attempts.start().await.map(drop) }.boxed_local()),
         ("take_back", attempts.take_back().boxed_local()),
