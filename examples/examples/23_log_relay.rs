@@ -2,11 +2,10 @@
 //!
 //! A log relay: the event leaves by way of PostgreSQL's transaction log, and nothing is written when it is published. The server needs `wal_level = logical`.
 
-use outbox::core::log::LogRelay;
+use outbox::log::{LogRelay, PostgresLog};
 use outbox::nats::async_nats::jetstream;
 use outbox::prelude::*;
 use outbox::sea_orm::SqlStore;
-use outbox_log::PostgresLog;
 use sea_orm::ConnectionTrait as _;
 use serde::{Deserialize, Serialize};
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::relay::RelayConfig;
 use crate::store::{RelayTrouble, TroubleClass};
 
 /// The health of a relay or an inbox.
@@ -194,6 +195,9 @@ pub(crate) struct Trouble {
     class: TroubleClass,
 }
 
+/// A relay is stopped if its loop has not turned for this long and for two lease times.
+const SILENCE_MIN: Duration = Duration::from_secs(30);
+
 /// Trouble that is not noted again for this long is over: nothing tries the failing activity any more. Longer than the
 /// longest back-off plus the longest `store_timeout`.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
@@ -219,6 +223,12 @@ impl Trouble {
 }
 
 impl HealthCheck {
+    /// The health of a relay with this configuration, which does not run yet.
+    #[must_use]
+    pub fn of(config: &RelayConfig) -> Self {
+        Self::new(SILENCE_MIN.max(config.lease_ttl * 2), config.stuck_after)
+    }
+
     pub(crate) fn new(silence_max: Duration, stuck_after: Duration) -> Self {
         Self {
             vitals: Arc::default(),

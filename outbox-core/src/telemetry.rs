@@ -22,7 +22,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::health::Activity;
-use crate::log::LogStatus;
 use crate::message::Message;
 use crate::publisher::FailureClass;
 use crate::store::{Backlog, Relays};
@@ -63,11 +62,6 @@ crate::__metrics! {
     LATENCY = "outbox_commit_to_stream_seconds", "histogram", [], "from recording a message to its confirmation";
     FETCH = "outbox_fetch_seconds", "histogram", [], "one fetch";
     SETTLE = "outbox_settle_seconds", "histogram", [], "one settlement";
-    LOG_READS = "outbox_log_reads", "gauge", [], "1 while this relay reads the database's log, 0 while it stands by or has ended; only of log relays";
-    LOG_UNDECIDED = "outbox_log_undecided", "gauge", [], "messages that were read from the log and are neither published nor the table's; 0 while it stands by";
-    LOG_ADOPTS = "outbox_log_adopts", "gauge", [], "1 while the log keeps too much of the database's disk, so that messages are published from the table; else 0";
-    LOG_RETAINED = "outbox_log_retained_bytes", "gauge", [], "bytes of the database's disk that the log keeps; 0 on a relay that does not read it";
-    LOG_SAFE = "outbox_log_safe_bytes", "gauge", [], "bytes that may be written before the database gives the log up; infinite if it never does, and on a relay that does not read";
     PURGED = "outbox_purged_total", "counter", [], "published messages deleted after their retention";
 }
 
@@ -115,9 +109,8 @@ pub(crate) const BACKLOG_INTERVAL: Duration =
 mod facade {
     use super::{
         AILING, Activity, BLOCKED, Backlog, DEAD_LETTERS, DEAD_LETTERS_TOTAL, DUPLICATES, Duration, FAILURES,
-        FETCH, FailureClass, HALTED, LATENCY, LEASES, LEASES_LOST, LOG_ADOPTS, LOG_READS, LOG_RETAINED,
-        LOG_SAFE, LOG_UNDECIDED, LogStatus, OLDEST, PAUSES, PENDING, PUBLISH, PUBLISHED, PURGED, RELAYS,
-        RENEWALS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
+        FETCH, FailureClass, HALTED, LATENCY, LEASES, LEASES_LOST, OLDEST, PAUSES, PENDING, PUBLISH,
+        PUBLISHED, PURGED, RELAYS, RENEWALS, Relays, SETTLE, STORE_FAILURES, WAITING, WAKEUPS,
     };
 
     #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
@@ -157,18 +150,6 @@ mod facade {
         for name in [RELAYS, AILING] {
             metrics::gauge!(name).set(f64::NAN);
         }
-    }
-
-    /// A relay that does not read the log knows nothing of it, and must not go on showing what it knew.
-    #[expect(clippy::cast_precision_loss, reason = "a gauge need not be exact beyond 2^52")]
-    pub(crate) fn log(status: &LogStatus) {
-        let retained = status.retained.filter(|_| status.reads);
-        gauge(LOG_READS, u64::from(status.reads));
-        gauge(LOG_UNDECIDED, status.undecided as u64);
-        gauge(LOG_ADOPTS, u64::from(status.reads && status.adopts));
-        gauge(LOG_RETAINED, retained.map_or(0, |retained| retained.bytes));
-        let safe = retained.and_then(|retained| retained.safe);
-        metrics::gauge!(LOG_SAFE).set(safe.map_or(f64::INFINITY, |safe| safe as f64));
     }
 
     pub(crate) fn published(duplicate: bool, publish: Duration, latency: Duration) {
@@ -219,14 +200,13 @@ mod facade {
 
 #[cfg(not(feature = "metrics"))]
 mod facade {
-    use super::{Activity, Backlog, Duration, FailureClass, LogStatus, Relays};
+    use super::{Activity, Backlog, Duration, FailureClass, Relays};
 
     pub(crate) fn backlog(_: &Backlog) {}
     pub(crate) fn forget_backlog() {}
     pub(crate) fn pauses(_: usize) {}
     pub(crate) fn leases(_: usize, _: Relays) {}
     pub(crate) fn leases_ran_out() {}
-    pub(crate) fn log(_: &LogStatus) {}
     pub(crate) fn published(_: bool, _: Duration, _: Duration) {}
     pub(crate) fn failed(_: FailureClass) {}
     pub(crate) fn store_failed(_: Activity) {}

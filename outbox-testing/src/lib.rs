@@ -39,7 +39,7 @@ pub use inspect::{DecodeEventError, check_order, decode_event};
 pub use ledger::{Ledger, Violation};
 pub use memory_broker::{
     DedupWindow, LogEntry, MemoryBroker, MemoryDelivery, MemoryPublisher, MemorySubscriber,
-    MemorySubscription,
+    MemorySubscription, Reached, Way,
 };
 pub use memory_dead_letters::MemoryDeadLetters;
 pub use memory_dedup_store::MemoryDedupStore;

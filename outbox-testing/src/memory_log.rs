@@ -19,7 +19,7 @@ pub struct MemoryLog {
 }
 
 impl MemoryStore {
-    /// Makes new messages the log's, for a [`LogRelay`](outbox_core::log::LogRelay).
+    /// Makes new messages the log's, for a log relay.
     #[must_use]
     pub fn log(&self) -> MemoryLog {
         self.with_log(|log| log.set_on(true));

@@ -2,9 +2,10 @@
 //!
 //! Not here: how a relay or an inbox rates its own health, see [`HealthCheck`] and [`InboxHealthCheck`].
 
-use outbox_core::log::LogHealthCheck;
 use outbox_core::{Health, HealthCheck};
 use outbox_inbox::InboxHealthCheck;
+#[cfg(feature = "log")]
+use outbox_log::LogHealthCheck;
 
 /// The health of the relays and inboxes of a [`Runner`](crate::Runner), from [`Runner::health`](crate::Runner::health). Reading it never waits. All
 /// clones give the same answer.
@@ -14,6 +15,7 @@ pub struct RunnerHealth {
     /// One per relay, in the order in which the relays were added.
     pub relays: Vec<HealthCheck>,
     /// One per log relay, in the order in which they were added.
+    #[cfg(feature = "log")]
     pub log_relays: Vec<LogHealthCheck>,
     /// One per inbox, in the order in which the inboxes were added.
     pub inboxes: Vec<InboxHealthCheck>,
@@ -24,13 +26,15 @@ impl RunnerHealth {
     /// reason names its relay or inbox by number, counted from 1 in the order in which they were added.
     #[must_use]
     pub fn now(&self) -> Health {
-        let relays = self.relays.iter().map(HealthCheck::now);
-        let log_relays = self.log_relays.iter().map(LogHealthCheck::now);
-        let inboxes = self.inboxes.iter().map(InboxHealthCheck::now);
         let named = |kind| move |(index, health)| (format!("{kind} {}", index + 1), health);
-        let relays = relays.enumerate().map(named("relay"));
-        let log_relays = log_relays.enumerate().map(named("log relay"));
-        let inboxes = inboxes.enumerate().map(named("inbox"));
-        Health::together(relays.chain(log_relays).chain(inboxes))
+        let relays = self.relays.iter().map(HealthCheck::now).enumerate();
+        let parts = relays.map(named("relay"));
+        #[cfg(feature = "log")]
+        let parts = {
+            let log_relays = self.log_relays.iter().map(LogHealthCheck::now).enumerate();
+            parts.chain(log_relays.map(named("log relay")))
+        };
+        let inboxes = self.inboxes.iter().map(InboxHealthCheck::now).enumerate();
+        Health::together(parts.chain(inboxes.map(named("inbox"))))
     }
 }

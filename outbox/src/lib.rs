@@ -100,6 +100,7 @@
 //! | `postgres`, `mysql`, `sqlite` | the database of relay and handlers; at least one. MariaDB is `mysql` |
 //! | `sqlx` | events in transactions of sqlx, for services that use SeaORM only in part: module `sqlx` |
 //! | `nats` (default) | JetStream, module `nats` |
+//! | `log` | the log relay, which publishes from the transaction log of the database (with `postgres`): module `log` |
 //! | `http` | a layer for axum: requests with an `Idempotency-Key` take effect once, `inbox::http` |
 //! | `redis`, `redis-tls` | a deduplication store for effects outside the database, `inbox::redis` |
 //! | `cbor` | payloads in CBOR, `#[domain_event(codec = Cbor)]` |
@@ -146,6 +147,10 @@ pub use outbox_core as core;
 /// Handlers that take effect exactly once.
 #[doc(inline)]
 pub use outbox_inbox as inbox;
+/// The log relay, and with `postgres` the transaction log of PostgreSQL.
+#[cfg(feature = "log")]
+#[doc(inline)]
+pub use outbox_log as log;
 /// JetStream: the stream, the publisher and the subscriber.
 #[cfg(feature = "nats")]
 #[doc(inline)]

@@ -6,7 +6,6 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use outbox_core::log::{LogRelay, MessageLog};
 use outbox_core::shutdown::{self, CancellationToken};
 use outbox_core::{OutboxStore, Publisher, Relay, RelayError, RelayReport, Subscriber};
 use outbox_inbox::{Inbox, InboxError, InboxReport};
@@ -48,7 +47,7 @@ impl std::fmt::Debug for Runner {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct RunReport {
-    /// One per [`Runner::with_relay`] and [`Runner::with_log_relay`].
+    /// One per relay and log relay.
     pub relays: Vec<RelayReport>,
     /// One per [`Runner::with_inbox`].
     pub inboxes: Vec<InboxReport>,
@@ -100,9 +99,10 @@ impl Runner {
     }
 
     /// Adds a log relay. Call it once per relay.
-    pub fn with_log_relay<S: OutboxStore, L: MessageLog, P: Publisher>(
+    #[cfg(feature = "log")]
+    pub fn with_log_relay<S: OutboxStore, L: outbox_core::log::MessageLog, P: Publisher>(
         mut self,
-        relay: LogRelay<S, L, P>,
+        relay: outbox_log::LogRelay<S, L, P>,
     ) -> Self {
         self.health.log_relays.push(relay.health());
         self.parts.push(Box::new(|shutdown| {

@@ -6,9 +6,9 @@ use clap::{Args, Subcommand};
 use outbox::Failure;
 use outbox::core::log::MessageLog as _;
 use outbox::core::{Operation, OperationKind, OperationScope, describe};
+use outbox::log::{PostgresLog, SlotStatus};
 use outbox_admin::doctor::{Check, Diagnosis};
 use outbox_admin::{Next, Reason, State};
-use outbox_log::{PostgresLog, SlotStatus};
 use sea_orm::{DatabaseConnection, DbBackend};
 use time::OffsetDateTime;
 

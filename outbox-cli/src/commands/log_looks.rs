@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use outbox_log::SlotStatus;
+use outbox::log::SlotStatus;
 use sea_orm::DbBackend;
 use tokio::time::Instant;
 

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use outbox::log::SlotStatus;
 use outbox_admin::{Next, Reason, State};
-use outbox_log::SlotStatus;
 use serde::Serialize;
 
 use super::text;

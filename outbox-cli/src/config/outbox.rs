@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ::outbox::core::log::LogConfig;
 use ::outbox::core::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
+use ::outbox::log::LogConfig;
 use ::outbox::nats::{EventStream, Provisioning, PublisherConfig, SubjectError};
 use ::outbox::sea_orm::{NameError, TableNames};
 use serde::Deserialize;

@@ -215,6 +215,6 @@ fn the_log_is_read_at_the_address_of_the_database_unless_it_has_its_own() {
     let printed = load(DEFAULT_FILE, &SERVERS).unwrap();
     assert_eq!(
         printed.outboxes[0].section.log.log_config(),
-        outbox::core::log::LogConfig::default()
+        outbox::log::LogConfig::default()
     );
 }

@@ -1,45 +1,12 @@
-//! The log relay: messages that come from the database's transaction log instead of a scan of the table.
+//! A second source of messages beside the poll of the table: the transaction log of the database.
 //!
-//! A database writes every commit to a log, and PostgreSQL hands the log out to readers. A relay that reads it learns of a message as soon as the
-//! transaction has committed, and does not mark the message as published: the log remembers how far its reader is. Polling stays the default; this is the
-//! second way out of the same table.
-//!
-//! [`LogRelay`] is two relays in one, which share a publisher. The relay of the table works as ever. The relay of the log publishes messages that come from
-//! a [`MessageLog`], with the same order, window and breaker. What it cannot publish at the first attempt it leaves to the relay of the table.
-//!
-//! # Whose message it is
-//!
-//! A message is recorded as *logged*, and is the log's until it is decided. *Decided* means either that the broker has confirmed it, or that the table has
-//! *adopted* it: then it is pending, and the relay of the table publishes, blocks, retries and buries it as it does with any pending message. Adopted are
-//!
-//! * messages that must not be published now: delayed ones, and those whose aggregate is blocked or has pending messages in the table;
-//! * messages that failed;
-//! * everything that was read, while the log keeps more of the database's disk than it may ([`LogConfig::retained_max`]).
-//!
-//! # Promises
-//!
-//! * **Nothing is lost.** The position passes a commit only when every message of it is decided. An adoption is stored before the message counts as
-//!   decided. A log that is gone is made anew, and the table adopts what the old one may not have given ([`MessageLog::open`]).
-//! * **Order.** The log is in the order of commits, which is the order of each aggregate. Messages of an aggregate that are pending in the table come before
-//!   those of the log. Not promised: a dead letter that halted nothing and is retried, which consumers get behind later messages anyway. A message is adopted only if nothing earlier of its aggregate is undecided, or with it.
-//! * **No write for a message that is published.** The position is stored once a second ([`LogConfig::checkpoint_every`]).
-//! * **After a crash** the messages behind the stored position come again, under the same ids. Those that the table has adopted meanwhile are left to it.
-//! * **One reader.** The database gives a log to one reader at a time. The other relays stand by, and one of them goes on when the reader is gone. A reader
-//!   that was replaced and does not know it yet can only make copies: it sends the same messages in the same order, and adopts only what is still logged.
-//!   Once it knows that its reading has ended, it sends nothing more of what it holds.
-//! * **A reader that cannot publish** for as long as a lease lasts leaves the log for five seconds to any relay that stands by. If none takes it, the reader goes on,
-//!   and leaves it more and more seldom, every ten minutes at last.
+//! A database writes each commit to a log, and returns the log to readers: PostgreSQL as logical
+//! replication, MariaDB as its binlog. [`MessageLog`] is the contract of such a log, and [`source`]
+//! the seam in the relay. `outbox-log` has the log relay and the logs of databases.
 
-mod offer;
-mod opening;
-mod reading;
-mod relay;
-mod status;
-mod undecided;
-mod window;
+pub mod source;
 
 use std::future::Future;
-use std::time::Duration;
 
 use time::OffsetDateTime;
 
@@ -47,8 +14,6 @@ use crate::message::{Aggregate, MessageId};
 use crate::store::{FetchedRow, Pause, PurgeRequest, Purged, StoreError};
 
 pub use crate::store::LEFT_TO_LOG;
-pub use relay::{LogHealthCheck, LogRelay};
-pub use status::LogStatus;
 
 /// A place in the log. Positions rise from commit to commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -58,40 +23,49 @@ pub struct Position(pub u64);
 ///
 /// # Contract
 ///
-/// * Every message that was recorded as logged and committed comes once in each reading, unless the stored position has passed it. Messages of one
-///   transaction come together, in the order of their recording, and transactions in the order of their commits.
+/// * Every message that was recorded as logged and committed comes once in each reading, unless the
+///   stored position has passed it. Messages of one   transaction come together, in the order of
+///   their recording, and transactions in the order of their commits.
 /// * What was rolled back never comes.
-/// * A reading that has nothing more to give says up to where ([`LogEvent::Idle`]), at its beginning and when other things were written.
-/// * **Cancel-safe.** Dropping a future of this trait never leaves a transaction open or a write half-done.
+/// * A reading that has nothing more to give says up to where ([`LogEvent::Idle`]), at its
+///   beginning and when other things were written.
+/// * **Cancel-safe.** Dropping a future of this trait never leaves a transaction open or a write
+///   half-done.
 /// * **On `Err`.** The outcome is unknown. Every method may be called again.
 pub trait MessageLog: Send + Sync + 'static {
     /// Reads the log.
     type Reader: LogReader;
 
-    /// Looks for failures that are foreseeable: as [`OutboxStore::preflight`](crate::OutboxStore::preflight).
+    /// Looks for failures that are foreseeable: as
+    /// [`OutboxStore::preflight`](crate::OutboxStore::preflight).
     fn preflight(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Begins to read behind the stored position, if no other relay reads. Returns `None` if one does.
+    /// Begins to read behind the stored position, if no other relay reads. Returns `None` if one
+    /// does.
     ///
-    /// If the log was lost, replaced by another, or belongs to another server than the stored position, it is made anew, and the table adopts every logged
-    /// message that the old log may not have given. Messages may come twice then; none is lost.
+    /// If the log was lost, replaced by another, or belongs to another server than the stored
+    /// position, it is made anew, and the table adopts every logged message that the old log may
+    /// not have given. Messages may come twice then; none is lost.
     fn open(&self) -> impl Future<Output = Result<Option<Self::Reader>, StoreError>> + Send;
 
-    /// Everything that was committed before this call is in the log up to the returned position. A reading that is under way gets there without waiting for
-    /// other messages.
+    /// Everything that was committed before this call is in the log up to the returned position. A
+    /// reading that is under way gets there without waiting for other messages.
     fn written(&self) -> impl Future<Output = Result<Position, StoreError>> + Send;
 
     /// Looks at the table before messages of the log are published. Locks nothing.
     fn look(&self, request: LookRequest<'_>) -> impl Future<Output = Result<Look, StoreError>> + Send;
 
-    /// The table adopts the messages that are logged and that the stored position has not passed: they become pending. All others stay as they are. Only a reader
-    /// that was replaced, or a call that was given up and is carried out late, asks for what is passed, and that is decided. Returns the messages that are in the
-    /// table now, in any state, and those of which it is certain that the table does not hold them any more. A commit may be in the log before others see it in
-    /// the table; such a message is not returned, and asked for again.
+    /// The table adopts the messages that are logged and that the stored position has not passed:
+    /// they become pending. All others stay as they are. Only a reader that was replaced, or a call
+    /// that was given up and is carried out late, asks for what is passed, and that is decided.
+    /// Returns the messages that are in the table now, in any state, and those of which it is
+    /// certain that the table does not hold them any more. A commit may be in the log before others
+    /// see it in the table; such a message is not returned, and asked for again.
     fn adopt(&self, messages: &[Logged]) -> impl Future<Output = Result<Vec<MessageId>, StoreError>> + Send;
 
-    /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored position has passed. Their retention counts from their
-    /// recording, that of a replayed copy from the recording of its original. Deduplication keys are left to the store.
+    /// As [`OutboxStore::purge`](crate::OutboxStore::purge), for logged messages that the stored
+    /// position has passed. Their retention counts from their recording, that of a replayed copy
+    /// from the recording of its original. Deduplication keys are left to the store.
     fn purge(&self, request: PurgeRequest) -> impl Future<Output = Result<Purged, StoreError>> + Send;
 
     /// The pauses, as [`OutboxStore::pauses`](crate::OutboxStore::pauses) of the table has them.
@@ -103,14 +77,17 @@ pub trait LogReader: Send + 'static {
     /// What the log holds next. Cancel-safe. After an error the reading is over.
     fn next(&mut self) -> impl Future<Output = Result<LogEvent, StoreError>> + Send;
 
-    /// Stores that everything up to `position` is decided, and then lets the database free the log up to there. Fails if another reading has begun since.
+    /// Stores that everything up to `position` is decided, and then lets the database free the log
+    /// up to there. Fails if another reading has begun since.
     fn confirm(&mut self, position: Position) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// How much of the database's disk the log keeps.
     fn retained(&mut self) -> impl Future<Output = Result<Retained, StoreError>> + Send;
 
-    /// Up to where messages may have been adopted before this reading began, for the opening of the log or in an earlier reading. No message behind it was, unless by a
-    /// reader that was replaced and does not know it yet. So if nothing was ever adopted, nothing has to be asked of the table.
+    /// Up to where messages may have been adopted before this reading began, for the opening of the
+    /// log or in an earlier reading. No message behind it was, unless by a reader that was replaced
+    /// and does not know it yet. So if nothing was ever adopted, nothing has to be asked of the
+    /// table.
     fn adopted_to(&self) -> Position;
 
     /// Ends the reading, so that another relay can begin at once.
@@ -130,7 +107,8 @@ pub enum LogEvent {
 
 impl LogEvent {
     /// The bytes of its payload.
-    fn payload(&self) -> usize {
+    #[must_use]
+    pub fn payload(&self) -> usize {
         match self {
             Self::Message(message) => message.payload(),
             Self::Commit(_) | Self::Idle(_) => 0,
@@ -143,11 +121,13 @@ impl LogEvent {
 pub struct LoggedMessage {
     /// Its id in the table, readable even if the rest is not.
     pub id: MessageId,
-    /// As a fetch of the table returns it: no attempts and no failures, `waited` is false, and `age` is zero.
+    /// As a fetch of the table returns it: no attempts and no failures, `waited` is false, and
+    /// `age` is zero.
     pub row: FetchedRow,
     /// The number of its transaction, for the log's own use.
     pub transaction: u64,
-    /// A position from here on has passed the message: at most the end of its transaction, and behind the ends of earlier ones.
+    /// A position from here on has passed the message: at most the end of its transaction, and
+    /// behind the ends of earlier ones.
     pub passed_from: Position,
     /// When it was recorded, by the database's clock.
     pub created_at: OffsetDateTime,
@@ -157,11 +137,22 @@ pub struct LoggedMessage {
 
 impl LoggedMessage {
     /// The bytes of its payload.
-    fn payload(&self) -> usize {
+    #[must_use]
+    pub fn payload(&self) -> usize {
         self.row
             .message
             .as_ref()
             .map_or(0, |message| message.payload.len())
+    }
+
+    /// The message as calls of [`MessageLog`] name it.
+    #[must_use]
+    pub fn logged(&self) -> Logged {
+        Logged {
+            id: self.id,
+            transaction: self.transaction,
+            passed_from: self.passed_from,
+        }
     }
 }
 
@@ -181,7 +172,8 @@ pub struct Logged {
 pub struct Retained {
     /// Bytes that are kept for this reader.
     pub bytes: u64,
-    /// Bytes that may still be written before the database gives the log up; `None` if it never does.
+    /// Bytes that may still be written before the database gives the log up; `None` if it never
+    /// does.
     pub safe: Option<u64>,
 }
 
@@ -201,7 +193,8 @@ pub struct Look {
     pub first: Vec<Aggregate>,
     /// Whether any aggregate at all is blocked, or any message pending.
     pub any: bool,
-    /// Whether more than [`PENDING_MAX`] messages are pending. Then it is not known which aggregates have one.
+    /// Whether more than [`PENDING_MAX`] messages are pending. Then it is not known which
+    /// aggregates have one.
     pub is_flooded: bool,
     /// The messages that are logged.
     pub logged: Vec<MessageId>,
@@ -211,40 +204,6 @@ pub struct Look {
     pub now: OffsetDateTime,
 }
 
-/// With more pending messages in the table than this, nothing of the log is published before they are.
+/// With more pending messages in the table than this, nothing of the log is published before they
+/// are.
 pub const PENDING_MAX: usize = 10_000;
-
-/// How a log is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LogConfig {
-    /// How often the position is stored while it moves. After a crash, the messages of this time come again. 10 ms to 60 s, default 1 s.
-    pub checkpoint_every: Duration,
-    /// The most messages in memory that were read and are not decided. At least 1, default 10,000.
-    pub window: usize,
-    /// The most bytes of their payloads; one message more may be in memory, and what the reader has received before it is asked for it: with `PostgresLog`
-    /// up to 32 messages of up to 8 MiB each. Default 64 MiB.
-    pub window_bytes: usize,
-    /// While the log keeps more bytes of the database's disk than this, the table adopts what is read, so that the log is freed. Default 1 GiB.
-    pub retained_max: u64,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self {
-            checkpoint_every: Duration::from_secs(1),
-            window: 10_000,
-            window_bytes: 64 << 20,
-            retained_max: 1 << 30,
-        }
-    }
-}
-
-impl LogConfig {
-    crate::__setters! {
-        checkpoint_every: Duration,
-        window: usize,
-        window_bytes: usize,
-        retained_max: u64,
-    }
-}

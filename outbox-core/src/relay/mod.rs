@@ -14,7 +14,6 @@ mod agreement;
 mod config;
 mod engine;
 mod fitness;
-mod halves;
 mod in_flight;
 mod outage;
 mod ownership;
@@ -28,13 +27,13 @@ mod share;
 mod suspension;
 
 use std::fmt;
-use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::failure::describe;
 use crate::health::HealthCheck;
+use crate::log::source::{Part, SecondSource};
 use crate::message::{Aggregate, MessageId};
 use crate::publisher::{FailureClass, PublishError, Publisher};
 use crate::retry::Backoff;
@@ -44,13 +43,8 @@ use crate::telemetry;
 pub use agreement::Disagreement;
 pub use config::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 
-pub(crate) use halves::{LogBreaks, LogFitness};
-
 use engine::{Engine, Mode};
 use suspension::Clocks;
-
-/// Without a turn of its loop for this long, beyond two lease times, a relay does not run.
-const SILENCE_MIN: Duration = Duration::from_secs(30);
 
 /// Drains an outbox to a broker.
 ///
@@ -72,12 +66,7 @@ pub struct Relay<S, P> {
     health: HealthCheck,
     on_dead_letter: Option<Box<DeadLetterHook>>,
     clocks: Clocks,
-    /// Another relay of this process, which has the table, publishes what this one cannot, and reports on both.
-    of_log: bool,
-    /// What breaks off for a relay of the log; nothing does for others.
-    log_breaks: LogBreaks,
-    /// How the relay of the log is doing, if this is the relay of the table beside it.
-    beside_log: Option<LogFitness>,
+    part: Part,
 }
 
 type DeadLetterHook = dyn Fn(&DeadMessage) + Send + Sync;
@@ -142,43 +131,33 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         Self {
             store,
             publisher,
-            health: health_check(&config),
+            health: HealthCheck::of(&config),
             config,
             on_dead_letter: None,
             clocks: Clocks::default(),
-            of_log: false,
-            log_breaks: LogBreaks::default(),
-            beside_log: None,
+            part: Part::default(),
         }
     }
 
-    /// The part of a log relay that has the log.
-    pub(crate) fn of_log(
-        store: S,
-        publisher: P,
-        config: RelayConfig,
-        health: HealthCheck,
-        log_breaks: LogBreaks,
-    ) -> Self {
-        Self {
-            health,
-            config,
-            of_log: true,
-            log_breaks,
-            ..Self::new(store, publisher)
-        }
+    /// Makes this the relay of the table beside a second source.
+    #[must_use]
+    pub fn with_source(mut self, source: SecondSource) -> Self {
+        self.part = Part::Table(source);
+        self
     }
 
-    /// The part of a log relay that has the table: it announces both.
-    pub(crate) fn beside_log(mut self, log: LogFitness) -> Self {
-        self.beside_log = Some(log);
+    /// Makes this the relay of a second source. `health` replaces [`Self::health`].
+    #[must_use]
+    pub fn as_source(mut self, source: SecondSource, health: HealthCheck) -> Self {
+        self.part = Part::Source(source);
+        self.health = health;
         self
     }
 
     /// Replaces the configuration.
     #[must_use]
     pub fn with_config(mut self, config: RelayConfig) -> Self {
-        self.health = health_check(&config);
+        self.health = HealthCheck::of(&config);
         self.config = config;
         self
     }
@@ -261,11 +240,11 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
 
     /// What this relay registers for other relays and for operators.
     fn registration(&self) -> Registration {
-        let mode = match self.beside_log {
-            Some(_) => RelayMode::Log,
-            None => RelayMode::Polling,
-        };
-        Registration::new(mode, self.publisher.destination(), Some(self.config.retention))
+        Registration::new(
+            self.part.mode(),
+            self.publisher.destination(),
+            Some(self.config.retention),
+        )
     }
 
     fn check(&self) -> Result<(), RelayError> {
@@ -321,7 +300,8 @@ impl<S: OutboxStore, P: Publisher> Relay<S, P> {
         let checked = self.store.preflight(self.config.retention.deletes());
         match within(bound, "the database could not be checked", checked).await {
             Ok(warnings) => {
-                let is_news = |warning: &&String| self.beside_log.is_none() || *warning != LEFT_TO_LOG;
+                let is_news =
+                    |warning: &&String| self.part.mode() == RelayMode::Polling || *warning != LEFT_TO_LOG;
                 for warning in warnings.iter().filter(is_news) {
                     tracing::warn!(%warning, "outbox database");
                 }
@@ -418,8 +398,9 @@ impl Pauses {
 }
 
 impl RelayReport {
-    /// What two relays did.
-    pub(crate) fn and(self, other: Self) -> Self {
+    /// The sum of two reports.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
         Self {
             published: self.published + other.published,
             duplicates: self.duplicates + other.duplicates,
@@ -427,10 +408,6 @@ impl RelayReport {
             dead_letters: self.dead_letters + other.dead_letters,
         }
     }
-}
-
-pub(crate) fn health_check(config: &RelayConfig) -> HealthCheck {
-    HealthCheck::new(SILENCE_MIN.max(config.lease_ttl * 2), config.stuck_after)
 }
 
 impl<S: fmt::Debug, P: fmt::Debug> fmt::Debug for Relay<S, P> {

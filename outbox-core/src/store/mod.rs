@@ -350,7 +350,11 @@ pub fn storable_error(error: &str) -> String {
 
 /// Waits for a call for at most `bound`. After that the outcome is unknown, as after any other error. A connection that
 /// fell silent answers neither yes nor no.
-pub(crate) async fn within<T>(
+///
+/// # Errors
+///
+/// The error of the call, or [`StoreError::Silent`] after `bound`.
+pub async fn within<T>(
     bound: Duration,
     context: &'static str,
     call: impl Future<Output = Result<T, StoreError>>,

@@ -1,4 +1,4 @@
-//! The log of a real PostgreSQL, with its own schema, slot and publication for each test.
+//! The log relay over memory, and the log of a real PostgreSQL, with its own schema, slot and publication for each test.
 
 #![expect(
     clippy::unwrap_used,
@@ -12,6 +12,7 @@ mod lost;
 mod planted;
 mod published;
 mod reading;
+mod relay;
 mod set_up;
 mod support;
 mod unclaimed;

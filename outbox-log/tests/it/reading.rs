@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use outbox_core::log::{LogConfig, LookRequest, MessageLog as _};
+use outbox_core::log::{LookRequest, MessageLog as _};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Events, FailureClass, NewMessage, OutboxAdmin as _, RelayConfig, Selection};
+use outbox_log::LogConfig;
 use outbox_sea_orm::SqlStore;
 use outbox_testing::conformance::probe::{self, Probe};
 

@@ -5,10 +5,9 @@ use std::future::Future;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use outbox_core::log::{LogConfig, LogHealthCheck, LogRelay};
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Events, IntoEvents, RelayConfig, RelayReport};
-use outbox_log::{LogError, PostgresLog};
+use outbox_log::{LogConfig, LogError, LogHealthCheck, LogRelay, PostgresLog};
 use outbox_sea_orm::migration::{self, partitioned};
 use outbox_sea_orm::{OutboxConfig, OutboxConnection, SqlStore};
 use outbox_testing::conformance::probe::Probe;

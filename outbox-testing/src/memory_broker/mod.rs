@@ -9,6 +9,7 @@ mod consumer;
 mod entry;
 mod faults;
 mod publisher;
+mod reach;
 mod state;
 mod subscriber;
 mod unacked;
@@ -30,6 +31,7 @@ use outbox_core::publisher::{
 };
 
 pub use publisher::MemoryPublisher;
+pub use reach::{Reached, Way};
 pub use subscriber::{MemoryDelivery, MemorySubscriber, MemorySubscription};
 
 /// A broker in memory. Clones share their state.

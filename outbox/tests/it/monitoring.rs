@@ -11,6 +11,7 @@ use outbox::core::store::BACKLOG_COUNT_MAX;
 use outbox::core::telemetry::METRICS as RELAY;
 use outbox::inbox::telemetry::METRICS as INBOX;
 use outbox::inbox::{DEAD_LETTERS_COUNT_MAX, InboxConfig};
+use outbox::log::telemetry::METRICS as LOG;
 use outbox::testing::backend_url;
 
 /// What Prometheus adds to the name of a histogram.
@@ -40,7 +41,7 @@ fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
 
 fn is_known(name: &str) -> bool {
     let base = SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
-    RELAY.iter().chain(INBOX).any(|metric| {
+    RELAY.iter().chain(INBOX).chain(LOG).any(|metric| {
         let is_histogram = metric.kind == "histogram";
         metric.name == name && !is_histogram || is_histogram && Some(metric.name) == base
     })

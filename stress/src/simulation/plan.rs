@@ -7,10 +7,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use fastrand::Rng;
-use outbox_core::log::LogConfig;
 use outbox_core::publisher::FailureClass;
 use outbox_core::relay::{EventPolicy, PoisonPolicy, RelayConfig, Retention};
 use outbox_core::retry::Backoff;
+use outbox_log::LogConfig;
 
 use super::broker::refusal;
 use super::pauses::PausePlan;

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use outbox_core::StoreError;
-use outbox_core::log::LogRelay;
 use outbox_core::relay::{Relay, RelayConfig, RelayError, RelayReport};
+use outbox_log::LogRelay;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 

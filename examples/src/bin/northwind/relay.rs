@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use outbox_core::log::LogRelay;
 use outbox_core::{Publisher, Relay, RelayConfig};
+use outbox_log::LogRelay;
 use outbox_sea_orm::SqlStore;
 use tokio_util::sync::CancellationToken;
 

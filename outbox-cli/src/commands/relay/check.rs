@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use outbox::Failure;
-use outbox::core::log::LogRelay;
 use outbox::core::shutdown::CancellationToken;
 use outbox::core::{Destination, FailureClass, Message, PublishError, Publisher, Receipt, Relay};
+use outbox::log::LogRelay;
 use outbox::sea_orm::{ConnectError, SqlStore, open_lazily};
 use sea_orm::{ConnectOptions, DatabaseConnection};
 

@@ -4,9 +4,9 @@
 
 use std::thread;
 
-use outbox::core::log::LogRelay;
 use outbox::core::shutdown::CancellationToken;
 use outbox::core::{Relay, RelayError, StoreError};
+use outbox::log::LogRelay;
 use outbox::nats::async_nats::Client;
 use outbox::nats::{EventStream, ProvisionError, hints};
 use outbox::sea_orm::{SqlStore, migration};

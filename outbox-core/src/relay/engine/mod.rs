@@ -98,8 +98,8 @@ pub(super) struct Engine<'a, S, P> {
     pauses: Pauses,
     /// The store has not released yet all that ended pauses held.
     releases: bool,
-    /// How many readings of the log were known to have broken off.
-    log_breaks: u64,
+    /// Number of known interruptions of the source.
+    interruptions: u64,
     /// Raised when everything is forgotten; a fetch of an older one is thrown away.
     generation: u64,
     /// Failures of each activity on the store since its last success.
@@ -193,7 +193,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             counts_backlog: false,
             pauses: Pauses::default(),
             releases: false,
-            log_breaks: relay.log_breaks.count(),
+            interruptions: relay.part.interruptions(),
             generation: 0,
             store_failures: [0; Activity::COUNT],
             store_failing_since: [None; Activity::COUNT],
@@ -316,9 +316,9 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
 
     /// Reports that the loop turns.
     fn turn(&mut self) {
-        let breaks = self.relay.log_breaks.count();
-        if std::mem::replace(&mut self.log_breaks, breaks) != breaks {
-            // What is in memory may come to another reader.
+        let interruptions = self.relay.part.interruptions();
+        if std::mem::replace(&mut self.interruptions, interruptions) != interruptions {
+            // Another reader may read the messages that are in memory here.
             self.ownership.distrust();
         }
         if let Some(slept) = self.ownership.notice_suspension() {
@@ -470,7 +470,7 @@ impl<'a, S: OutboxStore, P: Publisher> Engine<'a, S, P> {
             );
             self.purging = Some(Box::pin(purged));
         }
-        if self.counting.is_none() && self.backlog_at <= now && !self.relay.of_log {
+        if self.counting.is_none() && self.backlog_at <= now && self.relay.part.has_table() {
             self.backlog_at = now + telemetry::BACKLOG_INTERVAL;
             let counted = within(bound, "the backlog could not be counted", store.backlog());
             self.counting = Some(Box::pin(counted));

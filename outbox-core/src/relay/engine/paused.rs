@@ -24,7 +24,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             // What was held may be due.
             self.poller.restart();
         }
-        if !self.relay.of_log {
+        if self.relay.part.has_table() {
             telemetry::pauses(pauses.count());
         }
         self.relay
@@ -55,13 +55,9 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         Ok(())
     }
 
-    /// The message's aggregate type is paused: it waits, and those behind it as well. The relay of a log leaves it to the table, where the table's relay holds it,
-    /// so that the log is freed.
+    /// The message's aggregate type is paused, so the message waits, and the messages behind it as well.
     pub(super) fn pause(&mut self, queued: Queued) {
-        let verdict = match self.relay.of_log {
-            true => Verdict::Waits,
-            false => Verdict::Paused,
-        };
+        let verdict = self.relay.part.verdict(Verdict::Paused);
         self.in_flight.block(queued, verdict);
     }
 }

@@ -164,11 +164,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
 
     /// A message waits, or is dead-lettered.
     fn refused(&mut self, queued: Queued, verdict: Verdict) {
-        if self.relay.of_log {
-            // The table's relay tries it again, and counts its failures.
-            self.in_flight.block(queued, Verdict::Waits);
-            return;
-        }
+        let verdict = self.relay.part.verdict(verdict);
         let row = &queued.row;
         match &verdict {
             Verdict::Dead { error, halt } => {
@@ -198,7 +194,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             Err(error) => {
                 let pause = self.store_failed(Activity::Keeping, error)?;
                 self.ownership.postpone(pause);
-                if self.ownership.has_run_out() && !self.relay.of_log {
+                if self.ownership.has_run_out() && self.relay.part.has_table() {
                     telemetry::leases_ran_out();
                 }
                 return Ok(false);
@@ -214,9 +210,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         if let Some(disagreement) = upkeep.disagreement.take() {
             return Err(RelayError::OtherDestination(disagreement));
         }
-        if let Some(log) = &self.relay.beside_log {
-            log.agreed();
-        }
+        self.relay.part.agree();
         let has_renewed = upkeep.renews();
         let finished = std::mem::replace(&mut upkeep.finished, Ok(false));
         let has_read = upkeep.pauses.is_some();
@@ -226,7 +220,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         let change = self.ownership.apply(upkeep);
         self.ownership.postpone(pause);
         let owned = self.ownership.leases().len();
-        if !self.relay.of_log {
+        if self.relay.part.has_table() {
             telemetry::leases(owned, self.ownership.relays());
         }
         if !self.ownership.keeps(retention::PARTITION) {
@@ -248,7 +242,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             self.in_flight.drop_partition(partition);
         }
         if has_renewed {
-            if !self.relay.of_log {
+            if self.relay.part.has_table() {
                 telemetry::renewed();
             }
             self.leases_proved();
@@ -262,15 +256,14 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
         // A drain asks once more.
         self.releases |= finished.unwrap_or(true);
         let lost = change.lost.len();
-        if self.relay.of_log {
-            // It has no leases: it reads the whole log or nothing of it.
-            tracing::info!("the log is not read any more: its session has ended, or it was taken down");
-        } else {
+        if self.relay.part.has_table() {
             telemetry::leases_lost(lost);
             tracing::warn!(
                 lost,
                 "leases were lost; the relay was paused or the database away"
             );
+        } else {
+            tracing::info!("the log is no longer read: the session has ended, or the log was dropped");
         }
         self.forget(&change.lost);
         Ok(true)
@@ -407,7 +400,7 @@ impl<S: OutboxStore, P: Publisher> Engine<'_, S, P> {
             ),
             Err(_) => tracing::warn!("leases could not be released in time; they run out"),
         }
-        if !self.relay.of_log {
+        if self.relay.part.has_table() {
             telemetry::leases(0, Relays::default());
             telemetry::pauses(0);
         }

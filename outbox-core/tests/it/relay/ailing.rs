@@ -1,87 +1,19 @@
 //! A relay that reaches its database but cannot do its work, while other relays can.
 
-use std::sync::{Arc, Mutex};
-
 use outbox_core::message::PARTITIONS;
 use outbox_core::store::Fitness;
 use outbox_core::wake;
 use outbox_core::{
-    Destination, FailureClass, Health, HealthCheck, Message, OutboxStore, OwnerId, PublishError, Publisher,
-    Receipt, Settlement, Verdict,
+    FailureClass, Health, HealthCheck, OutboxStore, OwnerId, Publisher as _, Settlement, Verdict,
 };
-use outbox_testing::Ledger;
+use outbox_testing::{Ledger, Reached, Way};
 use tokio::time::Instant;
 
 use super::watched::Watched;
 use super::*;
 
-/// How a relay reaches the broker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    Open,
-    /// No call is answered.
-    Silent,
-    /// Every publish is refused; probes are answered.
-    Refused(FailureClass),
-    /// Publishes are not answered; probes are.
-    SilentToMessages,
-}
-
-/// The broker, as one relay reaches it.
-#[derive(Debug, Clone)]
-pub(super) struct Reached {
-    broker: MemoryPublisher,
-    way: Arc<Mutex<Way>>,
-}
-
 /// Enough accounts that each relay gets some.
 const ACCOUNTS: u32 = 16;
-
-/// How long a publisher waits for a confirmation.
-const ACK_TIMEOUT: Duration = Duration::from_secs(5);
-
-impl Reached {
-    pub(super) fn new(broker: &MemoryBroker) -> Self {
-        Self {
-            broker: broker.publisher(),
-            way: Arc::new(Mutex::new(Way::Open)),
-        }
-    }
-
-    pub(super) fn set(&self, way: Way) {
-        *self.way.lock().unwrap() = way;
-    }
-
-    fn way(&self) -> Way {
-        *self.way.lock().unwrap()
-    }
-}
-
-async fn no_answer<T>() -> Result<T, PublishError> {
-    tokio::time::sleep(ACK_TIMEOUT).await;
-    Err(PublishError::new(FailureClass::Unknown, "no answer"))
-}
-
-impl Publisher for Reached {
-    fn destination(&self) -> Option<Destination> {
-        self.broker.destination()
-    }
-
-    async fn publish(&self, message: &Message) -> Result<Receipt, PublishError> {
-        match self.way() {
-            Way::Open => self.broker.publish(message).await,
-            Way::Silent | Way::SilentToMessages => no_answer().await,
-            Way::Refused(class) => Err(PublishError::new(class, "refused")),
-        }
-    }
-
-    async fn preflight(&self) -> Result<Vec<String>, PublishError> {
-        match self.way() {
-            Way::Silent => no_answer().await,
-            _ => Ok(Vec::new()),
-        }
-    }
-}
 
 /// Relays that share an outbox, each with its own connection to the broker.
 struct Group {
@@ -231,7 +163,7 @@ async fn a_relay_hands_over_although_its_publishes_time_out_later_than_its_lease
         group.ways[0].set(Way::SilentToMessages);
         let before = group.watched[0].granted();
         (0..ACCOUNTS).for_each(|account| group.store.record([Credited { account, cents: 1 }]).unwrap());
-        group.drained_within(ACK_TIMEOUT * 3, "all").await;
+        group.drained_within(Duration::from_secs(15), "all").await;
         assert_eq!(
             group.watched[0].granted(),
             before,

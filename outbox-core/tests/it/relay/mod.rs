@@ -4,7 +4,6 @@ mod agreement;
 mod ailing;
 mod drain;
 mod fairness;
-mod logged;
 mod observe;
 mod outage;
 mod pause;

@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use outbox_core::log::{LogConfig, LogRelay};
 use outbox_core::telemetry::METRICS;
 use outbox_core::{
     EventPolicy, FailureClass, Health, MessageContext, OutboxAdmin, OutboxStore, PoisonPolicy, Retention,
@@ -214,11 +213,6 @@ async fn every_documented_metric_is_reported() {
         tokio::time::sleep(quick().lease_ttl).await;
     })
     .await;
-    let log = store.log();
-    LogRelay::new(store, log, broker.publisher())
-        .drain()
-        .await
-        .unwrap();
     let reported: std::collections::HashSet<String> = snapshotter
         .snapshot()
         .into_vec()
@@ -230,60 +224,6 @@ async fn every_documented_metric_is_reported() {
         .filter(|metric| !reported.contains(metric.name))
         .collect();
     assert!(silent.is_empty(), "{silent:?}");
-}
-
-/// A relay that stands by would otherwise go on showing a disk that another relay has freed.
-#[tokio::test(start_paused = true)]
-async fn the_gauges_of_a_log_go_when_its_reading_ends() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    let _guard = metrics::set_default_local_recorder(&recorder);
-    let gauges = || {
-        let mut gauges: Vec<(String, f64)> = Vec::new();
-        for (key, _, _, value) in snapshotter.snapshot().into_vec() {
-            let name = key.key().name();
-            if let (Some(name), DebugValue::Gauge(value)) = (name.strip_prefix("outbox_log_"), value) {
-                gauges.push((name.to_owned(), value.into_inner()));
-            }
-        }
-        gauges.sort_by(|(one, _), (other, _)| one.cmp(other));
-        gauges
-    };
-    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
-    let log = store.log();
-    broker.set_down(true);
-    credit(&store, 10, 30);
-    let relay = LogRelay::new(store.clone(), log.clone(), broker.publisher())
-        .with_config(quick())
-        .with_log_config(LogConfig::default().retained_max(1_000_000));
-    let (health, shutdown) = (relay.health(), CancellationToken::new());
-    let scenario = async {
-        while health.status().retained.is_none() || health.status().undecided == 0 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let status = health.status();
-        let expected = [
-            ("adopts", 0.0),
-            ("reads", 1.0),
-            ("retained_bytes", status.retained.unwrap().bytes as f64),
-            ("safe_bytes", f64::INFINITY),
-            ("undecided", status.undecided as f64),
-        ];
-        assert!(expected[2].1 > 0.0 && expected[4].1 > 0.0, "{expected:?}");
-        assert_eq!(gauges(), expected.map(|(name, value)| (name.to_owned(), value)));
-        shutdown.cancel();
-    };
-    let (report, ()) = tokio::join!(relay.run(shutdown.clone()), scenario);
-    report.unwrap();
-    let expected = [
-        ("adopts", 0.0),
-        ("reads", 0.0),
-        ("retained_bytes", 0.0),
-        ("safe_bytes", f64::INFINITY),
-        ("undecided", 0.0),
-    ];
-    assert_eq!(gauges(), expected.map(|(name, value)| (name.to_owned(), value)));
 }
 
 /// A relay that gives partition 0 away counts no longer. The numbers that it counted last would otherwise stay, or a nought that nobody has counted.

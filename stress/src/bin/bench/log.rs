@@ -8,8 +8,7 @@
 use std::time::Instant;
 
 use outbox_core::Relay;
-use outbox_core::log::LogRelay;
-use outbox_log::PostgresLog;
+use outbox_log::{LogRelay, PostgresLog};
 use outbox_sea_orm::SqlStore;
 
 use crate::figure::{Figure, Series};

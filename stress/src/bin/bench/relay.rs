@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use outbox_core::log::LogRelay;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Destination, Message, PublishError, Publisher, Receipt, Relay, RelayConfig};
-use outbox_log::PostgresLog;
+use outbox_log::{LogRelay, PostgresLog};
 use outbox_nats::{EventStream, JetStreamPublisher};
 use outbox_sea_orm::SqlStore;
 

@@ -18,11 +18,10 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use outbox_core::log::{LogConfig, LogRelay};
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{DomainEvent, EventPolicy, Events, NewMessage, RelayConfig};
-use outbox_log::PostgresLog;
+use outbox_log::{LogConfig, LogRelay, PostgresLog};
 use outbox_nats::async_nats::header;
 use outbox_nats::async_nats::jetstream::context::Context;
 use outbox_nats::async_nats::jetstream::{Message, stream};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use outbox_core::Health;
-use outbox_core::log::LogConfig;
+use outbox_log::LogConfig;
 use outbox_nats::async_nats::jetstream::stream::DiscardPolicy;
 
 use super::{Place, run_relay, until};

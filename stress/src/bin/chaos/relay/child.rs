@@ -4,11 +4,10 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use clap::Args;
-use outbox_core::log::LogRelay;
 use outbox_core::retry::Backoff;
 use outbox_core::shutdown::CancellationToken;
 use outbox_core::{Relay, RelayConfig, RelayError, StoreError};
-use outbox_log::PostgresLog;
+use outbox_log::{LogRelay, PostgresLog};
 use outbox_nats::PublisherConfig;
 use outbox_sea_orm::SqlStore;
 use tokio::time::sleep;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
-use crate::behind::Behind;
-use crate::check::{other_log, stored};
-use crate::failure::{failed, sqlstate};
-use crate::sql::{LOGGED, Names, statement};
-use crate::{LogError, PostgresLog, table};
+use super::behind::Behind;
+use super::check::{other_log, stored};
+use super::failure::{failed, sqlstate};
+use super::sql::{LOGGED, Names, statement};
+use super::{LogError, table};
 
 /// What could not be done if that fails.
 const NOT_FOUND: &str = "logged messages could not be looked for";
@@ -19,22 +19,13 @@ const NOT_FOUND: &str = "logged messages could not be looked for";
 /// the published ones.
 const LOOKED_AT: u32 = 1_000;
 
-impl PostgresLog {
-    /// Whether messages are logged although no log of these tables is on: somebody has dropped the table `outbox_log`, has left it out of a restore, or has copied the
-    /// messages into other tables; or a call of [`drop`](Self::drop) was interrupted. Nobody publishes those that are not published. [`init`](Self::init) and `drop`
-    /// make them pending. Locks nothing, and reads the whole table if there are none. False without a table.
-    ///
-    /// # Errors
-    ///
-    /// [`LogError::Failed`].
-    pub async fn has_unclaimed(&self) -> Result<bool, LogError> {
-        let (db, names) = (&self.db, &self.names);
-        let is_on = stored(db, names).await?.is_some_and(|(_, is_on)| is_on);
-        match is_on || other_log(db, names).await?.is_some() {
-            true => Ok(false),
-            // Also what is passed: an interrupted call of `drop` has left it.
-            false => has_unpassed(db, names, false).await,
-        }
+/// As [`PostgresLog::has_unclaimed`](super::PostgresLog::has_unclaimed).
+pub(crate) async fn exist(db: &DatabaseConnection, names: &Names) -> Result<bool, LogError> {
+    let is_on = stored(db, names).await?.is_some_and(|(_, is_on)| is_on);
+    match is_on || other_log(db, names).await?.is_some() {
+        true => Ok(false),
+        // Also passed messages: an interrupted `drop` leaves them.
+        false => has_unpassed(db, names, false).await,
     }
 }
 

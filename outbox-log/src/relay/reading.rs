@@ -1,32 +1,30 @@
 //! Reads the log in a task of its own, and stores the position.
 //!
-//! The log must be read, and its position stored, while the relay publishes and while it waits for a broker. Invariants: there is at most one reading; the
-//! window and the exceptions belong to it, and begin anew with it. A position is stored before the log is told of it, so a log that is ahead of the stored
-//! position is another log. Dropping [`Readings`] ends the task.
+//! The log must be read, and its position stored, while the relay publishes and while it waits for
+//! a broker. Invariants: there is at most one reading; the window and the exceptions belong to it,
+//! and begin anew with it. A position is stored before the log is told of it, so a log that is
+//! ahead of the stored position is another log. Dropping [`Readings`] ends the task.
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::sync::Notify;
+use outbox_core::log::source::SecondSource;
+use outbox_core::log::{LogEvent, LogReader, MessageLog, Position, Retained};
+use outbox_core::store::within;
+use outbox_core::{StoreError, describe};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::opening::Opening;
-use super::window::Window;
-use super::{LogConfig, LogEvent, LogReader, LogStatus, Logged, MessageLog, Position, Retained};
-use crate::failure::describe;
-use crate::message::MessageId;
-use crate::relay::LogBreaks;
-use crate::store::{StoreError, within};
-use crate::{telemetry, wake};
+use super::shared::{Exceptions, Shared, lock};
 
 /// How often the database is asked how much of its disk the log keeps.
 const RETAINED_EVERY: Duration = Duration::from_secs(5);
-/// How often the position is stored while it moves without messages: storing it is written to the log as well.
+/// How often the position is stored while it moves without messages: storing it is written to the
+/// log as well.
 const IDLE_EVERY: Duration = Duration::from_secs(30);
 /// How long a call of the database may take before the reading is given up.
 const CALL_MAX: Duration = Duration::from_secs(30);
@@ -35,201 +33,12 @@ const CLOSE_MAX: Duration = Duration::from_millis(500);
 /// What is taken from a log at a time, if it has so much at hand, and how many bytes of payloads.
 const AT_ONCE: usize = 64;
 const AT_ONCE_BYTES: usize = 256 << 10;
-/// Messages that the table adopts at a time.
-const ADOPTED_MAX: usize = 500;
-/// How long an adoption waits for a message that others cannot see yet, and how often it asks.
-const SEEN_WITHIN: Duration = Duration::from_secs(2);
-const SEEN_EVERY: Duration = Duration::from_millis(20);
-
-/// Whether the table can come first for any aggregate. While it cannot, it need not be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Exceptions {
-    pub(super) any: bool,
-    /// Raised when an adoption begins and when it ends: a look that began before knows nothing of it.
-    pub(super) adoptions: u64,
-}
-
-impl Default for Exceptions {
-    fn default() -> Self {
-        Self {
-            // Nobody has looked yet.
-            any: true,
-            adoptions: 0,
-        }
-    }
-}
-
-impl Exceptions {
-    fn adopts(&mut self) {
-        self.any = true;
-        self.adoptions += 1;
-    }
-
-    /// The answer of a look that began after this many adoptions.
-    pub(super) fn looked(&mut self, any: bool, adoptions: u64) {
-        self.any = any || self.adoptions != adoptions;
-    }
-}
-
-/// What the relay of the log and its reading share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    config: LogConfig,
-    window: Mutex<Window>,
-    exceptions: Mutex<Exceptions>,
-    status: Mutex<LogStatus>,
-    /// Something was read or decided, or the reading has ended.
-    pub(super) news: Notify,
-    /// Something was decided.
-    room: Notify,
-    /// The engine sends nothing more when a reading breaks off.
-    pub(super) breaks: LogBreaks,
-    /// Held while messages are handed out, and while the table adopts everything: an earlier message must not change hands in between.
-    pub(super) turn: tokio::sync::Mutex<()>,
-}
-
-impl Shared {
-    pub(super) fn new(config: LogConfig) -> Self {
-        Self {
-            config,
-            window: Mutex::default(),
-            exceptions: Mutex::default(),
-            status: Mutex::default(),
-            news: Notify::new(),
-            room: Notify::new(),
-            breaks: LogBreaks::default(),
-            turn: tokio::sync::Mutex::new(()),
-        }
-    }
-
-    pub(super) fn window(&self) -> MutexGuard<'_, Window> {
-        lock(&self.window)
-    }
-
-    pub(super) fn exceptions<R>(&self, work: impl FnOnce(&mut Exceptions) -> R) -> R {
-        work(&mut lock(&self.exceptions))
-    }
-
-    pub(super) fn status(&self) -> LogStatus {
-        let (decided, undecided) = {
-            let window = self.window();
-            (window.decided(), window.len())
-        };
-        let status = *lock(&self.status);
-        LogStatus {
-            decided,
-            // What an earlier reading has left comes again to the next.
-            undecided: if status.reads { undecided } else { 0 },
-            ..status
-        }
-    }
-
-    /// Shows how the log stands. Called when that changes, and with each checkpoint.
-    fn report(&self) {
-        telemetry::log(&self.status());
-    }
-
-    /// Something left the window.
-    pub(super) fn room(&self) {
-        self.room.notify_one();
-    }
-
-    /// Something left the window, so there is room for more, and what stood behind it may be handed out.
-    pub(super) fn changed(&self) {
-        self.room.notify_one();
-        self.news.notify_waiters();
-    }
-
-    pub(super) fn published(&self, ids: impl Iterator<Item = MessageId>) {
-        {
-            let mut window = self.window();
-            ids.for_each(|id| window.published(id));
-        }
-        self.changed();
-    }
-
-    fn adopted(&self, ids: impl Iterator<Item = MessageId>) {
-        {
-            let mut window = self.window();
-            ids.for_each(|id| window.adopted(id));
-        }
-        self.changed();
-    }
-
-    pub(super) fn set_waits_for_table(&self, waits: bool) {
-        lock(&self.status).waits_for_table = waits;
-    }
-
-    /// Lets the table adopt these messages, and those before them in their aggregates. A crash before the answer leaves messages of which it is not known who
-    /// has them; they come again, and the table is asked.
-    pub(super) async fn adopt<L: MessageLog>(&self, log: &L, ids: &[MessageId]) -> Result<(), StoreError> {
-        let messages = self.window().doubt_with_earlier(ids);
-        for messages in messages.chunks(ADOPTED_MAX) {
-            self.exceptions(Exceptions::adopts);
-            let adopted = self.adopt_seen(log, messages).await;
-            self.exceptions(Exceptions::adopts);
-            adopted?;
-        }
-        // The relay of the table may be asleep.
-        wake::notify_remote();
-        Ok(())
-    }
-
-    /// In the order of the log: a message is adopted only when those before it are.
-    async fn adopt_seen<L: MessageLog>(&self, log: &L, messages: &[Logged]) -> Result<(), StoreError> {
-        let until = Instant::now() + SEEN_WITHIN;
-        let mut left: Vec<Logged> = messages.to_vec();
-        loop {
-            let seen: HashSet<MessageId> = log.adopt(&left).await?.into_iter().collect();
-            let (adopted, unseen): (Vec<_>, Vec<_>) =
-                left.into_iter().partition(|message| seen.contains(&message.id));
-            self.adopted(adopted.iter().map(|message| message.id));
-            if unseen.is_empty() {
-                return Ok(());
-            }
-            if Instant::now() >= until {
-                return Err(StoreError::Silent {
-                    context: "a message of the log cannot be seen in the table yet",
-                    waited: SEEN_WITHIN,
-                });
-            }
-            left = unseen;
-            sleep(SEEN_EVERY).await;
-        }
-    }
-
-    /// How many messages and bytes of payloads the window takes, or `None` if it is full.
-    fn room_left(&self) -> Option<(usize, usize)> {
-        let window = self.window();
-        let messages = self.config.window.saturating_sub(window.len());
-        let bytes = self.config.window_bytes.checked_sub(window.bytes())?;
-        (messages > 0).then_some((messages, bytes))
-    }
-
-    fn take(&self, events: Vec<LogEvent>) {
-        let mut is_whole = false;
-        {
-            let mut window = self.window();
-            for event in events {
-                is_whole |= !matches!(event, LogEvent::Message(_));
-                match event {
-                    LogEvent::Message(message) => window.push(message),
-                    LogEvent::Commit(end) => window.commit(end),
-                    LogEvent::Idle(position) => window.idle(position),
-                }
-            }
-        }
-        // The end of a transaction that is larger than the window is read only when its first messages are decided.
-        if is_whole || self.room_left().is_none() {
-            self.news.notify_waiters();
-        }
-    }
-}
 
 /// The reading of this relay, if there is one.
 pub(super) struct Readings<L: MessageLog> {
     log: Arc<L>,
     shared: Arc<Shared>,
+    source: SecondSource,
     state: Mutex<Option<Reading>>,
     opening: Opening<L::Reader>,
     /// The number of the last reading. Held while one is opened.
@@ -252,10 +61,11 @@ impl Drop for Reading {
 }
 
 impl<L: MessageLog> Readings<L> {
-    pub(super) fn new(log: Arc<L>, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(log: Arc<L>, shared: Arc<Shared>, source: SecondSource) -> Self {
         Self {
             log,
             shared,
+            source,
             state: Mutex::new(None),
             opening: Opening::new(),
             last: tokio::sync::Mutex::new(0),
@@ -280,9 +90,11 @@ impl<L: MessageLog> Readings<L> {
         }
     }
 
-    /// Begins a reading unless there is one, and returns its number. Returns `None` if another relay reads.
+    /// Begins a reading unless there is one, and returns its number. Returns `None` if another
+    /// relay reads.
     ///
-    /// Cancel-safe: a reader that is being opened is there for the next call, for as long as a lease would last.
+    /// Cancel-safe: a reader that is being opened is there for the next call, for as long as a
+    /// lease would last.
     pub(super) async fn open(&self, lease_ttl: Duration) -> Result<Option<i64>, StoreError> {
         let mut last = self.last.lock().await;
         if let Some(current) = self.current() {
@@ -313,6 +125,7 @@ impl<L: MessageLog> Readings<L> {
         let running = Running {
             log: self.log.clone(),
             shared: self.shared.clone(),
+            source: self.source.clone(),
             reader,
             retained_at: Instant::now(),
             stored: Position(0),
@@ -354,6 +167,7 @@ impl<L: MessageLog> Readings<L> {
 struct Running<L: MessageLog> {
     log: Arc<L>,
     shared: Arc<Shared>,
+    source: SecondSource,
     reader: L::Reader,
     retained_at: Instant,
     stored: Position,
@@ -370,7 +184,7 @@ impl<L: MessageLog> Running<L> {
                 }
             }
             Err(error) => {
-                self.shared.breaks.add();
+                self.source.interrupt();
                 tracing::warn!(error = %describe(&error), "the log cannot be read, it is opened again");
             }
         }
@@ -387,7 +201,8 @@ impl<L: MessageLog> Running<L> {
         loop {
             let room = self.shared.room_left();
             tokio::select! {
-                // Not by chance, so that a simulation can repeat it. The position comes first: a log with much to give must not keep it from being stored.
+                // Not by chance, so that a simulation can repeat it. The position comes first: a
+                // log with much to give must not keep it from being stored.
                 biased;
                 () = stop.cancelled() => return Ok(()),
                 _ = checkpoints.tick() => {
@@ -403,7 +218,8 @@ impl<L: MessageLog> Running<L> {
         }
     }
 
-    /// Takes what the log has given, and what it has at hand, as far as there is room for messages and bytes.
+    /// Takes what the log has given, and what it has at hand, as far as there is room for messages
+    /// and bytes.
     fn take(&mut self, first: LogEvent, room: (usize, usize)) -> Result<(), StoreError> {
         let (most, bytes_max) = (room.0.min(AT_ONCE), room.1.min(AT_ONCE_BYTES));
         let mut bytes = first.payload();
@@ -426,7 +242,8 @@ impl<L: MessageLog> Running<L> {
         ended
     }
 
-    /// Stores the position, if it has moved. A crash after the position is stored, and before the log is told, only makes the log keep more.
+    /// Stores the position, if it has moved. A crash after the position is stored, and before the
+    /// log is told, only makes the log keep more.
     async fn checkpoint(&mut self) -> Result<(), StoreError> {
         let (decided, has_messages) = {
             let window = self.shared.window();
@@ -440,7 +257,8 @@ impl<L: MessageLog> Running<L> {
         Ok(())
     }
 
-    /// The log must not fill the database's disk: while it keeps too much, the table adopts what was read, and the log is freed.
+    /// The log must not fill the database's disk: while it keeps too much, the table adopts what
+    /// was read, and the log is freed.
     async fn watch_retained(&mut self) -> Result<(), StoreError> {
         if Instant::now() < self.retained_at {
             return Ok(());
@@ -483,9 +301,4 @@ async fn answered<R>(call: impl Future<Output = Result<R, StoreError>>) -> Resul
         call,
     )
     .await
-}
-
-/// A lock whose state is whole even if a thread panicked while it held it.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,11 +10,11 @@ use outbox_core::log::Position;
 use pgwire_replication::{Lsn, PgWireError, ReplicationClient};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 
-use crate::check::{Publication, not_set_up, publication, version_of_publication, wrong_publication};
-use crate::failure::{sqlstate, trouble};
-use crate::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot};
-use crate::sql::{LOGGED, Names, statement};
-use crate::{LogError, PostgresLog, PostgresLogReader, table};
+use super::check::{Publication, not_set_up, publication, version_of_publication, wrong_publication};
+use super::failure::{sqlstate, trouble};
+use super::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot};
+use super::sql::{LOGGED, Names, statement};
+use super::{LogError, PostgresLog, PostgresLogReader, table};
 
 /// The slot is in use.
 const IN_USE: &str = "55006";

@@ -14,11 +14,11 @@ use pgwire_replication::{Lsn, PgWireError, ReplicationClient, ReplicationEvent};
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, ExecResult};
 use tokio::time::{Instant, timeout_at};
 
-use crate::check::version_of_publication;
-use crate::failure::trouble;
-use crate::pgoutput::{Decoder, Transaction};
-use crate::sql::{Names, statement};
-use crate::table;
+use super::check::version_of_publication;
+use super::failure::trouble;
+use super::pgoutput::{Decoder, Transaction};
+use super::sql::{Names, statement};
+use super::table;
 
 /// After this long without a word, a mark is written, which the server has to send.
 const QUIET_MAX: Duration = Duration::from_secs(20);
@@ -26,7 +26,7 @@ const QUIET_MAX: Duration = Duration::from_secs(20);
 /// A look at the publication.
 type Check = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
-/// Reads the slot of a [`PostgresLog`](crate::PostgresLog).
+/// Reads the slot of a [`PostgresLog`](super::PostgresLog).
 pub struct PostgresLogReader {
     client: ReplicationClient,
     db: DatabaseConnection,
@@ -238,7 +238,7 @@ impl LogReader for PostgresLogReader {
     }
 }
 
-/// The slot cannot be read past a row that is larger than [`MESSAGE_BYTES_MAX`](crate::address::MESSAGE_BYTES_MAX). So the next opening recreates the slot, as
+/// The slot cannot be read past a row that is larger than [`MESSAGE_BYTES_MAX`](super::address::MESSAGE_BYTES_MAX). So the next opening recreates the slot, as
 /// after any change of the publication, and the table adopts the row.
 async fn leave_to_table(
     db: &DatabaseConnection,

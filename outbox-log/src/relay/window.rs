@@ -1,7 +1,8 @@
-//! The messages that were read from the log and are not decided, and the position that follows from them.
+//! The messages that were read from the log and are not decided, and the position that follows from
+//! them.
 //!
-//! Invariant: [`Window::decided`] never passes a transaction of which a message is undecided, nor one whose end was not read. It is pure: it reads no
-//! clock, and does no I/O.
+//! Invariant: [`Window::decided`] never passes a transaction of which a message is undecided, nor
+//! one whose end was not read. It is pure: it reads no clock, and does no I/O.
 
 #[cfg(test)]
 mod tests;
@@ -9,9 +10,13 @@ mod tests;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::mem;
 
-use super::{Logged, LoggedMessage, Position};
-use crate::message::{Aggregate, MessageId};
-use crate::quick_map::{QuickMap, QuickSet};
+use foldhash::fast::RandomState;
+use outbox_core::log::{Logged, LoggedMessage, Position};
+use outbox_core::{Aggregate, MessageId};
+
+/// A map with a fast hash. The service chooses the keys, not a stranger.
+pub(super) type QuickMap<K, V> = HashMap<K, V, RandomState>;
+pub(super) type QuickSet<T> = HashSet<T, RandomState>;
 
 #[derive(Debug, Default)]
 pub(super) struct Window {
@@ -33,13 +38,20 @@ pub(super) struct Window {
     decided_messages: Position,
     /// What is read before this position may have been adopted in an earlier reading.
     doubted_to: Position,
-    /// Messages that were published since the last checkpoint, and since the one before. They come again if the reading is interrupted. By their ids: after a
-    /// failover of the database, row ids may be given once more. Not those that were adopted: after it, the database may have forgotten that.
+    /// Messages that were published since the last checkpoint, and since the one before. They come
+    /// again if the reading is interrupted. By their ids: after a failover of the database, row ids
+    /// may be given once more. Not those that were adopted: after it, the database may have
+    /// forgotten that.
     published: [Vec<MessageId>; 2],
-    /// Those of earlier readings, until this one has come further.
-    known: QuickSet<MessageId>,
+    known: Known,
+}
+
+/// Published messages of earlier readings, until this reading has come further.
+#[derive(Debug, Default)]
+struct Known {
+    ids: QuickSet<MessageId>,
     /// Up to where earlier readings have read whole transactions.
-    known_to: Position,
+    to: Position,
 }
 
 /// A message that is not decided.
@@ -59,14 +71,15 @@ struct Transaction {
 }
 
 impl Window {
-    /// Forgets what was read. A new reading begins behind the stored position; before `adopted_to` it may meet what was adopted.
+    /// Forgets what was read. A new reading begins behind the stored position; before `adopted_to`
+    /// it may meet what was adopted.
     pub(super) fn begin(&mut self, adopted_to: Position) {
         let mut known = mem::take(&mut self.known);
-        known.extend(self.published.iter().flatten());
+        known.ids.extend(self.published.iter().flatten());
+        known.to = known.to.max(self.read_to);
         *self = Self {
             doubted_to: adopted_to,
             known,
-            known_to: self.known_to.max(self.read_to),
             ..Self::default()
         };
     }
@@ -99,7 +112,7 @@ impl Window {
         if self.numbers.contains_key(&message.id) {
             return;
         }
-        if self.known.contains(&message.id) {
+        if self.known.ids.contains(&message.id) {
             // So that the next reading knows it too, if the position does not pass it before.
             self.published[0].push(message.id);
             return;
@@ -129,9 +142,10 @@ impl Window {
         if let Some(last) = self.transactions.back_mut() {
             last.end = Some(end);
         }
-        // An earlier reading may have published messages of one transaction whose end it had not read.
-        if is_open && end > self.known_to {
-            self.known = QuickSet::default();
+        // An earlier reading may have published messages of one transaction whose end it had not
+        // read.
+        if is_open && end > self.known.to {
+            self.known.ids = QuickSet::default();
         }
         self.pass();
     }
@@ -193,8 +207,8 @@ impl Window {
         true
     }
 
-    /// An adoption begins of these messages, and of those before them in their aggregates: it is not known any more whether they are the log's. Returns them, in
-    /// the order of the log.
+    /// An adoption begins of these messages, and of those before them in their aggregates: it is
+    /// not known any more whether they are the log's. Returns them, in the order of the log.
     pub(super) fn doubt_with_earlier(&mut self, ids: &[MessageId]) -> Vec<Logged> {
         let asked: HashSet<MessageId> = ids.iter().copied().collect();
         // The last of them of each aggregate.
@@ -226,7 +240,8 @@ impl Window {
         self.undecided().map(|held| held.message.id).collect()
     }
 
-    /// The table has told which of these messages are still the log's, and which it does not know yet. The others are the table's, and so they are decided.
+    /// The table has told which of these messages are still the log's, and which it does not know
+    /// yet. The others are the table's, and so they are decided.
     pub(super) fn told(
         &mut self,
         asked: &[Logged],
@@ -248,7 +263,8 @@ impl Window {
         }
     }
 
-    /// Whether messages are decided behind the stored position, also those that were decided while it was being stored.
+    /// Whether messages are decided behind the stored position, also those that were decided while
+    /// it was being stored.
     pub(super) fn has_news(&self, stored: Position) -> bool {
         self.decided_messages > stored
     }
@@ -271,16 +287,6 @@ impl Window {
             }
             self.transactions.pop_front();
             self.first_transaction += 1;
-        }
-    }
-}
-
-impl LoggedMessage {
-    pub(super) fn logged(&self) -> Logged {
-        Logged {
-            id: self.id,
-            transaction: self.transaction,
-            passed_from: self.passed_from,
         }
     }
 }

@@ -11,18 +11,18 @@ use sea_orm::{ConnectionTrait, DatabaseConnection};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::behind::{Behind, behind};
-use crate::change::{change_table, default_of_status};
-use crate::check::{
+use super::behind::{Behind, behind};
+use super::change::{change_table, default_of_status};
+use super::check::{
     Publication, check_server, log_of, no_table, not_set_up, other_log, publication, stored,
     version_of_publication, wrong_publication,
 };
-use crate::failure::{failed, setup, sqlstate};
-use crate::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot, setting};
-use crate::sql::{LOGGED, Names, statement};
-use crate::table;
-use crate::unclaimed::{has_unpassed, unclaimed, unpassed};
-use crate::{LogError, PostgresLog};
+use super::failure::{failed, setup, sqlstate};
+use super::slot::{NOT_FOUND_OUT, Slot, create_slot, foreign_slot, setting};
+use super::sql::{LOGGED, Names, statement};
+use super::table;
+use super::unclaimed::{has_unpassed, unclaimed, unpassed};
+use super::{LogError, PostgresLog};
 
 /// How long the end of the reading is waited for before the slot is dropped.
 const READER_ENDS: Duration = Duration::from_secs(90);
@@ -72,7 +72,7 @@ impl PostgresLog {
     /// It makes the table `outbox_log`, a publication and a slot, and then changes the default of the column `status`. The last step locks the table for a
     /// moment, for which it waits at most 2 s at a time, 30 times. What is pending stays pending, and is published first.
     ///
-    /// From then on a [`LogRelay`](outbox_core::log::LogRelay) has to run: a polling relay does not publish the new messages.
+    /// From then on a [`LogRelay`](crate::LogRelay) has to run: a polling relay does not publish the new messages.
     ///
     /// # Errors
     ///

@@ -1,17 +1,53 @@
 //! The log relay over a store, a log and a broker in memory: one test per failure that it must survive.
 
 mod failures;
+mod gauges;
 mod hand_over;
 mod paused;
 
-use outbox_core::log::{LogConfig, LogRelay, LogStatus, Position};
-use outbox_core::relay::reconcile::{self, Span};
-use outbox_core::{
-    EventPolicy, Events, FailureClass, Health, NewMessage, OutboxAdmin, PoisonPolicy, Retention, Selection,
-};
-use outbox_testing::{Ledger, MemoryLog};
+use std::time::Duration;
 
-use super::*;
+use outbox_core::log::Position;
+use outbox_core::relay::reconcile::{self, Span};
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::{
+    Aggregate, DomainEvent, EventPolicy, Events, FailureClass, Health, MessageStatus, NewMessage,
+    OutboxAdmin, PoisonPolicy, Relay, RelayConfig, RelayReport, Retention, Selection,
+};
+use outbox_log::{LogConfig, LogRelay, LogStatus};
+use outbox_testing::{Ledger, MemoryBroker, MemoryLog, MemoryPublisher, MemoryStore};
+
+use MessageStatus::{Dead, Published, Waiting};
+
+#[derive(DomainEvent, serde::Serialize, serde::Deserialize)]
+#[domain_event(aggregate = "account", name = "credited")]
+struct Credited {
+    #[domain_event(aggregate_id)]
+    account: u32,
+    cents: u32,
+}
+
+fn credit(store: &MemoryStore, accounts: u32, each: u32) {
+    for cents in 1..=each {
+        for account in 1..=accounts {
+            store.record([Credited { account, cents }]).unwrap();
+        }
+    }
+}
+
+fn quick() -> RelayConfig {
+    RelayConfig::default().seed(Some(7))
+}
+
+fn statuses(store: &MemoryStore, account: u32) -> Vec<MessageStatus> {
+    let aggregate = Aggregate::new("account", account.to_string());
+    store
+        .rows()
+        .into_iter()
+        .filter(|row| *row.aggregate() == aggregate)
+        .map(|row| row.status)
+        .collect()
+}
 
 const LOGGED: MessageStatus = MessageStatus::Logged;
 
@@ -160,7 +196,7 @@ async fn what_was_pending_before_the_log_comes_first() {
     logged.run(&relay, logged.drained()).await;
     logged.store.end_log();
     credit(&logged.store, 5, 100);
-    let polling = relay_of(&logged.store, &logged.broker, quick());
+    let polling = Relay::new(logged.store.clone(), logged.broker.publisher()).with_config(quick());
     polling.drain().await.unwrap();
     assert_eq!(logged.broker.messages().len(), 4_500);
     logged.assert_balanced();

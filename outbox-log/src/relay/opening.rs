@@ -1,17 +1,17 @@
-//! The opening of the log, which goes on if its caller is dropped: the next caller finds what came of it, because a relay waits for its leases only for a
-//! moment.
+//! The opening of the log, which goes on if its caller is dropped: the next caller finds what came
+//! of it, because a relay waits for its leases only for a moment.
 //!
-//! Invariant: an opened reader that nobody asks for keeps the log from other relays no longer than a lease would. Its relay may be waiting for an answer of the
-//! database, and not come back.
+//! Invariant: an opened reader that nobody asks for keeps the log from other relays no longer than
+//! a lease would. Its relay may be waiting for an answer of the database, and not come back.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use outbox_core::StoreError;
+use outbox_core::store::within;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::sleep;
-
-use crate::store::{StoreError, within};
 
 /// How long it may take. A log that is made anew waits for transactions that are open.
 const OPEN_MAX: Duration = Duration::from_secs(120);
@@ -43,7 +43,8 @@ impl<R: Send + 'static> Opening<R> {
         }
     }
 
-    /// What came of the opening that is under way, or of one that begins now. Nobody else gets it. Cancel-safe.
+    /// What came of the opening that is under way, or of one that begins now. Nobody else gets it.
+    /// Cancel-safe.
     pub(super) async fn opened<F>(&self, kept_for: Duration, open: impl FnOnce() -> F) -> Opened<R>
     where
         F: Future<Output = Opened<R>> + Send + 'static,
@@ -93,7 +94,8 @@ impl<R> Opening<R> {
 }
 
 impl<R> Drop for Opening<R> {
-    /// An opening that is left alone would take the log for a moment, and keep it from another relay.
+    /// An opening that is left alone would take the log for a moment, and keep it from another
+    /// relay.
     fn drop(&mut self) {
         self.abort();
     }

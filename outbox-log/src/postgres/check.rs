@@ -3,33 +3,25 @@
 use outbox_core::log::Position;
 use sea_orm::{ConnectionTrait, DatabaseConnection};
 
-use crate::failure::{failed, setup, sqlstate};
-use crate::slot::{NOT_FOUND_OUT, Slot, foreign_slot, no_free_slot, setting};
-use crate::sql::{LOGGED, Names, statement};
-use crate::{LogError, PostgresLog, table};
+use super::failure::{failed, setup, sqlstate};
+use super::slot::{NOT_FOUND_OUT, Slot, foreign_slot, no_free_slot, setting};
+use super::sql::{LOGGED, Names, statement};
+use super::{LogError, PostgresLog, table};
 
-impl PostgresLog {
-    /// Looks for what would keep [`init`](Self::init) from its work, and changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`LogError::Setup`] if the server is older than version 15, has another `wal_level` than `logical` or no free slot, if the user of the replication
-    /// connection has no right to read slots, if the tables are missing, if slot or publication belong to another program, or if the outbox has a log of another
-    /// name. [`LogError::Failed`] if the database fails.
-    pub async fn check(&self) -> Result<(), LogError> {
-        let (db, names) = (&self.db, &self.names);
-        check_server(db).await?;
-        check_user(db, self.address.user()).await?;
-        check_table(db, names).await?;
-        if let Publication::Wrong = publication(db, names).await? {
-            return Err(wrong_publication(names));
-        }
-        check_other_name(db, names).await?;
-        match Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))? {
-            Some(slot) if !slot.is_of_a_log() => Err(setup(foreign_slot(names))),
-            Some(_) => Ok(()),
-            None => check_free_slot(db).await,
-        }
+/// As [`PostgresLog::check`].
+pub(crate) async fn check(log: &PostgresLog) -> Result<(), LogError> {
+    let (db, names) = (&log.db, &log.names);
+    check_server(db).await?;
+    check_user(db, log.address.user()).await?;
+    check_table(db, names).await?;
+    if let Publication::Wrong = publication(db, names).await? {
+        return Err(wrong_publication(names));
+    }
+    check_other_name(db, names).await?;
+    match Slot::find(db, names).await.map_err(failed(NOT_FOUND_OUT))? {
+        Some(slot) if !slot.is_of_a_log() => Err(setup(foreign_slot(names))),
+        Some(_) => Ok(()),
+        None => check_free_slot(db).await,
     }
 }
 

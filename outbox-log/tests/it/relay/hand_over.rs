@@ -1,10 +1,10 @@
 //! A reader that reaches the database and not the broker, and relays that stand by.
 
-use outbox_core::log::LogHealthCheck;
 use outbox_core::{Fitness, OutboxStore as _};
+use outbox_log::LogHealthCheck;
+use outbox_testing::{Reached, Way};
 use tokio::task::JoinHandle;
 
-use super::super::ailing::{Reached, Way};
 use super::*;
 
 /// Log relays of one outbox, each with its own connection to the broker.

@@ -13,7 +13,7 @@ use pgwire_replication::{Lsn, ReplicationConfig};
 use sea_orm::sqlx::ConnectOptions as _;
 use sea_orm::sqlx::postgres::{PgConnectOptions, PgSslMode};
 
-use crate::LogError;
+use super::LogError;
 
 /// How often the server is told how far the log may be freed.
 const STATUS_EVERY: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use outbox_sea_orm::TableNames;
 use sea_orm::{DbBackend, Statement, Value};
 
-use crate::LogError;
+use super::LogError;
 
 /// The status of a message that is the log's.
 pub(crate) const LOGGED: i16 = 4;

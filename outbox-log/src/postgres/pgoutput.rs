@@ -14,7 +14,7 @@ use outbox_core::{Aggregate, FetchedRow, Headers, Message, MessageId, RowFault, 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::sql::LOGGED;
+use super::sql::LOGGED;
 
 /// 2000-01-01, from which PostgreSQL counts, in microseconds since 1970.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;

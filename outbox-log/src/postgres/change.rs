@@ -7,9 +7,9 @@ use std::time::Duration;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 use tokio::time::sleep;
 
-use crate::failure::{failed, sqlstate};
-use crate::sql::{Names, statement};
-use crate::{LogError, table};
+use super::failure::{failed, sqlstate};
+use super::sql::{Names, statement};
+use super::{LogError, table};
 
 /// How long a change of the table waits for its lock. Writers wait behind it.
 const LOCK_WAITS: &str = "2s";

@@ -3,9 +3,9 @@
 use outbox_core::log::Position;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr, QueryResult};
 
-use crate::failure::{failed, setup, sqlstate};
-use crate::sql::{Names, statement};
-use crate::{LogError, table};
+use super::failure::{failed, setup, sqlstate};
+use super::sql::{Names, statement};
+use super::{LogError, table};
 
 /// How long the creation of a slot waits for transactions that are open.
 const WAITS: &str = "30s";

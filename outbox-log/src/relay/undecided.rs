@@ -1,32 +1,36 @@
 //! What the relay of the log sees as its outbox: the messages that were read and are not decided.
 //!
-//! Invariants: a message is handed out only if its aggregate is not blocked and has nothing pending in the table; it leaves the window only when it is
-//! decided. Nothing is written on the way of a message that is published at the first attempt, and nothing is asked of the table while it holds no exceptions.
-//! The reading ends only when the relay has given back all partitions, so when nothing is on its way.
-//! A crash at any await leaves messages that are logged, which come again, or pending, which the relay of the table publishes.
+//! Invariants: a message is handed out only if its aggregate is not blocked and has nothing pending
+//! in the table; it leaves the window only when it is decided. Nothing is written on the way of a
+//! message that is published at the first attempt, and nothing is asked of the table while it holds
+//! no exceptions. The reading ends only when the relay has given back all partitions, so when
+//! nothing is on its way. A crash at any await leaves messages that are logged, which come again,
+//! or pending, which the relay of the table publishes.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use outbox_core::log::source::SecondSource;
+use outbox_core::log::{Logged, Look, LookRequest, MessageLog};
+use outbox_core::message::PARTITIONS;
+use outbox_core::store::{RowKey, WaitingRequest};
+use outbox_core::{
+    Aggregate, Announcement, Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, LiveRelay,
+    MessageId, OutboxStore, OwnerId, Pause, PurgeRequest, Purged, Relays, Settlement, StoreError, Verdict,
+};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::offer::Offer;
-use super::reading::{Exceptions, Readings, Shared, lock};
-use super::window::Held;
-use super::{Logged, Look, LookRequest, MessageLog};
-use crate::message::{Aggregate, MessageId, PARTITIONS};
-use crate::quick_map::{QuickMap, QuickSet};
-use crate::relay::LogFitness;
-use crate::store::{
-    Announcement, Backlog, FetchRequest, Fetched, FetchedRow, Fitness, Lease, LiveRelay, OutboxStore,
-    OwnerId, Pause, PurgeRequest, Purged, Relays, RowKey, Settlement, StoreError, Verdict, WaitingRequest,
-};
+use super::reading::Readings;
+use super::shared::{Exceptions, Shared, lock};
+use super::window::{Held, QuickMap, QuickSet};
 
 /// How long a fetch waits for the log before it returns nothing.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long an acquisition waits until the relay of the table agrees with other relays on the destination. The relay asks again after it.
+/// How long an acquisition waits until the relay of the table agrees with other relays on the
+/// destination. The relay asks again after it.
 const AGREEING: Duration = Duration::from_millis(50);
 /// How soon the table is asked again for messages that cannot be seen in it yet.
 const UNSEEN_EVERY: Duration = Duration::from_millis(20);
@@ -34,7 +38,8 @@ const UNSEEN_EVERY: Duration = Duration::from_millis(20);
 const CATCH_UP: Duration = Duration::from_secs(10);
 /// The longest time that a fetch waits, without what it asks of the database.
 pub(super) const FETCH_MAX: Duration = CATCH_UP;
-/// The most messages of one aggregate that are handed out and not decided. The relay leaves longer lanes to the table.
+/// The most messages of one aggregate that are handed out and not decided. The relay leaves longer
+/// lanes to the table.
 const PER_AGGREGATE: usize = 256;
 
 /// The outbox of the relay of the log.
@@ -44,8 +49,7 @@ pub(super) struct Undecided<L: MessageLog> {
     readings: Readings<L>,
     owned: Mutex<Owned>,
     offer: Mutex<Offer>,
-    /// What the relay of the table announces together with its own.
-    fitness: LogFitness,
+    source: SecondSource,
     /// The relay runs on, so a fetch waits for news. Otherwise it ends when everything is read.
     follows: bool,
 }
@@ -59,10 +63,10 @@ struct Owned {
 }
 
 impl<L: MessageLog> Undecided<L> {
-    pub(super) fn new(log: Arc<L>, shared: Arc<Shared>, fitness: LogFitness, follows: bool) -> Self {
+    pub(super) fn new(log: Arc<L>, shared: Arc<Shared>, source: SecondSource, follows: bool) -> Self {
         Self {
-            fitness,
-            readings: Readings::new(log.clone(), shared.clone()),
+            readings: Readings::new(log.clone(), shared.clone(), source.clone()),
+            source,
             log,
             shared,
             owned: Mutex::default(),
@@ -101,7 +105,8 @@ impl<L: MessageLog> Undecided<L> {
         found
     }
 
-    /// What may be handed out now, and whether there is nothing that is not in flight. `None`: the table has to be worked off first.
+    /// What may be handed out now, and whether there is nothing that is not in flight. `None`: the
+    /// table has to be worked off first.
     async fn hand_out(&self, request: &FetchRequest<'_>) -> Result<Option<(Fetched, bool)>, StoreError> {
         let _turn = self.shared.turn.lock().await;
         let candidates = self.candidates(request);
@@ -120,7 +125,8 @@ impl<L: MessageLog> Undecided<L> {
         )))
     }
 
-    /// Asks the table, if it can have something to say on these messages. Forgets those that it has adopted.
+    /// Asks the table, if it can have something to say on these messages. Forgets those that it has
+    /// adopted.
     async fn look(&self, candidates: &[Candidate]) -> Result<Option<Look>, StoreError> {
         let doubtful: Vec<Logged> = candidates
             .iter()
@@ -155,8 +161,9 @@ impl<L: MessageLog> Undecided<L> {
 
     /// The messages that may be published now, and those that the table is to adopt.
     ///
-    /// A message must not be adopted while an earlier one of its aggregate is undecided: after a crash the earlier one would come from the log, and the relay of
-    /// the table would not know of it. So it stays where it is until then.
+    /// A message must not be adopted while an earlier one of its aggregate is undecided: after a
+    /// crash the earlier one would come from the log, and the relay of the table would not know of
+    /// it. So it stays where it is until then.
     fn sort(&self, candidates: Candidates, in_flight: &[RowKey], look: Option<&Look>) -> Fetched {
         let first: HashSet<&Aggregate> = look.iter().flat_map(|look| &look.first).collect();
         let now = look.map_or_else(OffsetDateTime::now_utc, |look| look.now);
@@ -174,7 +181,8 @@ impl<L: MessageLog> Undecided<L> {
             return fetched;
         }
         let window = self.shared.window();
-        // Aggregates of which an earlier message is undecided, those of which an earlier one has to wait, and those of which it is not known whose an earlier one is.
+        // Aggregates of which an earlier message is undecided, those of which an earlier one has to
+        // wait, and those of which it is not known whose an earlier one is.
         let (mut open, mut waiting, mut unknown) = (HashSet::new(), HashSet::new(), HashSet::new());
         let held = in_flight.iter().filter_map(|key| window.get(key.id?));
         open.extend(held.map(|held| held.message.row.aggregate.clone()));
@@ -246,7 +254,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         self.log.preflight().await
     }
 
-    /// The log is not shared, so each relay is alone. While it leaves the log to others, it is told of one that is fit, and so it hands everything over.
+    /// The log is not shared, so each relay is alone. While it leaves the log to others, it is told
+    /// of one that is fit, and so it hands everything over.
     async fn announce(
         &self,
         _: OwnerId,
@@ -256,12 +265,14 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let fitness = announcement.fitness;
         let reads = self.readings.current().is_some();
         if self.follows {
-            // What it was able to do when it last read says nothing while another one reads: two relays that both seem ailing keep what they have.
+            // What it was able to do when it last read says nothing while another one reads: two
+            // relays that both seem ailing keep what they have.
             let stands_by = !reads && self.shared.status().stands_by;
-            // Without the log it has nothing to try with, and nobody would hand over to a relay that tries.
+            // Without the log it has nothing to try with, and nobody would hand over to a relay
+            // that tries.
             let tries_nothing = !reads && fitness == Fitness::Trying;
             let told = (!stands_by && !tries_nothing).then(|| (fitness, announcement.trouble.clone()));
-            self.fitness.tell(told);
+            self.source.announce(told);
         }
         let mut relays = Relays::default();
         relays.count(fitness, 1);
@@ -275,9 +286,10 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(Vec::new())
     }
 
-    /// The relay that reads has all partitions, and the others have none. The epoch is the number of the reading.
+    /// The relay that reads has all partitions, and the others have none. The epoch is the number
+    /// of the reading.
     async fn acquire(&self, _: OwnerId, ttl: Duration, max: u16) -> Result<Vec<Lease>, StoreError> {
-        if lock(&self.offer).is_away() || !self.fitness.agrees_within(AGREEING).await {
+        if lock(&self.offer).is_away() || !self.source.agrees_within(AGREEING).await {
             return Ok(Vec::new());
         }
         let Some(epoch) = self.readings.open(ttl).await? else {
@@ -329,7 +341,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         Ok(())
     }
 
-    /// Waits for a while if there is nothing, so that a message is handed out as soon as it is read. A drain waits for what was committed before it.
+    /// Waits for a while if there is nothing, so that a message is handed out as soon as it is
+    /// read. A drain waits for what was committed before it.
     async fn fetch(&self, request: FetchRequest<'_>) -> Result<Fetched, StoreError> {
         let nothing_yet = || Fetched {
             more: true,
@@ -340,7 +353,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let mut committed = None;
         loop {
             if self.shared.exceptions(|exceptions| exceptions.adoptions) != adoptions {
-                // What this fetch returns would stand behind what is being adopted. The next one begins when that is done.
+                // What this fetch returns would stand behind what is being adopted. The next one
+                // begins when that is done.
                 return Ok(nothing_yet());
             }
             if let Err(error) = self.readings.check() {
@@ -356,7 +370,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
             news.as_mut().enable();
             let read_to = self.shared.window().read_to();
             let Some((fetched, is_empty)) = self.hand_out(&request).await? else {
-                // The table holds too many messages to know them all. They are published first, and not by a drain of the log.
+                // The table holds too many messages to know them all. They are published first, and
+                // not by a drain of the log.
                 if !self.follows {
                     return Err(StoreError::Database {
                         context: "the log cannot be drained",
@@ -367,7 +382,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                 return Ok(nothing_yet());
             };
             if !fetched.due.is_empty() || !fetched.waits.is_empty() {
-                // The next fetch is where the relay waits for news. At a poll it would come to them late.
+                // The next fetch is where the relay waits for news. At a poll it would come to them
+                // late.
                 return Ok(Fetched {
                     more: true,
                     ..fetched
@@ -382,7 +398,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
                     return Ok(fetched);
                 }
             }
-            // Also if there are messages, all of which stand behind one that is not decided. Nobody tells when one can be seen.
+            // Also if there are messages, all of which stand behind one that is not decided. Nobody
+            // tells when one can be seen.
             let again = match is_empty {
                 true => until,
                 false => until.min(Instant::now() + UNSEEN_EVERY),
@@ -413,7 +430,8 @@ impl<L: MessageLog> OutboxStore for Undecided<L> {
         let others = settlements.iter().filter(|settlement| !is_published(settlement));
         let ids: Vec<MessageId> = others.filter_map(|settlement| settlement.id).collect();
         if !ids.is_empty() {
-            // A reading that was replaced must not let the table adopt what its successor has published.
+            // A reading that was replaced must not let the table adopt what its successor has
+            // published.
             self.readings.check()?;
             self.shared.adopt(&*self.log, &ids).await?;
         }

@@ -15,8 +15,8 @@ use sea_orm::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::failure::trouble;
-use crate::sql::{LOGGED, Names, statement};
+use super::failure::trouble;
+use super::sql::{LOGGED, Names, statement};
 
 /// Largest difference between the clocks of writers, who make the ids, and the database's, that a purge allows for.
 const CLOCKS_APART: Duration = Duration::from_secs(24 * 3600);

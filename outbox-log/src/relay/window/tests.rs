@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use outbox_core::FetchedRow;
 use time::OffsetDateTime;
 
 use super::*;
-use crate::store::FetchedRow;
 
 fn message(row_id: i64) -> LoggedMessage {
     LoggedMessage {
@@ -194,7 +194,7 @@ fn what_was_published_of_a_transaction_without_an_end_is_known_when_it_comes_aga
         assert_eq!(held(&window), [0_i64; 0], "reading {reading}");
     }
     window.commit(Position(20));
-    assert!(window.known.is_empty());
+    assert!(window.known.ids.is_empty());
     assert_eq!(window.decided(), Position(20));
 }
 

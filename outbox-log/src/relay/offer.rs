@@ -1,17 +1,19 @@
 //! When a relay that cannot publish leaves the log to others.
 //!
-//! The database tells only whether a log is read, so a reader does not know whether another relay stands by. It offers the log therefore: it ends its reading,
-//! and stays away for a moment that is longer than those that stand by need to notice. If nobody took the log, it reads on, and waits longer with each
-//! offer before the next. So a log that is alone with its broker's outage is soon left where it is. It is pure but for the clock, and does no I/O.
+//! The database tells only whether a log is read, so a reader does not know whether another relay
+//! stands by. It offers the log therefore: it ends its reading, and stays away for a moment that is
+//! longer than those that stand by need to notice. If nobody took the log, it reads on, and waits
+//! longer with each offer before the next. So a log that is alone with its broker's outage is soon
+//! left where it is. It is pure but for the clock, and does no I/O.
 //!
-//! Invariants: only a relay that was ailing, and has not published since, stays away, and never for longer than [`AWAY`] or a lease. What it has offered it
-//! takes back only after [`AWAY`], even to try whether it can publish again. Not here: when a relay is ailing, see `relay::fitness`.
+//! Invariants: only a relay that was ailing, and has not published since, stays away, and never for
+//! longer than [`AWAY`] or a lease. What it has offered it takes back only after [`AWAY`], even to
+//! try whether it can publish again. Not here: when a relay is ailing, see `outbox-core`.
 
 use std::time::Duration;
 
+use outbox_core::Fitness;
 use tokio::time::Instant;
-
-use crate::store::Fitness;
 
 /// How long the reader stays away. Relays that stand by look each second.
 const AWAY: Duration = Duration::from_secs(5);
@@ -38,7 +40,8 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// The relay tells its fitness. Returns true if the log is for others now. `patience` is how long others wait for a relay that died.
+    /// The relay tells its fitness. Returns true if the log is for others now. `patience` is how
+    /// long others wait for a relay that died.
     pub(super) fn announced(&mut self, fitness: Fitness, reads: bool, patience: Duration) -> bool {
         if fitness != Fitness::Ailing {
             let offers = match fitness {
@@ -49,7 +52,8 @@ impl Offer {
             *self = Self {
                 offers,
                 not_before: self.not_before.filter(|_| offered),
-                // A trial that began at once would take the log back before those that stand by look.
+                // A trial that began at once would take the log back before those that stand by
+                // look.
                 away_until: self.away_until.filter(|_| offered),
                 ..Self::default()
             };
@@ -81,7 +85,8 @@ impl Offer {
         self.offers = self.offers.saturating_add(1);
     }
 
-    /// Another relay reads. While this one is ailing, it looks again only after a while, so that the log is first taken by relays that are not.
+    /// Another relay reads. While this one is ailing, it looks again only after a while, so that
+    /// the log is first taken by relays that are not.
     pub(super) fn taken(&mut self) {
         if self.is_ailing {
             self.looks_at = Some(Instant::now() + self.patience);

@@ -8,9 +8,9 @@ use std::time::Duration;
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbErr};
 use time::OffsetDateTime;
 
-use crate::failure::{failed, setup, sqlstate};
-use crate::sql::{LOGGED, Names, statement};
-use crate::{LogError, PostgresLog, table};
+use super::failure::{failed, setup, sqlstate};
+use super::sql::{LOGGED, Names, statement};
+use super::{LogError, PostgresLog, table};
 
 /// What could not be done if that fails.
 const NOT_READ: &str = "how far the log is behind could not be read";
@@ -22,61 +22,53 @@ const SLACK: Duration = Duration::from_secs(60);
 /// Most messages of a span that are counted.
 const COUNTED_BETWEEN_MAX: u32 = 1_000_000;
 
-impl PostgresLog {
-    /// Logged messages that were recorded in a span of time, counted up to 1,000,000, published ones among them. Reads the messages of the span by the primary key.
-    /// Clocks of writers and database may differ by a minute.
-    ///
-    /// # Errors
-    ///
-    /// [`LogError::Failed`].
-    pub async fn logged_between(&self, from: OffsetDateTime, until: OffsetDateTime) -> Result<u64, LogError> {
-        self.count_between(from, until, "true").await
-    }
+/// As [`PostgresLog::logged_between`].
+pub(crate) async fn logged_between(
+    log: &PostgresLog,
+    from: OffsetDateTime,
+    until: OffsetDateTime,
+) -> Result<u64, LogError> {
+    count_between(log, from, until, "true").await
+}
 
-    /// As [`logged_between`](Self::logged_between), those that the stored position has not passed: replaying and reconciling leave them out, because they may not be
-    /// published. All, if a log was never set up.
-    ///
-    /// # Errors
-    ///
-    /// [`LogError::Failed`].
-    pub async fn undecided_between(
-        &self,
-        from: OffsetDateTime,
-        until: OffsetDateTime,
-    ) -> Result<u64, LogError> {
-        let is_left_out = format!("NOT {}", table::is_passed_while_on(&self.names, "m"));
-        match self.count_between(from, until, &is_left_out).await {
-            Err(LogError::Failed { source, .. }) if sqlstate(&source).as_deref() == Some("42P01") => {
-                self.logged_between(from, until).await
-            }
-            counted => counted,
+/// As [`PostgresLog::undecided_between`].
+pub(crate) async fn undecided_between(
+    log: &PostgresLog,
+    from: OffsetDateTime,
+    until: OffsetDateTime,
+) -> Result<u64, LogError> {
+    let is_left_out = format!("NOT {}", table::is_passed_while_on(&log.names, "m"));
+    match count_between(log, from, until, &is_left_out).await {
+        Err(LogError::Failed { source, .. }) if sqlstate(&source).as_deref() == Some("42P01") => {
+            logged_between(log, from, until).await
         }
+        counted => counted,
     }
+}
 
-    async fn count_between(
-        &self,
-        from: OffsetDateTime,
-        until: OffsetDateTime,
-        condition: &str,
-    ) -> Result<u64, LogError> {
-        let failed = || failed("logged messages could not be counted");
-        let sql = format!(
-            "SELECT count(*) AS logged FROM (SELECT FROM {} m WHERE m.id > $1 AND m.id < $2 AND m.status = {LOGGED} \
-             AND m.created_at >= $3 AND m.created_at < $4 AND {condition} LIMIT {COUNTED_BETWEEN_MAX}) logged",
-            self.names.messages
-        );
-        let values = [
-            table::first_id_of(from.saturating_sub(SLACK.try_into().unwrap_or_default())).into(),
-            table::first_id_of(until.saturating_add(SLACK.try_into().unwrap_or_default())).into(),
-            from.into(),
-            until.into(),
-        ];
-        let row = self.db.query_one_raw(statement(sql, values)).await;
-        let logged: i64 = row
-            .and_then(|row| table::found(row)?.try_get("", "logged"))
-            .map_err(failed())?;
-        Ok(u64::try_from(logged).unwrap_or_default())
-    }
+async fn count_between(
+    log: &PostgresLog,
+    from: OffsetDateTime,
+    until: OffsetDateTime,
+    condition: &str,
+) -> Result<u64, LogError> {
+    let failed = || failed("logged messages could not be counted");
+    let sql = format!(
+        "SELECT count(*) AS logged FROM (SELECT FROM {} m WHERE m.id > $1 AND m.id < $2 AND m.status = {LOGGED} \
+         AND m.created_at >= $3 AND m.created_at < $4 AND {condition} LIMIT {COUNTED_BETWEEN_MAX}) logged",
+        log.names.messages
+    );
+    let values = [
+        table::first_id_of(from.saturating_sub(SLACK.try_into().unwrap_or_default())).into(),
+        table::first_id_of(until.saturating_add(SLACK.try_into().unwrap_or_default())).into(),
+        from.into(),
+        until.into(),
+    ];
+    let row = log.db.query_one_raw(statement(sql, values)).await;
+    let logged: i64 = row
+        .and_then(|row| table::found(row)?.try_get("", "logged"))
+        .map_err(failed())?;
+    Ok(u64::try_from(logged).unwrap_or_default())
 }
 
 /// How far the log is behind.

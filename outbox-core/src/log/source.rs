@@ -1,0 +1,174 @@
+//! The seam between two relays of one process: the relay of the table, and the relay of a second
+//! source.
+//!
+//! A second source is the database's transaction log, for example PostgreSQL's WAL or MariaDB's
+//! binlog. Each of the two relays is a [`Relay`](crate::Relay). The relay of the source runs over
+//! an [`OutboxStore`](crate::OutboxStore) of its own, which returns the messages of the log. Both
+//! relays share a publisher and one [`SecondSource`].
+//!
+//! # Contract
+//!
+//! | relay of the table | relay of the source |
+//! |---|---|
+//! | registers one relay, and announces the worse fitness of both | has no registration; its store passes the fitness to [`SecondSource::announce`] |
+//! | checks the destinations of other relays | its store grants no lease before [`SecondSource::agrees_within`] |
+//! | retries, blocks, pauses and buries messages | settles a message as published, or with [`Verdict::Waits`]: then the table adopts the message |
+//! | reports the gauges of leases, pauses and backlog | reports the counters of publishes only |
+//! | | publishes nothing after [`SecondSource::interrupt`] until a renewal has shown that its leases still hold |
+
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::store::{Fitness, RelayMode, RelayTrouble, Verdict};
+
+/// The state that the relay of the table and the relay of a second source share. Clones share the
+/// state.
+#[derive(Debug, Clone, Default)]
+pub struct SecondSource(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    announced: Mutex<Option<(Fitness, Option<RelayTrouble>)>>,
+    agreed: watch::Sender<bool>,
+    interruptions: AtomicU64,
+}
+
+impl SecondSource {
+    /// Announces the fitness of the relay of the source. `None`: the relay does not read the
+    /// source, so its fitness proves nothing.
+    pub fn announce(&self, announced: Option<(Fitness, Option<RelayTrouble>)>) {
+        *self.0.announced.lock().unwrap_or_else(PoisonError::into_inner) = announced;
+    }
+
+    /// Waits until the relay of the table agrees with other relays on the destination, for at most
+    /// `bound`. Cancel-safe.
+    pub async fn agrees_within(&self, bound: Duration) -> bool {
+        let mut agreed = self.0.agreed.subscribe();
+        let agreed = agreed.wait_for(|agreed| *agreed);
+        matches!(timeout(bound, agreed).await, Ok(Ok(_)))
+    }
+
+    /// Reports that the reading of the source broke off. Another relay may read the source from now
+    /// on.
+    pub fn interrupt(&self) {
+        self.0.interruptions.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn together(&self, table: Fitness, trouble: Option<RelayTrouble>) -> (Fitness, Option<RelayTrouble>) {
+        let announced = self
+            .0
+            .announced
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let (source, of_source) = announced.unzip();
+        let both = [Some(table), source];
+        let fitness = [Fitness::Ailing, Fitness::Trying, Fitness::Fit]
+            .into_iter()
+            .find(|fitness| both.contains(&Some(*fitness)))
+            .unwrap_or(Fitness::Unproven);
+        (fitness, trouble.or(of_source.flatten()))
+    }
+}
+
+/// Which messages a relay publishes.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Part {
+    /// All messages of the outbox.
+    #[default]
+    Whole,
+    /// The messages of the table, beside a second source.
+    Table(SecondSource),
+    /// The messages of the second source.
+    Source(SecondSource),
+}
+
+impl Part {
+    /// The mode that a relay registers.
+    pub(crate) fn mode(&self) -> RelayMode {
+        match self {
+            Self::Whole => RelayMode::Polling,
+            Self::Table(_) | Self::Source(_) => RelayMode::Log,
+        }
+    }
+
+    /// Whether the relay owns leases of the table, and reports their gauges.
+    pub(crate) fn has_table(&self) -> bool {
+        !matches!(self, Self::Source(_))
+    }
+
+    /// The announcement of a relay with this fitness and trouble.
+    pub(crate) fn announced(
+        &self,
+        fitness: Fitness,
+        trouble: Option<RelayTrouble>,
+    ) -> (Fitness, Option<RelayTrouble>) {
+        match self {
+            Self::Table(source) => source.together(fitness, trouble),
+            Self::Whole | Self::Source(_) => (fitness, trouble),
+        }
+    }
+
+    /// The relay agrees with other relays on the destination.
+    pub(crate) fn agree(&self) {
+        if let Self::Table(source) = self {
+            let agreed = &source.0.agreed;
+            agreed.send_if_modified(|agreed| !mem::replace(agreed, true));
+        }
+    }
+
+    /// Number of readings of the source that broke off.
+    pub(crate) fn interruptions(&self) -> u64 {
+        match self {
+            Self::Source(source) => source.0.interruptions.load(Ordering::Acquire),
+            Self::Whole | Self::Table(_) => 0,
+        }
+    }
+
+    /// The verdict that the relay records on a message that was not published.
+    pub(crate) fn verdict(&self, verdict: Verdict) -> Verdict {
+        match self {
+            Self::Source(_) => Verdict::Waits,
+            Self::Whole | Self::Table(_) => verdict,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_announced_fitness_is_not_better_than_either_relay() {
+        use Fitness::{Ailing, Fit, Trying, Unproven};
+        let source = SecondSource::default();
+        let table = Part::Table(source.clone());
+        for own in Fitness::ALL {
+            assert_eq!(
+                table.announced(own, None).0,
+                own,
+                "the source has announced nothing"
+            );
+        }
+        for (own, of_source, expected) in [
+            (Fit, Ailing, Ailing),
+            (Ailing, Fit, Ailing),
+            (Unproven, Ailing, Ailing),
+            (Fit, Trying, Trying),
+            (Trying, Ailing, Ailing),
+            (Unproven, Fit, Fit),
+            (Fit, Unproven, Fit),
+            (Unproven, Unproven, Unproven),
+        ] {
+            source.announce(Some((of_source, None)));
+            assert_eq!(table.announced(own, None).0, expected, "{own:?} {of_source:?}");
+        }
+        source.announce(None);
+        assert_eq!(table.announced(Fit, None).0, Fit, "the source is not read");
+    }
+}

@@ -1,0 +1,185 @@
+//! The transaction log of PostgreSQL: set-up, position, slot, and the queries of the relay on the
+//! table.
+//!
+//! `setup` makes and drops publication, slot and table, `open` begins a reading and recreates a
+//! lost slot, and `reader` and `pgoutput` read. `table` answers the relay.
+
+mod address;
+mod behind;
+mod change;
+mod check;
+mod failure;
+mod open;
+mod pgoutput;
+mod reader;
+mod setup;
+mod slot;
+mod sql;
+mod table;
+mod unclaimed;
+
+use std::fmt;
+
+use outbox_core::StoreError;
+use outbox_core::log::{Logged, Look, LookRequest, MessageLog, Position};
+use outbox_core::{MessageId, OutboxStore as _, Pause, PurgeRequest, Purged};
+use outbox_sea_orm::{SqlStore, TableNames};
+use sea_orm::{DatabaseConnection, DbBackend};
+use time::OffsetDateTime;
+
+pub use failure::LogError;
+pub use reader::PostgresLogReader;
+pub use setup::SlotStatus;
+
+use address::Address;
+use sql::Names;
+
+/// The log of an outbox on PostgreSQL. Clones share the pool.
+#[derive(Clone)]
+pub struct PostgresLog {
+    db: DatabaseConnection,
+    address: Address,
+    names: Names,
+    tables: TableNames,
+}
+
+impl PostgresLog {
+    /// The log of the outbox in this database. `url` is the address of the replication connection,
+    /// usually the address of the pool; its user needs the attribute `REPLICATION`, which the pool
+    /// does not need. Does no I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Database`] if the pool is not for PostgreSQL, [`LogError::Address`] if the
+    /// address is invalid or requires TLS.
+    pub fn new(db: DatabaseConnection, url: &str) -> Result<Self, LogError> {
+        if db.get_database_backend() != DbBackend::Postgres {
+            return Err(LogError::Database);
+        }
+        Ok(Self {
+            address: Address::parse(url)?,
+            names: Names::new(&TableNames::default(), "outbox")?,
+            tables: TableNames::default(),
+            db,
+        })
+    }
+
+    /// Names the log: `orders` makes the slot and the publication `orders_log`. Default: `outbox`.
+    /// All databases of a server share its slots, so each outbox of a server needs a distinct name.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Name`] unless the name has 1 to 50 characters of `a` to `z`, `0` to `9` and `_`.
+    pub fn named(mut self, name: &str) -> Result<Self, LogError> {
+        self.names = self.names.named(name)?;
+        Ok(self)
+    }
+
+    /// Names of the tables, as [`SqlStore::with_names`](outbox_sea_orm::SqlStore) has them.
+    #[must_use]
+    pub fn with_names(mut self, names: &TableNames) -> Self {
+        self.names = self.names.of_tables(names);
+        self.tables = names.clone();
+        self
+    }
+
+    /// Checks the preconditions of [`init`](Self::init), and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Failed`] if the database fails. [`LogError::Setup`] if
+    ///
+    /// * the server is older than version 15, `wal_level` is not `logical`, or no replication slot
+    ///   is free;
+    /// * the user of the replication connection has no right to read slots;
+    /// * the tables are missing, or the outbox has a log with another name;
+    /// * the slot or the publication belongs to another program.
+    pub async fn check(&self) -> Result<(), LogError> {
+        check::check(self).await
+    }
+
+    /// Counts the logged messages that were recorded in a span of time, up to 1,000,000, published
+    /// messages included. Reads the messages of the span by the primary key. Clocks of writers and
+    /// database may differ by a minute.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Failed`].
+    pub async fn logged_between(&self, from: OffsetDateTime, until: OffsetDateTime) -> Result<u64, LogError> {
+        behind::logged_between(self, from, until).await
+    }
+
+    /// As [`logged_between`](Self::logged_between), without messages that the stored position has
+    /// passed. These messages may not be published, so that replay and reconcile leave them out.
+    /// Counts all logged messages if a log was never set up.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Failed`].
+    pub async fn undecided_between(
+        &self,
+        from: OffsetDateTime,
+        until: OffsetDateTime,
+    ) -> Result<u64, LogError> {
+        behind::undecided_between(self, from, until).await
+    }
+
+    /// Whether messages are logged although no log of these tables is on. The causes: the table
+    /// `outbox_log` was dropped, a restore left the table out, the messages were copied into other
+    /// tables, or [`drop`](Self::drop) was interrupted. No relay publishes such messages.
+    /// [`init`](Self::init) and `drop` make them pending. Locks nothing, and reads the whole table
+    /// if there are no such messages. Returns false without a table.
+    ///
+    /// # Errors
+    ///
+    /// [`LogError::Failed`].
+    pub async fn has_unclaimed(&self) -> Result<bool, LogError> {
+        unclaimed::exist(&self.db, &self.names).await
+    }
+}
+
+impl fmt::Debug for PostgresLog {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresLog")
+            .field("address", &self.address)
+            .field("slot", &self.names.slot)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MessageLog for PostgresLog {
+    type Reader = PostgresLogReader;
+
+    async fn preflight(&self) -> Result<Vec<String>, StoreError> {
+        setup::preflight(&self.db, &self.names).await
+    }
+
+    async fn open(&self) -> Result<Option<PostgresLogReader>, StoreError> {
+        open::open(self).await
+    }
+
+    async fn written(&self) -> Result<Position, StoreError> {
+        table::written(&self.db).await
+    }
+
+    async fn look(&self, request: LookRequest<'_>) -> Result<Look, StoreError> {
+        table::look(&self.db, &self.names, request).await
+    }
+
+    async fn adopt(&self, messages: &[Logged]) -> Result<Vec<MessageId>, StoreError> {
+        table::adopt(&self.db, &self.names, messages).await
+    }
+
+    async fn purge(&self, request: PurgeRequest) -> Result<Purged, StoreError> {
+        table::purge(&self.db, &self.names, request).await
+    }
+
+    async fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        let store = SqlStore::new(self.db.clone()).with_names(&self.tables);
+        let store = store.map_err(|error| StoreError::Setup {
+            context: error.to_string(),
+        })?;
+        store.pauses().await
+    }
+}

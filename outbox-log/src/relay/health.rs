@@ -1,0 +1,71 @@
+//! The health of a log relay, and the state of its log.
+
+use std::sync::Arc;
+
+use outbox_core::log::{Position, Retained};
+use outbox_core::{Health, HealthCheck};
+
+use super::shared::Shared;
+
+/// The health of a log relay, for probes. Clones read the same relay.
+#[derive(Debug, Clone)]
+pub struct LogHealthCheck {
+    pub(super) table: HealthCheck,
+    pub(super) log: HealthCheck,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl LogHealthCheck {
+    /// The present health of both relays together. A relay that stands by is healthy.
+    #[must_use]
+    pub fn now(&self) -> Health {
+        let status = self.status();
+        let mut reasons = Vec::new();
+        if status.adopts {
+            let bytes = status.retained.unwrap_or_default().bytes;
+            reasons.push(format!(
+                "it keeps {bytes} bytes of the database's disk; messages are published from the table until it keeps less"
+            ));
+        }
+        if status.waits_for_table {
+            reasons.push("it waits until the table holds fewer pending messages".to_owned());
+        }
+        let of_disk = match reasons.is_empty() {
+            true => Health::Alive,
+            false => Health::Degraded { reasons },
+        };
+        let parts = [
+            ("table", self.table.now()),
+            ("log", self.log.now()),
+            ("log", of_disk),
+        ];
+        Health::together(parts)
+    }
+
+    /// The state of the log.
+    #[must_use]
+    pub fn status(&self) -> LogStatus {
+        self.shared.status()
+    }
+}
+
+/// The state of the log of a [`LogRelay`](crate::LogRelay).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LogStatus {
+    /// This relay reads the log.
+    pub reads: bool,
+    /// Another relay reads the log.
+    pub stands_by: bool,
+    /// The position up to which all messages are decided, in the present reading.
+    pub decided: Position,
+    /// Number of undecided messages in memory.
+    pub undecided: usize,
+    /// More than [`PENDING_MAX`](outbox_core::log::PENDING_MAX) messages are pending in the table.
+    /// The relay of the log publishes nothing until the table has fewer.
+    pub waits_for_table: bool,
+    /// How much of the database's disk the log keeps, by the last query.
+    pub retained: Option<Retained>,
+    /// The log keeps too much disk, so that the table adopts each read message.
+    pub adopts: bool,
+}

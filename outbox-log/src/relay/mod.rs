@@ -1,0 +1,236 @@
+//! The log relay: publishes messages from the transaction log of the database instead of a scan of
+//! the table.
+//!
+//! [`LogRelay`] runs two relays that share a publisher, joined by a [`SecondSource`]. The relay of
+//! the table works as a polling relay. The relay of the log publishes messages of a [`MessageLog`]
+//! with the same order, window and breaker. If its first attempt to publish a message fails, the
+//! relay of the table takes the message over.
+//!
+//! # Ownership of a message
+//!
+//! A message is recorded as *logged*, and belongs to the log until it is decided. A message is
+//! *decided* when the broker has confirmed it, or when the table has *adopted* it. An adopted
+//! message is pending: the relay of the table publishes, blocks, retries and buries it. The table
+//! adopts
+//!
+//! * delayed messages, and messages whose aggregate is blocked or has pending messages in the
+//!   table;
+//! * failed messages;
+//! * every read message while the log keeps more disk than [`LogConfig::retained_max`].
+//!
+//! # Promises
+//!
+//! * **Nothing is lost.** The position passes a commit only when each message of the commit is
+//!   decided. An adoption   is stored before its message counts as decided. If the log is lost, it
+//!   is recreated, and the table adopts each   message that the lost log may not have returned
+//!   ([`MessageLog::open`]).
+//! * **Order.** The order of the log is the order of commits, and so of each aggregate. Pending
+//!   messages of an   aggregate precede its messages in the log. A message is adopted only with all
+//!   earlier undecided messages of its   aggregate, or if there are none. Not promised: the place
+//!   of a retried dead letter that halted nothing.
+//! * **No write per published message.** The position is stored once a second
+//!   ([`LogConfig::checkpoint_every`]).
+//! * **After a crash** the messages behind the stored position are published again, under the same
+//!   ids. Adopted   messages are left to the table.
+//! * **One reader.** The database lets one reader at a time read the log. Other relays stand by,
+//!   and one of them   takes over when the reader ends. A replaced reader publishes at most copies
+//!   in the same order, and adopts only   messages that are still logged. When the reader detects
+//!   that its reading has ended, it publishes nothing more.
+//! * **A reader that cannot publish** for one lease time leaves the log for five seconds to relays
+//!   that stand by. If   no relay takes the log, the reader resumes, and leaves it less and less
+//!   often, at last every ten minutes.
+
+mod config;
+mod health;
+mod offer;
+mod opening;
+mod reading;
+mod shared;
+mod undecided;
+mod window;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outbox_core::health::HealthCheck;
+use outbox_core::log::MessageLog;
+use outbox_core::log::source::SecondSource;
+use outbox_core::shutdown::CancellationToken;
+use outbox_core::{
+    DeadMessage, OutboxStore, Publisher, Relay, RelayConfig, RelayError, RelayReport, Retention, StoreError,
+};
+
+use shared::Shared;
+use undecided::{FETCH_MAX, Undecided};
+
+use crate::telemetry;
+
+pub use config::LogConfig;
+pub use health::{LogHealthCheck, LogStatus};
+
+/// Publishes the messages of an outbox from the database's log, and adopted messages from its
+/// table. See [`relay`](crate::relay). Any number of log relays and polling relays may run; polling
+/// relays work on the table.
+pub struct LogRelay<S, L: MessageLog, P> {
+    table: Relay<S, Arc<P>>,
+    publisher: Arc<P>,
+    log: Arc<L>,
+    /// The health of the relay of the log.
+    health: HealthCheck,
+    shared: Arc<Shared>,
+    source: SecondSource,
+    log_config: LogConfig,
+    config: RelayConfig,
+    wall_clock: Option<Arc<dyn Fn() -> time::Duration + Send + Sync>>,
+}
+
+impl<S: OutboxStore, L: MessageLog, P: Publisher> LogRelay<S, L, P> {
+    /// A log relay with the default configuration. `store` is the store of a polling relay.
+    pub fn new(store: S, log: L, publisher: P) -> Self {
+        let publisher = Arc::new(publisher);
+        let (config, source) = (RelayConfig::default(), SecondSource::default());
+        Self {
+            health: HealthCheck::of(&config),
+            table: Relay::new(store, publisher.clone()).with_source(source.clone()),
+            source,
+            publisher,
+            log: Arc::new(log),
+            shared: Arc::new(Shared::new(LogConfig::default())),
+            log_config: LogConfig::default(),
+            config,
+            wall_clock: None,
+        }
+    }
+
+    /// Replaces the configuration of both relays.
+    ///
+    /// With [`Retention::Delete`], messages published from the log are kept for an hour, because a
+    /// delete per message would be a write per message.
+    #[must_use]
+    pub fn with_config(mut self, config: RelayConfig) -> Self {
+        self.health = HealthCheck::of(&config);
+        self.table = self.table.with_config(config.clone());
+        self.config = config;
+        self
+    }
+
+    /// Replaces the configuration of the log.
+    #[must_use]
+    pub fn with_log_config(mut self, config: LogConfig) -> Self {
+        self.shared = Arc::new(Shared::new(config.clone()));
+        self.log_config = config;
+        self
+    }
+
+    /// As [`Relay::on_dead_letter`].
+    #[must_use]
+    pub fn on_dead_letter(mut self, hook: impl Fn(&DeadMessage) + Send + Sync + 'static) -> Self {
+        self.table = self.table.on_dead_letter(hook);
+        self
+    }
+
+    /// As [`Relay::with_wall_clock`]. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_wall_clock(mut self, lead: impl Fn() -> time::Duration + Send + Sync + 'static) -> Self {
+        let lead = Arc::new(lead);
+        self.wall_clock = Some(lead.clone());
+        self.table = self.table.with_wall_clock(move || lead());
+        self
+    }
+
+    /// The health of the relay while it runs.
+    #[must_use]
+    pub fn health(&self) -> LogHealthCheck {
+        LogHealthCheck {
+            table: self.table.health(),
+            log: self.health.clone(),
+            shared: self.shared.clone(),
+        }
+    }
+
+    /// As [`Relay::run`]. Dropping the future is like a crash.
+    ///
+    /// # Errors
+    ///
+    /// As [`Relay::run`]; also if the log is not set up, or [`LogConfig`] is invalid.
+    pub async fn run(&self, shutdown: CancellationToken) -> Result<RelayReport, RelayError> {
+        self.log_config.check()?;
+        telemetry::describe();
+        let relay = self.relay(true);
+        // If one relay ends with an error, the other must not hide it.
+        let stop = shutdown.child_token();
+        let table = async {
+            let ended = self.table.run(stop.clone()).await;
+            stop.cancel();
+            ended
+        };
+        let log = async {
+            let ended = relay.run(stop.clone()).await;
+            stop.cancel();
+            ended
+        };
+        let (table, log) = tokio::join!(table, log);
+        Ok(table?.and(log?))
+    }
+
+    /// As [`Relay::drain`]: publishes all messages that are due now. While another relay reads the
+    /// log, only pending messages of the table.
+    ///
+    /// # Errors
+    ///
+    /// As [`Relay::drain`].
+    pub async fn drain(&self) -> Result<RelayReport, RelayError> {
+        self.log_config.check()?;
+        telemetry::describe();
+        // First pending messages, then the log, then adopted messages.
+        let first = self.table.drain().await;
+        if has_ended_early(&first) {
+            return first;
+        }
+        let log = self.relay(false).drain().await;
+        if has_ended_early(&log) {
+            return first.and(log);
+        }
+        let rest = self.table.drain().await;
+        Ok(first?.and(log?).and(rest?))
+    }
+
+    fn relay(&self, follows: bool) -> Relay<Undecided<L>, Arc<P>> {
+        let source = self.source.clone();
+        let outbox = Undecided::new(self.log.clone(), self.shared.clone(), source.clone(), follows);
+        let mut config = self.config.clone();
+        if config.retention == Retention::Delete {
+            config.retention = Retention::KeepFor(Duration::from_secs(3600));
+        }
+        // A fetch also waits for messages of the log.
+        config.store_timeout = (config.store_timeout + FETCH_MAX).min(Duration::from_secs(60));
+        let relay = Relay::new(outbox, self.publisher.clone())
+            .with_config(config)
+            .as_source(source, self.health.clone());
+        if let Some(lead) = self.wall_clock.clone() {
+            return relay.with_wall_clock(move || lead());
+        }
+        relay
+    }
+}
+
+/// Whether a drain ended before all messages were published. A refused verdict is an error, and
+/// does not end a drain.
+fn has_ended_early(drained: &Result<RelayReport, RelayError>) -> bool {
+    !matches!(
+        drained,
+        Ok(_) | Err(RelayError::Store(StoreError::Refused { .. }))
+    )
+}
+
+impl<S, L: MessageLog, P> fmt::Debug for LogRelay<S, L, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogRelay")
+            .field("config", &self.config)
+            .field("log_config", &self.log_config)
+            .field("status", &self.shared.status())
+            .finish_non_exhaustive()
+    }
+}
