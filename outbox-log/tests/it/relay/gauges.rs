@@ -23,9 +23,10 @@ async fn the_gauges_of_a_log_go_when_its_reading_ends() {
         gauges
     };
     let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
+    let log = store.log();
     broker.set_down(true);
     credit(&store, 10, 30);
-    let relay = LogRelay::new(store.clone(), store.log(), broker.publisher())
+    let relay = LogRelay::new(store, log, broker.publisher())
         .with_config(quick())
         .with_log_config(LogConfig::default().retained_max(1_000_000));
     let (health, shutdown) = (relay.health(), CancellationToken::new());
