@@ -18,6 +18,7 @@ use sea_orm::{
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::dedup::lock_limit::LockLimit;
+use crate::pool::Pool;
 use crate::start_error::Problem;
 
 /// The feature of this crate that a database needs, if it is not enabled. Without the feature, the driver's errors have no type here, and an outage
@@ -38,7 +39,7 @@ const TURN_WAIT_MAX: Duration = Duration::from_secs(30);
 /// A connection pool, and what its transactions must set.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
-    pool: DatabaseConnection,
+    pool: Pool,
     isolation_level: Option<IsolationLevel>,
     /// PostgreSQL with `synchronous_commit = off`: a commit could be lost after its message was
     /// acknowledged.
@@ -80,7 +81,7 @@ impl Database {
         let turns = (pool.get_database_backend() == DbBackend::Sqlite).then(Arc::default);
         Ok(Self {
             in_memory: Arc::new(keep_in_memory(&pool).await?),
-            pool,
+            pool: Pool::new(pool),
             isolation_level,
             must_wait_for_disk,
             lock_limit,
@@ -89,7 +90,7 @@ impl Database {
         })
     }
 
-    pub(crate) fn pool(&self) -> &DatabaseConnection {
+    pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
 
@@ -128,7 +129,15 @@ impl Database {
             access_mode: None,
             sqlite_transaction_mode: sqlite.then_some(SqliteTransactionMode::Immediate),
         });
-        let transaction = begun.await?;
+        let transaction = match begun.await {
+            Err(error) if trouble(&error) == Trouble::Statement => {
+                // A `begin()` that the service cancelled may have left a transaction open on the
+                // connection: MySQL refuses `SET TRANSACTION` there, PostgreSQL all if it has failed.
+                let _ = self.pool.execute_unprepared("COMMIT").await;
+                return Err(error);
+            }
+            begun => begun?,
+        };
         if self.must_wait_for_disk {
             transaction
                 .execute_unprepared("SET LOCAL synchronous_commit TO on")

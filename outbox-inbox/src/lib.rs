@@ -129,6 +129,7 @@ mod operations;
 mod outcomes;
 mod panics;
 mod pauses;
+mod pool;
 mod retention;
 mod rights;
 mod runtime;

@@ -11,6 +11,7 @@ use sea_orm::{ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbErr};
 use uuid::Uuid;
 
 use crate::dedup::sql::is_duplicate_key;
+use crate::pool::Pool;
 
 /// The table, without schema and prefix.
 const TABLE: &str = "inbox_operations";
@@ -21,7 +22,7 @@ const TABLE: &str = "inbox_operations";
 /// until somebody deletes them.
 #[derive(Debug, Clone)]
 pub struct InboxOperations {
-    db: DatabaseConnection,
+    db: Pool,
     names: TableNames,
 }
 
@@ -30,7 +31,7 @@ impl InboxOperations {
     #[must_use]
     pub fn new(db: DatabaseConnection) -> Self {
         Self {
-            db,
+            db: Pool::new(db),
             names: TableNames::default(),
         }
     }
@@ -150,7 +151,8 @@ impl Note {
 
     /// Says that the operation has ended, if it was written down. A crash before this leaves one whose end is unknown.
     pub(crate) async fn end(&self, db: &DatabaseConnection) -> Result<(), DbErr> {
-        db.execute_raw(self.sql.finish(self.operation.id, None, None))
+        Pool::new(db.clone())
+            .execute_raw(self.sql.finish(self.operation.id, None, None))
             .await?;
         Ok(())
     }

@@ -8,6 +8,8 @@ mod admin;
 pub(crate) mod audit;
 mod backlog;
 mod block;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod connection;
 mod failure;
 mod fetch;
 mod forget;

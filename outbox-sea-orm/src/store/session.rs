@@ -15,16 +15,15 @@ use std::time::Duration;
 
 use sea_orm::sqlx::pool::PoolConnection;
 use sea_orm::sqlx::{self, AssertSqlSafe, Database, Executor};
-use sea_orm::{
-    ConnAcquireErr, DatabaseConnection, DatabaseConnectionType, DbBackend, DbErr, ExecResult, QueryResult,
-    RuntimeErr, Statement,
-};
+use sea_orm::{DatabaseConnection, DbBackend, DbErr, ExecResult, QueryResult, RuntimeErr, Statement};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OnceCell, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::{no_driver, refuses_to_write};
+use super::connection::{Connection, acquire};
+use super::refuses_to_write;
 use crate::connect::why_no_connection;
+use crate::error::code::{has_code, is_transaction_in_progress};
 #[cfg(feature = "mysql")]
 use crate::server::{FIT_MYSQL, question, unfit};
 use crate::sql::{Dialect, query};
@@ -32,6 +31,10 @@ use crate::task::detached;
 
 /// How long a call continues after its caller has gone, so that a relay that stops does not tear a call that is nearly done.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// Commits a transaction that a cancelled `begin()` of the service left open on its connection
+/// (sqlx 0.9.0). Without one, PostgreSQL does nothing and does not warn.
+const END_OPEN: &str = "BEGIN; COMMIT";
 
 /// How long the pool may check whether a connection still answers, before the connection is closed.
 const RETURN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,6 +75,7 @@ where
         connection: Mutex::new(None),
         in_transaction: AtomicBool::new(false),
         owes_rollback: AtomicBool::new(false),
+        owes_end: AtomicBool::new(false),
         must_close: AtomicBool::new(false),
         is_abandoned: AtomicBool::new(false),
     });
@@ -106,20 +110,12 @@ pub(super) struct Session {
     in_transaction: AtomicBool,
     /// A transaction was dropped without a commit.
     owes_rollback: AtomicBool,
+    /// A statement wrote without a transaction of its own.
+    owes_end: AtomicBool,
     /// The connection must not return to the pool.
     must_close: AtomicBool,
     /// The caller has gone, so the connection must be closed.
     is_abandoned: AtomicBool,
-}
-
-#[derive(Debug)]
-enum Connection {
-    #[cfg(feature = "postgres")]
-    Postgres(PoolConnection<sqlx::Postgres>),
-    #[cfg(feature = "mysql")]
-    MySql(PoolConnection<sqlx::MySql>),
-    #[cfg(feature = "sqlite")]
-    Sqlite(PoolConnection<sqlx::Sqlite>),
 }
 
 /// The purpose of a transaction, which decides its isolation level.
@@ -157,8 +153,8 @@ macro_rules! with {
 
 /// Runs a statement, in a transaction of its own where one is needed.
 macro_rules! statement {
-    ($session:ident, $live:ident: $Driver:ident => $work:expr) => {{
-        let own = $session.own_transaction().await?;
+    ($session:ident, $own:ident, $live:ident: $Driver:ident => $work:expr) => {{
+        let own = $session.$own().await?;
         let done = {
             let mut slot = $session.connection.lock().await;
             with!($session.open(&mut slot).await?, $live: $Driver => $work.map_err(|error| $session.failed(error)))
@@ -169,7 +165,7 @@ macro_rules! statement {
 
 impl Session {
     pub(super) async fn execute(&self, statement: Statement) -> Result<ExecResult, DbErr> {
-        statement!(self, live: Driver => {
+        statement!(self, write_transaction, live: Driver => {
             let done = query::<Driver>(&statement).execute(&mut **live).await;
             done.map(ExecResult::from)
         })
@@ -198,10 +194,17 @@ impl Session {
     }
 
     pub(super) async fn all(&self, statement: Statement) -> Result<Vec<QueryResult>, DbErr> {
-        statement!(self, live: Driver => {
+        statement!(self, own_transaction, live: Driver => {
             let rows = query::<Driver>(&statement).fetch_all(&mut **live).await;
             rows.map(|rows| rows.into_iter().map(QueryResult::from).collect::<Vec<_>>())
         })
+    }
+
+    /// Lets the next statement write without the two round trips of a transaction. Its effect is
+    /// visible to other connections at the latest when the connection returns to the pool.
+    #[cfg(feature = "postgres")]
+    pub(super) fn owe_end(&self) {
+        self.owes_end.store(true, Ordering::Relaxed);
     }
 
     /// Reads rows one by one, until `take` returns false. The database has sent all rows, or goes on sending: see [`Self::close`].
@@ -251,6 +254,18 @@ impl Session {
         self.begin().await.map(Some)
     }
 
+    /// A transaction for one statement that writes. Without a transaction, the statement would join
+    /// an open transaction of a cancelled `begin()` of the service, and its effect could be lost.
+    async fn write_transaction(&self) -> Result<Option<Transaction<'_>>, DbErr> {
+        match self.dialect.backend {
+            _ if self.in_transaction.load(Ordering::Relaxed) => Ok(None),
+            DbBackend::Postgres => self.begin().await.map(Some),
+            DbBackend::MySql => self.execute_unprepared("COMMIT").await.map(|()| None),
+            // The driver itself rolls such a transaction back.
+            _ => Ok(None),
+        }
+    }
+
     /// Only on PostgreSQL.
     async fn defaults(&self) -> Result<Defaults, DbErr> {
         let ask = || async {
@@ -279,6 +294,10 @@ impl Session {
         let error = DbErr::Query(RuntimeErr::SqlxError(Arc::new(error)));
         if refuses_to_write(&error) {
             tracing::warn!(%error, "the database server does not write (a former primary?); the connection is closed");
+            self.close();
+        }
+        if is_transaction_in_progress(&error) || has_code(&error, &["25001", "25P02"]) {
+            tracing::warn!(%error, "a cancelled `begin()` left a transaction open on its connection; the connection is closed");
             self.close();
         }
         error
@@ -385,7 +404,10 @@ impl Drop for Session {
     /// The call has ended, has panicked, or was abandoned.
     fn drop(&mut self) {
         if let Some(connection) = self.connection.get_mut().take() {
-            let owes_rollback = *self.owes_rollback.get_mut();
+            let owes = match (*self.owes_rollback.get_mut(), *self.owes_end.get_mut()) {
+                (true, _) => Some("ROLLBACK"),
+                (false, owes_end) => owes_end.then_some(END_OPEN),
+            };
             if *self.is_abandoned.get_mut() {
                 tracing::warn!("a database connection did not answer in time and is closed");
                 // Closes the socket without a message to the server, which could block. The pool may open another connection.
@@ -395,7 +417,7 @@ impl Drop for Session {
                 with!(connection, live: Driver => match Handle::try_current() {
                     // Within a time limit, because closing sends a message first. On time-out, dropping closes the socket.
                     Ok(runtime) if must_close => drop(runtime.spawn(timeout(RETURN_TIMEOUT, live.close()))),
-                    Ok(runtime) => drop(runtime.spawn(give_back::<Driver>(live, owes_rollback))),
+                    Ok(runtime) => drop(runtime.spawn(give_back::<Driver>(live, owes))),
                     // The runtime has ended.
                     Err(_) => drop(live.detach()),
                 });
@@ -405,47 +427,21 @@ impl Drop for Session {
 }
 
 /// Returns a connection to its pool, as dropping it does, but within a time limit.
-async fn give_back<D: Database>(mut live: PoolConnection<D>, owes_rollback: bool)
+async fn give_back<D: Database>(mut live: PoolConnection<D>, owes: Option<&str>)
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
 {
     // An error is an answer, too: there is nothing to roll back, or the connection is broken, which the pool finds out.
-    let rolled_back = async {
-        if owes_rollback {
-            let _ = execute::<D>(&mut live, "ROLLBACK").await;
+    let ended = async {
+        if let Some(sql) = owes {
+            let _ = execute::<D>(&mut live, sql).await;
         }
     };
-    if timeout(RETURN_TIMEOUT, rolled_back).await.is_err() {
+    if timeout(RETURN_TIMEOUT, ended).await.is_err() {
         tracing::warn!("a database connection did not answer in time and is closed");
         drop(live.detach());
     } else if timeout(RETURN_TIMEOUT, live.return_to_pool()).await.is_err() {
         tracing::warn!("a database connection did not answer in time and is closed");
-    }
-}
-
-async fn acquire(pool: &DatabaseConnection) -> Result<Connection, DbErr> {
-    let failed = |error| match error {
-        sqlx::Error::PoolTimedOut => DbErr::ConnectionAcquire(ConnAcquireErr::Timeout),
-        sqlx::Error::PoolClosed => DbErr::ConnectionAcquire(ConnAcquireErr::ConnectionClosed),
-        error => DbErr::Conn(RuntimeErr::SqlxError(Arc::new(error))),
-    };
-    match &pool.inner {
-        #[cfg(feature = "postgres")]
-        DatabaseConnectionType::SqlxPostgresPoolConnection(_) => {
-            let live = pool.get_postgres_connection_pool().acquire().await;
-            live.map(Connection::Postgres).map_err(failed)
-        }
-        #[cfg(feature = "mysql")]
-        DatabaseConnectionType::SqlxMySqlPoolConnection(_) => {
-            let live = pool.get_mysql_connection_pool().acquire().await;
-            live.map(Connection::MySql).map_err(failed)
-        }
-        #[cfg(feature = "sqlite")]
-        DatabaseConnectionType::SqlxSqlitePoolConnection(_) => {
-            let live = pool.get_sqlite_connection_pool().acquire().await;
-            live.map(Connection::Sqlite).map_err(failed)
-        }
-        _ => Err(no_driver(pool.get_database_backend())),
     }
 }
 

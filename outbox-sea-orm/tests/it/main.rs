@@ -13,6 +13,7 @@ mod addresses;
 mod aggregate;
 mod audit;
 mod bytes;
+mod cancellation;
 mod commit;
 mod connecting;
 mod damaged;

@@ -91,7 +91,8 @@ pub(crate) async fn end(attempt: &mut Attempt<'_>) -> Result<(), Outcome> {
 /// Publishes again what a handler recorded the first time: 16 bytes per message.
 async fn reemit(consumer: &Consumer, ids: &[u8]) -> Result<(), String> {
     let shared = &consumer.shared;
-    let store = SqlStore::new(shared.database.pool().clone())
+    let pool = sea_orm::DatabaseConnection::clone(shared.database.pool());
+    let store = SqlStore::new(pool)
         .with_names(&shared.outbox.names)
         .map_err(|error| error.to_string())?;
     for id in ids.chunks_exact(16) {

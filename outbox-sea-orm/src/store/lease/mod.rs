@@ -83,7 +83,12 @@ async fn take(db: &Session, owner: Uuid, ttl: i64, max: u16) -> Result<Vec<Lease
             leases.iter_mut().for_each(|lease| lease.epoch += 1);
             leases
         }
-        _ => db.read(sql::acquire(dialect, owner, ttl, max), read).await?,
+        _ => {
+            let tx = db.begin().await?;
+            let leases = tx.read(sql::acquire(dialect, owner, ttl, max), read).await?;
+            tx.commit().await?;
+            leases
+        }
     };
     leases.sort_by_key(|lease| lease.partition);
     Ok(leases)
@@ -112,7 +117,12 @@ pub(super) async fn renew(
             tx.commit().await?;
             owned
         }
-        _ => db.read(sql::renew(dialect, owner, leases, ttl), read).await?,
+        _ => {
+            let tx = db.begin().await?;
+            let owned = tx.read(sql::renew(dialect, owner, leases, ttl), read).await?;
+            tx.commit().await?;
+            owned
+        }
     };
     owned.sort_by_key(|lease| lease.partition);
     Ok(owned)

@@ -34,20 +34,25 @@ pub(super) async fn announce(
         ttl_micros: micros(ttl),
         announcement,
     };
-    let count = match db.dialect.backend {
+    let rows = match db.dialect.backend {
         #[cfg(feature = "postgres")]
-        DbBackend::Postgres => sql::announce_and_count(&db.dialect, announced),
+        DbBackend::Postgres => {
+            let tx = db.begin().await?;
+            let rows = tx.all(sql::announce_and_count(&db.dialect, announced)).await?;
+            tx.commit().await?;
+            rows
+        }
         // Three statements without a transaction: each one locks only its own rows, so relays that announce at the same time cannot deadlock.
         _ => {
             db.execute(sql::announce(&db.dialect, announced)).await?;
             db.execute(sql::delete_expired(&db.dialect, owner.as_uuid()))
                 .await?;
-            sql::count(&db.dialect, announced)
+            db.all(sql::count(&db.dialect, announced)).await?
         }
     };
     let mut relays = Relays::default();
     relays.count(announcement.fitness, 1);
-    for row in db.all(count).await? {
+    for row in rows {
         let count = |column| -> Result<u32, DbErr> {
             let count: i64 = row.try_get("", column)?;
             Ok(u32::try_from(count).unwrap_or_default())

@@ -50,6 +50,7 @@ pub(super) async fn settle(
         let rows: Vec<RowKey> = settlements.iter().map(Settlement::key).collect();
         let statement = sql::publish_claimed(&db.dialect, &claimed, &rows, keep);
         let partition = |row: &sea_orm::QueryResult| row.try_get::<i64>("", "partition_no");
+        db.owe_end();
         let owned = db.read(statement, partition).await?;
         return Ok(accepted(&owned, settlements).len());
     }
