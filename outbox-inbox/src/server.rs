@@ -18,10 +18,31 @@ pub(crate) async fn problems(db: &DatabaseConnection, allows_untested: bool) -> 
         None => String::new(),
     };
     let mut problems = Vec::new();
-    if let Some(engine) = untested_engine(&version).filter(|_| !allows_untested) {
-        problems.push(Problem::UntestedEngine { engine, version });
-    }
+    problems.extend(refused_engine(version, allows_untested));
     let unfit = unfit_settings(db).await?;
     problems.extend(unfit.into_iter().map(Problem::UnfitSetting));
     Ok(problems)
+}
+
+/// Refuses an engine that only speaks the protocol, unless it is allowed.
+fn refused_engine(version: String, is_allowed: bool) -> Option<Problem> {
+    let engine = untested_engine(&version).filter(|_| !is_allowed)?;
+    Some(Problem::UntestedEngine { engine, version })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn untested_engine_is_refused_unless_it_is_allowed() {
+        let refused = |version: &str, is_allowed| refused_engine(version.to_owned(), is_allowed);
+        let problem = refused("8.0.11-TiDB-v8.5.0", false).unwrap().to_string();
+        assert!(
+            problem.contains("TiDB") && problem.contains("allow_untested_engine"),
+            "{problem}"
+        );
+        assert!(refused("8.0.11-TiDB-v8.5.0", true).is_none());
+        assert!(refused("10.11.19-MariaDB", false).is_none());
+    }
 }

@@ -239,6 +239,17 @@ mod tests {
     }
 
     #[test]
+    fn untested_engine_is_refused_unless_it_is_allowed() {
+        let error = check_engine("8.0.11-TiDB-v8.5.0", false).unwrap_err().to_string();
+        assert!(
+            error.contains("TiDB") && error.contains("allow_untested_engine"),
+            "{error}"
+        );
+        assert!(check_engine("8.0.11-TiDB-v8.5.0", true).is_ok());
+        assert!(check_engine("10.11.19-MariaDB", false).is_ok());
+    }
+
+    #[test]
     fn a_build_without_the_driver_is_not_an_outage() {
         let error = unavailable(
             &DatabaseConnection::default(),
