@@ -322,6 +322,10 @@ mod tests {
                 let config = with(|config| config.deliver_policy = *policy);
                 let seen = warnings(&config, &spec, 3, NOW);
                 assert_eq!(seen.len(), usize::from(index != other), "{seen:?}");
+                assert!(
+                    seen.iter()
+                        .all(|warning| warning.contains("call `Consumers::replay`"))
+                );
             }
         }
     }

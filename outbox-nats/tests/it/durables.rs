@@ -1,15 +1,22 @@
 //! The durable consumer itself: how an existing one is changed, and what is refused.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use outbox_core::{ConsumerSpec, Subscriber as _, SubscriberError, Subscription as _};
 use outbox_nats::async_nats::jetstream::consumer::{self as js, AckPolicy, ReplayPolicy, pull};
 use outbox_nats::async_nats::jetstream::stream::{Config, RetentionPolicy};
 use outbox_nats::{JetStreamSubscriber, Provisioning};
+use tracing::Dispatch;
+use tracing::subscriber::set_default;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::environment::{
     Nats, PLACED, SHIPPED, consumer, message, on_both_servers, receive_and_ack, refused, subscribe,
 };
+use crate::private_server::PrivateServer;
 
 on_both_servers! {
     filters_of_an_existing_consumer_are_widened_and_never_narrowed,
@@ -228,7 +235,33 @@ async fn streams_that_would_stay_silent_are_refused(nats: &Nats) {
     );
 }
 
-/// The name shows whose consumer it is, and the next service is warned by it.
+#[tokio::test]
+async fn server_without_jetstream_is_named() {
+    let Some(server) = PrivateServer::start_without_jetstream().await else {
+        return;
+    };
+    let nats = Nats::at(&server.url()).await;
+    let error = nats.subscriber().subscribe(&consumer(&[&PLACED])).await;
+    let error = error.err().expect("no JetStream").to_string();
+    assert!(
+        error.contains("JetStream is not enabled; start nats-server with `-js`"),
+        "{error}"
+    );
+}
+
+/// Counts warnings about another service.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<AtomicUsize>);
+
+impl<S: tracing::Subscriber> Layer<S> for Log {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
+        if event.metadata().fields().field("other").is_some() {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The metadata name the service, and the next service is warned once.
 #[tokio::test]
 async fn a_consumer_names_the_service_that_used_it_last() {
     let Some(nats) = Nats::from_variable("OUTBOX_TEST_NATS_URL").await else {
@@ -236,10 +269,15 @@ async fn a_consumer_names_the_service_that_used_it_last() {
     };
     nats.provision().await;
     let spec = consumer(&[&PLACED]);
-    for service in ["shop", "mail", "mail"] {
+    let log = Log::default();
+    // With a single dispatcher, tracing caches the interest of the first thread that logs.
+    let _second = Dispatch::new(tracing_subscriber::registry());
+    let _listening = set_default(tracing_subscriber::registry().with(log.clone()));
+    for (service, warnings) in [("shop", 0), ("mail", 1), ("mail", 1)] {
         let config = nats.subscriber_config().service(service);
         drop(subscribe(&nats.subscriber().with_config(config), &spec).await);
         let metadata = nats.consumer_info(&spec).await.config.metadata;
         assert_eq!(metadata["outbox-service"], service);
+        assert_eq!(log.0.load(Ordering::Relaxed), warnings, "{service}");
     }
 }

@@ -18,6 +18,7 @@ pub(crate) struct PrivateServer {
     arguments: Vec<String>,
     port: u16,
     store: TempDir,
+    has_jetstream: bool,
     process: Option<Child>,
 }
 
@@ -29,6 +30,13 @@ impl PrivateServer {
         Some(server)
     }
 
+    pub(crate) async fn start_without_jetstream() -> Option<Self> {
+        let mut server = Self::stopped(binary()?, free_port(), &[]);
+        server.has_jetstream = false;
+        server.restart().await;
+        Some(server)
+    }
+
     /// A server that [`Self::restart`] will start.
     pub(crate) fn stopped(binary: PathBuf, port: u16, arguments: &[&str]) -> Self {
         Self {
@@ -36,6 +44,7 @@ impl PrivateServer {
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
             port,
             store: TempDir::new().unwrap(),
+            has_jetstream: true,
             process: None,
         }
     }
@@ -122,8 +131,9 @@ impl PrivateServer {
 
     fn spawn(&self) -> Child {
         Command::new(&self.binary)
-            .args(["-a", "127.0.0.1", "-p", &self.port.to_string(), "-js", "-sd"])
+            .args(["-a", "127.0.0.1", "-p", &self.port.to_string(), "-sd"])
             .arg(self.store.path())
+            .args(self.has_jetstream.then_some("-js"))
             .args(&self.arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
