@@ -9,6 +9,8 @@ mod conformance;
 mod hand_over;
 mod lost;
 #[cfg(unix)]
+mod odd;
+#[cfg(unix)]
 mod planted;
 mod published;
 mod reading;
