@@ -1,6 +1,7 @@
 //! Reads what a database says of itself: its clock, what is open in it, and what it keeps.
 //!
-//! Invariant: system views only, and one row by an index; no row of the outbox is locked. What the login may not see is left out, and named.
+//! Invariant: system views only, and at most 1,000 rows by an index; no row of the outbox is locked.
+//! What the login may not see is left out, and named.
 
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ pub struct DatabaseFacts {
     pub without_autovacuum: Vec<String>,
     /// Tables of which row-level security filters the rows for this login.
     pub row_security: Vec<String>,
+    /// How many of the newest messages have a higher number than `outbox_aggregates` has assigned.
+    pub ahead_of_aggregates: u64,
+    /// The statement that sets `outbox_aggregates` to the highest numbers.
+    pub(super) raise_numbers: String,
     /// What this login may not see.
     pub unseen: Vec<String>,
     /// The checks that could not be made without it.
@@ -75,7 +80,63 @@ pub async fn database_facts(db: &DatabaseConnection, tables: &[String]) -> Resul
         DbBackend::MySql => of_mysql(db, &mut facts).await?,
         _ => {}
     }
+    if let [messages, aggregates, ..] = tables {
+        read_numbers(db, messages, aggregates, &mut facts).await;
+    }
     Ok(facts)
+}
+
+/// How many of the newest messages [`read_numbers`] compares.
+const NEWEST: u32 = 1_000;
+
+/// Compares the sequence of each of the newest messages with the last sequence of its aggregate.
+/// If `outbox_aggregates` alone was restored from a backup, writers assign sequences twice.
+async fn read_numbers(db: &DatabaseConnection, messages: &str, aggregates: &str, facts: &mut DatabaseFacts) {
+    // An index has each order. If PostgreSQL knows the limit and has old statistics, PostgreSQL
+    // sorts all rows.
+    let (order, limit, on_conflict, alias) = match db.get_database_backend() {
+        DbBackend::Postgres => (
+            "id",
+            format!("(SELECT {NEWEST})"),
+            "ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET last_sequence = GREATEST(a.last_sequence, excluded.last_sequence)",
+            " AS a",
+        ),
+        DbBackend::MySql => (
+            "row_id",
+            NEWEST.to_string(),
+            "ON DUPLICATE KEY UPDATE last_sequence = GREATEST(last_sequence, VALUES(last_sequence))",
+            "",
+        ),
+        _ => (
+            "row_id",
+            NEWEST.to_string(),
+            "ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET last_sequence = MAX(a.last_sequence, excluded.last_sequence)",
+            " AS a",
+        ),
+    };
+    let sql = format!(
+        "SELECT COUNT(*) AS ahead FROM (SELECT aggregate_type, aggregate_id, sequence FROM {messages} \
+         ORDER BY {order} DESC LIMIT {limit}) m LEFT JOIN {aggregates} a \
+         ON a.aggregate_type = m.aggregate_type AND a.aggregate_id = m.aggregate_id \
+         WHERE m.sequence > COALESCE(a.last_sequence, 0)"
+    );
+    let row = one(db, &sql).await;
+    let ahead = row.and_then(|row| row.map_or(Ok(0), |row| row.try_get::<i64>("", "ahead")));
+    match ahead {
+        Ok(ahead) => facts.ahead_of_aggregates = ahead.unsigned_abs(),
+        Err(error) => {
+            facts.not_checked.push(Check::Numbers);
+            let why = outbox_core::describe(&error);
+            facts.unseen.push(format!(
+                "the numbers of aggregates: {why}; GRANT SELECT ON {aggregates} to this login"
+            ));
+        }
+    }
+    facts.raise_numbers = format!(
+        "INSERT INTO {aggregates}{alias} (aggregate_type, aggregate_id, last_sequence, recorded_at) \
+         SELECT aggregate_type, aggregate_id, MAX(sequence), MAX(created_at) FROM {messages} WHERE sequence IS NOT NULL \
+         GROUP BY aggregate_type, aggregate_id {on_conflict}"
+    );
 }
 
 /// Whether every new session of a database can only read by a setting of the server or of the
@@ -97,9 +158,9 @@ pub async fn only_reads(db: &DatabaseConnection) -> Result<bool, DbErr> {
              FROM pg_catalog.pg_db_role_setting s \
              LEFT JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase, \
              pg_catalog.unnest(s.setconfig) AS option \
-             WHERE s.setrole = 0 AND (s.setdatabase = 0 OR d.datname = pg_catalog.current_database()) \
+             WHERE s.setrole = '0' AND (s.setdatabase = '0' OR d.datname = pg_catalog.current_database()) \
              AND option ~ '^default_transaction_read_only=' \
-             ORDER BY s.setdatabase = 0 LIMIT 1), false) AS only_reads"
+             ORDER BY s.setdatabase = '0' LIMIT 1), false) AS only_reads"
         }
         DbBackend::MySql => "SELECT @@global.read_only <> 0 AS only_reads",
         _ => return Ok(false),
@@ -123,7 +184,7 @@ pub async fn database_time(db: &DatabaseConnection) -> Result<OffsetDateTime, Db
 async fn read_clock(db: &DatabaseConnection, facts: &mut DatabaseFacts) -> Result<(), DbErr> {
     let sql = match db.get_database_backend() {
         DbBackend::Postgres => {
-            "SELECT CAST(extract(epoch FROM clock_timestamp()) AS double precision) AS now"
+            "SELECT CAST(extract(epoch FROM pg_catalog.clock_timestamp()) AS double precision) AS now"
         }
         DbBackend::MySql => "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) AS DOUBLE) AS now",
         // A file has the clock of this machine.
@@ -165,7 +226,7 @@ async fn of_postgres(
     facts: &mut DatabaseFacts,
 ) -> Result<(), DbErr> {
     // A login sees no times of other users' sessions, unless it is a member of `pg_read_all_stats`.
-    let hidden = "SELECT NOT pg_has_role(current_user, 'pg_read_all_stats', 'MEMBER') AS hidden";
+    let hidden = "SELECT NOT pg_catalog.pg_has_role(current_user, 'pg_read_all_stats', 'MEMBER') AS hidden";
     if let Some(row) = one(db, hidden).await?
         && row.try_get("", "hidden")?
     {
@@ -176,17 +237,17 @@ async fn of_postgres(
         );
     }
     let open = "SELECT CAST(pid AS text) AS id, CAST(usename AS text) AS owner, 'SELECT pg_terminate_backend(' || pid::text || ')' AS remedy, \
-                CAST(extract(epoch FROM now() - xact_start) AS double precision) AS age FROM pg_stat_activity \
-                WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() \
+                CAST(extract(epoch FROM pg_catalog.now() - xact_start) AS double precision) AS age FROM pg_stat_activity \
+                WHERE datname = pg_catalog.current_database() AND backend_type = 'client backend' AND pid <> pg_catalog.pg_backend_pid() \
                 AND xact_start IS NOT NULL ORDER BY xact_start LIMIT 1";
     facts.oldest_transaction = one(db, open).await?.as_ref().map(transaction).transpose()?;
-    let prepared = "SELECT gid AS id, CAST(owner AS text) AS owner, 'ROLLBACK PREPARED ' || quote_literal(gid) AS remedy, \
-                    CAST(extract(epoch FROM now() - prepared) AS double precision) AS age FROM pg_prepared_xacts \
-                    WHERE database = current_database() ORDER BY prepared LIMIT 1";
+    let prepared = "SELECT gid AS id, CAST(owner AS text) AS owner, 'ROLLBACK PREPARED ' || pg_catalog.quote_literal(gid) AS remedy, \
+                    CAST(extract(epoch FROM pg_catalog.now() - prepared) AS double precision) AS age FROM pg_prepared_xacts \
+                    WHERE database = pg_catalog.current_database() ORDER BY prepared LIMIT 1";
     facts.oldest_prepared = one(db, prepared).await?.as_ref().map(transaction).transpose()?;
     // A standby has no position of its own that could be compared.
-    let slots = "SELECT CAST(slot_name AS text) AS name, active, CASE WHEN pg_is_in_recovery() THEN NULL \
-                 ELSE CAST(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn) AS bigint) END AS retained \
+    let slots = "SELECT CAST(slot_name AS text) AS name, active, CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL \
+                 ELSE CAST(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), restart_lsn) AS bigint) END AS retained \
                  FROM pg_replication_slots ORDER BY slot_name";
     for row in db
         .query_all_raw(Statement::from_string(DbBackend::Postgres, slots))
@@ -199,14 +260,18 @@ async fn of_postgres(
             retained: retained.and_then(|bytes| u64::try_from(bytes).ok()),
         });
     }
-    let server = one(db, "SELECT current_setting('autovacuum') AS autovacuum").await?;
+    let server = one(
+        db,
+        "SELECT pg_catalog.current_setting('autovacuum') AS autovacuum",
+    )
+    .await?;
     if let Some(row) = server
         && row.try_get::<String>("", "autovacuum")? == "off"
     {
         facts.without_autovacuum.push(SERVER.to_owned());
     }
     for table in tables {
-        let sql = "SELECT EXISTS (SELECT FROM pg_class c, pg_catalog.unnest(c.reloptions) AS option WHERE c.oid = to_regclass($1)::oid \
+        let sql = "SELECT EXISTS (SELECT FROM pg_class c, pg_catalog.unnest(c.reloptions) AS option WHERE c.oid = pg_catalog.to_regclass($1)::oid \
                    AND option ~ '^autovacuum_enabled=(off|false|no|0|f|n)') AS is_off";
         let asked = Statement::from_sql_and_values(DbBackend::Postgres, sql, [table.as_str().into()]);
         if let Some(row) = db.query_one_raw(asked).await?

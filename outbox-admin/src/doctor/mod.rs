@@ -52,6 +52,8 @@ pub enum Check {
     ReplicationSlot,
     /// PostgreSQL removes dead rows by itself.
     Autovacuum,
+    /// `outbox_aggregates` has assigned the numbers of the newest messages.
+    Numbers,
     /// A relay is alive, live relays do their work, and all publish to one destination.
     Relays,
     /// Each partition has a lease row, and no lease ends later than leases last.
@@ -100,7 +102,7 @@ pub enum Check {
 
 impl Check {
     /// All checks.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::Database,
         Self::DatabaseVersion,
         Self::Tables,
@@ -111,6 +113,7 @@ impl Check {
         Self::PreparedTransaction,
         Self::ReplicationSlot,
         Self::Autovacuum,
+        Self::Numbers,
         Self::Relays,
         Self::Leases,
         Self::RowSecurity,
@@ -149,6 +152,7 @@ impl Check {
             Self::PreparedTransaction => "prepared-transaction",
             Self::ReplicationSlot => "replication-slot",
             Self::Autovacuum => "autovacuum",
+            Self::Numbers => "numbers",
             Self::Relays => "relays",
             Self::Leases => "leases",
             Self::RowSecurity => "row-security",
@@ -280,7 +284,7 @@ impl Examination {
         Check::ALL.into_iter().filter(is_not).collect()
     }
 
-    /// How many checks were made, and how many findings there are: `32 checks, 1 finding`, or `31 of 32 checks, 1 finding; 1 check was not made`.
+    /// How many checks were made, and how many findings there are: `33 checks, 1 finding`, or `32 of 33 checks, 1 finding; 1 check was not made`.
     #[must_use]
     pub fn tally(&self) -> String {
         let (all, unmade) = (Check::ALL.len(), self.not_checked().len());

@@ -133,6 +133,19 @@ pub fn of_database(facts: &DatabaseFacts, limits: &Limits) -> Vec<Diagnosis> {
             next,
         )
     }));
+    if facts.ahead_of_aggregates > 0 {
+        let seen = format!(
+            "{} of the newest messages have a number that outbox_aggregates has not assigned yet",
+            facts.ahead_of_aggregates
+        );
+        found.push(Diagnosis::new(
+            Check::Numbers,
+            State::Stuck,
+            ("", seen),
+            "the number of the last message of each aggregate: the next messages get numbers of earlier ones",
+            sql(&facts.raise_numbers),
+        ));
+    }
     found
 }
 

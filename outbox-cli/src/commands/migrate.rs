@@ -162,6 +162,14 @@ impl MigrateCommand {
                 rows.extend(place.ask(look(db, &names, *part)).await?);
             }
         }
+        if self.yes && rows.iter().all(|row| row.state == MigrationState::Made) {
+            // Inserts lease rows that are missing after a restore.
+            for part in &self.parts {
+                if matches!(part, PartArgument::Outbox | PartArgument::OutboxByDay) {
+                    place.ask(part.make(db, &names)).await?;
+                }
+            }
+        }
         output::many(self.place.output, &rows)?;
         if rows.iter().any(is_missing) {
             say("nothing was made; `--sql` prints the SQL, `--yes` makes what is missing");

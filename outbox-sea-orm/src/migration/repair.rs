@@ -7,6 +7,8 @@ use crate::error::code::has_code;
 use crate::names::TableNames;
 use crate::sql::Dialect;
 use crate::store::lease;
+use crate::task::detached;
+use crate::write::transaction::begin;
 
 /// Inserts the missing rows. A user who may not read the table has no part in this: services that only record call `migrate` at their start as well.
 pub(super) async fn leases(db: &DatabaseConnection, names: &TableNames) -> Result<(), DbErr> {
@@ -20,7 +22,13 @@ pub(super) async fn leases(db: &DatabaseConnection, names: &TableNames) -> Resul
         return Ok(());
     }
     let missing = i64::from(PARTITIONS) - present;
-    db.execute_raw(lease::sql::repair(&dialect)).await?;
+    let (db, repair) = (db.clone(), lease::sql::repair(&dialect));
+    detached(async move {
+        let tx = begin(&db).await?;
+        tx.execute_raw(repair).await?;
+        tx.commit().await
+    })
+    .await?;
     tracing::warn!(table = %dialect.leases, missing, "rows of partitions were missing and are inserted again");
     Ok(())
 }

@@ -35,7 +35,7 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
         "findings": findings,
         "unseen": examined.examination.unseen,
         "examined_at": layout::time_text(examined.at),
-        "checks": Check::ALL,
+        "checks": Check::ALL.as_slice(),
         "not_checked": examined.examination.not_checked(),
     });
     Ok(Page::new(

@@ -292,6 +292,7 @@ async fn look_at_server(
                 Check::PreparedTransaction,
                 Check::ReplicationSlot,
                 Check::Autovacuum,
+                Check::Numbers,
                 Check::RowSecurity,
             ];
             found.made(

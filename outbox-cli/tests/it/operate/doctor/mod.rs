@@ -3,6 +3,7 @@
 mod away;
 mod database;
 mod nats;
+mod restore;
 
 use outbox::core::Fitness;
 use outbox::nats::async_nats::jetstream::stream::{Config, DiscardPolicy};
