@@ -2,9 +2,13 @@
 #![cfg(unix)]
 
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 
 use outbox::testing::{backend_url, eventually};
+use outbox_test_servers::Server;
+use serde_json::Value;
 
+use crate::operate::answer::logged_in;
 use crate::place::{Kind, Place, Program};
 
 async fn rows_reach_the_stream_and_a_signal_hands_over(kind: Kind) {
@@ -45,6 +49,76 @@ async fn rows_reach_the_stream_and_a_signal_hands_over(kind: Kind) {
     assert_eq!(status.code(), Some(0), "{}", program.log());
     assert_eq!(place.count("outbox_leases", "owner IS NOT NULL").await, 0);
     assert_eq!(place.count("outbox_relays", "1 = 1").await, 0);
+    place.close().await;
+}
+
+/// A copied configuration names another stream.
+#[tokio::test]
+async fn relay_with_another_stream_is_refused() {
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    let servers = [
+        ("DATABASE_URL", place.url.as_str()),
+        ("NATS_URL", place.nats.as_str()),
+    ];
+    let mut first = Program::start(&place.outbox("shop"), &servers);
+    first.until_ready().await;
+    let other = Place::open(Kind::Sqlite).await.unwrap();
+    let named = |name: &str| format!("name = \"{name}\"\nprefix = \"{name}\"");
+    let config = place
+        .outbox("shop")
+        .replace(&named(&place.name), &named(&other.name));
+    let (code, log) = Program::start(&config, &servers).failure().await;
+    assert_ne!(code, Some(0));
+    let error = log.rsplit_once("error: ").unwrap().1;
+    assert!(
+        error.contains(&place.name) && error.contains(&other.name),
+        "{error}"
+    );
+    place.record(1).await;
+    eventually("the event on the stream of the first relay", async || {
+        place.on_stream().await.len() == 1
+    })
+    .await;
+    first.terminate();
+    first.end().await;
+    other.close().await;
+    place.close().await;
+}
+
+#[tokio::test]
+async fn broker_outage_is_the_first_reason() {
+    let Some(place) = Place::open(Kind::Postgres).await else {
+        return;
+    };
+    let Some(nats) = backend_url("OUTBOX_TEST_NATS_OLD_BIN") else {
+        return;
+    };
+    let mut nats = Server::nats(Path::new(&nats)).unwrap();
+    nats.start().await.unwrap();
+    let servers = [("DATABASE_URL", place.url.as_str()), ("NATS_URL", nats.url())];
+    let mut program = Program::start(&place.outbox("shop"), &servers);
+    program.until_ready().await;
+    let url = nats.url().to_owned();
+    nats.kill().unwrap();
+    place.record(1).await;
+    let ask = |words: &[&str]| logged_in(&place, &place.url, &url, words);
+    eventually("the error of the relay as the first reason", async || {
+        let status = ask(&["status", "-o", "json"]);
+        let first = status.json()[0]["reasons"][0].to_string();
+        first.contains("relay") && first.contains("onnect")
+    })
+    .await;
+    eventually("the error of the relay in doctor", async || {
+        let doctor = ask(&["doctor", "-o", "json"]).json()[0]["findings"].clone();
+        let of_relays = |finding: &Value| finding["check"] == "relays";
+        let mut findings = doctor.as_array().unwrap().iter();
+        findings.any(|finding| of_relays(finding) && finding["seen"].to_string().contains("onnect"))
+    })
+    .await;
+    program.terminate();
+    program.end().await;
     place.close().await;
 }
 

@@ -151,7 +151,7 @@ pub(crate) fn at(place: &Place, nats: &str, words: &[&str]) -> Answer {
 }
 
 /// Runs a command on the outbox of a place, with these addresses of the database and of NATS. Its answer is without the options that hints repeat.
-pub(super) fn logged_in(place: &Place, database: &str, nats: &str, words: &[&str]) -> Answer {
+pub(crate) fn logged_in(place: &Place, database: &str, nats: &str, words: &[&str]) -> Answer {
     let file = place.folder.path().join("outbox.toml");
     let events =
         "events = [{ type = \"order.placed\", version = 1, sensitive = [\"email\"] }]\n[outbox.stream]";

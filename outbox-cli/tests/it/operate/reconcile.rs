@@ -56,6 +56,40 @@ async fn what_the_stream_has_lost_is_published_again_from_sqlite() {
     what_the_stream_has_lost_is_published_again(Kind::Sqlite).await;
 }
 
+/// Writers may choose ids that do not begin with a time.
+#[tokio::test]
+async fn ids_of_version_4_are_proved_and_restored() {
+    for kind in [Kind::Sqlite, Kind::Postgres, Kind::MariaDb] {
+        let Some(planted) = Planted::open(kind).await else {
+            continue;
+        };
+        let place = &planted.place;
+        planted.placed("1").await;
+        let (table, id) = match &place.schema {
+            Some(schema) => (
+                format!("{schema}.outbox_messages"),
+                "'3b241101-e2bb-4255-8caf-4136c566a962'",
+            ),
+            None => (
+                "outbox_messages".to_owned(),
+                "X'3b241101e2bb42558caf4136c566a962'",
+            ),
+        };
+        place.execute(&format!("UPDATE {table} SET id = {id}")).await;
+        planted.publish().await;
+        let now = ["--since", "1h", "--until", "0s", "-o", "json"];
+        let proved = ask(place, &[&["prove"], &now[..]].concat()).expect(0).json();
+        assert_eq!(proved["verdict"], "balanced", "{kind:?}: {proved:#}");
+        assert_eq!(proved["outbox"]["committed"], 1);
+        lose(place).await;
+        planted.placed("2").await;
+        planted.publish().await;
+        let reconcile = [&["reconcile", "--yes"], &now[..]].concat();
+        assert_eq!(counts(&ask(place, &reconcile).expect(0)), [2, 1, 1], "{kind:?}");
+        planted.close().await;
+    }
+}
+
 /// A consumer with strategy `sequence` takes another source for another aggregate.
 #[tokio::test]
 async fn republished_messages_keep_their_source() {
