@@ -396,6 +396,10 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
         vec!["list".to_owned()],
         vec!["prove".to_owned()],
         vec!["relays".to_owned()],
+        vec!["audit".to_owned()],
+        vec!["partitions".to_owned()],
+        vec!["retry".to_owned(), "--all".to_owned()],
+        vec!["skip".to_owned(), "--all".to_owned()],
         vec!["doctor".to_owned()],
         vec!["dead-letters".to_owned(), "list".to_owned()],
         vec!["consumers".to_owned(), "list".to_owned()],
@@ -448,6 +452,12 @@ async fn hostile_rows_of_mariadb_are_published_or_dead() {
 #[tokio::test]
 async fn hostile_rows_of_sqlite_are_published_or_dead() {
     each_row_is_published_or_dead(Kind::Sqlite, false, 3).await;
+}
+
+/// Each failure prints the seed.
+#[tokio::test]
+async fn hostile_rows_of_a_fresh_seed_are_published_or_dead() {
+    each_row_is_published_or_dead(Kind::Sqlite, false, fastrand::u64(..)).await;
 }
 
 #[tokio::test]
