@@ -17,6 +17,7 @@ mod mounted;
 mod night;
 mod operate;
 mod place;
+mod planted;
 mod program;
 mod rights_page;
 mod secrets;
