@@ -51,8 +51,7 @@ pub(super) struct Isolation {
 #[derive(Debug, Clone, Copy)]
 struct Defaults {
     is_read_committed: bool,
-    /// A commit waits until it is on disk: `synchronous_commit` is not `off`. Otherwise a lease,
-    /// and with it an epoch, could be lost after it was granted.
+    /// A commit waits for the disk: `synchronous_commit` is not `off`. Else a lease could be lost.
     is_durable: bool,
 }
 

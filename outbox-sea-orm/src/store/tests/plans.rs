@@ -11,7 +11,7 @@ use crate::store::{backlog, block, message, settle};
 
 const PUBLISHED: i64 = 20_000;
 const PENDING: i64 = 200;
-const BLOCKED: i64 = 5_000;
+const BLOCKED: i64 = 10_000;
 const IN_FLIGHT: i64 = 2_000;
 
 each_layout!(scan, super::scan_of_pending_messages);
@@ -155,7 +155,8 @@ async fn messages_of_one_aggregate(layout: Layout) {
         limit: looked_at_max,
     };
     let mut cases = vec![
-        case("pending", list(MessageStatus::Pending), BACKLOG / 64 + 60),
+        // PostgreSQL may read the index first, and then the rows.
+        case("pending", list(MessageStatus::Pending), BACKLOG / 32 + 60),
         case("waiting", list(MessageStatus::Waiting), 60),
         case("dead", list(MessageStatus::Dead), 60),
         case(
@@ -251,10 +252,9 @@ async fn end_of_a_pause(layout: Layout) {
         .collect();
     let [blocks, unsequenced] = searches;
     let keys = keys("foreign", STEP);
-    let cases = [
+    let mut cases = vec![
         case("blocks", blocks, 10 * OWN),
         case("rows", unsequenced, 10 * OWN),
-        case("lock", block::sql::lock(dialect, &keys), 10 * STEP),
         case("release blocks", pause::release_blocks(dialect, &keys), 10 * STEP),
         case(
             "release rows",
@@ -262,6 +262,10 @@ async fn end_of_a_pause(layout: Layout) {
             10 * STEP,
         ),
     ];
+    if layout != Layout::Sqlite {
+        // SQLite locks nothing, and sorts the few rows that it has looked up.
+        cases.push(case("lock", block::sql::lock(dialect, &keys), 10 * STEP));
+    }
     world.check(&cases).await;
 }
 
