@@ -289,7 +289,12 @@ pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> S
 
 /// The first id that [`search_published`] does not look at (index on `id` alone).
 pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Statement {
-    let mut sql = dialect.sql(format!("SELECT i.id FROM {} i", dialect.messages));
+    // MariaDB 10.11 would scan the table with a statement that it prepares again after new statistics.
+    let hint = match dialect.backend {
+        DbBackend::MySql => dialect.by_index("outbox_messages_id"),
+        _ => String::new(),
+    };
+    let mut sql = dialect.sql(format!("SELECT i.id FROM {} i{hint}", dialect.messages));
     push_ids(&mut sql, search);
     let passed = i64::from(search.looked_at_max.get());
     sql.push(" ORDER BY i.id DESC LIMIT 1 OFFSET ")
