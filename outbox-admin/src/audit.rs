@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use crate::change::{ErrorCount, errors_of};
+use crate::change::{Change, ErrorCount, errors_of};
 use crate::next::Command;
 use crate::serial;
 use crate::words::counted;
@@ -191,7 +191,7 @@ pub async fn show_inbox_operation(
         next: match operation.kind {
             OperationKind::RetryLetters if open > 0 => Some("outbox dead-letters list".into()),
             OperationKind::PurgeInbox if !operation.is_finished() => {
-                Some(format!("outbox purge --inbox --operation {id}").into())
+                Some(format!("outbox purge inbox --operation {id}").into())
             }
             OperationKind::Migrate if !operation.is_finished() => {
                 Some("outbox migrate --tables inbox".into())
@@ -250,11 +250,11 @@ fn next(operation: &Operation, dead: &[StoredMessage]) -> Option<Command> {
     if !operation.is_finished() {
         return match operation.kind {
             OperationKind::Migrate => Some("outbox migrate".into()),
-            OperationKind::InitLog | OperationKind::DropLog => Some("outbox log status".into()),
-            _ => operation
-                .kind
-                .takes_messages()
-                .then(|| format!("outbox {} --operation {}", operation.kind, operation.id).into()),
+            OperationKind::InitLog | OperationKind::DropLog => Some("outbox relay log status".into()),
+            _ => Change::of(operation).map(|change| {
+                let command = format!("outbox {} --operation {}", change.command(), operation.id);
+                command.into()
+            }),
         };
     }
     match (&operation.kind, dead.first()) {

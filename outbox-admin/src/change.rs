@@ -13,11 +13,10 @@ use outbox_core::{
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use crate::handed::{ForeseenConsumer, Handed, foresee};
-use crate::letter_groups::without_particulars;
+use crate::consumer_effects::ConsumerEffect;
+use crate::letters::without_particulars;
 use crate::recheck::{CauseNow, RECHECKED_MAX};
 use crate::serial;
-use crate::timeline::EffectRow;
 use crate::words::{count, counted};
 
 /// Most messages that a preview counts. The change itself has no bound.
@@ -44,7 +43,7 @@ pub enum Change {
 impl Change {
     const ALL: [Self; 4] = [Self::Retry, Self::Skip, Self::Replay, Self::Purge];
 
-    /// The change as its command.
+    /// The change as a word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,6 +51,17 @@ impl Change {
             Self::Skip => "skip",
             Self::Replay => "replay",
             Self::Purge => "purge",
+        }
+    }
+
+    /// The words behind `outbox` of the command that makes the change.
+    #[must_use]
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Skip => "retry --skip",
+            Self::Replay => "replay",
+            Self::Purge => "purge published",
         }
     }
 
@@ -140,13 +150,13 @@ pub struct Preview {
     pub causes: Vec<CauseNow>,
     /// What it would do to order, and to consumers: one sentence each.
     pub effects: Vec<String>,
-    /// For a retry or a replay: what consumers would make of a sample, if [`Self::foresee`] was told.
-    pub consumers: Vec<ForeseenConsumer>,
+    /// For a retry or a replay: what consumers would make of a sample, if [`look_ahead`](crate::look_ahead) has asked.
+    pub consumers: Vec<ConsumerEffect>,
     /// For a retry or a replay: the events of the sample, those of [`Self::first`].
     #[serde(skip)]
     pub sample: Vec<EventId>,
-    /// For a retry or a replay: the first messages that it would take, at most 100. [`causes`](fn@crate::causes) looks at their causes, and
-    /// [`handed`](fn@crate::handed) asks which consumers are handed them.
+    /// For a retry or a replay: the first messages that it would take, at most 100. [`look_ahead`](crate::look_ahead) looks at their causes
+    /// and consumers.
     #[serde(skip)]
     pub first: Vec<MessageId>,
 }
@@ -155,14 +165,6 @@ impl Preview {
     /// Adds whether the causes still hold of which the first messages have failed: what [`causes`](fn@crate::causes) says of [`Self::first`].
     pub fn recheck(&mut self, causes: Vec<CauseNow>) {
         self.causes = causes;
-    }
-
-    /// Adds which consumers are handed the sample, and how much of it each of their inboxes remembers. `rows` are the rows of these inboxes, as in
-    /// [`foresee`](fn@crate::foresee).
-    pub fn foresee(&mut self, handed: &Handed, rows: Option<&[EffectRow]>) {
-        let foresight = foresee(&self.sample, handed, rows);
-        self.effects.extend(foresight.effects);
-        self.consumers = foresight.consumers;
     }
 }
 

@@ -44,7 +44,7 @@ fn follow_up(message: StoredMessage) -> FollowUp {
 /// # Errors
 ///
 /// [`StoreError`].
-pub async fn follow_ups(store: &impl OutboxReader, timeline: &mut Timeline) -> Result<(), StoreError> {
+pub(crate) async fn follow_ups(store: &impl OutboxReader, timeline: &mut Timeline) -> Result<(), StoreError> {
     let mut spans = spans(timeline);
     if spans.len() > SPANS_MAX {
         spans.truncate(SPANS_MAX);
@@ -113,14 +113,14 @@ fn spans(timeline: &Timeline) -> Vec<(OffsetDateTime, OffsetDateTime)> {
 #[cfg(test)]
 mod tests {
     use outbox_core::{
-        Aggregate, FetchRequest, Fitness, Message, MessageContext, MessageId, OutboxStore, OwnerId,
-        Selection, Settlement, Verdict,
+        Aggregate, FetchRequest, Fitness, MessageContext, MessageId, OutboxStore, OwnerId, Selection,
+        Settlement, Verdict,
     };
     use outbox_testing::MemoryStore;
     use outbox_testing::conformance::probe::Probe;
 
     use super::*;
-    use crate::timeline::{Effect, EffectRow, timeline};
+    use crate::timeline::{Effect, EffectRow};
 
     const LIMIT: NonZeroU32 = NonZeroU32::new(100).unwrap();
 
@@ -159,11 +159,9 @@ mod tests {
     }
 
     async fn read(store: &MemoryStore, cause: EventId, at: OffsetDateTime) -> Timeline {
-        let locate = async |_: &Message| Ok(Some(1));
         let aggregate = Aggregate::new("probe", "a");
-        let mut timeline = timeline(store, locate, &aggregate, Selection::all(), LIMIT)
-            .await
-            .expect("a timeline");
+        let timeline = Timeline::of(store, &aggregate, Selection::all(), LIMIT).await;
+        let mut timeline = timeline.expect("a timeline");
         let effect = Effect {
             consumer: "billing".to_owned(),
             outcome: EffectOutcome::Handled,

@@ -1,11 +1,10 @@
-//! Whether it can wait until morning: how fast the backlog, the stream and the consumers change, and when each of them comes to its end.
+//! Whether it can wait until morning: how fast the backlog and the consumers change, when each of them comes to its end, and what the stream deletes before.
 //!
 //! A pure function of two looks. Invariant: a forecast is a straight line through both, and says so by naming the time between them; where nothing changes, no
 //! time is named.
 
 mod full;
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -18,10 +17,9 @@ use crate::serial;
 use crate::words::{counted, in_words, quoted};
 
 /// How the stream is filled, as the broker reports it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamUse {
     /// Its name, for commands; empty if it is not known.
-    #[serde(skip)]
     pub name: String,
     /// Messages on the stream.
     pub messages: u64,
@@ -34,14 +32,9 @@ pub struct StreamUse {
     /// Most bytes; `None` without a bound.
     pub max_bytes: Option<u64>,
     /// Age at which messages are deleted; `None` if they never are.
-    #[serde(rename = "max_age_seconds", serialize_with = "serial::seconds_if_any")]
     pub max_age: Option<Duration>,
     /// Whether a full stream drops its oldest messages. Otherwise it refuses new ones.
     pub drops_oldest: bool,
-    /// The time from the recording of the last message to its place on the stream, by the clocks of whoever recorded it and of the broker; `None` if it
-    /// is not known.
-    #[serde(rename = "last_latency_seconds", serialize_with = "serial::seconds_if_any")]
-    pub last_latency: Option<Duration>,
 }
 
 /// How far a consumer is, as far as a forecast needs it.
@@ -99,8 +92,6 @@ pub struct Forecast {
 pub enum Subject {
     /// The messages that are to be published.
     Backlog,
-    /// The room of the stream.
-    Stream,
     /// What a consumer has left.
     Consumer,
     /// What the stream deletes before a consumer has read it.
@@ -147,11 +138,11 @@ impl Outlook {
 pub struct Prospect {
     /// What it is about.
     pub subject: Subject,
-    /// The consumer; empty for the backlog and the stream.
+    /// The consumer; empty for the backlog.
     pub name: String,
     /// How it ends.
     pub outlook: Outlook,
-    /// By how many messages it changes in a second; of the stream's room, by how many bytes, unless a bound of messages is reached first or is the only one.
+    /// By how many messages it changes in a second.
     pub per_second: f64,
     /// When it ends; `None` if it does not, or if nobody knows.
     #[serde(rename = "within_seconds", serialize_with = "serial::seconds_if_any")]
@@ -169,9 +160,6 @@ pub fn forecast(earlier: &Seen, now: &Seen, between: Duration) -> Forecast {
     let mut prospects = Vec::new();
     if between > Duration::ZERO {
         prospects.extend(of_backlog(earlier, now, between));
-        if let (Some(earlier), Some(now)) = (&earlier.stream, &now.stream) {
-            prospects.extend(of_stream(earlier, now, between));
-        }
         for consumer in &now.consumers {
             let before = earlier
                 .consumers
@@ -253,111 +241,7 @@ fn of_backlog(earlier: &Seen, now: &Seen, between: Duration) -> Option<Prospect>
         per_second,
         within,
         what,
-        "outbox relays",
-    ))
-}
-
-/// A bound of the stream, and how fast it is reached.
-struct Bound {
-    used: u64,
-    most: u64,
-    unit: &'static str,
-    per_second: f64,
-    is_full: bool,
-    /// When it is reached; `None` if it is not.
-    within: Option<Duration>,
-}
-
-impl Bound {
-    fn percent(&self) -> u64 {
-        self.used.saturating_mul(100) / self.most.max(1)
-    }
-
-    /// A full stream stands still.
-    fn is_reached(&self) -> bool {
-        self.per_second == 0.0 && self.is_full
-    }
-}
-
-/// Of two bounds the one that is reached first; of two that are not reached the one that is nearer.
-fn of_stream(earlier: &StreamUse, now: &StreamUse, between: Duration) -> Option<Prospect> {
-    let bounds = [
-        (now.max_bytes, earlier.bytes, now.bytes, "bytes"),
-        (now.max_messages, earlier.messages, now.messages, "messages"),
-    ];
-    let bounds = bounds.into_iter().filter_map(|(most, before, used, unit)| {
-        let (most, per_second) = (most?, rate(before, used, between));
-        let is_full = match unit {
-            "bytes" => full::may_be_full_of_bytes(used, most, now.messages),
-            _ => full::is_full_of_messages(used, most),
-        };
-        Some(Bound {
-            used,
-            most,
-            unit,
-            per_second,
-            is_full,
-            within: time_for(most.saturating_sub(used), per_second),
-        })
-    });
-    let comes = |bound: &Bound| {
-        let within = match bound.is_reached() {
-            true => Duration::ZERO,
-            false => bound.within.unwrap_or(Duration::MAX),
-        };
-        (within, Reverse(bound.percent()))
-    };
-    let Some(bound) = bounds.min_by_key(comes) else {
-        return of_unbounded(earlier, now, between);
-    };
-    let Bound { used, most, unit, .. } = bound;
-    let share = bound.percent();
-    let end = if now.drops_oldest {
-        "drops its oldest messages"
-    } else {
-        "refuses new messages"
-    };
-    let (outlook, what) = match bound.within {
-        Some(within) => (
-            Outlook::Runs,
-            format!("the stream is {share} % full and {end} in {}", in_words(within)),
-        ),
-        // One that drops its oldest messages goes on as it is.
-        None if bound.is_reached() && !now.drops_oldest => (
-            Outlook::Never,
-            format!("the stream is {share} % full ({used} of {most} {unit}), and refuses what does not fit"),
-        ),
-        None => (
-            Outlook::Done,
-            format!("the stream is {share} % full ({used} of {most} {unit}), and does not grow"),
-        ),
-    };
-    Some(Prospect::new(
-        (Subject::Stream, ""),
-        outlook,
-        bound.per_second,
-        bound.within,
-        what,
-        "outbox doctor",
-    ))
-}
-
-/// Nobody here knows how large the server's disk is, so no time is told. A stream that deletes its messages by their age has a bound, which nobody knows either.
-fn of_unbounded(earlier: &StreamUse, now: &StreamUse, between: Duration) -> Option<Prospect> {
-    let per_second = rate(earlier.bytes, now.bytes, between);
-    if now.max_age.is_some() || per_second <= 0.0 {
-        return None;
-    }
-    let what = format!(
-        "the stream grows by {per_second:.1} bytes each second and has no bound: it ends when the server's disk is full"
-    );
-    Some(Prospect::new(
-        (Subject::Stream, ""),
-        Outlook::Runs,
-        per_second,
-        None,
-        what,
-        "outbox doctor",
+        "outbox relay list",
     ))
 }
 

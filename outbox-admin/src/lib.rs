@@ -8,25 +8,25 @@
 //! | is it well? | [`status`](fn@status) |
 //! | what fails to be published, again and again? | [`failing`](fn@failing), which [`status`](fn@status) asks, too |
 //! | which messages are there, and what is in one? | [`list`], [`show`] |
-//! | who publishes, and who owns what? | [`relays`](fn@relays), [`partitions`], [`blocked`] |
-//! | why does this not arrive? | [`why_message`], [`why_aggregate`]; [`Question`] also asks broker and consumers |
-//! | what became of the events of an aggregate? | [`timeline`](fn@timeline), [`effects`], [`follow_ups`](fn@follow_ups) |
+//! | who publishes? | [`relays`](fn@relays) |
+//! | why does this not arrive? | [`Question`] |
+//! | what became of the events of an aggregate? | [`Timeline`], [`effects`] |
 //! | was anything lost, made up, put out of order, or left without effect? | [`prove`](fn@prove) |
 //! | can it wait until morning? | [`forecast`](fn@forecast) |
 //! | what is paused, and what would pausing do? | [`pauses`], [`preview_pause`], [`preview_unpause`], [`apply_pause`], [`apply_unpause`] |
 //! | what would retry, skip, replay, purge or resume do? | [`preview`], [`preview_resume`], [`apply`](fn@apply) |
 //! | does the cause of a failure still hold? | [`causes`](fn@causes), [`causes_of_aggregate`], [`letter_causes`] |
-//! | which consumers are handed messages, and which of them remember the events? | [`handed`](fn@handed), [`foresee`] |
+//! | which consumers are handed messages, and which of them remember the events? | [`look_ahead`], [`ConsumerEffects`] |
 //! | what has expired in an inbox, and may it be deleted? | [`preview_inbox_purge`], [`inbox_refusals`], [`apply_inbox_purge`] |
 //! | who has changed what, why, and what became of it? | [`list_operations`], [`show_operation`], [`carry_out`] |
 //! | what would forgetting aggregates delete, and what would it cost? | [`preview_forget`] |
 //! | how far is a consumer behind? | [`consumer`], [`consumers`](fn@consumers) |
 //! | do database, stream, consumers and settings fit together? | [`doctor`] |
 //! | which rights does each part need? | [`rights`] |
-//! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`preview_letters`], [`apply_letters`] |
+//! | what could consumers not handle? | [`group_letters`], [`list_letters`], [`show_letter`], [`LetterPreview`], [`carry_out_letters`] |
 //!
 //! **Promised**: nothing changes an outbox, an inbox or a stream but [`apply`](fn@apply), [`carry_out`], [`apply_resume`], [`apply_forget`], [`apply_pause`], [`apply_unpause`],
-//! [`apply_letters`], [`carry_out_letters`] and [`apply_inbox_purge`].
+//! [`carry_out_letters`], [`carry_out_by_key`] and [`apply_inbox_purge`].
 //! No value holds a payload that is not masked, nor the address of a server.
 //!
 //! **Not promised**: one moment. An answer is made of several reads, while relays go on.
@@ -39,20 +39,15 @@
 mod apply;
 mod audit;
 mod change;
+mod consumer_effects;
 mod consumers;
 pub mod doctor;
 mod failing;
-mod fingerprint;
 mod follow_ups;
 mod forecast;
 mod forget;
-mod handed;
 mod holes;
-mod letter_groups;
-mod letter_preview;
-mod letter_recheck;
 mod letters;
-mod log_view;
 mod messages;
 mod next;
 mod of_aggregate;
@@ -67,6 +62,7 @@ pub mod rights;
 mod serial;
 mod status;
 mod stream_full;
+mod stream_view;
 mod timeline;
 mod verdict;
 #[cfg(feature = "web")]
@@ -80,24 +76,19 @@ pub use audit::{
     show_operation,
 };
 pub use change::{Change, ErrorCount, PREVIEW_MAX, Preview, preview, preview_rest};
+pub use consumer_effects::{ConsumerEffect, ConsumerEffects};
 pub use consumers::{
     CONSUMER_BEHIND_AFTER, ConsumerRow, ConsumerTrouble, consumer, consumers, consumers_on_stream,
 };
 pub use failing::{Failing, failing};
-pub use fingerprint::{GroupFingerprint, GroupFingerprintError};
-pub use follow_ups::follow_ups;
 pub use forecast::{ConsumerSeen, Forecast, Outlook, Prospect, Seen, StreamUse, Subject, doubled, forecast};
 pub use forget::{ForgetPreview, ForgetRow, preview_forget};
-pub use handed::{ForeseenConsumer, Foresight, Handed, foresee, handed, unforeseen};
 pub use holes::Hole;
-pub use letter_groups::{LetterGroup, group_letters, letters_of_group, read_letters};
-pub use letter_preview::{LetterPreview, preview_letters, preview_of_count};
-pub use letter_recheck::{LetterCause, letter_causes};
 pub use letters::{
-    LetterChange, LetterDetail, LetterRow, LettersChanged, apply_letters, carry_out_by_key,
-    carry_out_letters, list_letters, show_letter,
+    GroupFingerprint, GroupFingerprintError, LetterCause, LetterChange, LetterDetail, LetterGroup,
+    LetterPreview, LetterRow, LettersChanged, carry_out_by_key, carry_out_letters, group_letters,
+    letter_causes, letters_of_group, list_letters, read_letters, show_letter,
 };
-pub use log_view::LogView;
 pub use messages::{MessageDetail, MessageRow, PayloadView, list, page, show};
 pub use next::{Command, Next};
 pub use pause::{
@@ -105,21 +96,21 @@ pub use pause::{
     preview_unpause, unpause_operation,
 };
 pub use prove::{
-    ConsumerBooks, ConsumerFloor, DISK_MAX, Findings, Found, HoleOf, Holes, MEMORY_MAX, OutboxBooks, Proof,
-    ProofError, ProofRequest, ProofStage, RowsKept, StreamBooks, Verdict, prove,
+    ConsumerBooks, ConsumerFloor, Findings, Found, HoleOf, Holes, MEMORY_MAX, OutboxBooks, Proof, ProofError,
+    ProofRequest, RowsKept, StreamBooks, Verdict, prove,
 };
 pub use purge::{
     InboxPurgePreview, InboxPurged, apply_inbox_purge, inbox_purge_operation, inbox_refusals,
     preview_inbox_purge,
 };
 pub use recheck::{CauseNow, Holds, Obstacle, RECHECKED_MAX, Refused, causes, causes_of_aggregate};
-pub use relays::{BlockedRow, PartitionRow, RelayRow, blocked, partitions, relays};
+pub use relays::{RelayRow, relays};
 pub use resume::{ResumePreview, preview_resume};
 pub use status::{BacklogCounts, BrokerCheck, ConsumerCounts, PartitionCounts, RelayCounts, Status, status};
-pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects, timeline};
+pub use stream_view::{InboxView, NoStream, Refuses, StreamView, Takers, TakersOf, look_ahead};
+pub use timeline::{Effect, EffectOutcome, EffectRow, FollowUp, Timeline, TimelineEvent, effects};
 pub use verdict::{Reason, State};
 pub use why::{
-    Cause, Explanation, Finding, Numbers, Question, Reader, Readers, earlier_events, why_aggregate,
-    why_message,
+    Cause, Explanation, Finding, MessageOrAggregate, Numbers, Question, Reader, Readers, earlier_events,
 };
 pub use words::quoted;

@@ -116,7 +116,7 @@ impl Next {
     #[must_use]
     pub fn start_relay() -> Self {
         Self::and_advice(
-            "outbox relays",
+            "outbox relay list",
             "start the service whose program runs the relay, or `outbox relay run` with the login of a relay",
         )
     }

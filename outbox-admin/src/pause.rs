@@ -89,16 +89,16 @@ fn scope(aggregate_type: Option<&str>) -> String {
 
 pub(crate) fn unpause_command(aggregate_type: Option<&str>) -> String {
     match aggregate_type {
-        Some(aggregate_type) => format!("outbox unpause --aggregate-type {}", quoted(aggregate_type)),
-        None => "outbox unpause".to_owned(),
+        Some(aggregate_type) => format!("outbox resume --aggregate-type {}", quoted(aggregate_type)),
+        None => "outbox resume".to_owned(),
     }
 }
 
-/// What `pause` or `unpause` would do.
+/// What a pause, or the end of one, would do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PausePreview {
-    /// `pause` or `unpause`.
+    /// `pause` or `resume`.
     pub change: &'static str,
     /// The aggregate type; `None` for all messages.
     pub aggregate_type: Option<String>,
@@ -165,7 +165,7 @@ pub async fn preview_unpause(
     store: &impl OutboxReader,
     aggregate_type: Option<&str>,
 ) -> Result<PausePreview, StoreError> {
-    let mut preview = preview(store, "unpause", aggregate_type).await?;
+    let mut preview = preview(store, "resume", aggregate_type).await?;
     if preview.present.is_none() {
         preview.effects = vec![format!(
             "nothing: publishing of {} is not paused",
@@ -226,11 +226,11 @@ async fn of_type(store: &impl OutboxReader, aggregate_type: &str) -> Result<u64,
     Ok(count)
 }
 
-/// What `pause` or `unpause` has done.
+/// What a pause, or the end of one, has done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PauseChanged {
-    /// `pause` or `unpause`.
+    /// `pause` or `resume`.
     pub change: &'static str,
     /// The aggregate type; `None` for all messages.
     pub aggregate_type: Option<String>,
@@ -296,7 +296,7 @@ pub async fn apply_unpause(
     let changed = store.unpause_as(aggregate_type, operation).await?;
     while store.finish_pauses().await? {}
     Ok(PauseChanged {
-        change: "unpause",
+        change: "resume",
         aggregate_type: aggregate_type.map(str::to_owned),
         changed,
         operation: changed.then_some(operation.id),
@@ -334,7 +334,7 @@ mod tests {
         }
         let preview = preview_unpause(&store, Some("order")).await.expect("preview");
         assert!(
-            preview.effects[1].contains("all messages stay paused, until `outbox unpause`"),
+            preview.effects[1].contains("all messages stay paused, until `outbox resume`"),
             "{preview:?}"
         );
         assert_eq!(

@@ -114,7 +114,7 @@ pub fn inbox_refusals(stream: &StreamFacts, consumers: &[ConsumerFacts]) -> Vec<
 }
 
 /// Deletes expired records, in transactions of at most 1,000, each together with the operation that says who, why and how many. `begun` is what the operation has deleted
-/// before; `progress` is told how many this call has deleted.
+/// before.
 ///
 /// # Errors
 ///
@@ -127,7 +127,6 @@ pub async fn apply_inbox_purge(
     records: &ExpiredRecords,
     operation: &Operation,
     begun: u64,
-    progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<InboxPurged, DbErr> {
     let first = operation.scope.first.map_or(u64::MAX, NonZeroU64::get);
     let mut deleted = 0;
@@ -140,7 +139,6 @@ pub async fn apply_inbox_purge(
         let (some, more) = records.delete_some(at_most, operation).await?;
         // A crash here leaves what was deleted counted, and the operation without an end.
         deleted += some;
-        progress(deleted);
         if !more {
             break;
         }

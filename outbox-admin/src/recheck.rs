@@ -1,7 +1,7 @@
 //! Whether the cause of a failure still holds, before the same is tried again.
 //!
 //! Invariants: nothing is published and nothing changed. `still` is said only if a fact proves that a message would fail or wait now; `gone` only if what failed is known
-//! and does not hold any more. Everything else is `unknown`. Not here: causes in handlers, see `letter_recheck`.
+//! and does not hold any more. Everything else is `unknown`. Not here: causes in handlers, see `letters::causes`.
 
 use std::collections::BTreeMap;
 
@@ -230,7 +230,7 @@ fn judge(
     if fitness == Some(&Fitness::Ailing) {
         let what =
             "it would wait: the relay of its partition does not reach the broker, or cannot fetch or settle";
-        return still(O::RelayAiling, what.to_owned(), "outbox relays".into());
+        return still(O::RelayAiling, what.to_owned(), "outbox relay list".into());
     }
     if let Err(error) = refused {
         let what = format!("the stream could not be asked: {error}");

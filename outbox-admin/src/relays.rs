@@ -1,12 +1,12 @@
-//! Who publishes, who owns what, and which aggregates wait.
+//! Who publishes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use outbox_core::{
-    BlockedAggregate, ExpiredRelay, Fitness, LiveRelay, MessageId, OutboxReader, OwnerId, Registration,
-    RelayTrouble, Retention, Selection, StoreError, StoredMessage,
+    BlockedAggregate, ExpiredRelay, Fitness, LiveRelay, OutboxReader, OwnerId, Registration, RelayTrouble,
+    Retention, Selection, StoreError, StoredMessage,
 };
 use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
@@ -115,42 +115,6 @@ fn fitness<S: Serializer>(fitness: &Option<Fitness>, to: S) -> Result<S::Ok, S::
     }
 }
 
-/// A partition and its owner.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct PartitionRow {
-    /// The partition.
-    pub partition: u16,
-    /// The relay that owns it.
-    #[serde(serialize_with = "serial::text_if_any")]
-    pub owner: Option<OwnerId>,
-    /// How often it was acquired.
-    pub epoch: i64,
-    /// The time until the lease runs out, unless it is renewed; `None` if nobody owns the partition.
-    #[serde(rename = "expires_in_seconds", serialize_with = "serial::seconds_if_any")]
-    pub expires_in: Option<Duration>,
-}
-
-/// A blocked aggregate.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct BlockedRow {
-    /// Type of the aggregate.
-    pub aggregate_type: String,
-    /// Id of the aggregate.
-    pub aggregate_id: String,
-    /// Whether it waits for an operator.
-    pub halted: bool,
-    /// The dead letter that halts it.
-    #[serde(serialize_with = "serial::text_if_any")]
-    pub halted_by: Option<MessageId>,
-    /// The error of that dead letter.
-    pub error: Option<String>,
-    /// The time until the block ends; `None` if the aggregate is halted.
-    #[serde(rename = "blocked_for_seconds", serialize_with = "serial::seconds_if_any")]
-    pub blocked_for: Option<Duration>,
-}
-
 /// The relays that are alive, in the order of their starts, and behind them those that have died. A dead one is known by its expired announcement, until another
 /// relay announces itself, and by the leases that it has let run out, until others have taken them.
 ///
@@ -207,47 +171,6 @@ fn started_at(owner: OwnerId) -> Option<OffsetDateTime> {
     }
     let millis = i128::try_from(id.as_u128() >> 80).ok()?;
     OffsetDateTime::from_unix_timestamp_nanos(millis * 1_000_000).ok()
-}
-
-/// All partitions, in their order.
-///
-/// # Errors
-///
-/// [`StoreError`].
-pub async fn partitions(store: &impl OutboxReader) -> Result<Vec<PartitionRow>, StoreError> {
-    let partitions = store.partitions().await?.into_iter();
-    Ok(partitions
-        .map(|lease| PartitionRow {
-            partition: lease.partition,
-            owner: lease.owner,
-            epoch: lease.epoch,
-            expires_in: lease.owner.map(|_| lease.expires_in),
-        })
-        .collect())
-}
-
-/// At most `limit` blocked aggregates: first the halted ones, then the others by the end of their block.
-///
-/// # Errors
-///
-/// [`StoreError`].
-pub async fn blocked(store: &impl OutboxReader, limit: NonZeroU32) -> Result<Vec<BlockedRow>, StoreError> {
-    let mut rows = Vec::new();
-    for block in store.blocked(limit).await? {
-        let halting = match block.halted_by {
-            Some(row_id) => dead_letter(store, &block, row_id).await?,
-            None => None,
-        };
-        rows.push(BlockedRow {
-            aggregate_type: block.aggregate.aggregate_type,
-            aggregate_id: block.aggregate.id,
-            halted: block.halted_by.is_some(),
-            halted_by: halting.as_ref().map(|letter| letter.id),
-            error: halting.and_then(|letter| letter.error),
-            blocked_for: block.blocked_for,
-        });
-    }
-    Ok(rows)
 }
 
 /// The dead letter of an aggregate that has this row id; `None` if it was retried meanwhile.

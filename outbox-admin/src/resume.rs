@@ -57,7 +57,7 @@ pub async fn preview_resume(
     let blocked_for = block.as_ref().and_then(|block| block.blocked_for);
     let effect = match (&halting, blocked_for) {
         (Some(letter), _) => format!(
-            "nothing: a dead letter halts it; remove the cause, then `outbox retry {0}`, or `outbox skip {0}`",
+            "nothing: a dead letter halts it; remove the cause, then `outbox retry {0}`, or `outbox retry --skip {0}`",
             letter.id
         ),
         (None, Some(left)) if !left.is_zero() => format!(

@@ -258,7 +258,7 @@ fn of_messages(backlog: &BacklogCounts) -> Vec<Reason> {
             "aggregate is halted by a dead letter and waits for an operator",
             "aggregates are halted by dead letters and wait for an operator",
         );
-        reasons.push(Reason::new(State::Degraded, what, "outbox blocked --halted"));
+        reasons.push(Reason::new(State::Degraded, what, "outbox list --status dead"));
     }
     if backlog.dead_letters > backlog.halted_aggregates {
         let others = backlog.dead_letters - backlog.halted_aggregates;

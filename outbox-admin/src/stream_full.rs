@@ -131,7 +131,7 @@ mod tests {
         let mut seen = status(&MemoryStore::new(), &BrokerCheck::NotAsked)
             .await
             .expect("status");
-        seen.add(State::Stuck, "all relays fail", "outbox relays");
+        seen.add(State::Stuck, "all relays fail", "outbox relay list");
         seen.backlog.pending = 1;
         seen.see_stream(&full());
         let reasons: Vec<&str> = seen.reasons.iter().map(|reason| reason.what.as_str()).collect();

@@ -1,24 +1,24 @@
 //! What became of the events of an aggregate: recorded, published, on the stream, what each consumer has made of them, and what followed.
 //!
-//! Invariants: bounded, by the events that are asked for; rows of inboxes are read by their key. Not here: why one does not arrive, see [`why_aggregate`](crate::why_aggregate).
+//! Invariants: bounded, by the events that are asked for; rows of inboxes are read by their key. Not here: why one does not arrive, see [`Question`](crate::Question).
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use outbox_core::{
-    Aggregate, EventId, Message, MessageId, MessageStatus, OutboxReader, Selection, StoreError,
-    StoredMessage, describe,
+    Aggregate, EventId, MessageId, MessageStatus, OutboxReader, Selection, StoreError, StoredMessage,
+    describe,
 };
 use sea_orm::{ConnectionTrait, DatabaseConnection, DbBackend, DbErr, Statement, Value};
 use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::follow_ups::follow_ups;
 use crate::holes::{self, Hole};
 use crate::of_aggregate::of_aggregate;
 use crate::serial;
-
-/// How a note begins that the stream does not answer.
-const THE_STREAM: &str = "the stream: ";
+use crate::stream_view::{StreamView, answered};
 
 /// The events of an aggregate, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -74,7 +74,7 @@ pub struct TimelineEvent {
     pub is_not_on_stream: bool,
     /// What consumers have made of it.
     pub effects: Vec<Effect>,
-    /// What their handlers have recorded because of it; see [`follow_ups`](crate::follow_ups).
+    /// What their handlers have recorded because of it.
     pub follow_ups: Vec<FollowUp>,
 }
 
@@ -156,81 +156,95 @@ pub struct EffectRow {
     pub effect: Effect,
 }
 
-/// Reads the events of an aggregate, and where published ones are on the stream. `locate` is that of [`why_message`](crate::why_message).
-///
-/// # Errors
-///
-/// [`StoreError`]. A broker that does not answer is noted in [`Timeline::unseen`].
-pub async fn timeline(
-    store: &impl OutboxReader,
-    locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
-    aggregate: &Aggregate,
-    selection: Selection,
-    limit: NonZeroU32,
-) -> Result<Timeline, StoreError> {
-    let mut timeline = list_events(store, aggregate, selection, limit).await?;
-    for place in 0..timeline.events.len() {
-        if let Some(message) = to_locate(store, &timeline, place).await? {
-            let found = locate(&message).await;
-            timeline.located(place, found);
+impl Timeline {
+    /// Up to `limit` events of an aggregate as the outbox has them.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    pub async fn of(
+        store: &impl OutboxReader,
+        aggregate: &Aggregate,
+        selection: Selection,
+        limit: NonZeroU32,
+    ) -> Result<Self, StoreError> {
+        let head = store.head(aggregate).await?;
+        let listed = of_aggregate(store, aggregate, head.as_ref(), &selection, limit).await?;
+        let end = head.as_ref().filter(|_| !listed.has_more);
+        let mut unseen = listed.unseen;
+        let holes = match holes::of_rows(store, aggregate, &listed.messages, end).await {
+            Ok(Some(holes)) => holes,
+            Ok(None) => {
+                unseen.push(holes::NOT_KNOWN.to_owned());
+                Vec::new()
+            }
+            Err(error) => {
+                unseen.push(format!("missing numbers: {}", describe(&error)));
+                Vec::new()
+            }
+        };
+        Ok(Self {
+            holes,
+            aggregate_type: aggregate.aggregate_type.clone(),
+            aggregate_id: aggregate.id.clone(),
+            last_sequence: head.map(|head| head.last_sequence),
+            events: listed.messages.into_iter().map(TimelineEvent::new).collect(),
+            is_complete: !listed.has_more,
+            unseen,
+        })
+    }
+
+    /// Adds where published events are on the stream, what consumers have made of those, and what followed. Each answer is waited for within `patience`; one that is
+    /// missing is named in [`unseen`](Self::unseen).
+    pub async fn follow(&mut self, store: &impl OutboxReader, stream: &dyn StreamView, patience: Duration) {
+        // One error says enough about the stream.
+        if let Err(error) = self.locate(store, stream, patience).await {
+            self.unseen.push(format!("the stream: {error}"));
+        }
+        let mut events = self.events.iter();
+        if !events.any(|event| event.stream_sequence.is_some()) {
+            return;
+        }
+        match answered(patience, stream.inboxes(&self.event_ids())).await {
+            Ok(view) => {
+                self.join(&view.rows, &view.floors);
+                self.unseen.extend(view.unseen);
+            }
+            Err(error) => self.unseen.push(format!("inboxes: {error}")),
+        }
+        let followed = async {
+            let followed = follow_ups(store, self).await;
+            followed.map_err(|error| describe(&error))
+        };
+        if let Err(error) = answered(patience, followed).await {
+            self.unseen.push(format!("follow-ups: {error}"));
         }
     }
-    Ok(timeline)
-}
 
-/// The events as the outbox has them, without their places on the stream.
-pub(crate) async fn list_events(
-    store: &impl OutboxReader,
-    aggregate: &Aggregate,
-    selection: Selection,
-    limit: NonZeroU32,
-) -> Result<Timeline, StoreError> {
-    let head = store.head(aggregate).await?;
-    let listed = of_aggregate(store, aggregate, head.as_ref(), &selection, limit).await?;
-    let end = head.as_ref().filter(|_| !listed.has_more);
-    let mut unseen = listed.unseen;
-    let holes = match holes::of_rows(store, aggregate, &listed.messages, end).await {
-        Ok(Some(holes)) => holes,
-        Ok(None) => {
-            unseen.push(holes::NOT_KNOWN.to_owned());
-            Vec::new()
+    async fn locate(
+        &mut self,
+        store: &impl OutboxReader,
+        stream: &dyn StreamView,
+        patience: Duration,
+    ) -> Result<(), String> {
+        for event in &mut self.events {
+            if !matches!(event.status, MessageStatus::Published | MessageStatus::Logged) {
+                continue;
+            }
+            let found = async {
+                let found = store.find(event.id).await.map_err(|error| describe(&error))?;
+                match found.and_then(|found| found.message.ok()) {
+                    Some(message) => stream.locate(&message).await.map(Some),
+                    None => Ok(None),
+                }
+            };
+            if let Some(found) = answered(patience, found).await? {
+                event.stream_sequence = found;
+                event.is_not_on_stream = found.is_none();
+            }
         }
-        Err(error) => {
-            unseen.push(format!("missing numbers: {}", describe(&error)));
-            Vec::new()
-        }
-    };
-    Ok(Timeline {
-        holes,
-        aggregate_type: aggregate.aggregate_type.clone(),
-        aggregate_id: aggregate.id.clone(),
-        last_sequence: head.map(|head| head.last_sequence),
-        events: listed.messages.into_iter().map(TimelineEvent::new).collect(),
-        is_complete: !listed.has_more,
-        unseen,
-    })
-}
-
-/// The message of an event that the stream is to be asked about. One error says enough about the broker: after it, there is none.
-pub(crate) async fn to_locate(
-    store: &impl OutboxReader,
-    timeline: &Timeline,
-    place: usize,
-) -> Result<Option<Message>, StoreError> {
-    let Some(event) = timeline.events.get(place) else {
-        return Ok(None);
-    };
-    let was_published = matches!(event.status, MessageStatus::Published | MessageStatus::Logged);
-    if !was_published
-        || timeline
-            .unseen
-            .iter()
-            .any(|unseen| unseen.starts_with(THE_STREAM))
-    {
-        return Ok(None);
+        Ok(())
     }
-    let found = store.find(event.id).await?;
-    Ok(found.and_then(|found| found.message.ok()))
 }
 
 impl TimelineEvent {
@@ -254,20 +268,8 @@ impl TimelineEvent {
 }
 
 impl Timeline {
-    /// Notes what the stream has answered about an event.
-    pub(crate) fn located(&mut self, place: usize, found: Result<Option<u64>, String>) {
-        match (found, self.events.get_mut(place)) {
-            (Ok(found), Some(event)) => {
-                event.stream_sequence = found;
-                event.is_not_on_stream = found.is_none();
-            }
-            (Ok(_), None) => {}
-            (Err(error), _) => self.unseen.push(format!("{THE_STREAM}{error}")),
-        }
-    }
-
     /// Adds what the inboxes say. `floors` are the consumers of the stream, each with the stream sequence up to which it has acknowledged everything.
-    pub fn join(&mut self, rows: &[EffectRow], floors: &[(String, u64)]) {
+    pub(crate) fn join(&mut self, rows: &[EffectRow], floors: &[(String, u64)]) {
         for event in &mut self.events {
             let known = rows.iter().filter(|row| row.event_id == event.event_id);
             event.effects = known.map(|row| row.effect.clone()).collect();
@@ -296,9 +298,7 @@ impl Timeline {
         }
     }
 
-    /// The ids of the events, to read the rows of inboxes by.
-    #[must_use]
-    pub fn event_ids(&self) -> Vec<EventId> {
+    fn event_ids(&self) -> Vec<EventId> {
         self.events.iter().map(|event| event.event_id).collect()
     }
 }

@@ -84,13 +84,9 @@ pub(crate) fn name() -> &'static str {
 }
 
 /// Keeps what the command line has chosen.
-pub(crate) fn remember(config: Option<&Path>, context: Option<&str>, outbox: Option<&str>) {
+pub(crate) fn remember(config: Option<&Path>, outbox: Option<&str>) {
     let config = config.map(|path| path.to_string_lossy().into_owned());
-    let options = [
-        ("config", config),
-        ("context", context.map(str::to_owned)),
-        ("outbox", outbox.map(str::to_owned)),
-    ];
+    let options = [("config", config), ("outbox", outbox.map(str::to_owned))];
     let given = options.into_iter().filter_map(|(option, value)| {
         let value = value?;
         Some((option, quoted(&value)))
@@ -276,9 +272,12 @@ mod tests {
         let placed = |name: &'static str| Arguments::new(name).args([option("config"), option("outbox")]);
         Arguments::new("outbox")
             .subcommands([placed("status"), placed("why"), placed("migrate")])
-            .subcommand(Arguments::new("log").subcommand(placed("drop")))
             .subcommand(Arguments::new("dead-letters").subcommand(placed("list")))
-            .subcommand(Arguments::new("relay").subcommand(Arguments::new("run").arg(option("config"))))
+            .subcommand(
+                Arguments::new("relay")
+                    .subcommand(Arguments::new("run").arg(option("config")))
+                    .subcommand(Arguments::new("log").subcommand(placed("drop"))),
+            )
             .subcommand(Arguments::new("print").subcommand(Arguments::new("grants").arg(option("user"))))
     }
 
@@ -295,8 +294,8 @@ mod tests {
                 "outbox why --config 'my shop.toml' --outbox shop order/1",
             ),
             (
-                "next: outbox relay run, with `log.read = true`; or outbox log drop",
-                "next: outbox relay run --config 'my shop.toml', with `log.read = true`; or outbox log drop --config 'my shop.toml' --outbox shop",
+                "next: outbox relay run, with `log.read = true`; or outbox relay log drop",
+                "next: outbox relay run --config 'my shop.toml', with `log.read = true`; or outbox relay log drop --config 'my shop.toml' --outbox shop",
             ),
             (
                 "run `outbox migrate --yes --outbox other`, \noutbox status\n",
@@ -348,8 +347,8 @@ mod tests {
         for (line, name) in [
             ("./shop outbox status --config a.toml", Some("./shop outbox")),
             ("shop status", Some("shop")),
-            ("shop --token outbox outbox log drop", None),
-            ("shop postgres://u:p@db/shop outbox log drop", None),
+            ("shop --token outbox outbox relay log drop", None),
+            ("shop postgres://u:p@db/shop outbox relay log drop", None),
             ("shop outbox nothing", None),
             ("shop", None),
         ] {
@@ -359,8 +358,8 @@ mod tests {
         let given = [("config", "a.toml".to_owned())];
         let completed = |text| super::completed(text, &given, &commands(), "shop outbox");
         assert_eq!(
-            completed("next: outbox why order/1; or outbox log drop"),
-            "next: shop outbox why --config a.toml order/1; or shop outbox log drop --config a.toml"
+            completed("next: outbox why order/1; or outbox relay log drop"),
+            "next: shop outbox why --config a.toml order/1; or shop outbox relay log drop --config a.toml"
         );
         assert_eq!(
             completed("`outbox dead-letters` decides"),

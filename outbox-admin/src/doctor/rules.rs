@@ -269,7 +269,7 @@ pub fn of_relays(relays: &[LiveRelay], expired: &[ExpiredRelay], as_relay: bool)
             state,
             ("", failing.what),
             needed,
-            "outbox relays",
+            "outbox relay list",
         ));
     }
     if let Some(what) = relay_causes::disagreeing(relays) {
@@ -278,7 +278,7 @@ pub fn of_relays(relays: &[LiveRelay], expired: &[ExpiredRelay], as_relay: bool)
             Check::Relays,
             ("", what),
             needed,
-            "outbox relays -o wide",
+            "outbox relay list -o json",
         ));
     }
     found
@@ -307,7 +307,7 @@ pub fn of_leases(leases: &[PartitionOwner]) -> Vec<Diagnosis> {
                 "leases that end within {} s; relays take these partitions once they do",
                 LEASE_TTL_MAX.as_secs()
             );
-            vec![warning(Check::Leases, ("", what), needed, "outbox partitions")]
+            vec![warning(Check::Leases, ("", what), needed, "outbox relay list")]
         }
     }
 }

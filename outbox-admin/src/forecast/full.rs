@@ -5,11 +5,8 @@ use std::time::Duration;
 use super::{ConsumerSeen, Outlook, Prospect, StreamUse, Subject, rate, time_for};
 use crate::words::{in_words, quoted};
 
-/// Most bytes that a stream has left which stands still because it is full: as many as a server takes in one message by default.
-const ROOM: u64 = 1 << 20;
-
 /// Whether so many messages are all that the stream takes.
-pub(super) fn is_full_of_messages(used: u64, most: u64) -> bool {
+fn is_full_of_messages(used: u64, most: u64) -> bool {
     used >= most
 }
 
@@ -17,12 +14,6 @@ pub(super) fn is_full_of_messages(used: u64, most: u64) -> bool {
 pub(super) fn is_full_of_bytes(used: u64, most: u64, messages: u64) -> bool {
     let room = most.saturating_sub(used);
     used.checked_div(messages).is_some_and(|size| room < size)
-}
-
-/// Whether a stream to which nothing is added may be full of bytes: one message may have been larger than those before.
-pub(super) fn may_be_full_of_bytes(used: u64, most: u64, messages: u64) -> bool {
-    let is_near = most.saturating_sub(used) <= ROOM && used.saturating_mul(100) / most.max(1) >= 99;
-    is_near || is_full_of_bytes(used, most, messages)
 }
 
 /// The flag of `nats stream edit` that doubles a bound: `doubled("max-msgs", 5)` is `--max-msgs=10`.

@@ -11,11 +11,9 @@ fn backlog(pending: u64) -> Seen {
     }
 }
 
-fn stream(bytes: u64, max_bytes: Option<u64>) -> Seen {
+fn stream() -> Seen {
     Seen {
         stream: Some(StreamUse {
-            bytes,
-            max_bytes,
             max_age: Some(Duration::from_secs(3600)),
             ..StreamUse::default()
         }),
@@ -24,7 +22,7 @@ fn stream(bytes: u64, max_bytes: Option<u64>) -> Seen {
 }
 
 fn consumer(left: u64, floor: u64, oldest: Option<u64>) -> Seen {
-    let mut seen = stream(0, None);
+    let mut seen = stream();
     seen.consumers.push(ConsumerSeen {
         consumer: "billing".to_owned(),
         left,
@@ -89,102 +87,6 @@ fn a_backlog_beyond_the_count_has_a_rate_and_an_end() {
 }
 
 #[test]
-fn a_stream_that_grows_is_full_at_a_time() {
-    let full = "the stream is 20 % full and refuses new messages in 80 s";
-    check(
-        &stream(100, Some(1000)),
-        &stream(200, Some(1000)),
-        &[(Outlook::Runs, Some(80), full)],
-    );
-    let stands = "the stream is 20 % full (200 of 1000 bytes), and does not grow";
-    check(
-        &stream(200, Some(1000)),
-        &stream(200, Some(1000)),
-        &[(Outlook::Done, None, stands)],
-    );
-}
-
-#[test]
-fn of_two_bounds_of_a_stream_the_one_that_is_reached_first_is_told() {
-    let look = |bytes, messages, max_messages| {
-        let mut seen = stream(bytes, Some(10_000));
-        let stream = seen.stream.as_mut().unwrap();
-        (stream.messages, stream.max_messages) = (messages, Some(max_messages));
-        seen
-    };
-    let bytes_first = "the stream is 20 % full and refuses new messages in 80 s";
-    let forecast = check(
-        &look(1_000, 10, 1_000),
-        &look(2_000, 20, 1_000),
-        &[(Outlook::Runs, Some(80), bytes_first)],
-    );
-    assert_eq!(forecast.prospects[0].per_second, 100.0);
-    let messages_first = "the stream is 50 % full and refuses new messages in 20 s";
-    let forecast = check(
-        &look(1_000, 10, 40),
-        &look(2_000, 20, 40),
-        &[(Outlook::Runs, Some(20), messages_first)],
-    );
-    assert_eq!(forecast.prospects[0].per_second, 1.0);
-    let stands = "the stream is 50 % full (20 of 40 messages), and does not grow";
-    check(
-        &look(2_000, 20, 40),
-        &look(2_000, 20, 40),
-        &[(Outlook::Done, None, stands)],
-    );
-}
-
-#[test]
-fn a_full_stream_that_refuses_is_no_good_news_although_it_does_not_grow() {
-    let full = "the stream is 99 % full (995 of 1000 bytes), and refuses what does not fit";
-    let mut seen = stream(995, Some(1_000));
-    check(&seen, &seen, &[(Outlook::Never, None, full)]);
-    let stream = seen.stream.as_mut().unwrap();
-    (stream.bytes, stream.messages, stream.max_messages) = (10, 40, Some(40));
-    let full = "the stream is 100 % full (40 of 40 messages), and refuses what does not fit";
-    check(&seen, &seen, &[(Outlook::Never, None, full)]);
-    seen.stream.as_mut().unwrap().drops_oldest = true;
-    let stands = "the stream is 100 % full (40 of 40 messages), and does not grow";
-    check(&seen, &seen, &[(Outlook::Done, None, stands)]);
-}
-
-#[test]
-fn a_stream_is_not_full_while_it_shrinks_or_has_room_for_messages() {
-    let shrinks = "the stream is 99 % full (995 of 1000 bytes), and does not grow";
-    let (before, now) = (stream(998, Some(1_000)), stream(995, Some(1_000)));
-    check(&before, &now, &[(Outlook::Done, None, shrinks)]);
-    let mut seen = stream(99_500_000_000, Some(100_000_000_000));
-    let stands = "the stream is 99 % full (99500000000 of 100000000000 bytes), and does not grow";
-    check(&seen, &seen, &[(Outlook::Done, None, stands)]);
-    let stream = seen.stream.as_mut().unwrap();
-    (stream.max_bytes, stream.messages, stream.max_messages) = (None, 199, Some(200));
-    let stands = "the stream is 99 % full (199 of 200 messages), and does not grow";
-    check(&seen, &seen, &[(Outlook::Done, None, stands)]);
-}
-
-#[test]
-fn a_stream_that_grows_without_a_bound_ends_with_the_disk_at_an_unknown_time() {
-    let without_age = |bytes| {
-        let mut seen = stream(bytes, None);
-        seen.stream.as_mut().unwrap().max_age = None;
-        seen
-    };
-    let grows =
-        "the stream grows by 50.0 bytes each second and has no bound: it ends when the server's disk is full";
-    let forecast = check(
-        &without_age(500),
-        &without_age(1_000),
-        &[(Outlook::Runs, None, grows)],
-    );
-    assert_eq!(forecast.prospects[0].next.line(), "outbox doctor");
-    check(&without_age(1_000), &without_age(1_000), &[]);
-    // It was purged meanwhile.
-    check(&without_age(1_000), &without_age(500), &[]);
-    // What is older than its age is deleted, so it may stop growing before.
-    check(&stream(500, None), &stream(1_000, None), &[]);
-}
-
-#[test]
 fn a_consumer_catches_up_or_never_does() {
     let ends = "100 messages are left, 10.0 fewer each second; it catches up in 10 s";
     check(
@@ -242,32 +144,22 @@ fn what_a_full_stream_drops_unread_is_told_with_its_time() {
     let drops =
         "the stream is full and drops its oldest messages: that of this consumer in 60 s, read or not";
     let never = "400 messages are left; it passes 10.0 stream sequences each second and never catches up at this rate";
-    let room = "the stream is 100 % full (1000 of 1000 messages), and does not grow";
     // It drops 10 messages each second, so it keeps one for 100 seconds.
     check(
         &full(true, 5_000, 400, 40),
         &full(true, 5_100, 400, 40),
-        &[
-            (Outlook::Runs, Some(60), drops),
-            (Outlook::Never, None, never),
-            (Outlook::Done, None, room),
-        ],
+        &[(Outlook::Runs, Some(60), drops), (Outlook::Never, None, never)],
     );
     // It has caught up before.
     let ends = "100 messages are left, 30.0 fewer each second; it catches up in 3 s";
     check(
         &full(true, 5_000, 400, 40),
         &full(true, 5_100, 100, 10),
-        &[(Outlook::Ends, Some(3), ends), (Outlook::Done, None, room)],
+        &[(Outlook::Ends, Some(3), ends)],
     );
-    let refuses = "the stream is 100 % full (1000 of 1000 messages), and refuses what does not fit";
     let none = "400 messages are left, and it handles none";
     let seen = full(false, 5_000, 400, 40);
-    check(
-        &seen,
-        &seen,
-        &[(Outlook::Never, None, refuses), (Outlook::Never, None, none)],
-    );
+    check(&seen, &seen, &[(Outlook::Never, None, none)]);
 }
 
 #[test]
@@ -275,10 +167,6 @@ fn a_stream_is_full_of_bytes_if_the_next_message_has_no_room() {
     assert!(full::is_full_of_bytes(9_600, 10_000, 16));
     assert!(!full::is_full_of_bytes(9_300, 10_000, 16));
     assert!(!full::is_full_of_bytes(0, 1_000, 0));
-    // It has room for eight hundred more, unless the next one is far larger; one to which nothing is added has met that one.
-    let (used, most, messages) = (49_600_000, 50_000_000, 99_200);
-    assert!(!full::is_full_of_bytes(used, most, messages));
-    assert!(full::may_be_full_of_bytes(used, most, messages));
 }
 
 #[test]
@@ -288,5 +176,5 @@ fn one_look_or_an_unknown_consumer_tells_nothing() {
             .prospects
             .is_empty()
     );
-    check(&stream(0, None), &consumer(1, 1, None), &[]);
+    check(&stream(), &consumer(1, 1, None), &[]);
 }

@@ -17,7 +17,7 @@
 //! | open | no row, and the consumer has not acknowledged the event |
 //!
 //! **Cannot be known**: whether the event of a hole was published before its row was deleted; a hole behind the last row of an aggregate in the span, see
-//! [`why_aggregate`](crate::why_aggregate); what was deleted when it was published, or purged, or forgotten (`unrecorded` counts what is on the stream of it); a message for a log
+//! [`why`](fn@crate::why); what was deleted when it was published, or purged, or forgotten (`unrecorded` counts what is on the stream of it); a message for a log
 //! relay that is not on the stream, because such a row does not say whether it was published; the effects of strategies that write no rows (`natural`,
 //! `external`, `sequence`, `constraint`), or write them under a business key, of handlers that a consumer does not have, and of rows that an inbox has forgotten: they are
 //! all `passed`. These strategies write a row after a failure or a redelivery, which counts as an effect and shows nothing of other events. So does the row that
@@ -29,9 +29,8 @@
 //! is not seen. Clocks of writers, database and broker may differ by an hour.
 //!
 //! Invariants: memory is bounded by [`MEMORY_MAX`], whatever the span, the rest goes to temporary files without a name, of about 80 bytes for each row and each
-//! place on the stream, bounded by [`ProofRequest::disk`]; nothing is changed anywhere. Not here: single aggregates, see [`timeline`](fn@crate::timeline).
+//! place on the stream; nothing is changed anywhere. Not here: single aggregates, see [`timeline`](fn@crate::timeline).
 
-mod disk;
 mod fact;
 mod read;
 mod report;
@@ -49,10 +48,6 @@ pub use report::{ConsumerBooks, Findings, Found, HoleOf, Holes, OutboxBooks, Pro
 
 /// The memory that [`prove`] takes at most, in bytes: 64 MiB. Drivers and allocators come on top.
 pub const MEMORY_MAX: usize = 64 * 1024 * 1024;
-
-/// The room for temporary files that a [`ProofRequest`] has unless it says otherwise, in bytes: 4 GiB. That is enough for about 9 million messages with three
-/// consumers.
-pub const DISK_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// The smallest memory that may be asked for, in bytes: 1 MiB.
 const MEMORY_MIN: usize = 1024 * 1024;
@@ -73,8 +68,6 @@ pub struct ProofRequest {
     pub stream: Option<String>,
     /// The memory for sorting, in bytes. Default: [`MEMORY_MAX`]; at least 1 MiB. With less, it takes more temporary files, and no more time worth noting.
     pub memory: usize,
-    /// The room for temporary files, in bytes. Default: [`DISK_MAX`]. A ledger that needs more is not drawn up.
-    pub disk: u64,
 }
 
 impl ProofRequest {
@@ -88,7 +81,6 @@ impl ProofRequest {
             shown: 20,
             stream: None,
             memory: MEMORY_MAX,
-            disk: DISK_MAX,
         }
     }
 
@@ -103,13 +95,6 @@ impl ProofRequest {
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes;
-        self
-    }
-
-    /// Sets the room for temporary files, in bytes. `u64::MAX`: whatever the disk has.
-    #[must_use]
-    pub fn disk(mut self, bytes: u64) -> Self {
-        self.disk = bytes;
         self
     }
 
@@ -206,33 +191,6 @@ pub struct ConsumerFloor {
     pub floor: u64,
 }
 
-/// What is done at the moment, for whoever shows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ProofStage {
-    /// The outbox is read.
-    Outbox,
-    /// The stream is read.
-    Stream,
-    /// Inboxes are read.
-    Inboxes,
-    /// What was read is put together.
-    Balance,
-}
-
-impl ProofStage {
-    /// The stage in words.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Outbox => "reading the outbox",
-            Self::Stream => "reading the stream",
-            Self::Inboxes => "reading inboxes",
-            Self::Balance => "balancing",
-        }
-    }
-}
-
 /// Why nothing could be proven. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -254,14 +212,6 @@ pub enum ProofError {
     /// A temporary file could not be written or read.
     #[error("a temporary file failed; set TMPDIR to a folder with more space")]
     File(#[from] io::Error),
-    /// The temporary files would take more room than the request allows. They are gone.
-    #[error(
-        "the ledger needs more than {max} bytes of temporary files, which is their bound; choose a shorter span, or run `outbox prove`, which has no such bound, on a machine with room"
-    )]
-    NoRoom {
-        /// The bound.
-        max: u64,
-    },
     /// There are more names than this program keeps in memory.
     #[error("the span has more than {max} {what}; choose a shorter one")]
     TooMany {
@@ -273,7 +223,7 @@ pub enum ProofError {
 }
 
 /// Draws up the ledger of a span. `inboxes` are those of all databases in which consumers of the stream keep their rows. `floors` is called when the stream has
-/// been read; its error is a text for people, and is noted as a reason why nothing can be told. `progress` is told how many rows were read so far.
+/// been read; its error is a text for people, and is noted as a reason why nothing can be told.
 ///
 /// # Errors
 ///
@@ -288,10 +238,8 @@ pub async fn prove(
     inboxes: &[EventOutcomes],
     floors: impl AsyncFnOnce() -> Result<Vec<ConsumerFloor>, String>,
     request: &ProofRequest,
-    progress: &mut (dyn FnMut(ProofStage, u64) + Send),
 ) -> Result<Proof, ProofError> {
-    let disk = disk::Disk::new(request.disk);
-    let mut reading = read::Reading::new(request, &disk, progress);
+    let mut reading = read::Reading::new(request);
     reading.outbox(store).await?;
     let extent = reading.stream(stream).await?;
     let floors = floors().await;
@@ -301,7 +249,7 @@ pub async fn prove(
     };
     let has_inbox = reading.inboxes(inboxes, &floors).await?;
     let facts = reading.facts();
-    let mut proof = weigh::weigh(store, facts, extent, &floors, (request, &disk), progress).await?;
+    let mut proof = weigh::weigh(store, facts, extent, &floors, request).await?;
     if let Some(error) = unseen {
         proof.add_unseen(
             format!("the consumers of the stream cannot be listed: {error}"),

@@ -15,10 +15,9 @@ use sea_orm::DbErr;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
-use super::disk::Disk;
 use super::fact::{FACT_BYTES, Fact, Kind, hash};
 use super::sorter::Sorter;
-use super::{ConsumerFloor, ProofError, ProofRequest, ProofStage};
+use super::{ConsumerFloor, ProofError, ProofRequest};
 
 /// How far the clocks of writers, database and broker may differ.
 pub(super) const CLOCKS_APART: Duration = Duration::HOUR;
@@ -64,7 +63,6 @@ pub(super) struct Facts {
 /// Reads into a sorter.
 pub(super) struct Reading<'a> {
     request: &'a ProofRequest,
-    progress: &'a mut (dyn FnMut(ProofStage, u64) + Send),
     sorter: Sorter<FACT_BYTES>,
     types: Names<String>,
     senders: Names<(String, String)>,
@@ -95,15 +93,10 @@ pub(super) const HANDLED: u8 = 1;
 pub(super) const HANDLED_LATER: u8 = 4;
 
 impl<'a> Reading<'a> {
-    pub(super) fn new(
-        request: &'a ProofRequest,
-        disk: &Disk,
-        progress: &'a mut (dyn FnMut(ProofStage, u64) + Send),
-    ) -> Self {
+    pub(super) fn new(request: &'a ProofRequest) -> Self {
         Self {
             request,
-            progress,
-            sorter: Sorter::new(request.facts_max(), disk),
+            sorter: Sorter::new(request.facts_max()),
             types: Names::new("event types"),
             senders: Names::new("pairs of a source and an aggregate type"),
             count: 0,
@@ -119,7 +112,7 @@ impl<'a> Reading<'a> {
 
     pub(super) async fn outbox(&mut self, store: &impl OutboxReader) -> Result<(), ProofError> {
         let (since, until) = (self.request.since, self.request.until);
-        let (mut after, mut rows) = (None, 0);
+        let mut after = None;
         loop {
             let page = store.recorded_between(since, until, after, PAGE).await?;
             for row in &page {
@@ -144,8 +137,6 @@ impl<'a> Reading<'a> {
                     )
                 })?;
             }
-            rows += page.len() as u64;
-            (self.progress)(ProofStage::Outbox, rows);
             after = page.last().map(|row| row.id);
             if page.len() < PAGE.get() as usize {
                 return Ok(());
@@ -155,18 +146,12 @@ impl<'a> Reading<'a> {
 
     pub(super) async fn stream(&mut self, stream: &impl StreamReader) -> Result<StreamExtent, ProofError> {
         let from = self.request.since - CLOCKS_APART;
-        let (mut places, mut failed) = (0, None);
-        let see = |message: StreamedMessage| {
-            places += 1;
-            if places % 10_000 == 0 {
-                (self.progress)(ProofStage::Stream, places);
-            }
-            match self.place(message) {
-                Ok(()) => true,
-                Err(error) => {
-                    failed = Some(error);
-                    false
-                }
+        let mut failed = None;
+        let see = |message: StreamedMessage| match self.place(message) {
+            Ok(()) => true,
+            Err(error) => {
+                failed = Some(error);
+                false
             }
         };
         let extent = stream.read(from, see).await?;
@@ -253,7 +238,6 @@ impl<'a> Reading<'a> {
                 };
                 self.outcome(*event, label, status)?;
             }
-            (self.progress)(ProofStage::Inboxes, self.count);
             match page.last() {
                 Some((event, _)) if page.len() == PAGE.get() as usize => after = *event,
                 _ => break,

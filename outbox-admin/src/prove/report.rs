@@ -306,7 +306,7 @@ impl Proof {
             "numbers of aggregates have no rows and no messages on the stream: their rows were deleted; not known: whether their events were published before",
             match first {
                 Some(hole) => format!("outbox timeline {}", quoted(&hole.aggregate())).into(),
-                None => Next::advice("name more findings: `--findings`"),
+                None => Next::advice("name more findings: `--limit`"),
             },
         );
         self.add(
@@ -364,7 +364,7 @@ impl Proof {
                 stream.logged_absent,
                 "logged event is not on the stream: the log relay has not come to it, or it is lost",
                 "logged events are not on the stream: the log relay has not come to them, or they are lost",
-                "outbox log status",
+                "outbox relay log status",
             ),
             (
                 stream.expired,
@@ -410,7 +410,7 @@ impl Proof {
 fn next_of(findings: &Findings, verb: &str) -> Next {
     match findings.first.first() {
         Some(found) => format!("outbox {verb} {}", found.event_id).into(),
-        None => Next::advice("name more findings: `--findings`"),
+        None => Next::advice("name more findings: `--limit`"),
     }
 }
 

@@ -1,14 +1,17 @@
 //! Sorts any number of records of one size in bounded memory: runs go to temporary files, and are merged.
 //!
 //! Invariants: at most `capacity` records are in memory while records come, and a block of 64 KiB for each run while they are merged, of which there are 64 at
-//! most. On the disk a record is once, and twice while 64 runs become one; [`Disk`] bounds that. Reading and writing block the thread, for the time of the disk.
+//! most. On the disk a record is once, and twice while 64 runs become one. Temporary files have no names, so nothing is left of them. Reading and writing block the thread, for the time of the disk.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::{self, BufReader, ErrorKind, Read as _};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read as _, Seek as _, Write as _};
 
 use super::ProofError;
-use super::disk::{BLOCK, Disk, Written};
+
+/// Bytes that are read or written at a time.
+const BLOCK: usize = 64 * 1024;
 
 /// Runs that are merged at a time.
 const RUNS_MAX: usize = 64;
@@ -18,21 +21,19 @@ const RUNS_MAX: usize = 64;
 pub(super) struct Sorter<const N: usize> {
     capacity: usize,
     chunk: Vec<[u8; N]>,
-    runs: Vec<Written>,
-    disk: Disk,
+    runs: Vec<File>,
     held_max: usize,
 }
 
 impl<const N: usize> Sorter<N> {
-    /// A sorter that holds so many records in memory, and the rest on this disk.
-    pub(super) fn new(capacity: usize, disk: &Disk) -> Self {
+    /// A sorter that holds so many records in memory, and the rest in temporary files.
+    pub(super) fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         Self {
             capacity,
             // At once, because a vector that grows holds up to three times as much while it moves.
             chunk: Vec::with_capacity(capacity),
             runs: Vec::new(),
-            disk: disk.clone(),
             held_max: 0,
         }
     }
@@ -67,27 +68,38 @@ impl<const N: usize> Sorter<N> {
 
     fn spill(&mut self) -> Result<(), ProofError> {
         self.chunk.sort_unstable();
-        let mut file = self.disk.file((self.chunk.len() * N) as u64)?;
+        let mut file = run()?;
         for record in self.chunk.drain(..) {
-            file.write(&record)?;
+            file.write_all(&record)?;
         }
-        self.runs.push(file.finish()?);
+        self.runs.push(finished(file)?);
         if self.runs.len() == RUNS_MAX {
-            let mut file = self.disk.file(self.runs.iter().map(Written::bytes).sum())?;
+            let mut file = run()?;
             let mut merge: Merge<N> = Merge::of(std::mem::take(&mut self.runs));
             while let Some(record) = merge.next()? {
-                file.write(&record)?;
+                file.write_all(&record)?;
             }
-            self.runs.push(file.finish()?);
+            self.runs.push(finished(file)?);
         }
         Ok(())
     }
 }
 
+fn run() -> io::Result<BufWriter<File>> {
+    Ok(BufWriter::with_capacity(BLOCK, tempfile::tempfile()?))
+}
+
+/// The file, to be read from its beginning.
+fn finished(run: BufWriter<File>) -> io::Result<File> {
+    let mut file = run.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.rewind()?;
+    Ok(file)
+}
+
 #[derive(Debug)]
 enum Run<const N: usize> {
     Memory(std::vec::IntoIter<[u8; N]>),
-    File(BufReader<Written>),
+    File(BufReader<File>),
 }
 
 impl<const N: usize> Run<N> {
@@ -116,7 +128,7 @@ pub(super) struct Merge<const N: usize> {
 }
 
 impl<const N: usize> Merge<N> {
-    fn of(files: Vec<Written>) -> Self {
+    fn of(files: Vec<File>) -> Self {
         let runs = files
             .into_iter()
             .map(|file| Run::File(BufReader::with_capacity(BLOCK, file)));
@@ -158,8 +170,7 @@ mod tests {
     }
 
     fn sorts(count: u64, capacity: usize) {
-        let disk = Disk::new(u64::MAX);
-        let mut sorter = Sorter::new(capacity, &disk);
+        let mut sorter = Sorter::new(capacity);
         for number in numbers(count) {
             sorter.push(number.to_be_bytes()).unwrap();
         }
@@ -171,34 +182,6 @@ mod tests {
             assert_eq!(merge.next().unwrap(), Some(number.to_be_bytes()));
         }
         assert_eq!(merge.next().unwrap(), None);
-        drop(merge);
-        assert_eq!(disk.taken(), 0);
-    }
-
-    /// 63 runs of ten records fit, and a 64th would be merged with them: for a moment all are there twice.
-    #[test]
-    fn what_has_no_room_is_refused_before_it_is_written_and_its_room_is_free_again() {
-        const RUN: u64 = 80;
-        let refused = |max: u64, records: u64| {
-            let disk = Disk::new(max);
-            let mut sorter = Sorter::new(10, &disk);
-            let mut most = 0;
-            let refused = numbers(records).find_map(|number| {
-                let pushed = sorter.push(number.to_be_bytes());
-                most = disk.taken().max(most);
-                pushed.err()
-            });
-            assert!(most <= max, "{most} of {max} bytes were taken");
-            drop(sorter);
-            assert_eq!(disk.taken(), 0);
-            refused
-        };
-        let is_room = |error: Option<ProofError>, expected: u64| matches!(error, Some(ProofError::NoRoom { max }) if max == expected);
-        assert!(is_room(refused(RUN - 1, 11), RUN - 1));
-        assert!(refused(RUN, 20).is_none());
-        assert!(is_room(refused(RUN, 21), RUN));
-        assert!(is_room(refused(127 * RUN, 641), 127 * RUN));
-        assert!(refused(128 * RUN, 641).is_none());
     }
 
     #[test]

@@ -9,12 +9,11 @@ use outbox_core::{MessageId, OutboxReader, StoredMessage, StreamExtent};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::disk::Disk;
 use super::fact::{Fact, Kind, NUMBERED_BYTES, Numbered};
 use super::read::{CLOCKS_APART, DEAD, FAILED, Facts, HANDLED, HANDLED_LATER, LOGGED, PENDING, PUBLISHED};
 use super::report::{Findings, Holes, Proof};
 use super::sorter::Sorter;
-use super::{ConsumerFloor, ProofError, ProofRequest, ProofStage};
+use super::{ConsumerFloor, ProofError, ProofRequest};
 use crate::holes;
 
 /// All that is known of an event.
@@ -130,8 +129,7 @@ pub(super) async fn weigh<S: OutboxReader>(
     facts: Facts,
     extent: StreamExtent,
     floors: &[ConsumerFloor],
-    (request, disk): (&ProofRequest, &Disk),
-    progress: &mut (dyn FnMut(ProofStage, u64) + Send),
+    request: &ProofRequest,
 ) -> Result<Proof, ProofError> {
     let consumers: Vec<String> = floors.iter().map(|floor| floor.consumer.clone()).collect();
     let mut proof = Proof::new(request.since, request.until, &consumers);
@@ -153,15 +151,11 @@ pub(super) async fn weigh<S: OutboxReader>(
         proof,
         senders: BTreeMap::new(),
         kept: HashMap::new(),
-        numbered: Sorter::new(request.numbered_max(), disk),
+        numbered: Sorter::new(request.numbered_max()),
     };
     let mut merge = facts.sorter.sorted()?;
-    let (mut event, mut seen) = (None::<Event>, 0_u64);
+    let mut event = None::<Event>;
     while let Some(record) = merge.next()? {
-        seen += 1;
-        if seen.is_multiple_of(10_000) {
-            progress(ProofStage::Balance, seen);
-        }
         let fact = Fact::decode(&record);
         if let Some(ended) = event.take_if(|event| event.id != fact.event) {
             weighing.end(ended).await?;

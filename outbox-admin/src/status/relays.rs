@@ -72,10 +72,10 @@ pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reas
             true => State::Stuck,
             false => State::Degraded,
         };
-        reasons.push(Reason::new(state, failing.what, "outbox relays"));
+        reasons.push(Reason::new(state, failing.what, "outbox relay list"));
     }
     if let Some(what) = relay_causes::disagreeing(relays) {
-        reasons.push(Reason::new(State::Degraded, what, "outbox relays"));
+        reasons.push(Reason::new(State::Degraded, what, "outbox relay list"));
     }
     let unowned = partitions.all.saturating_sub(partitions.owned);
     if !relays.is_empty() && unowned > 0 {
@@ -83,12 +83,12 @@ pub(super) fn of_relays(backlog: &BacklogCounts, facts: &RelayFacts) -> Vec<Reas
             "{unowned} of {} partitions have no owner; after a start or a crash that lasts for seconds",
             partitions.all
         );
-        reasons.push(Reason::new(State::Degraded, what, "outbox partitions"));
+        reasons.push(Reason::new(State::Degraded, what, "outbox relay list"));
     }
     if !relays.is_empty() && backlog.oldest_unpublished.is_some_and(|age| age > BEHIND_AFTER) {
         let age = in_words(backlog.oldest_unpublished.unwrap_or_default());
         let what = format!("the oldest unpublished message has been due for {age}");
-        reasons.push(Reason::new(State::Degraded, what, "outbox relays"));
+        reasons.push(Reason::new(State::Degraded, what, "outbox relay list"));
     }
     reasons
 }
@@ -109,7 +109,7 @@ fn of_leases(partitions: PartitionCounts, ahead: u16) -> Option<Reason> {
         "{ahead} leases were granted before the database's clock was set back; relays take these partitions within {} s",
         LEASE_TTL_MAX.as_secs()
     );
-    Some(Reason::new(State::Degraded, what, "outbox partitions"))
+    Some(Reason::new(State::Degraded, what, "outbox relay list"))
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ async fn a_pause_is_degraded_and_the_next_command_ends_it() {
     check(&status.reasons, &[(State::Degraded, what)]);
     assert_eq!(
         status.reasons[0].next.line(),
-        "outbox unpause --aggregate-type order"
+        "outbox resume --aggregate-type order"
     );
     assert_eq!(status.pauses.len(), 1);
 }

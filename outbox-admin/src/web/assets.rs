@@ -9,7 +9,10 @@ use axum::response::{IntoResponse, Response};
 pub(super) async fn get(Path(name): Path<String>) -> Response {
     let (kind, text) = match name.as_str() {
         "style.css" => ("text/css; charset=utf-8", include_str!("assets/style.css")),
-        "live.js" => ("text/javascript; charset=utf-8", include_str!("assets/live.js")),
+        "refresh.js" => (
+            "text/javascript; charset=utf-8",
+            include_str!("assets/refresh.js"),
+        ),
         "icon.svg" => ("image/svg+xml", include_str!("assets/icon.svg")),
         _ => return StatusCode::NOT_FOUND.into_response(),
     };

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outbox_core::OutboxAudit;
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -38,7 +39,7 @@ pub(super) struct Examiner(Mutex<Option<Last>>);
 /// # Errors
 ///
 /// [`Problem`] if this dashboard cannot examine.
-pub(super) async fn latest(app: &Arc<App>) -> Result<Arc<Examined>, Problem> {
+pub(super) async fn latest<S: OutboxAudit>(app: &Arc<App<S>>) -> Result<Arc<Examined>, Problem> {
     let app = app.clone();
     // The task goes on if whoever asked has gone.
     match tokio::spawn(async move { examine(&app).await }).await {
@@ -47,7 +48,7 @@ pub(super) async fn latest(app: &Arc<App>) -> Result<Arc<Examined>, Problem> {
     }
 }
 
-async fn examine(app: &App) -> Result<Arc<Examined>, Problem> {
+async fn examine<S>(app: &App<S>) -> Result<Arc<Examined>, Problem> {
     let mut kept = app.examiner.0.lock().await;
     if let Some((at, examined)) = &*kept
         && at.elapsed() < EXAMINE_EVERY

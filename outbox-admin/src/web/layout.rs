@@ -8,57 +8,21 @@ use uuid::Uuid;
 
 use super::visit::{Page, Visit};
 pub(super) use crate::words::in_words as duration;
-use crate::{Command, Next, Reason, State};
+use crate::{Command, Holds, Next, Reason, State};
 
 /// The pages that the menu names.
 const MENU: &[(&str, &str)] = &[
     ("/", "Overview"),
     ("/messages", "Messages"),
-    ("/blocked", "Blocked"),
     ("/dead-letters", "Dead letters"),
     ("/consumers", "Consumers"),
-    ("/relays", "Relays"),
-    ("/pauses", "Pauses"),
-    ("/proof", "Proof"),
     ("/doctor", "Doctor"),
     ("/audit", "Audit"),
 ];
 
-/// The colour beside the name of an outbox.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Colour {
-    /// The default.
-    #[default]
-    Blue,
-    /// For example for tests.
-    Green,
-    /// For example for a rehearsal.
-    Amber,
-    /// For example for production.
-    Red,
-    /// Free for anything.
-    Violet,
-    /// Free for anything.
-    Grey,
-}
-
-impl Colour {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Blue => "blue",
-            Self::Green => "green",
-            Self::Amber => "amber",
-            Self::Red => "red",
-            Self::Violet => "violet",
-            Self::Grey => "grey",
-        }
-    }
-}
-
 /// A page in its frame.
 pub(super) fn page(visit: &Visit, page: &Page) -> Markup {
-    let name = &visit.app.name;
+    let name = &visit.site.name;
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -69,12 +33,12 @@ pub(super) fn page(visit: &Visit, page: &Page) -> Markup {
                 title { (page.title) " · " (name) }
                 link rel="icon" type="image/svg+xml" href=(visit.link("/assets/icon.svg", &[]));
                 link rel="stylesheet" href=(visit.link("/assets/style.css", &[]));
-                @if page.is_live || page.is_running {
-                    script src=(visit.link("/assets/live.js", &[])) defer {}
+                @if page.is_live {
+                    script src=(visit.link("/assets/refresh.js", &[])) defer {}
                     noscript { meta http-equiv="refresh" content="10"; }
                 }
             }
-            body class={ "colour-" (visit.app.colour.as_str()) } data-live=[page.is_live.then(|| visit.link("/live", &[]))] data-running[page.is_running] {
+            body {
                 a.skip href="#content" { "Skip to the content" }
                 header {
                     a.name href=(visit.link("/", &[])) { span.mark aria-hidden="true" {} (name) }
@@ -124,34 +88,35 @@ pub(super) fn next(visit: &Visit, next: &Next) -> Markup {
 pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
     let words: Vec<&str> = command.as_str().split(' ').collect();
     let link = match words.as_slice() {
-        ["outbox", "blocked", ..] => Some(visit.link("/blocked", &[])),
         ["outbox", "status"] => Some(visit.link("/", &[])),
         ["outbox", "doctor"] => Some(visit.link("/doctor", &[])),
         ["outbox", "consumers", "lag", _] => Some(visit.link("/consumers", &[])),
-        ["outbox", "relays" | "partitions"] => Some(visit.link("/relays", &[])),
+        ["outbox", "relay", "list"] => Some(visit.link("/", &[])),
         ["outbox", "list", "--status", status] => Some(visit.link("/messages", &[("status", status)])),
         ["outbox", "consumers", "list", ..] => Some(visit.link("/consumers", &[])),
         ["outbox", "dead-letters", "list" | "groups", "--consumer", name] => {
             Some(visit.link("/dead-letters", &[("consumer", name)]))
         }
-        ["outbox", change @ ("retry" | "skip"), id] => {
-            Some(visit.link("/change", &[("change", change), ("id", id)]))
-        }
-        ["outbox", "unpause"] => Some(visit.link("/change", &[("change", "unpause")])),
-        ["outbox", "unpause", "--aggregate-type", name] if is_bare(name) => {
+        ["outbox", "retry", "--skip", id] => Some(visit.link("/change", &[("change", "skip"), ("id", id)])),
+        ["outbox", "retry", id] => Some(visit.link("/change", &[("change", "retry"), ("id", id)])),
+        ["outbox", "resume"] => Some(visit.link("/change", &[("change", "unpause")])),
+        ["outbox", "resume", "--aggregate-type", name] if is_bare(name) => {
             let query = [("change", "unpause"), ("aggregate_type", *name)];
             Some(visit.link("/change", &query))
         }
-        ["outbox", "pause", "--list"] => Some(visit.link("/pauses", &[])),
+        ["outbox", "pause", "--list"] => Some(visit.link("/", &[])),
         ["outbox", "why" | "show", id] if Uuid::parse_str(id).is_ok() => {
             Some(visit.link(&format!("/messages/{id}"), &[]))
         }
         ["outbox", "why", of] if of.contains('/') && is_bare(of) => {
             Some(visit.link("/aggregate", &[("of", of)]))
         }
-        ["outbox", "resume", ..] => {
-            let aggregate = command.as_str().trim_start_matches("outbox resume ");
-            Some(visit.link("/change", &[("change", "resume"), ("aggregate", aggregate)]))
+        ["outbox", "resume", of] if of.contains('/') && is_bare(of) => {
+            Some(visit.link("/change", &[("change", "resume"), ("aggregate", of)]))
+        }
+        ["outbox", "consumers", "resume", name] if is_bare(name) => {
+            let query = [("change", "resume-consumer"), ("consumer", *name)];
+            Some(visit.link("/change", &query))
         }
         _ => None,
     };
@@ -164,6 +129,35 @@ pub(super) fn command(visit: &Visit, command: &Command) -> Markup {
     }
 }
 
+/// Whether the causes of failures still hold: each with its sentence and the next step.
+pub(super) fn causes(visit: &Visit, items: &[Cause]) -> Markup {
+    html! {
+        @if !items.is_empty() {
+            h2 { "Does the cause still hold?" }
+            ul.reasons {
+                @for cause in items {
+                    @let class = match cause.holds {
+                        Holds::Still => "stuck",
+                        Holds::Unknown => "idle",
+                        Holds::Gone => "well",
+                    };
+                    li {
+                        span class={ "state " (class) } { (cause.holds.as_str()) } " " (cause.what) " "
+                        @if cause.holds != Holds::Gone { (next(visit, &cause.next)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The cause of a failure in a preview.
+pub(super) struct Cause {
+    pub(super) holds: Holds,
+    pub(super) what: String,
+    pub(super) next: Next,
+}
+
 /// What could not be looked at.
 pub(super) fn not_seen(visit: &Visit, unseen: &str) -> Markup {
     html! { p.note { "Not seen: " (visit.prose(unseen)) } }
@@ -174,13 +168,11 @@ fn is_bare(word: &str) -> bool {
     crate::quoted(word) == word
 }
 
-/// A link to an aggregate, and one to its timeline.
+/// A link to an aggregate.
 pub(super) fn aggregate(visit: &Visit, aggregate_type: &str, id: &str) -> Markup {
     let name = format!("{aggregate_type}/{id}");
     html! {
         a href=(visit.link("/aggregate", &[("of", &name)])) { (name) }
-        " "
-        a.aside href=(visit.link("/timeline", &[("of", &name)])) aria-label={ "Timeline of " (name) } { "timeline" }
     }
 }
 

@@ -16,31 +16,25 @@
 //! # }
 //! ```
 //!
-//! **Promised**: a request whose extensions hold no [`Access`] is refused, whatever it asks for. Nothing is changed but by a `POST` of somebody with the role
-//! operator, from a page of this router that said before what the change would do, and only if the application has called [`Dashboard::with_changes`]. A
-//! payload is only shown to those who may see payloads, and never with a sensitive field. A browser loads nothing from elsewhere, and runs no script of a
-//! message. Open pages share their reads: a thousand of them ask the database no more than one. A proof, which reads each row of a span, is begun by a `POST` of
-//! an operator, one at a time, and changes nothing.
+//! **Promised**: a request whose extensions hold no [`Access`] is refused. Only a `POST` of an operator changes something, from a page of this router that showed
+//! the preview, and only if the application has called [`Dashboard::with_changes`] or its like. Payloads are shown only to users who may see payloads, with
+//! sensitive fields masked. A browser loads nothing from other sites, and runs no script of a message. Open pages share their reads: a thousand open pages
+//! cost the database as much as one.
 //!
-//! **Not promised**: that a change took what its preview had counted. It takes what its selection finds then.
+//! **Not promised**: that a change took what its preview had counted. The change takes what its selection finds later.
 //!
-//! Not here: who somebody is. That is found out by the application, or by `outbox serve`.
+//! Not here: authentication. The application does it, or `outbox serve`.
 
 mod access;
 mod answer;
 mod assets;
-mod chart;
 mod examiner;
 mod filter;
 mod guard;
-mod history;
 mod layout;
 mod pages;
-mod prover;
 mod sampler;
-mod source;
 mod token;
-mod trace;
 mod visit;
 
 use std::fmt;
@@ -48,21 +42,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use outbox_core::{OutboxAudit, SensitiveFields};
-use outbox_inbox::{DeadLetters, InboxOperations};
+use outbox_inbox::{DeadLetters, InboxOperations, PausedConsumers};
 
 pub use crate::doctor::Examination;
+pub use crate::stream_view::{InboxView, Refuses, StreamView, Takers, TakersOf};
 pub use access::{Access, Role};
-pub use source::{InboxView, ProofSpan, Refuses, StreamView, Takers, TakersOf};
 
+use crate::stream_view::NoStream;
 use examiner::Examiner;
-pub use layout::Colour;
-use prover::Prover;
 use sampler::Sampler;
-use source::{NoStream, Outbox, Over};
 use token::Tokens;
-pub use trace::{TraceLink, TraceLinkError};
 use visit::Problem;
 
 /// How long an answer of the database is waited for, unless the application says otherwise.
@@ -70,64 +61,78 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a dashboard shows, and what may be done there.
 #[must_use = "call `router`"]
-pub struct Dashboard(App);
+pub struct Dashboard<S>(App<S>);
 
-/// The state of the router.
-pub(crate) struct App {
+/// What pages show, whatever the outbox holds.
+#[derive(Debug, Clone)]
+pub(crate) struct Site {
     name: String,
     /// How commands are called.
     program: String,
-    base: String,
-    outbox: Arc<dyn Outbox>,
-    changes: Option<Arc<dyn Outbox>>,
-    stream: Arc<dyn StreamView>,
-    letters: Option<DeadLetters>,
-    letter_changes: Option<DeadLetters>,
-    inbox_operations: Option<InboxOperations>,
     shown: SensitiveFields,
-    traces: Option<TraceLink>,
-    colour: Colour,
-    examiner: Examiner,
-    prover: Prover,
-    timeout: Duration,
     tokens: Tokens,
-    sampler: Sampler,
 }
 
-impl fmt::Debug for Dashboard {
+/// The state of the router.
+pub(crate) struct App<S> {
+    site: Arc<Site>,
+    store: S,
+    stream: Arc<dyn StreamView>,
+    letters: Option<DeadLetters>,
+    inbox_operations: Option<InboxOperations>,
+    changes: Changes<S>,
+    examiner: Examiner,
+    sampler: Sampler,
+    timeout: Duration,
+}
+
+/// What changes go through. Pages read through other sessions.
+pub(crate) struct Changes<S> {
+    store: Option<S>,
+    letters: Option<DeadLetters>,
+    consumers: Option<PausedConsumers>,
+}
+
+impl<S> fmt::Debug for Dashboard<S> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = formatter.debug_struct("Dashboard");
-        debug.field("name", &self.0.name).finish_non_exhaustive()
+        debug.field("site", &self.0.site).finish_non_exhaustive()
     }
 }
 
-impl Dashboard {
+impl<S: OutboxAudit> Dashboard<S> {
     /// A dashboard that only reads. The name stands on each page; the store should have a connection whose transactions are read-only.
-    pub fn new(name: impl Into<String>, store: impl OutboxAudit) -> Self {
-        Self(App {
+    pub fn new(name: impl Into<String>, store: S) -> Self {
+        let site = Site {
             name: name.into(),
             program: "outbox".to_owned(),
-            base: String::new(),
-            outbox: Arc::new(Over(store)),
-            changes: None,
+            shown: SensitiveFields::linked(),
+            tokens: Tokens::new(),
+        };
+        Self(App {
+            site: Arc::new(site),
+            store,
             stream: Arc::new(NoStream),
             letters: None,
-            letter_changes: None,
             inbox_operations: None,
-            shown: SensitiveFields::linked(),
-            traces: None,
-            colour: Colour::default(),
+            changes: Changes {
+                store: None,
+                letters: None,
+                consumers: None,
+            },
             examiner: Examiner::default(),
-            prover: Prover::default(),
-            timeout: TIMEOUT,
-            tokens: Tokens::new(),
             sampler: Sampler::default(),
+            timeout: TIMEOUT,
         })
     }
 
-    /// Lets those with the role operator retry, skip, resume, pause and unpause, through this store.
-    pub fn with_changes(mut self, store: impl OutboxAudit) -> Self {
-        self.0.changes = Some(Arc::new(Over(store)));
+    fn site(&mut self) -> &mut Site {
+        Arc::make_mut(&mut self.0.site)
+    }
+
+    /// Lets operators retry, skip, resume and pause, through this store.
+    pub fn with_changes(mut self, store: S) -> Self {
+        self.0.changes.store = Some(store);
         self
     }
 
@@ -143,39 +148,33 @@ impl Dashboard {
         self
     }
 
-    /// Lets those with the role operator retry and discard dead letters of consumers, through this value.
+    /// Lets operators retry and discard dead letters of consumers, through this value.
     pub fn with_dead_letter_changes(mut self, letters: DeadLetters) -> Self {
-        self.0.letter_changes = Some(letters);
+        self.0.changes.letters = Some(letters);
         self
     }
 
-    /// Lists the operations on consumers and their dead letters beside those on the outbox.
+    /// Lets operators pause and resume consumers, through this value.
+    pub fn with_consumer_changes(mut self, consumers: PausedConsumers) -> Self {
+        self.0.changes.consumers = Some(consumers);
+        self
+    }
+
+    /// Lists the operations on consumers and their dead letters beside the operations on the outbox.
     pub fn with_inbox_operations(mut self, operations: InboxOperations) -> Self {
         self.0.inbox_operations = Some(operations);
         self
     }
 
-    /// The events whose payloads are shown, with their sensitive fields masked. Default: those that are linked into the program.
+    /// The events whose payloads are shown, with their sensitive fields masked. Default: the events that are linked into the program.
     pub fn with_shown(mut self, shown: SensitiveFields) -> Self {
-        self.0.shown = shown;
+        self.site().shown = shown;
         self
     }
 
-    /// Links messages to their traces.
-    pub fn with_traces(mut self, traces: TraceLink) -> Self {
-        self.0.traces = Some(traces);
-        self
-    }
-
-    /// The colour beside the name on each page, so that nobody takes one outbox for another. Default: [`Colour::Blue`].
-    pub fn with_colour(mut self, colour: Colour) -> Self {
-        self.0.colour = colour;
-        self
-    }
-
-    /// What the commands are called that pages name, in a program that mounts them: `shop outbox`. Default: `outbox`.
+    /// How commands on pages are called, in a program that mounts them: `shop outbox`. Default: `outbox`.
     pub fn with_program(mut self, name: impl Into<String>) -> Self {
-        self.0.program = name.into();
+        self.site().program = name.into();
         self
     }
 
@@ -185,82 +184,43 @@ impl Dashboard {
         self
     }
 
-    /// The path under which a proxy in front of the application shows it, if the proxy takes it off the requests. A path at which the router is nested is
-    /// found out by itself.
-    pub fn with_base(mut self, path: &str) -> Self {
-        self.0.base = path.trim_end_matches('/').to_owned();
-        self
-    }
-
-    /// The pages. Called within a Tokio runtime, they sample the outbox each ten seconds from now on, whoever looks, until the router is dropped: so
-    /// that the charts of the overview have something to show. Otherwise they sample while somebody looks.
+    /// The pages.
     pub fn router(self) -> Router {
-        let app = Arc::new(self.0);
-        sampler::keep_on(&app);
-        Router::new()
-            .route("/", get(pages::overview::get))
-            .route("/overview.json", get(pages::overview::get))
-            .route("/live", get(pages::live::get))
-            .route("/messages", get(pages::messages::list))
-            .route("/messages.json", get(pages::messages::list))
-            .route("/messages/{id}", get(pages::messages::one))
-            .route("/aggregate", get(pages::aggregate::get))
-            .route("/aggregate.json", get(pages::aggregate::get))
-            .route("/timeline", get(pages::timeline::get))
-            .route("/timeline.json", get(pages::timeline::get))
-            .route("/pauses", get(pages::pauses::get))
-            .route("/pauses.json", get(pages::pauses::get))
-            .route("/proof", get(pages::proof::get).merge(post(pages::proof::post)))
-            .route(
-                "/proof.json",
-                get(pages::proof::get).merge(post(pages::proof::post)),
-            )
-            .route("/doctor", get(pages::doctor::get))
-            .route("/doctor.json", get(pages::doctor::get))
-            .route("/blocked", get(pages::relays::blocked))
-            .route("/blocked.json", get(pages::relays::blocked))
-            .route("/dead-letters", get(pages::letters::list))
-            .route("/dead-letters.json", get(pages::letters::list))
-            .route("/dead-letters/{id}", get(pages::letters::one))
-            .route(
-                "/letter-change",
-                get(pages::letter_change::preview).merge(post(pages::letter_change::apply)),
-            )
-            .route(
-                "/letter-change.json",
-                get(pages::letter_change::preview).merge(post(pages::letter_change::apply)),
-            )
-            .route("/consumers", get(pages::consumers::get))
-            .route("/consumers.json", get(pages::consumers::get))
-            .route("/relays", get(pages::relays::get))
-            .route("/relays.json", get(pages::relays::get))
-            .route("/audit", get(pages::audit::list))
-            .route("/audit.json", get(pages::audit::list))
-            .route("/operations/{id}", get(pages::audit::one))
-            .route(
+        use pages::{aggregate, audit, change, consumers, doctor, letters, messages, nothing, overview};
+        let router = Router::new()
+            .route("/", get(overview::get::<S>))
+            .route("/overview.json", get(overview::get::<S>))
+            .route("/messages/{id}", get(messages::one::<S>))
+            .route("/dead-letters/{id}", get(letters::one::<S>))
+            .route("/operations/{id}", get(audit::one::<S>))
+            .route("/assets/{name}", get(assets::get));
+        let pages: [(&str, MethodRouter<Arc<App<S>>>); 7] = [
+            ("/messages", get(messages::list::<S>)),
+            ("/aggregate", get(aggregate::get::<S>)),
+            ("/dead-letters", get(letters::list::<S>)),
+            ("/consumers", get(consumers::get::<S>)),
+            ("/doctor", get(doctor::get::<S>)),
+            ("/audit", get(audit::list::<S>)),
+            (
                 "/change",
-                get(pages::change::preview).merge(post(pages::change::apply)),
-            )
-            .route(
-                "/change.json",
-                get(pages::change::preview).merge(post(pages::change::apply)),
-            )
-            .route("/assets/{name}", get(assets::get))
-            .fallback(pages::nothing)
-            .with_state(app)
+                get(change::preview::<S>).merge(post(change::apply::<S>)),
+            ),
+        ];
+        let with_json = |router: Router<Arc<App<S>>>, (path, page): (&str, MethodRouter<Arc<App<S>>>)| {
+            router
+                .route(path, page.clone())
+                .route(&format!("{path}.json"), page)
+        };
+        pages
+            .into_iter()
+            .fold(router, with_json)
+            .fallback(nothing)
+            .with_state(Arc::new(self.0))
             .layer(axum::middleware::from_fn(guard::guard))
     }
 }
 
-impl App {
-    /// Waits for an answer about the stream within the bound. The error is for people.
-    async fn ask_stream<T>(&self, question: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-        match tokio::time::timeout(self.timeout, question).await {
-            Ok(answer) => answer,
-            Err(_) => Err(format!("no answer within {:?}", self.timeout)),
-        }
-    }
-
+impl<S> App<S> {
     /// Waits for an answer within the bound.
     async fn ask<T, E: Into<Problem>>(
         &self,

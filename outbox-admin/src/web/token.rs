@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 /// Makes tokens and checks them.
+#[derive(Clone)]
 pub(super) struct Tokens {
     key: [u8; 32],
 }

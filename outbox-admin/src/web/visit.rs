@@ -13,8 +13,8 @@ use sea_orm::DbErr;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::App;
 use super::access::Access;
+use super::{App, Site};
 use crate::Command;
 
 /// What stays as it is in a query.
@@ -28,7 +28,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
 
 /// A request: who asks, where the dashboard is mounted, and in which form they want the answer.
 pub(super) struct Visit {
-    pub(super) app: Arc<App>,
+    pub(super) site: Arc<Site>,
     pub(super) access: Access,
     /// The path of the dashboard, without a slash at its end.
     base: String,
@@ -42,10 +42,8 @@ pub(super) struct Page {
     pub(super) title: String,
     pub(super) body: Markup,
     pub(super) data: Value,
-    /// Whether the page shows values that change: without JavaScript it is loaded again after a while.
+    /// Whether the page shows the present, and is loaded again after a while.
     pub(super) is_live: bool,
-    /// Whether the page shows work that goes on: it is loaded again until the work has ended.
-    pub(super) is_running: bool,
 }
 
 impl Page {
@@ -56,7 +54,6 @@ impl Page {
             // Serialising into memory fails for maps whose keys are no texts; there are none.
             data: serde_json::to_value(data).unwrap_or(Value::Null),
             is_live: false,
-            is_running: false,
         }
     }
 }
@@ -74,8 +71,6 @@ pub(super) enum Problem {
     Failed(String),
     /// No answer came in time.
     Silent(String),
-    /// Something else has to end first.
-    Busy(String),
 }
 
 impl Problem {
@@ -86,7 +81,6 @@ impl Problem {
             Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::Failed(_) => StatusCode::BAD_GATEWAY,
             Self::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
-            Self::Busy(_) => StatusCode::CONFLICT,
         }
     }
 
@@ -95,8 +89,7 @@ impl Problem {
         | Self::Malformed(text)
         | Self::Forbidden(text)
         | Self::Failed(text)
-        | Self::Silent(text)
-        | Self::Busy(text)) = self;
+        | Self::Silent(text)) = self;
         text
     }
 
@@ -105,9 +98,8 @@ impl Problem {
             Self::NotFound(_) => "Not found",
             Self::Malformed(_) => "Malformed",
             Self::Forbidden(_) => "Not allowed",
-            Self::Failed(_) => "The database did not do it",
+            Self::Failed(_) => "Database unavailable",
             Self::Silent(_) => "No answer in time",
-            Self::Busy(_) => "Not now",
         }
     }
 }
@@ -127,7 +119,7 @@ impl From<DbErr> for Problem {
 impl Visit {
     /// The token of whoever asks, for a form that this page sends.
     pub(super) fn token_field(&self) -> Markup {
-        let token = self.app.tokens.of(self.access.user());
+        let token = self.site.tokens.of(self.access.user());
         html! { input type="hidden" name="token" value=(token); }
     }
 
@@ -137,7 +129,7 @@ impl Visit {
         if !self.access.may_change() {
             return Err(Problem::Forbidden("your role may not make changes".to_owned()));
         }
-        if !self.app.tokens.is_of(self.access.user(), token) {
+        if !self.site.tokens.is_of(self.access.user(), token) {
             return Err(Problem::Forbidden(
                 "the form is older than this program, or of another user; load the page with the form again"
                     .to_owned(),
@@ -148,16 +140,21 @@ impl Visit {
 
     /// A text for people. Its commands stand in backticks, and are called as this program is.
     pub(super) fn prose(&self, text: &str) -> String {
-        text.replace("`outbox ", &format!("`{} ", self.app.program))
+        text.replace("`outbox ", &format!("`{} ", self.site.program))
     }
 
     /// A command as this program is called.
     pub(super) fn called(&self, command: impl Into<Command>) -> String {
-        command.into().called_as(&self.app.program)
+        command.into().called_as(&self.site.program)
     }
 
     /// The address of a page of the dashboard.
     pub(super) fn link(&self, path: &str, query: &[(&str, &str)]) -> String {
+        // A router that is mounted at `/ops` answers there, and not at `/ops/`.
+        let path = match path {
+            "/" if !self.base.is_empty() => "",
+            path => path,
+        };
         let mut link = format!("{}{path}", self.base);
         let given = query.iter().filter(|(_, value)| !value.is_empty());
         for (number, (name, value)) in given.enumerate() {
@@ -170,10 +167,10 @@ impl Visit {
     }
 }
 
-impl FromRequestParts<Arc<App>> for Visit {
+impl<S: Send + Sync> FromRequestParts<Arc<App<S>>> for Visit {
     type Rejection = StatusCode;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, StatusCode> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App<S>>) -> Result<Self, StatusCode> {
         // The guard has refused requests without it.
         let access = parts
             .extensions
@@ -190,11 +187,11 @@ impl FromRequestParts<Arc<App>> for Visit {
         };
         let mounted = mounted.trim_end_matches('/');
         Ok(Self {
-            base: format!("{}{mounted}", app.base),
+            base: mounted.to_owned(),
             path: inner.strip_suffix(".json").unwrap_or(inner).to_owned(),
             wants_json: inner.ends_with(".json") || accepts_json(&parts.headers),
             access,
-            app: app.clone(),
+            site: app.site.clone(),
         })
     }
 }

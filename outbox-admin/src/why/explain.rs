@@ -243,7 +243,7 @@ fn dead(facts: &Facts, message: &FoundMessage) -> Vec<Finding> {
         error_of(stored),
     );
     let retry = format!("outbox retry {}", stored.id);
-    let skip = format!("outbox skip {}", stored.id);
+    let skip = format!("outbox retry --skip {}", stored.id);
     let next: &[&str] = if stored.halts { &[&retry, &skip] } else { &[&retry] };
     vec![finding(Cause::DeadLetter, state, Some(stored), what, next)]
 }
@@ -308,7 +308,7 @@ fn behind_dead_letter(stored: &StoredMessage, letter: &StoredMessage) -> Finding
     );
     let (retry, skip) = (
         format!("outbox retry {}", letter.id),
-        format!("outbox skip {}", letter.id),
+        format!("outbox retry --skip {}", letter.id),
     );
     finding(
         Cause::BehindDeadLetter,
@@ -410,7 +410,7 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
             State::Degraded,
             None,
             what,
-            &["outbox partitions"],
+            &["outbox relay list"],
         ));
     };
     if let Some(relay) = facts
@@ -434,7 +434,13 @@ fn relay(facts: &Facts, message: &FoundMessage, is_due: bool) -> Option<Finding>
 }
 
 fn ailing(what: String) -> Finding {
-    finding(Cause::RelayAiling, State::Stuck, None, what, &["outbox relays"])
+    finding(
+        Cause::RelayAiling,
+        State::Stuck,
+        None,
+        what,
+        &["outbox relay list"],
+    )
 }
 
 /// Nothing holds the message back, and its relay works.
@@ -458,6 +464,6 @@ fn due(facts: &Facts, message: &FoundMessage, relay: &str) -> Finding {
         "{name} is {} and {due}; {relay} has not come to it yet",
         stored.status.as_str()
     );
-    let next = ["outbox status", "outbox relays"];
+    let next = ["outbox status", "outbox relay list"];
     finding(Cause::RelayBehind, State::Degraded, Some(stored), what, &next)
 }

@@ -12,13 +12,14 @@ mod numbers;
 mod readers;
 mod refused;
 
-use outbox_core::{Aggregate, Message, MessageId, OutboxReader, StoreError};
+use std::time::Duration;
+
+use outbox_core::{Aggregate, MessageId, OutboxReader, StoreError, describe};
 use serde::Serialize;
 
 use crate::next::Command;
-use crate::prove::RowsKept;
-use crate::recheck::Refused;
 use crate::serial;
+use crate::stream_view::{StreamView, answered};
 use crate::verdict::State;
 use facts::Facts;
 
@@ -208,47 +209,16 @@ impl Explanation {
     }
 }
 
-/// Says why a message does not arrive, as far as the stream: [`Question`] also asks what the broker refuses, and the consumers. `locate` finds a published message on
-/// the stream, and is only called for one that was published: [`StreamSearch::locate`](outbox_core::StreamSearch::locate), or something that connects first. Its error
-/// is for people.
-///
-/// # Errors
-///
-/// [`StoreError`]. A broker that does not answer is no error but a finding.
-pub async fn why_message(
-    store: &impl OutboxReader,
-    locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
-    id: MessageId,
-) -> Result<Explanation, StoreError> {
-    let mut question = Question::of_message(store, id).await?;
-    if let Some(message) = question.published() {
-        let found = locate(message).await;
-        question.located(found);
-    }
-    Ok(question.explain())
+/// A message or an aggregate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MessageOrAggregate {
+    /// The message with this id.
+    Message(MessageId),
+    /// An aggregate.
+    Aggregate(Aggregate),
 }
 
-/// Says why the events of an aggregate do not arrive: the first of its messages that is not published, or else where the last one is. As far as the stream, as
-/// [`why_message`].
-///
-/// # Errors
-///
-/// [`StoreError`]. A broker that does not answer is no error but a finding.
-pub async fn why_aggregate(
-    store: &impl OutboxReader,
-    locate: impl AsyncFn(&Message) -> Result<Option<u64>, String>,
-    aggregate: &Aggregate,
-) -> Result<Explanation, StoreError> {
-    let mut question = Question::of_aggregate(store, aggregate).await?;
-    if let Some(message) = question.published() {
-        let found = locate(message).await;
-        question.located(found);
-    }
-    Ok(question.explain())
-}
-
-/// What the outbox says, and which questions are left to others: the broker about [`failing`](Self::failing), the stream about [`published`](Self::published), and
-/// after that the consumers about [`on_stream`](Self::on_stream). Each may stay without an answer, and [`explain`](Self::explain) says what is known.
+/// What the outbox says about a message or an aggregate, before its stream and the consumers are asked.
 #[derive(Debug)]
 pub struct Question {
     subject: String,
@@ -256,85 +226,51 @@ pub struct Question {
 }
 
 impl Question {
-    /// Reads what the outbox says about a message.
+    /// Reads what the outbox says: about a message; of an aggregate, about the first of its messages that is not published, or else the last one.
     ///
     /// # Errors
     ///
     /// [`StoreError`].
-    pub async fn of_message(store: &impl OutboxReader, id: MessageId) -> Result<Self, StoreError> {
-        Ok(Self {
-            subject: format!("message {id}"),
-            facts: Facts::of_message(store, id).await?,
+    pub async fn of(store: &impl OutboxReader, of: &MessageOrAggregate) -> Result<Self, StoreError> {
+        Ok(match of {
+            MessageOrAggregate::Message(id) => Self {
+                subject: format!("message {id}"),
+                facts: Facts::of_message(store, *id).await?,
+            },
+            MessageOrAggregate::Aggregate(aggregate) => Self {
+                subject: format!("aggregate {aggregate}"),
+                facts: Facts::of_aggregate(store, aggregate).await?,
+            },
         })
     }
 
-    /// Reads what the outbox says about an aggregate: the first of its messages that is not published, or else the last one.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`].
-    pub async fn of_aggregate(store: &impl OutboxReader, aggregate: &Aggregate) -> Result<Self, StoreError> {
-        Ok(Self {
-            subject: format!("aggregate {aggregate}"),
-            facts: Facts::of_aggregate(store, aggregate).await?,
-        })
-    }
-
-    /// Looks for numbers of the aggregate without a row, where the outbox keeps rows of their time:
-    /// by `rows_kept` and by what relays registered. Does nothing for the question about a message.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`].
-    pub async fn look_for_holes(
-        &mut self,
+    /// Asks for what is still open, and says why it does not arrive. Each answer is waited for within `patience`; one that is missing is named in the explanation.
+    pub async fn explain(
+        mut self,
         store: &impl OutboxReader,
-        rows_kept: RowsKept,
-    ) -> Result<(), StoreError> {
-        self.facts.look_for_holes(store, rows_kept).await
-    }
-
-    /// Notes why [`Self::look_for_holes`] has not answered, for people.
-    pub fn without_holes(&mut self, why: impl std::fmt::Display) {
-        self.facts.unseen.push(format!("missing numbers: {why}"));
-    }
-
-    /// The message that has failed and holds everything up, if one does: the broker is to be asked whether it would refuse it again.
-    #[must_use]
-    pub fn failing(&self) -> Option<&Message> {
-        self.facts.failing()
-    }
-
-    /// Takes the answer about [`Self::failing`]: why the broker would refuse it, `None` if nothing shows that it would, or an error for people.
-    pub fn refused(&mut self, refused: Result<Option<Refused>, String>) {
-        self.facts.refused(refused);
-    }
-
-    /// The message that the stream is to be asked about, if it was published.
-    #[must_use]
-    pub fn published(&self) -> Option<&Message> {
-        self.facts.published()
-    }
-
-    /// Takes the answer about [`Self::published`]: its stream sequence, `None` if it is not there, or an error for people.
-    pub fn located(&mut self, found: Result<Option<u64>, String>) {
-        self.facts.locate(found);
-    }
-
-    /// The message that the consumers are to be asked about, with its stream sequence, if it was located.
-    #[must_use]
-    pub fn on_stream(&self) -> Option<(&Message, u64)> {
-        self.facts.on_stream()
-    }
-
-    /// Takes the answer about [`Self::on_stream`]; an error is for people.
-    pub fn read_by(&mut self, readers: Result<Readers, String>) {
-        self.facts.readers = Some(readers);
-    }
-
-    /// What is so.
-    #[must_use]
-    pub fn explain(self) -> Explanation {
+        stream: &dyn StreamView,
+        patience: Duration,
+    ) -> Explanation {
+        let holes = async {
+            let looked = self.facts.look_for_holes(store, stream.rows_kept()).await;
+            looked.map_err(|error| describe(&error))
+        };
+        if let Err(error) = answered(patience, holes).await {
+            self.facts.unseen.push(format!("missing numbers: {error}"));
+        }
+        if let Some(message) = self.facts.failing() {
+            let refuses = answered(patience, stream.refuses()).await;
+            let refused = refuses.map(|refuses| refuses(message));
+            self.facts.refused(refused);
+        }
+        if let Some(message) = self.facts.published() {
+            let found = answered(patience, stream.locate(message)).await;
+            self.facts.locate(found);
+        }
+        if let Some((message, stream_sequence)) = self.facts.on_stream() {
+            let readers = answered(patience, stream.readers(message, stream_sequence)).await;
+            self.facts.readers = Some(readers);
+        }
         let findings = explain::explain(&self.facts);
         Explanation::new(self.subject, findings, self.facts.unpublished, self.facts.unseen)
     }

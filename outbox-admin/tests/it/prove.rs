@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use outbox_admin::{ConsumerFloor, DISK_MAX, Proof, ProofError, ProofRequest, RowsKept, Verdict, prove};
+use outbox_admin::{ConsumerFloor, Proof, ProofRequest, RowsKept, Verdict, prove};
 use outbox_core::{Events, Message, Relay, codec};
 use outbox_testing::conformance::probe::Probe;
 use outbox_testing::{MemoryBroker, MemoryStore};
@@ -25,14 +25,14 @@ async fn books(store: &MemoryStore, broker: &MemoryBroker, request: &ProofReques
             floor: 1,
         }])
     };
-    let proved = prove(store, broker, &[], floors, request, &mut |_, _| {}).await;
+    let proved = prove(store, broker, &[], floors, request).await;
     proved.expect("it is proven")
 }
 
 /// As [`books`], without a consumer.
 async fn of_stream(store: &MemoryStore, broker: &MemoryBroker, request: &ProofRequest) -> Proof {
     let floors = async || Ok(Vec::new());
-    let proved = prove(store, broker, &[], floors, request, &mut |_, _| {}).await;
+    let proved = prove(store, broker, &[], floors, request).await;
     proved.expect("it is proven")
 }
 
@@ -313,32 +313,4 @@ async fn memory_is_bounded_whatever_the_span() {
         "{} facts were held",
         proof.facts_held_max
     );
-}
-
-/// 5,000 messages make 10,000 facts of 79 bytes. A megabyte of memory holds two thirds of them, so all go to the disk.
-#[tokio::test(start_paused = true)]
-async fn the_room_on_the_disk_is_bounded() {
-    const MESSAGES: u64 = 5_000;
-    let (store, broker) = (MemoryStore::new(), MemoryBroker::new());
-    let mut events = Events::new();
-    for number in 0..MESSAGES {
-        events = events.with(Probe::noted(format!("a{}", number % 100), number));
-    }
-    store.record(events).expect("it is recorded");
-    for row in store.rows() {
-        broker.store_message(&row.message);
-    }
-    assert_eq!(all().disk, DISK_MAX);
-    let small = all().memory(1024 * 1024);
-    let proof = of_stream(&store, &broker, &small.clone().disk(790_000)).await;
-    assert_eq!((proof.facts, proof.stream.events), (2 * MESSAGES, MESSAGES));
-    for too_little in [0, 500_000, 789_999] {
-        let request = small.clone().disk(too_little);
-        let floors = async || Ok(Vec::new());
-        let refused = prove(&store, &broker, &[], floors, &request, &mut |_, _| {}).await;
-        assert!(
-            matches!(refused, Err(ProofError::NoRoom { max }) if max == too_little),
-            "{refused:?}"
-        );
-    }
 }

@@ -3,8 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use outbox_admin::{
-    Cause, Explanation, Hole, Obstacle, Question, Refused, RowsKept, State, why_aggregate, why_message,
+    Cause, Explanation, Hole, MessageOrAggregate, Obstacle, Question, Readers, Refused, Refuses, RowsKept,
+    State, StreamView, Timeline,
 };
 use outbox_core::{
     Announcement, Events, Fitness, Message, MessageId, NewMessage, OutboxStore, OwnerId, Registration,
@@ -15,13 +17,58 @@ use outbox_testing::conformance::probe::Probe;
 
 use crate::plant::{LONG, aggregate, dead, failed, noted, published, record, relay, settle};
 
-/// A stream that holds nothing.
-async fn gone(_: &Message) -> Result<Option<u64>, String> {
-    Ok(None)
+/// A stream without consumers.
+struct Stream {
+    located: Result<Option<u64>, String>,
+    refused: Option<Refused>,
+    kept: RowsKept,
+}
+
+/// It holds nothing, and refuses nothing.
+const EMPTY: Stream = Stream {
+    located: Ok(None),
+    refused: None,
+    kept: RowsKept::Nothing,
+};
+
+/// It holds each message.
+const AT_SEVEN: Stream = Stream {
+    located: Ok(Some(7)),
+    refused: None,
+    kept: RowsKept::Nothing,
+};
+
+#[async_trait]
+impl StreamView for Stream {
+    async fn locate(&self, _: &Message) -> Result<Option<u64>, String> {
+        self.located.clone()
+    }
+
+    async fn refuses(&self) -> Result<Refuses, String> {
+        let refused = self.refused.clone();
+        Ok(Box::new(move |_| refused.clone()))
+    }
+
+    async fn readers(&self, _: &Message, _: u64) -> Result<Readers, String> {
+        Ok(Readers::default())
+    }
+
+    fn rows_kept(&self) -> RowsKept {
+        self.kept
+    }
+}
+
+async fn explain(store: &MemoryStore, stream: Stream, of: MessageOrAggregate) -> Explanation {
+    let question = Question::of(store, &of).await.expect("read");
+    question.explain(store, &stream, LONG).await
 }
 
 async fn why(store: &MemoryStore, id: MessageId) -> Explanation {
-    why_message(store, gone, id).await.expect("explained")
+    explain(store, EMPTY, MessageOrAggregate::Message(id)).await
+}
+
+async fn why_aggregate(store: &MemoryStore, stream: Stream) -> Explanation {
+    explain(store, stream, MessageOrAggregate::Aggregate(aggregate("a"))).await
 }
 
 #[track_caller]
@@ -54,9 +101,7 @@ async fn a_message_that_the_outbox_does_not_hold_is_not_recorded() {
         &[(Cause::NotRecorded, State::Degraded)],
         "the outbox does not hold message",
     );
-    let explanation = why_aggregate(&store, gone, &aggregate("a"))
-        .await
-        .expect("explained");
+    let explanation = why_aggregate(&store, EMPTY).await;
     check(
         &explanation,
         &[(Cause::NotRecorded, State::Degraded)],
@@ -72,9 +117,7 @@ async fn an_aggregate_whose_rows_were_deleted_says_how_many_it_has_recorded() {
         let id = noted(&store, "a");
         settle(&store, &leases, id, published(false)).await;
     }
-    let explanation = why_aggregate(&store, gone, &aggregate("a"))
-        .await
-        .expect("explained");
+    let explanation = why_aggregate(&store, EMPTY).await;
     check(
         &explanation,
         &[(Cause::NotRecorded, State::Degraded)],
@@ -83,11 +126,7 @@ async fn an_aggregate_whose_rows_were_deleted_says_how_many_it_has_recorded() {
 }
 
 async fn why_of(store: &MemoryStore, kept: RowsKept) -> Explanation {
-    let mut question = Question::of_aggregate(store, &aggregate("a"))
-        .await
-        .expect("read");
-    question.look_for_holes(store, kept).await.expect("read");
-    question.explain()
+    why_aggregate(store, Stream { kept, ..EMPTY }).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,7 +239,7 @@ async fn a_timeline_names_numbers_without_rows() {
     }
     let limited = async |limit| {
         let limit = NonZeroU32::new(limit).expect("not 0");
-        let timeline = outbox_admin::timeline(&store, gone, &aggregate("a"), Selection::all(), limit).await;
+        let timeline = Timeline::of(&store, &aggregate("a"), Selection::all(), limit).await;
         let holes = timeline.expect("read").holes;
         holes.iter().map(Hole::numbers).collect::<Vec<_>>()
     };
@@ -267,9 +306,7 @@ async fn a_message_that_may_be_published_now_waits_for_its_relay() {
         &[(Cause::RelayBehind, State::Degraded)],
         "is pending and may be published now",
     );
-    let of_aggregate = why_aggregate(&store, gone, &aggregate("a"))
-        .await
-        .expect("explained");
+    let of_aggregate = why_aggregate(&store, EMPTY).await;
     assert_eq!(of_aggregate.findings, explanation.findings);
     let second = noted(&store, "a");
     let after = "is pending and comes after #1 probe.noted";
@@ -370,8 +407,6 @@ async fn a_failure_that_the_broker_would_repeat_is_named_by_what_it_refuses() {
     let store = MemoryStore::new();
     let leases = relay(&store, Fitness::Fit).await;
     let (first, second) = (noted(&store, "a"), noted(&store, "a"));
-    let open = async |id| Question::of_message(&store, id).await.expect("read");
-    assert_eq!(open(first).await.failing(), None, "it has not failed");
     settle(&store, &leases, first, failed()).await;
     let refused = |obstacle| Refused {
         obstacle,
@@ -388,20 +423,19 @@ async fn a_failure_that_the_broker_would_repeat_is_named_by_what_it_refuses() {
             (first, "has failed 1 time, and would again"),
             (second, "waits behind #1"),
         ] {
-            let mut question = open(id).await;
-            assert_eq!(question.failing().map(|message| message.id), Some(first));
-            question.refused(Ok(Some(refused(obstacle))));
-            let explanation = question.explain();
+            let stream = Stream {
+                refused: Some(refused(obstacle)),
+                ..EMPTY
+            };
+            let explanation = explain(&store, stream, MessageOrAggregate::Message(id)).await;
             check(&explanation, &[(cause, state)], text);
             let finding = &explanation.findings[0];
             assert_eq!(finding.message, Some(first));
             assert_eq!(finding.next, ["nats stream edit S", "outbox doctor"]);
         }
     }
-    let mut question = open(first).await;
-    question.refused(Ok(None));
     check(
-        &question.explain(),
+        &why(&store, first).await,
         &[(Cause::BackingOff, State::Degraded)],
         "tried again in 10 min",
     );
@@ -436,7 +470,10 @@ async fn a_dead_letter_that_halts_is_named_to_all_behind_it() {
     assert!(explanation.findings[0].what.contains("1 message waits behind it"));
     assert_eq!(
         explanation.findings[0].next,
-        [format!("outbox retry {first}"), format!("outbox skip {first}")]
+        [
+            format!("outbox retry {first}"),
+            format!("outbox retry --skip {first}")
+        ]
     );
     let explanation = why(&store, second).await;
     check(
@@ -445,9 +482,7 @@ async fn a_dead_letter_that_halts_is_named_to_all_behind_it() {
         "halted by #1 probe.noted",
     );
     assert_eq!(explanation.findings[0].message, Some(first));
-    let explanation = why_aggregate(&store, gone, &aggregate("a"))
-        .await
-        .expect("explained");
+    let explanation = why_aggregate(&store, EMPTY).await;
     check(
         &explanation,
         &[(Cause::DeadLetter, State::Stuck)],
@@ -483,8 +518,7 @@ async fn a_published_message_is_on_the_stream_or_has_left_it_or_nobody_knows() {
     let leases = relay(&store, Fitness::Fit).await;
     let id = noted(&store, "a");
     settle(&store, &leases, id, published(true)).await;
-    let at_seven = async |_: &Message| Ok(Some(7));
-    let explanation = why_message(&store, at_seven, id).await.expect("explained");
+    let explanation = explain(&store, AT_SEVEN, MessageOrAggregate::Message(id)).await;
     check(
         &explanation,
         &[(Cause::OnStream, State::Well)],
@@ -496,16 +530,17 @@ async fn a_published_message_is_on_the_stream_or_has_left_it_or_nobody_knows() {
         &[(Cause::LeftStream, State::Degraded)],
         "the stream was full with discard policy old and has dropped its oldest messages, it was purged",
     );
-    let away = async |_: &Message| Err("nats does not answer".to_owned());
-    let explanation = why_message(&store, away, id).await.expect("explained");
+    let away = Stream {
+        located: Err("nats does not answer".to_owned()),
+        ..EMPTY
+    };
+    let explanation = explain(&store, away, MessageOrAggregate::Message(id)).await;
     check(
         &explanation,
         &[(Cause::StreamUnknown, State::Degraded)],
         "not known: nats does not answer",
     );
-    let explanation = why_aggregate(&store, at_seven, &aggregate("a"))
-        .await
-        .expect("explained");
+    let explanation = why_aggregate(&store, AT_SEVEN).await;
     check(&explanation, &[(Cause::OnStream, State::Well)], "#1 probe.noted");
 }
 
@@ -520,8 +555,7 @@ async fn a_message_of_the_log_is_on_the_stream_or_the_log_relay_is_behind() {
         &[(Cause::RelayBehind, State::Degraded)],
         "recorded for a log relay",
     );
-    let at_seven = async |_: &Message| Ok(Some(7));
-    let explanation = why_message(&store, at_seven, id).await.expect("explained");
+    let explanation = explain(&store, AT_SEVEN, MessageOrAggregate::Message(id)).await;
     check(
         &explanation,
         &[(Cause::OnStream, State::Well)],

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use outbox::core::{Aggregate, MessageId, MessageStatus, Selection};
+use outbox_admin::MessageOrAggregate;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 use time::{Date, OffsetDateTime};
@@ -23,13 +24,9 @@ pub(crate) const EXIT_CODES: &str = "Exit codes: 0 well, 1 it failed, 2 the comm
 #[command(after_help = EXIT_CODES)]
 #[non_exhaustive]
 pub struct PlaceArguments {
-    /// The configuration file of the relay program; without it all settings have their defaults, and the environment says where the servers are.
-    #[arg(long, value_name = "FILE")]
+    /// The configuration file of the relay program. Without a file all settings have their defaults.
+    #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The context, by its name among those of `outbox contexts`: its configuration, and whether it is production. Default: OUTBOX_CONTEXT, unless there
-    /// is `--config`.
-    #[arg(long, value_name = "NAME", conflicts_with = "config")]
-    pub context: Option<String>,
     /// The outbox, by its name in the file. Needed if the file has several.
     #[arg(long, value_name = "NAME")]
     pub outbox: Option<String>,
@@ -39,9 +36,6 @@ pub struct PlaceArguments {
     /// The form of the answer.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
-    /// Show no progress. It is shown on a terminal only, and only beside a table.
-    #[arg(short, long)]
-    pub quiet: bool,
 }
 
 /// Which messages.
@@ -137,20 +131,10 @@ pub struct LimitArguments {
     pub limit: NonZeroU32,
 }
 
-/// A message or an aggregate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Subject {
-    /// The message with this id.
-    Message(MessageId),
-    /// An aggregate.
-    Aggregate(Aggregate),
-}
-
-pub(crate) fn parse_subject(text: &str) -> Result<Subject, String> {
+pub(crate) fn parse_subject(text: &str) -> Result<MessageOrAggregate, String> {
     match parse_id(text) {
-        Ok(id) => Ok(Subject::Message(id)),
-        Err(_) if text.contains('/') => Ok(Subject::Aggregate(parse_aggregate(text)?)),
+        Ok(id) => Ok(MessageOrAggregate::Message(id)),
+        Err(_) if text.contains('/') => Ok(MessageOrAggregate::Aggregate(parse_aggregate(text)?)),
         Err(_) => Err("neither the id of a message (a UUID) nor an aggregate (`order/4711`)".to_owned()),
     }
 }
@@ -190,28 +174,6 @@ pub(crate) fn parse_between_looks(text: &str) -> Result<Duration, String> {
         return Ok(between);
     }
     Err("too short or too long; write a time from `1s` to `1h`".to_owned())
-}
-
-/// A number of bytes, such as `4GiB`.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor: u64 = match unit {
-        "" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        "TiB" => 1 << 40,
-        _ => 0,
-    };
-    let bytes = number
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(factor));
-    let bytes = bytes.filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| {
-        "no number of bytes; it is a whole number with KiB, MiB, GiB or TiB, such as `4GiB`".to_owned()
-    })
 }
 
 /// By the clock of this machine, if the time is given as a duration.
@@ -265,23 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_a_unit_and_are_not_none() {
-        assert_eq!(parse_bytes("4GiB"), Ok(4 << 30));
-        assert_eq!(parse_bytes("512"), Ok(512));
-        for wrong in ["", "GiB", "0MiB", "4GB", "4 GiB", "-1", "1.5GiB", "99999999TiB"] {
-            let error = parse_bytes(wrong).unwrap_err();
-            assert!(error.contains("such as `4GiB`"), "{wrong}: {error}");
-        }
-    }
-
-    #[test]
     fn a_subject_is_a_message_or_an_aggregate() {
         let id = "019ab000-0000-7000-8000-000000000001";
         assert_eq!(
             parse_subject(id).unwrap(),
-            Subject::Message(parse_id(id).unwrap())
+            MessageOrAggregate::Message(parse_id(id).unwrap())
         );
-        let aggregate = Subject::Aggregate(Aggregate::new("order", "47/11"));
+        let aggregate = MessageOrAggregate::Aggregate(Aggregate::new("order", "47/11"));
         assert_eq!(parse_subject("order/47/11").unwrap(), aggregate);
         for text in ["", "4711", "/4711", "order/"] {
             parse_subject(text).unwrap_err();

@@ -183,8 +183,6 @@ impl Print for OperationRow {
         Column::new("changed", |row| row.changed.to_string()),
         Column::new("finished", |row| text::yes(row.is_finished)),
         Column::new("reason", |row| text::any(row.reason.clone())),
-        Column::wide("ended", |row| text::any(row.finished_at.map(text::time))),
-        Column::wide("scope", scope),
     ];
 
     fn name(&self) -> String {

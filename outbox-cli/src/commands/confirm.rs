@@ -1,6 +1,6 @@
-//! What stands between `--yes` and a change: with several contexts one that is named, and in production the number of what is changed.
+//! Confirmation of a change in production by the number of changed things.
 //!
-//! Invariant: nobody is asked a question without a terminal, so a script never hangs.
+//! Invariant: without a terminal the command asks no question, so a script never hangs.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
@@ -14,7 +14,7 @@ use crate::output::say;
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[non_exhaustive]
 pub struct ConfirmArguments {
-    /// Do it only if it changes so many, by the number of the preview. A context with `production = true` needs it, unless a terminal can be asked.
+    /// Do it only if the preview counts exactly so many. A file with `production = true` needs this option, unless a terminal can be asked.
     #[arg(long, value_name = "COUNT", requires = "yes")]
     pub confirm: Option<u64>,
 }
@@ -26,8 +26,7 @@ impl ConfirmArguments {
         place: &Place,
         count: impl Future<Output = Result<u64, CommandError>>,
     ) -> Result<(), CommandError> {
-        let context = place.context.production.then_some(place.context.name.as_deref());
-        if context.is_none() && self.confirm.is_none() {
+        if !place.is_production() && self.confirm.is_none() {
             return Ok(());
         }
         let count = count.await?;
@@ -42,15 +41,12 @@ impl ConfirmArguments {
                 "it would change {count}, and not {confirmed}: nothing was changed; look again without `--yes`, then repeat it with `--confirm {count}`"
             )));
         }
-        let name = context.flatten().unwrap_or_default();
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(CommandError::configuration(format!(
-                "context `{name}` is production: nothing was changed; repeat it with `--confirm {count}`"
+                "the file has `production = true`: nothing was changed; repeat it with `--confirm {count}`"
             )));
         }
-        say(&format!(
-            "context `{name}` is production, and this changes {count}"
-        ));
+        say(&format!("this is production, and the command changes {count}"));
         // The thread waits for a line; when the program is interrupted, nothing was changed.
         let typed = tokio::task::spawn_blocking(move || typed(count)).await;
         if typed

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::arguments::{ForecastArguments, PlaceArguments};
 use super::change::say_operation;
 use super::confirm::ConfirmArguments;
-use super::intent::{ActorArguments, IntentArguments};
+use super::intent::{ActorArguments, MakeArguments};
 use super::place::Place;
 use super::{foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
@@ -93,15 +93,9 @@ pub struct ResumeConsumerCommand {
     /// The consumer.
     #[arg(value_name = "CONSUMER")]
     pub consumer: String,
-    /// Who and why.
+    /// How the change is made.
     #[command(flatten)]
-    pub intent: IntentArguments,
-    /// Do it. Otherwise the command only says what it would do.
-    #[arg(long)]
-    pub yes: bool,
-    /// How it is confirmed in production.
-    #[command(flatten)]
-    pub confirm: ConfirmArguments,
+    pub make: MakeArguments,
 }
 
 impl ConsumersCommand {
@@ -229,12 +223,12 @@ impl ResumeConsumerCommand {
         match found {
             None => change.effect = "nothing: it is not paused".to_owned(),
             // As for a pause.
-            Some(_) if self.yes => {
-                self.confirm.check(&place, async { Ok(1) }).await?;
+            Some(_) if self.make.yes => {
+                self.make.confirm.check(&place, async { Ok(1) }).await?;
                 let operation = operation(
                     OperationKind::ResumeConsumer,
                     &self.consumer,
-                    self.intent.intent(),
+                    self.make.intent.intent(),
                 );
                 let paused = paused.written_down(&operation);
                 change.changed = place.ask(paused.resume(&self.consumer)).await?;
@@ -249,7 +243,7 @@ impl ResumeConsumerCommand {
                 );
             }
         }
-        change.end(&self.place, self.yes, found.is_none())
+        change.end(&self.place, self.make.yes, found.is_none())
     }
 }
 
@@ -303,13 +297,6 @@ impl PauseChange {
 }
 
 impl Print for PauseChange {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("consumer", |change| change.consumer.clone()),
-        Column::new("change", |change| change.change.to_owned()),
-        Column::new("changed", |change| text::yes(change.changed)),
-        Column::new("effect", |change| change.effect.clone()),
-    ];
-
     fn name(&self) -> String {
         self.consumer.clone()
     }
@@ -339,26 +326,6 @@ impl Listed {
     }
 }
 
-/// As a row of [`Listed`], where somebody else draws the forecast.
-impl Print for ConsumerRow {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("consumer", |row| row.consumer.clone()),
-        Column::new("state", |row| row.state.as_str().to_owned()),
-        Column::new("undelivered", |row| text::any(row.undelivered)),
-        Column::new("unacknowledged", |row| text::any(row.unacknowledged)),
-        Column::new("oldest", |row| text::any(row.oldest.map(text::duration))),
-        Column::new("receiving", |row| {
-            row.is_receiving.map(text::yes).unwrap_or_default()
-        }),
-        Column::new("dead_letters", |row| text::any(row.dead_letters_open)),
-        Column::new("paused", |row| text::any(row.paused.clone())),
-    ];
-
-    fn name(&self) -> String {
-        self.consumer.clone()
-    }
-}
-
 impl Print for Listed {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("consumer", |listed| listed.row.consumer.clone()),
@@ -372,8 +339,6 @@ impl Print for Listed {
             listed.row.is_receiving.map(text::yes).unwrap_or_default()
         }),
         Column::new("dead_letters", |listed| text::any(listed.row.dead_letters_open)),
-        Column::wide("to_retry", |listed| text::any(listed.row.dead_letters_marked)),
-        Column::wide("floor", |listed| text::any(listed.row.floor)),
         Column::new("paused", |listed| text::any(listed.row.paused.clone())),
         Column::new("forecast", |listed| {
             let prospects = listed.forecast.iter().flatten();

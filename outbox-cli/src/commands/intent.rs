@@ -3,6 +3,8 @@
 use clap::Args;
 use outbox::core::Intent;
 
+use super::confirm::ConfirmArguments;
+
 /// The variable that says who makes changes, where `--actor` does not.
 const VARIABLE: &str = "OUTBOX_ACTOR";
 
@@ -25,6 +27,21 @@ pub struct IntentArguments {
     /// Why, for the audit: a ticket, an incident.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+}
+
+/// How a change is made: by whom and why, and whether at all.
+#[derive(Debug, Clone, Default, Args)]
+#[non_exhaustive]
+pub struct MakeArguments {
+    /// Who and why.
+    #[command(flatten)]
+    pub intent: IntentArguments,
+    /// Do it. Otherwise the command prints a preview.
+    #[arg(long)]
+    pub yes: bool,
+    /// How it is confirmed in production.
+    #[command(flatten)]
+    pub confirm: ConfirmArguments,
 }
 
 impl ActorArguments {

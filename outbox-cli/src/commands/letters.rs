@@ -15,15 +15,14 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::arguments::{LimitArguments, PlaceArguments, parse_aggregate, parse_time};
-use super::confirm::ConfirmArguments;
-use super::intent::IntentArguments;
+use super::intent::MakeArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
 use crate::hint;
 use crate::output::{self, Column, Print, plain, say};
 
-pub use groups::{Deployment, GroupLettersCommand};
+pub use groups::GroupLettersCommand;
 
 /// Most dead letters that are read for their groups.
 const GROUPED_MAX: usize = 100_000;
@@ -34,7 +33,7 @@ const GROUPED_MAX: usize = 100_000;
 pub enum LettersCommand {
     /// List them, oldest first.
     List(ListLettersCommand),
-    /// Group them by what failed, the largest group first: how many, since when, and since which deployment.
+    /// Group them by what failed, the largest group first: how many, and since when.
     Groups(GroupLettersCommand),
     /// Show one; with `--payload` its payload, masked.
     Show(ShowLetterCommand),
@@ -147,21 +146,15 @@ pub struct ChangeLettersCommand {
     /// The dead letters.
     #[command(flatten)]
     pub selection: LetterSelectionArguments,
-    /// Only the first ones of those that are selected: try one before the rest. `--sample` is the same.
-    #[arg(long, visible_alias = "sample", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Only the first selected dead letters: try one before the rest.
+    #[arg(long = "limit", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub first: Option<u32>,
     /// Those of all consumers.
     #[arg(long)]
     pub all: bool,
-    /// Who and why.
+    /// How the change is made.
     #[command(flatten)]
-    pub intent: IntentArguments,
-    /// Do it. Otherwise the command only says what it would do.
-    #[arg(long)]
-    pub yes: bool,
-    /// How it is confirmed in production.
-    #[command(flatten)]
-    pub confirm: ConfirmArguments,
+    pub make: MakeArguments,
 }
 
 impl LettersCommand {
@@ -244,11 +237,6 @@ impl Print for LetterRow {
         Column::new("aggregate", aggregate),
         Column::new("type", |row| text::any(row.event_type.clone())),
         Column::new("since", |row| text::time(row.dead_lettered_at)),
-        Column::wide("number", |row| text::any(row.sequence)),
-        Column::wide("stream_sequence", |row| row.stream_sequence.to_string()),
-        Column::wide("attempts", |row| row.attempts.to_string()),
-        Column::wide("event_id", |row| text::any(row.event_id)),
-        Column::wide("subject", |row| row.subject.clone()),
         Column::new("error", |row| row.error.clone()),
     ];
 
@@ -291,11 +279,6 @@ impl Print for LetterDetail {
 }
 
 impl Print for LetterPreview {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("change", |preview| preview.change.as_str().to_owned()),
-        Column::new("dead_letters", |preview| preview.dead_letters.to_string()),
-    ];
-
     fn name(&self) -> String {
         self.change.as_str().to_owned()
     }
@@ -331,12 +314,6 @@ impl Print for LetterPreview {
 }
 
 impl Print for LettersChanged {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("change", |changed| changed.change.as_str().to_owned()),
-        Column::new("dead_letters", |changed| changed.dead_letters.to_string()),
-        Column::new("operation", |changed| text::any(changed.operation)),
-    ];
-
     fn name(&self) -> String {
         self.change.as_str().to_owned()
     }

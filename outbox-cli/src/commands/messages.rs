@@ -115,11 +115,6 @@ impl Print for MessageRow {
         Column::new("number", |row| text::any(row.sequence)),
         Column::new("type", |row| row.event_type.clone()),
         Column::new("recorded", |row| text::time(row.recorded_at)),
-        Column::wide("published", |row| text::any(row.published_at.map(text::time))),
-        Column::wide("attempts", |row| row.attempts.to_string()),
-        Column::wide("failures", |row| row.failures.to_string()),
-        Column::wide("row_id", |row| row.row_id.to_string()),
-        Column::wide("event_id", |row| row.event_id.to_string()),
         Column::new("error", |row| row.error.clone().unwrap_or_default()),
     ];
 

@@ -13,8 +13,7 @@ use serde::Serialize;
 
 use super::arguments::PlaceArguments;
 use super::change::say_operation;
-use super::confirm::ConfirmArguments;
-use super::intent::IntentArguments;
+use super::intent::MakeArguments;
 use super::place::Place;
 use super::record::Record;
 use crate::failure::{CommandError, Outcome};
@@ -33,15 +32,9 @@ pub struct MigrateCommand {
     /// Print the SQL, and do nothing else.
     #[arg(long, conflicts_with = "yes")]
     pub sql: bool,
-    /// Who and why.
+    /// How the change is made.
     #[command(flatten)]
-    pub intent: IntentArguments,
-    /// Make what is missing. Otherwise the command only says what that is.
-    #[arg(long)]
-    pub yes: bool,
-    /// How it is confirmed in production.
-    #[command(flatten)]
-    pub confirm: ConfirmArguments,
+    pub make: MakeArguments,
 }
 
 /// Tables that belong together.
@@ -117,7 +110,7 @@ impl MigrateCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         let mut place = Place::open_to_make(&self.place).await?;
         if !self.sql {
-            place = place.for_change()?;
+            place = place.for_change();
         }
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
         let db = place.store.connection();
@@ -139,7 +132,7 @@ impl MigrateCommand {
         }
         if let (Some(row), true) = (
             rows.iter().find(|row| row.state == MigrationState::Foreign),
-            self.yes,
+            self.make.yes,
         ) {
             return Err(CommandError::failed(format!(
                 "the tables of part `{}` exist, and nobody has noted migration `{}` in {}: they were made by a SeaORM migrator, or by SQL of another layout or \
@@ -150,8 +143,11 @@ impl MigrateCommand {
             )));
         }
         let is_missing = |row: &MigrationRow| row.state == MigrationState::Missing;
-        if self.yes && rows.iter().any(is_missing) {
-            self.confirm.check(&place, async { Ok(missing(&rows)) }).await?;
+        if self.make.yes && rows.iter().any(is_missing) {
+            self.make
+                .confirm
+                .check(&place, async { Ok(missing(&rows)) })
+                .await?;
             for (n, part) in self.parts.iter().enumerate() {
                 if !self.parts[..n].contains(part) {
                     self.make(&place, &names, *part, &rows).await?;
@@ -162,7 +158,7 @@ impl MigrateCommand {
                 rows.extend(place.ask(look(db, &names, *part)).await?);
             }
         }
-        if self.yes && rows.iter().all(|row| row.state == MigrationState::Made) {
+        if self.make.yes && rows.iter().all(|row| row.state == MigrationState::Made) {
             // Inserts lease rows that are missing after a restore.
             for part in &self.parts {
                 if matches!(part, PartArgument::Outbox | PartArgument::OutboxByDay) {
@@ -203,7 +199,7 @@ impl MigrateCommand {
             return Ok(());
         }
         let scope = OperationScope::names(missing);
-        let operation = Operation::new(OperationKind::Migrate, scope, self.intent.intent());
+        let operation = Operation::new(OperationKind::Migrate, scope, self.make.intent.intent());
         let (record, table) = match part {
             PartArgument::Inbox => {
                 let operations = InboxOperations::new(db.clone()).with_names(names.clone());

@@ -6,22 +6,16 @@ pub mod audit;
 pub mod change;
 pub mod confirm;
 pub mod consumers;
-pub mod contexts;
 pub mod doctor;
 mod foresee;
-pub mod forget;
 mod http_server;
 pub mod intent;
 pub mod letters;
-pub mod log;
-mod log_looks;
-mod log_row;
 pub mod messages;
 pub mod migrate;
 pub mod pause;
 mod place;
 pub mod print;
-mod progress;
 pub mod prove;
 pub mod purge;
 mod readers;
@@ -29,18 +23,15 @@ mod recheck;
 pub mod reconcile;
 mod record;
 pub mod relay;
-pub mod relays;
+pub mod resume;
 pub mod serve;
 mod servers;
 mod sessions;
 pub mod status;
 mod stream;
-pub mod tail;
-mod takers;
+mod stream_view;
 mod text;
 pub mod timeline;
-#[cfg(feature = "tui")]
-pub mod top;
 pub mod why;
 
 use clap::Subcommand;
@@ -66,36 +57,23 @@ pub enum OutboxCommand {
     Prove(prove::ProveCommand),
     /// List messages, oldest first.
     List(messages::ListCommand),
-    /// Follow what is recorded and published, until it is interrupted.
-    Tail(tail::TailCommand),
     /// Show a message; with `--payload` its payload, masked.
     Show(messages::ShowCommand),
-    /// List aggregates whose messages wait: those that are halted first.
-    Blocked(relays::BlockedCommand),
-    /// List the relays that are alive, and those that have died and whose partitions nobody has taken yet.
-    Relays(relays::RelaysCommand),
-    /// List the partitions and their owners.
-    Partitions(relays::PartitionsCommand),
-    /// Publish dead letters again. Says what it would do; `--yes` does it.
-    Retry(change::ChangeCommand),
-    /// Let aggregates go on without the dead letters that halt them. Says what it would do; `--yes` does it.
-    Skip(change::ChangeCommand),
+    /// Publish dead letters again; with `--skip` let their aggregates go on without them. Prints a preview; `--yes` does it.
+    Retry(change::RetryCommand),
     /// Publish copies of published messages or dead letters. Says what it would do; `--yes` does it.
     Replay(change::ChangeCommand),
-    /// End the back-off of an aggregate. Says what it would do; `--yes` does it.
-    Resume(change::ResumeCommand),
+    /// End the back-off of an aggregate, or a pause. Prints a preview; `--yes` does it.
+    Resume(resume::ResumeCommand),
     /// Stop publishing, of everything or of an aggregate type, without a deploy. Says what it would do; `--yes` does it.
     Pause(pause::PauseCommand),
-    /// End a pause. Says what it would do; `--yes` does it.
-    Unpause(pause::UnpauseCommand),
     /// List who has changed what and why, the last change first; `show` says what became of one.
     Audit(audit::AuditCommand),
     /// Count published messages that the stream has lost; `--yes` publishes them again.
     Reconcile(reconcile::ReconcileCommand),
-    /// Delete published messages whose retention has passed; with `--inbox` what consumers have remembered for long enough. Says what it would do; `--yes` does it.
+    /// Delete published messages, expired records of inboxes, or everything about aggregates.
+    #[command(subcommand)]
     Purge(purge::PurgeCommand),
-    /// Delete what the outbox holds of aggregates. Says what it would do, and its price; `--yes` does it.
-    Forget(forget::ForgetCommand),
     /// Say which tables are there, and print the SQL that makes them; `--yes` makes what is missing.
     Migrate(migrate::MigrateCommand),
     /// The dead letters of consumers.
@@ -104,19 +82,11 @@ pub enum OutboxCommand {
     /// How far consumers are behind, and their pauses.
     #[command(subcommand)]
     Consumers(consumers::ConsumersCommand),
-    /// The database's log, for a relay that reads it instead of polling the table.
-    #[command(subcommand)]
-    Log(log::LogCommand),
-    /// The same as `status` and the lists, live in a terminal. It changes nothing.
-    #[cfg(feature = "tui")]
-    Top(top::TopCommand),
     /// The dashboard, for people with a browser. On this machine only, unless it is given users.
     Serve(serve::ServeCommand),
-    /// The relay as a program.
+    /// The relay as a program, the relays that run, and the database's log.
     #[command(subcommand)]
     Relay(relay::RelayCommand),
-    /// The named contexts of a person: which configuration, and whether it is production.
-    Contexts(contexts::ContextsCommand),
     /// Print files to start from.
     #[command(subcommand)]
     Print(print::PrintCommand),
@@ -143,30 +113,19 @@ impl OutboxCommand {
             Self::Timeline(command) => command.run().boxed_local().await,
             Self::Prove(command) => command.run().boxed_local().await,
             Self::List(command) => command.run().boxed_local().await,
-            Self::Tail(command) => command.run().boxed_local().await,
             Self::Show(command) => command.run().boxed_local().await,
-            Self::Blocked(command) => command.run().boxed_local().await,
-            Self::Relays(command) => command.run().boxed_local().await,
-            Self::Partitions(command) => command.run().boxed_local().await,
-            Self::Retry(command) => command.run(Change::Retry).boxed_local().await,
-            Self::Skip(command) => command.run(Change::Skip).boxed_local().await,
+            Self::Retry(command) => command.run().boxed_local().await,
             Self::Replay(command) => command.run(Change::Replay).boxed_local().await,
             Self::Resume(command) => command.run().boxed_local().await,
             Self::Pause(command) => command.run().boxed_local().await,
-            Self::Unpause(command) => command.run().boxed_local().await,
             Self::Audit(command) => command.run().boxed_local().await,
             Self::Reconcile(command) => command.run().boxed_local().await,
             Self::Purge(command) => command.run().boxed_local().await,
-            Self::Forget(command) => command.run().boxed_local().await,
             Self::Migrate(command) => command.run().boxed_local().await,
             Self::DeadLetters(command) => command.run().boxed_local().await,
             Self::Consumers(command) => command.run().boxed_local().await,
-            Self::Log(command) => command.run().boxed_local().await,
-            #[cfg(feature = "tui")]
-            Self::Top(command) => command.run().boxed_local().await,
             Self::Serve(command) => command.run().boxed_local().await,
-            Self::Relay(command) => command.run().boxed_local().await.map(|()| Outcome::Well),
-            Self::Contexts(command) => command.run(),
+            Self::Relay(command) => command.run().boxed_local().await,
             Self::Print(command) => command.run().map(|()| Outcome::Well),
         }
     }

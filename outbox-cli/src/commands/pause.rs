@@ -1,4 +1,4 @@
-//! `outbox pause` and `outbox unpause`: stop publishing without a deploy, of everything or of an aggregate type, and go on.
+//! `outbox pause`: stops publishing without a deploy, of everything or of an aggregate type.
 //!
 //! Invariant: nothing is changed without `--yes`.
 
@@ -6,14 +6,12 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use outbox::core::{Operation, OperationId, OutboxAudit as _, PauseRequest};
+use outbox::core::PauseRequest;
 use outbox_admin::{PauseChanged, PausePreview, PauseRow};
 
 use super::arguments::{PlaceArguments, parse_duration};
-use super::audit::parse_operation;
 use super::change::say_operation;
-use super::confirm::ConfirmArguments;
-use super::intent::IntentArguments;
+use super::intent::MakeArguments;
 use super::place::Place;
 use super::text;
 use crate::failure::{CommandError, Outcome};
@@ -30,51 +28,18 @@ pub struct PauseCommand {
     /// Only aggregates of this type; otherwise all messages of the outbox.
     #[arg(long, value_name = "TYPE", value_parser = parse_aggregate_type)]
     pub aggregate_type: Option<String>,
-    /// Until it ends by itself, such as `2h`, at most a century; otherwise it lasts until `outbox unpause`.
+    /// Until it ends by itself, such as `2h`, at most a century; otherwise it lasts until `outbox resume`.
     #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration)]
     pub lasts: Option<Duration>,
-    /// Who and why, for whoever finds it paused, and for the audit.
-    #[command(flatten)]
-    pub intent: IntentArguments,
-    /// The operation of a first try whose answer was lost: what it has done is not done again.
-    #[arg(long, value_name = "OPERATION", value_parser = parse_operation, requires = "yes")]
-    pub operation: Option<OperationId>,
     /// List the pauses that stand, and change nothing.
     #[arg(long, conflicts_with_all = ["aggregate_type", "lasts", "yes"])]
     pub list: bool,
-    /// Do it. Otherwise the command only says what it would do.
-    #[arg(long)]
-    pub yes: bool,
-    /// How it is confirmed.
+    /// How the change is made.
     #[command(flatten)]
-    pub confirm: ConfirmArguments,
+    pub make: MakeArguments,
 }
 
-/// Arguments of `outbox unpause`.
-#[derive(Debug, Clone, Args)]
-#[non_exhaustive]
-pub struct UnpauseCommand {
-    /// The outbox.
-    #[command(flatten)]
-    pub place: PlaceArguments,
-    /// The pause of aggregates of this type; otherwise that of all messages.
-    #[arg(long, value_name = "TYPE", value_parser = parse_aggregate_type)]
-    pub aggregate_type: Option<String>,
-    /// Who and why.
-    #[command(flatten)]
-    pub intent: IntentArguments,
-    /// The operation of a first try whose answer was lost: what it has done is not done again.
-    #[arg(long, value_name = "OPERATION", value_parser = parse_operation, requires = "yes")]
-    pub operation: Option<OperationId>,
-    /// Do it. Otherwise the command only says what it would do.
-    #[arg(long)]
-    pub yes: bool,
-    /// How it is confirmed.
-    #[command(flatten)]
-    pub confirm: ConfirmArguments,
-}
-
-fn parse_aggregate_type(text: &str) -> Result<String, String> {
+pub(super) fn parse_aggregate_type(text: &str) -> Result<String, String> {
     match text {
         "" => Err("an aggregate type is not empty; leave the argument out for all messages".to_owned()),
         text => Ok(text.to_owned()),
@@ -97,7 +62,7 @@ impl PauseCommand {
         }
         let place = Place::open_to_change(&self.place).await?;
         let aggregate_type = self.aggregate_type.as_deref();
-        if !self.yes {
+        if !self.make.yes {
             let preview = outbox_admin::preview_pause(&place.store, aggregate_type, self.lasts);
             let mut preview = place.ask(preview).await?;
             preview.effects.extend(unknown_type(&place, aggregate_type).await);
@@ -105,8 +70,8 @@ impl PauseCommand {
             say("nothing was changed; repeat it with `--yes`");
             return Ok(Outcome::Well);
         }
-        self.confirm.check(&place, async { Ok(1) }).await?;
-        let intent = self.intent.intent();
+        self.make.confirm.check(&place, async { Ok(1) }).await?;
+        let intent = self.make.intent.intent();
         let request = PauseRequest {
             aggregate_type: self.aggregate_type.clone(),
             reason: intent.reason.clone().unwrap_or_else(|| NO_REASON.to_owned()),
@@ -114,14 +79,9 @@ impl PauseCommand {
             lasts: self.lasts,
         };
         let operation = outbox_admin::pause_operation(aggregate_type, intent);
-        let (operation, was_done) = repeated(&place, operation, self.operation).await?;
         // One transaction: after a crash it is paused and the operation says so, or neither.
         let done = outbox_admin::apply_pause(&place.store, &request, &operation);
-        let done = place
-            .carry_out(done)
-            .await
-            .inspect_err(|_| unknown("pause", &operation))?;
-        end(self.place.output, &done, was_done)
+        end(self.place.output, &place.carry_out(done).await?)
     }
 }
 
@@ -136,78 +96,13 @@ async fn unknown_type(place: &Place, aggregate_type: Option<&str>) -> Option<Str
 /// Why, for whoever finds it paused, if nobody has said it.
 const NO_REASON: &str = "no reason was given";
 
-/// The operation, as the repetition of one whose answer was lost if its id is given; and whether that one was carried out.
-async fn repeated(
-    place: &Place,
-    mut operation: Operation,
-    id: Option<OperationId>,
-) -> Result<(Operation, bool), CommandError> {
-    let Some(id) = id else {
-        return Ok((operation, false));
-    };
-    let found = place.ask(place.store.operation(id)).await?;
-    let was_done = found.is_some();
-    if let Some(found) = found.filter(|found| found.kind != operation.kind || found.scope != operation.scope)
-    {
-        return Err(CommandError::configuration(format!(
-            "operation {id} is there and does something else: `{}`; `outbox audit show {id}` shows it",
-            found.kind
-        )));
-    }
-    operation.id = id;
-    Ok((operation, was_done))
-}
-
-/// Says what to do after an answer that was lost.
-fn unknown(verb: &str, operation: &Operation) {
-    let id = operation.id;
-    say(&format!(
-        "if `outbox audit show {id}` knows the operation, it took effect; otherwise nothing was changed; `outbox {verb}` with `--operation {id}` and the same arguments \
-         does it once, whichever it is"
-    ));
-}
-
-fn end(format: Format, done: &PauseChanged, was_done: bool) -> Result<Outcome, CommandError> {
+pub(super) fn end(format: Format, done: &PauseChanged) -> Result<Outcome, CommandError> {
     output::one(format, done)?;
     say_operation(done.operation);
-    if was_done {
-        say("nothing was changed: the operation was carried out before");
-    }
-    Ok(match done.changed || was_done {
+    Ok(match done.changed {
         true => Outcome::Well,
         false => Outcome::NothingMatched,
     })
-}
-
-impl UnpauseCommand {
-    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
-        let place = Place::open_to_change(&self.place).await?;
-        let aggregate_type = self.aggregate_type.as_deref();
-        if !self.yes {
-            let preview = outbox_admin::preview_unpause(&place.store, aggregate_type);
-            let preview = place.ask(preview).await?;
-            output::one(self.place.output, &preview)?;
-            if preview.present.is_none() {
-                return Ok(Outcome::NothingMatched);
-            }
-            say("nothing was changed; repeat it with `--yes`");
-            return Ok(Outcome::Well);
-        }
-        let count = async {
-            let preview = outbox_admin::preview_unpause(&place.store, aggregate_type);
-            Ok(place.ask(preview).await?.present.is_some().into())
-        };
-        self.confirm.check(&place, count).await?;
-        let operation = outbox_admin::unpause_operation(aggregate_type, self.intent.intent());
-        let (operation, was_done) = repeated(&place, operation, self.operation).await?;
-        // One transaction for the end of the pause and the operation. A crash behind it leaves what the pause held to the relays, which release it.
-        let done = outbox_admin::apply_unpause(&place.store, aggregate_type, &operation);
-        let done = place
-            .carry_out(done)
-            .await
-            .inspect_err(|_| unknown("unpause", &operation))?;
-        end(self.place.output, &done, was_done)
-    }
 }
 
 impl Print for PauseRow {
@@ -225,15 +120,6 @@ impl Print for PauseRow {
 }
 
 impl Print for PausePreview {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("change", Print::name),
-        Column::new("aggregate_type", |preview| {
-            text::any(preview.aggregate_type.clone())
-        }),
-        Column::new("unpublished", |preview| preview.unpublished.to_string()),
-        Column::new("complete", |preview| text::yes(preview.is_complete)),
-    ];
-
     fn name(&self) -> String {
         self.change.to_owned()
     }
@@ -257,13 +143,6 @@ fn scope(aggregate_type: Option<&str>) -> String {
 }
 
 impl Print for PauseChanged {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("change", Print::name),
-        Column::new("aggregate_type", |done| text::any(done.aggregate_type.clone())),
-        Column::new("changed", |done| text::yes(done.changed)),
-        Column::new("operation", |done| text::any(done.operation)),
-    ];
-
     fn name(&self) -> String {
         self.change.to_owned()
     }

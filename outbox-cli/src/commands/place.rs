@@ -17,7 +17,7 @@ use super::advice::{Advice, Login, advise};
 use super::arguments::PlaceArguments;
 use super::servers;
 use super::sessions::{self, Sessions};
-use crate::config::{Config, ConfigError, Contexts, Environment, Outbox};
+use crate::config::{Config, ConfigError, Environment, Outbox};
 use crate::failure::CommandError;
 use crate::hint;
 use crate::output::say;
@@ -26,26 +26,22 @@ use crate::output::say;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// An outbox and its store. NATS is connected to when it is needed.
+#[derive(Clone)]
 pub(super) struct Place {
     pub(super) outbox: Outbox,
     pub(super) store: SqlStore,
     pub(super) timeout: Duration,
-    pub(super) context: InContext,
+    pub(super) file: FileFacts,
     /// Whose rights the command needs.
     role: Role,
 }
 
-/// Which context a command works in.
-#[derive(Debug, Clone, Default)]
-pub(super) struct InContext {
-    /// Its name, if it is one.
-    pub(super) name: Option<String>,
-    /// Whether it is production.
-    pub(super) production: bool,
-    /// Whether the outboxes of its file publish to more than one place: another server, another stream or another prefix.
+/// What the whole file says, beside its outboxes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FileFacts {
+    is_production: bool,
+    /// Whether the outboxes publish to different servers, streams or prefixes.
     pub(super) several_places: bool,
-    /// The contexts that there are, if the command line names neither one of them nor a file.
-    unnamed: Vec<String>,
 }
 
 impl Place {
@@ -65,37 +61,46 @@ impl Place {
     }
 
     async fn open_for(arguments: &PlaceArguments, sessions: Sessions) -> Result<Self, CommandError> {
-        let (mut outboxes, context) = chosen(arguments)?;
+        let (mut outboxes, file) = chosen(arguments)?;
         let (Some(outbox), true) = (outboxes.pop(), outboxes.is_empty()) else {
             return Err(CommandError::configuration(
                 "the file has several outboxes; choose one with `--outbox NAME`",
             ));
         };
-        Self::of(outbox, arguments.timeout, context, sessions).await
+        Self::connect(outbox, arguments.timeout, file, sessions, 1).await
     }
 
     /// Opens the outbox that the arguments name, or the only one, for a command that may change it, as [`Self::for_change`] has it.
     pub(super) async fn open_to_change(arguments: &PlaceArguments) -> Result<Self, CommandError> {
-        Self::open_to_write(arguments).await?.for_change()
+        Ok(Self::open_to_write(arguments).await?.for_change())
     }
 
-    /// Says which outbox may be changed. If there are several contexts the command line has to name one, or a file: a variable that was set an hour ago is
-    /// easily forgotten.
-    pub(super) fn for_change(mut self) -> Result<Self, CommandError> {
+    /// Says which outbox may be changed.
+    pub(super) fn for_change(mut self) -> Self {
         self.role = Role::Operator;
-        if self.context.unnamed.len() > 1 {
-            let names = self.context.unnamed.join("`, `");
-            return Err(CommandError::configuration(format!(
-                "there are several contexts; say which one with `--context NAME`, out of `{names}`, or name a file with `--config`"
-            )));
-        }
         self.say_where();
-        Ok(self)
+        self
+    }
+
+    pub(super) fn is_production(&self) -> bool {
+        self.file.is_production
     }
 
     /// Opens the outbox that the arguments name, or all, as [`Self::open`] does.
     pub(super) async fn open_all(arguments: &PlaceArguments) -> Result<Vec<Self>, CommandError> {
         Self::open_all_for(arguments, Sessions::Reading).await
+    }
+
+    /// The outboxes of the file, whichever of them the arguments name, that have the stream of this one.
+    pub(super) async fn open_all_with_stream_of(
+        place: &Self,
+        arguments: &PlaceArguments,
+    ) -> Result<Vec<Self>, CommandError> {
+        let mut arguments = arguments.clone();
+        arguments.outbox = None;
+        let mut places = Self::open_all(&arguments).await?;
+        places.retain(|other| other.has_stream_of(place));
+        Ok(places)
     }
 
     /// The same over ordinary sessions, for an examination of what relays meet there.
@@ -105,33 +110,24 @@ impl Place {
 
     async fn open_all_for(arguments: &PlaceArguments, sessions: Sessions) -> Result<Vec<Self>, CommandError> {
         let mut places = Vec::new();
-        let (outboxes, context) = chosen(arguments)?;
+        let (outboxes, file) = chosen(arguments)?;
         for outbox in outboxes {
-            places.push(Self::of(outbox, arguments.timeout, context.clone(), sessions).await?);
+            places.push(Self::connect(outbox, arguments.timeout, file, sessions, 1).await?);
         }
         Ok(places)
     }
 
-    async fn of(
-        outbox: Outbox,
-        timeout: Duration,
-        context: InContext,
-        sessions: Sessions,
-    ) -> Result<Self, CommandError> {
-        Self::connect(outbox, timeout, context, sessions, 1).await
-    }
-
     /// The same outbox over sessions that cannot write, and whose statements end by themselves. They are opened when they are needed.
     pub(super) async fn reading(&self, sessions: u32) -> Result<Self, CommandError> {
-        let (outbox, context) = (self.outbox.clone(), self.context.clone());
-        Self::connect(outbox, self.timeout, context, Sessions::Reading, sessions).await
+        let outbox = self.outbox.clone();
+        Self::connect(outbox, self.timeout, self.file, Sessions::Reading, sessions).await
     }
 
     /// Asks neither a server nor a file: the first question does, and gets the error if there is one.
     async fn connect(
         outbox: Outbox,
         timeout: Duration,
-        context: InContext,
+        file: FileFacts,
         sessions: Sessions,
         most: u32,
     ) -> Result<Self, CommandError> {
@@ -146,7 +142,7 @@ impl Place {
             outbox,
             store,
             timeout,
-            context,
+            file,
             role: Role::Viewer,
         })
     }
@@ -228,7 +224,7 @@ impl Place {
     }
 
     /// Whether this outbox and another one have the same stream.
-    pub(super) fn has_stream_of(&self, other: &Self) -> bool {
+    fn has_stream_of(&self, other: &Self) -> bool {
         let stream = |place: &Self| place.outbox.section.stream.name.clone();
         self.outbox.nats_url == other.outbox.nats_url && stream(self) == stream(other)
     }
@@ -263,15 +259,11 @@ impl Place {
             .next()
             .unwrap_or_default();
         let schema = section.schema.as_ref().map(|schema| format!("{schema}."));
-        let context = match (&self.context.name, self.context.production) {
-            (Some(name), true) => format!("context `{name}` (production), "),
-            (Some(name), false) => format!("context `{name}`, "),
-            (None, _) => String::new(),
-        };
+        let production = if self.is_production() { "production, " } else { "" };
         let at = without_login(self.outbox.database_url.expose());
         let at = at.map(|at| format!(" {at}")).unwrap_or_default();
         say(&format!(
-            "{context}outbox `{}`: {scheme}{at}, table {}{}outbox_messages -> stream {}",
+            "{production}outbox `{}`: {scheme}{at}, table {}{}outbox_messages -> stream {}",
             self.outbox.name(),
             schema.unwrap_or_default(),
             section.prefix,
@@ -299,42 +291,14 @@ fn without_login(address: &str) -> Option<String> {
 }
 
 /// The configuration that the command line or the environment names.
-pub(super) fn configured(arguments: &PlaceArguments) -> Result<(Config, InContext), ConfigError> {
-    let (context, outbox) = (arguments.context.as_deref(), arguments.outbox.as_deref());
-    hint::remember(arguments.config.as_deref(), context, outbox);
-    let environment = Environment::of_process();
-    if arguments.config.is_some() {
-        let config = Config::load(arguments.config.as_deref(), &environment)?;
-        return Ok((config, InContext::default()));
-    }
-    let contexts = Contexts::load(&environment)?;
-    let unnamed = match arguments.context {
-        Some(_) => Vec::new(),
-        None => contexts.contexts.keys().cloned().collect(),
-    };
-    let of_environment = || environment.get("OUTBOX_CONTEXT").map(str::to_owned);
-    let Some(name) = arguments.context.clone().or_else(of_environment) else {
-        let config = Config::load(None, &environment)?;
-        let context = InContext {
-            unnamed,
-            ..InContext::default()
-        };
-        return Ok((config, context));
-    };
-    let context = contexts.get(&name)?;
-    let config = context.load(&environment)?;
-    let context = InContext {
-        production: context.production,
-        name: Some(name),
-        unnamed,
-        ..InContext::default()
-    };
-    Ok((config, context))
+pub(super) fn configured(arguments: &PlaceArguments) -> Result<Config, ConfigError> {
+    hint::remember(arguments.config.as_deref(), arguments.outbox.as_deref());
+    Config::load(arguments.config.as_deref(), &Environment::of_process())
 }
 
 /// The outboxes of the configuration, or the one that is named.
-fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, InContext), CommandError> {
-    let (config, mut context) = configured(arguments).map_err(CommandError::configuration)?;
+fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, FileFacts), CommandError> {
+    let config = configured(arguments).map_err(CommandError::configuration)?;
     let place = |outbox: &Outbox| {
         let stream = &outbox.section.stream;
         (
@@ -344,9 +308,12 @@ fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, InContext), Comman
         )
     };
     let mut others = config.outboxes.windows(2);
-    context.several_places = others.any(|pair| place(&pair[0]) != place(&pair[1]));
+    let file = FileFacts {
+        is_production: config.production,
+        several_places: others.any(|pair| place(&pair[0]) != place(&pair[1])),
+    };
     let Some(name) = &arguments.outbox else {
-        return Ok((config.outboxes, context));
+        return Ok((config.outboxes, file));
     };
     let names: Vec<String> = config
         .outboxes
@@ -365,7 +332,7 @@ fn chosen(arguments: &PlaceArguments) -> Result<(Vec<Outbox>, InContext), Comman
             name.escape_debug()
         )));
     }
-    Ok((named, context))
+    Ok((named, file))
 }
 
 #[cfg(test)]

@@ -7,20 +7,17 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use futures_util::TryStreamExt as _;
-use outbox::core::{Retention, describe};
+use outbox::core::Retention;
 use outbox::inbox::EventOutcomes;
-use outbox::nats::async_nats::jetstream;
-use outbox_admin::{ConsumerFloor, Findings, Proof, ProofRequest, ProofStage, RowsKept, Verdict};
+use outbox_admin::{ConsumerFloor, Findings, Proof, ProofRequest, RowsKept, Verdict};
 use time::OffsetDateTime;
 
-use super::arguments::{PlaceArguments, parse_duration, parse_time};
+use super::arguments::{PlaceArguments, parse_time};
 use super::place::Place;
-use super::progress::Progress;
-use super::text;
+use super::{stream, text};
 use crate::failure::{CommandError, Outcome};
 use crate::hint;
-use crate::output::{self, Column, Print, plain, say};
+use crate::output::{self, Print, plain, say};
 
 /// Arguments of `outbox prove`.
 #[derive(Debug, Clone, Args)]
@@ -38,21 +35,9 @@ pub struct ProveCommand {
     /// Only this consumer; otherwise all durable ones of the stream. May be repeated.
     #[arg(long = "consumer", value_name = "NAME")]
     pub consumers: Vec<String>,
-    /// How long the outbox keeps the rows of published messages: a duration, `forever`, or `0s` if
-    /// it deletes them at once. The default is the shortest of `retention` of the file and the
-    /// retentions that relays registered.
-    #[arg(long, value_name = "DURATION", value_parser = parse_kept)]
-    pub rows_kept: Option<Duration>,
-    /// How many of each finding are named.
+    /// At most so many of each finding.
     #[arg(long, value_name = "N", default_value_t = 20)]
-    pub findings: usize,
-}
-
-fn parse_kept(text: &str) -> Result<Duration, String> {
-    match text {
-        "forever" => Ok(Duration::MAX),
-        _ => parse_duration(text),
-    }
+    pub limit: usize,
 }
 
 impl ProveCommand {
@@ -68,34 +53,19 @@ impl ProveCommand {
         let publisher = place.publisher().await.map_err(CommandError::Failed)?;
         let inboxes = self.inboxes(&reading).await?;
         let request = ProofRequest::new(self.since, self.until)
-            .rows_kept(match self.rows_kept {
-                Some(_) => rows_kept(self.rows_kept, &place),
-                None => {
-                    let of_file = rows_kept(None, &place);
-                    reading.ask(of_file.or_registered(&reading.store)).await?
-                }
-            })
-            .shown(self.findings)
-            .stream(&place.outbox.section.stream.name)
-            // Whoever runs it sees how full the disk is, and may set TMPDIR.
-            .disk(u64::MAX);
+            .rows_kept(
+                reading
+                    .ask(rows_kept(&place).or_registered(&reading.store))
+                    .await?,
+            )
+            .shown(self.limit)
+            .stream(&place.outbox.section.stream.name);
         let floors = async || match tokio::time::timeout(place.timeout, self.floors(&place)).await {
             Ok(floors) => floors,
             Err(_) => Err(format!("no answer within {:?}", place.timeout)),
         };
-        let bar = Progress::of(&self.place);
-        let mut progress = |stage: ProofStage, count: u64| bar.show(stage.as_str(), count, None);
-        let proving = outbox_admin::prove(
-            &reading.store,
-            &publisher,
-            &inboxes,
-            floors,
-            &request,
-            &mut progress,
-        );
-        let proof = reading.carry_out(proving).await;
-        drop(bar);
-        let proof = proof?;
+        let proving = outbox_admin::prove(&reading.store, &publisher, &inboxes, floors, &request);
+        let proof = reading.carry_out(proving).await?;
         output::one(self.place.output, &proof)?;
         if proof.outbox.committed == 0 && proof.verdict == Verdict::CannotTell {
             say("the outbox keeps no message of this span");
@@ -110,19 +80,8 @@ impl ProveCommand {
 
     /// The inboxes in the databases of all outboxes of the file with the same stream.
     async fn inboxes(&self, place: &Place) -> Result<Vec<EventOutcomes>, CommandError> {
-        let mut everywhere = self.place.clone();
-        everywhere.outbox = None;
-        let stream = |place: &Place| {
-            (
-                place.outbox.nats_url.clone(),
-                place.outbox.section.stream.name.clone(),
-            )
-        };
         let mut inboxes = Vec::new();
-        for other in Place::open_all(&everywhere).await? {
-            if stream(&other) != stream(place) {
-                continue;
-            }
+        for other in Place::open_all_with_stream_of(place, &self.place).await? {
             let other = other.reading(1).await?;
             let names = other.outbox.table_names().map_err(CommandError::configuration)?;
             inboxes.push(EventOutcomes::new(other.store.connection().clone()).with_names(names));
@@ -131,17 +90,11 @@ impl ProveCommand {
     }
 
     /// The durable consumers, each with the stream sequence up to which it has acknowledged everything that it wants.
-    pub(super) async fn floors(&self, place: &Place) -> Result<Vec<ConsumerFloor>, String> {
+    async fn floors(&self, place: &Place) -> Result<Vec<ConsumerFloor>, String> {
         let client = place.client().await.map_err(|error| error.to_string())?;
-        let stream = jetstream::new(client)
-            .get_stream(&place.outbox.section.stream.name)
-            .await;
-        let stream = stream.map_err(|error| describe(&error))?;
-        let consumers = stream.consumers().try_collect::<Vec<_>>().await;
-        let consumers = consumers.map_err(|error| describe(&error))?;
+        let consumers = stream::durables(place, client).await?;
         let mut floors: Vec<ConsumerFloor> = consumers
             .into_iter()
-            .filter(|info| info.config.durable_name.is_some())
             .map(|info| {
                 // The floor stays at the last message that the consumer wanted; those behind it are none of its messages.
                 let is_done = info.num_pending == 0 && info.num_ack_pending == 0;
@@ -166,12 +119,12 @@ impl ProveCommand {
     }
 }
 
-/// Since when the outbox of a place keeps all rows: by an option, or else by `retention` of the file.
-pub(super) fn rows_kept(given: Option<Duration>, place: &Place) -> RowsKept {
-    let kept = match (given, place.outbox.section.relay.retention) {
-        (Some(kept), _) | (None, Retention::KeepFor(kept)) => kept,
-        (None, Retention::Delete) => Duration::ZERO,
-        (None, _) => Duration::MAX,
+/// Since when the outbox of a place keeps all rows, by `retention` of the file.
+pub(super) fn rows_kept(place: &Place) -> RowsKept {
+    let kept = match place.outbox.section.relay.retention {
+        Retention::KeepFor(kept) => kept,
+        Retention::Delete => Duration::ZERO,
+        _ => Duration::MAX,
     };
     if kept.is_zero() {
         return RowsKept::Nothing;
@@ -192,30 +145,13 @@ fn named(text: &mut String, what: &str, findings: &Findings) {
     if findings.count > named {
         let _ = writeln!(
             text,
-            "    and {} more; `--findings` names more",
+            "    and {} more; `--limit` names more",
             findings.count - named
         );
     }
 }
 
 impl Print for Proof {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("since", |proof| text::time(proof.since)),
-        Column::new("until", |proof| text::time(proof.until)),
-        Column::new("verdict", Print::name),
-        Column::new("committed", |proof| proof.outbox.committed.to_string()),
-        Column::new("on_stream", |proof| proof.stream.events.to_string()),
-        Column::new("copies", |proof| proof.stream.copies.to_string()),
-        Column::new("lost", |proof| proof.lost.count.to_string()),
-        Column::new("ghosts", |proof| proof.ghosts.count.to_string()),
-        Column::new("holes", |proof| proof.holes.count.to_string()),
-        Column::new("inversions", |proof| proof.inversions.count.to_string()),
-        Column::new("missing", |proof| {
-            let missing = proof.consumers.iter().map(|books| books.missing.count);
-            missing.sum::<u64>().to_string()
-        }),
-    ];
-
     fn name(&self) -> String {
         self.verdict.as_str().to_owned()
     }

@@ -6,7 +6,8 @@ use outbox::nats::{JetStreamPublisher, StreamReading};
 use outbox_admin::{Numbers, Reader, Readers, earlier_events};
 
 use super::place::Place;
-use super::{stream, timeline};
+use super::stream;
+use super::stream_view::inboxes;
 use crate::failure::CommandError;
 
 /// Reads the inboxes in the databases of all `places` with the stream of this one. The message comes with its stream sequence.
@@ -36,7 +37,7 @@ pub(super) async fn of(
         }
     }
     events.extend(earlier.iter().map(|(event, _)| *event));
-    let view = timeline::inboxes(place, places, client.clone(), &events).await;
+    let view = inboxes(place, places, client.clone(), &events).await;
     // Only of what was handed out and left no row, the numbers say more.
     let has_row = |reader: &Reader| {
         let mut rows = view.rows.iter();
@@ -92,7 +93,7 @@ async fn count(
         return unseen;
     }
     let names: Vec<String> = readers.iter().map(|reader| reader.consumer.clone()).collect();
-    for other in places.iter().filter(|other| other.has_stream_of(place)) {
+    for other in places {
         let found = match stream::consumers_of(other, client.clone()) {
             Ok(consumers) => other.ask(consumers.positions(&names, &message.aggregate)).await,
             Err(error) => Err(error),

@@ -1,13 +1,12 @@
 //! What NATS says about messages that are to be tried again, and about the consumers of dead letters. Nothing is published or received.
 
-use std::time::Duration;
-
 use outbox::Failure;
 use outbox::core::{Message, describe};
 use outbox::nats::{JetStreamPublisher, Limit, Refusal};
 use outbox_admin::doctor::WITHOUT_LIMIT_PER_SUBJECT;
-use outbox_admin::web::Refuses;
-use outbox_admin::{CauseNow, ConsumerRow, Holds, LetterRow, Next, Obstacle, Refused, doubled, quoted};
+use outbox_admin::{
+    CauseNow, ConsumerRow, Holds, LetterRow, Next, Obstacle, Refused, Refuses, doubled, quoted,
+};
 
 use super::place::Place;
 use super::stream;
@@ -16,22 +15,11 @@ use crate::hint;
 use crate::output::plain;
 
 /// Asks how the stream stands. Returns what says why a message would be refused, or why the stream cannot be asked.
-pub(super) async fn refuses(place: &Place) -> Result<Refuses, String> {
-    refuses_by(place.publisher(), place.timeout).await
-}
-
-/// The same by a publisher that is there, or by the reason why there is none.
-pub(super) async fn refuses_by(
+pub(super) async fn refuses(
     publisher: impl Future<Output = Result<JetStreamPublisher, Failure>>,
-    timeout: Duration,
 ) -> Result<Refuses, String> {
-    let asking = async {
-        let publisher = publisher.await.map_err(|error| error.to_string())?;
-        let outlook = publisher.outlook().await.map_err(|error| describe(&error))?;
-        Ok::<_, String>((publisher, outlook))
-    };
-    let asked = tokio::time::timeout(timeout, asking).await;
-    let (publisher, outlook) = asked.map_err(|_| format!("no answer within {timeout:?}"))??;
+    let publisher = publisher.await.map_err(|error| error.to_string())?;
+    let outlook = publisher.outlook().await.map_err(|error| describe(&error))?;
     Ok(Box::new(move |message| {
         let refusal = publisher.foresee(&outlook, message)?;
         Some(refused(&refusal, message))

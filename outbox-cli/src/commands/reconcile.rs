@@ -11,22 +11,22 @@ use outbox::core::{
     EventId, Message, Operation, OperationId, OperationKind, OperationScope, OutboxAudit as _, Selection,
 };
 use outbox::nats::JetStreamPublisher;
-use outbox_admin::{ForeseenConsumer, Foresight, Handed, foresee, unforeseen};
+use outbox_admin::{ConsumerEffect, ConsumerEffects};
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::arguments::{PlaceArguments, parse_duration, parse_time};
 use super::change::say_operation;
-use super::confirm::ConfirmArguments;
-use super::intent::IntentArguments;
+use super::intent::MakeArguments;
 use super::place::Place;
-use super::progress::Progress;
-use super::{log, takers, text};
+use super::relay::log::undecided_between;
+use super::stream_view::Stream;
+use super::text;
 use crate::failure::{CommandError, Outcome};
-use crate::output::{self, Column, Print, plain, say};
+use crate::output::{self, Print, plain, say};
 
 /// Most messages of which a preview says what consumers would make of them.
-const FORESEEN_MAX: usize = 100;
+const LOOKED_AT_MAX: usize = 100;
 
 /// Arguments of `outbox reconcile`.
 #[derive(Debug, Clone, Args)]
@@ -46,15 +46,9 @@ pub struct ReconcileCommand {
     /// that begins earlier is refused. `forever` if all consumers keep sequences.
     #[arg(long, value_name = "DURATION", default_value = "15d", value_parser = parse_memory)]
     pub consumers_remember: Duration,
-    /// Who and why.
+    /// How the change is made.
     #[command(flatten)]
-    pub intent: IntentArguments,
-    /// Publish what is missing. Otherwise the command only counts.
-    #[arg(long)]
-    pub yes: bool,
-    /// How it is confirmed in production.
-    #[command(flatten)]
-    pub confirm: ConfirmArguments,
+    pub make: MakeArguments,
 }
 
 fn parse_memory(text: &str) -> Result<Duration, String> {
@@ -77,21 +71,21 @@ impl ReconcileCommand {
         }
         let place = Place::open_to_change(&self.place).await?;
         let publisher = place.publisher().await.map_err(CommandError::Failed)?;
-        let (found, operation, foresight) = if self.yes {
+        let (found, operation, effects) = if self.make.yes {
             let count = async { Ok(self.missing(&place, &publisher, span).await?.0.missing) };
-            self.confirm.check(&place, count).await?;
+            self.make.confirm.check(&place, count).await?;
             let (found, operation) = self.publish(&place, &publisher, span).await?;
-            (found, Some(operation), Foresight::default())
+            (found, Some(operation), ConsumerEffects::default())
         } else {
             let (found, first) = self.missing(&place, &publisher, span).await?;
-            let foresight = self.foresee(&place, &publisher, &first).await;
-            (found, None, foresight)
+            let effects = self.consumer_effects(&place, &first).await;
+            (found, None, effects)
         };
-        let left_out = log::undecided_between(&place, span.from, span.until).await?;
+        let left_out = undecided_between(&place, span.from, span.until).await?;
         let report = Reconciliation {
             left_out,
-            consumers: foresight.consumers,
-            effects: foresight.effects,
+            consumers: effects.consumers,
+            effects: effects.effects,
             ..Reconciliation::of(found, span, operation)
         };
         output::one(self.place.output, &report)?;
@@ -106,11 +100,9 @@ impl ReconcileCommand {
         publisher: &JetStreamPublisher,
         span: Span,
     ) -> Result<(Reconciled, Vec<Message>), CommandError> {
-        let bar = Progress::of(&self.place);
         let mut first: Vec<Message> = Vec::new();
-        let mut look = |so_far: Reconciled, missing: &[Message]| {
-            bar.show("compared", so_far.compared, None);
-            let room = FORESEEN_MAX.saturating_sub(first.len());
+        let mut look = |_: Reconciled, missing: &[Message]| {
+            let room = LOOKED_AT_MAX.saturating_sub(first.len());
             first.extend(missing.iter().take(room).map(|message| {
                 let mut message = message.clone();
                 message.payload = Default::default();
@@ -122,22 +114,14 @@ impl ReconcileCommand {
         Ok((found, first))
     }
 
-    /// Asks which consumers of the stream are handed the first messages once they are published again, and their inboxes what they remember of the events.
-    async fn foresee(&self, place: &Place, publisher: &JetStreamPublisher, first: &[Message]) -> Foresight {
+    /// What consumers would make of the first messages, once they are published again.
+    async fn consumer_effects(&self, place: &Place, first: &[Message]) -> ConsumerEffects {
         if first.is_empty() {
-            return Foresight::default();
-        }
-        let takers = match takers::ask(place, publisher).await {
-            Ok(takers) => takers,
-            Err(unseen) => return Foresight::unknown(unforeseen(unseen)),
-        };
-        let mut handed = Handed::new(takers.consumers);
-        for message in first {
-            handed.note(message.event_id, (takers.of)(message));
+            return ConsumerEffects::default();
         }
         let events: Vec<EventId> = first.iter().map(|message| message.event_id).collect();
-        let rows = takers::remembered(place, &self.place, &handed, &events).await;
-        foresee(&events, &handed, rows.as_deref())
+        let stream = Stream::new(place, &self.place);
+        ConsumerEffects::of(&stream, &events, first, place.timeout).await
     }
 
     /// Publishes what is missing, with the operation that says who and why.
@@ -152,24 +136,11 @@ impl ReconcileCommand {
             .recorded_from(span.from)
             .recorded_until(span.until);
         let scope = OperationScope::messages(scope);
-        let begun = Operation::new(OperationKind::Reconcile, scope, self.intent.intent());
+        let begun = Operation::new(OperationKind::Reconcile, scope, self.make.intent.intent());
         place.ask(place.store.write_down(&begun)).await?;
-        let bar = Progress::of(&self.place);
-        let mut show = |so_far: Reconciled| match so_far.missing {
-            0 => bar.show("compared", so_far.compared, None),
-            missing => bar.show("published", so_far.published, Some(missing)),
-        };
         // Ended here, the messages that the broker has confirmed stay published. Running it again finds the rest.
-        let found = reconcile::reconcile_with_progress(
-            &place.store,
-            publisher,
-            publisher,
-            span,
-            self.consumers_remember,
-            &mut show,
-        )
-        .await;
-        drop(bar);
+        let found =
+            reconcile::reconcile(&place.store, publisher, publisher, span, self.consumers_remember).await;
         if matches!(found, Err(ReconcileError::Forgotten { .. })) {
             // It was refused, and has done nothing.
             place.ask(place.store.finish(begun.id, 0)).await?;
@@ -200,7 +171,7 @@ struct Reconciliation {
     /// Messages of the span that the log's position has not passed, and that were not looked for; counted up to 1,000,000.
     left_out: u64,
     /// What consumers would make of the first messages that are missing, if nothing was published.
-    consumers: Vec<ForeseenConsumer>,
+    consumers: Vec<ConsumerEffect>,
     /// The same in sentences.
     effects: Vec<String>,
 }
@@ -225,7 +196,7 @@ impl Reconciliation {
     fn outcome(&self) -> Outcome {
         if self.left_out > 0 {
             say(
-                "logged messages that the position of the log has not passed may not be published; run it again, or look at `outbox log status`",
+                "logged messages that the position of the log has not passed may not be published; run it again, or look at `outbox relay log status`",
             );
         }
         if self.compared == 0 && self.left_out > 0 {
@@ -250,17 +221,6 @@ impl Reconciliation {
 }
 
 impl Print for Reconciliation {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("since", |report| report.since.clone()),
-        Column::new("until", |report| report.until.clone()),
-        Column::new("compared", |report| report.compared.to_string()),
-        Column::new("missing", |report| report.missing.to_string()),
-        Column::new("applied", |report| text::yes(report.applied)),
-        Column::new("published", |report| report.published.to_string()),
-        Column::new("dropped", |report| report.dropped.to_string()),
-        Column::new("left_out", |report| report.left_out.to_string()),
-    ];
-
     fn name(&self) -> String {
         "reconcile".to_owned()
     }

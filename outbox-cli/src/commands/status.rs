@@ -8,13 +8,13 @@ use outbox_admin::{BacklogCounts, BrokerCheck, ConsumerRow, Forecast, State, Sta
 use serde::Serialize;
 
 use super::arguments::{ForecastArguments, PlaceArguments};
-use super::log;
-use super::log_row::LogRow;
 use super::place::Place;
+use super::relay::log;
+use super::relay::log_row::LogRow;
 use super::{doctor, foresee, stream, text};
 use crate::failure::{CommandError, Outcome};
 use crate::hint;
-use crate::output::{self, Column, Print, plain, say};
+use crate::output::{self, Print, plain, say};
 
 /// How long the answer about consumers is waited for.
 const CONSUMERS_MAX: Duration = Duration::from_secs(5);
@@ -125,7 +125,7 @@ async fn look(place: &Place) -> Look {
         Ok(client) => client,
         Err(error) => return unknown(broker, &error.to_string()),
     };
-    let filled = tokio::time::timeout(place.timeout, stream::bounds(place, client.clone())).await;
+    let filled = tokio::time::timeout(place.timeout, stream::filled(place, client.clone())).await;
     // A login that may not ask has no answer.
     let bound = place.timeout.min(CONSUMERS_MAX) + stream::WATCHED_MAX;
     let consumers = match tokio::time::timeout(bound, stream::watched(place, client)).await {
@@ -215,37 +215,6 @@ fn alerts(status: &Status) -> Vec<&'static str> {
 }
 
 impl Print for StatusRow {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("outbox", |row| row.outbox.clone()),
-        Column::new("state", |row| row.status.state.as_str().to_owned()),
-        Column::new("pending", |row| BacklogCounts::text(row.status.backlog.pending)),
-        Column::new("waiting", |row| BacklogCounts::text(row.status.backlog.waiting)),
-        Column::new("oldest", |row| {
-            text::any(row.status.backlog.oldest_unpublished.map(text::duration))
-        }),
-        Column::new("dead", |row| BacklogCounts::text(row.status.backlog.dead_letters)),
-        Column::new("halted", |row| {
-            BacklogCounts::text(row.status.backlog.halted_aggregates)
-        }),
-        Column::new("relays", |row| row.status.relays.alive.to_string()),
-        Column::new("consumers", |row| {
-            text::any(
-                row.status
-                    .consumers
-                    .map(|consumers| format!("{}/{}", consumers.well, consumers.all)),
-            )
-        }),
-        Column::new("partitions", |row| row.status.partitions.owned.to_string()),
-        Column::wide("blocked", |row| {
-            BacklogCounts::text(row.status.backlog.blocked_aggregates)
-        }),
-        Column::wide("stream", |row| row.stream.clone()),
-        Column::wide("reasons", |row| {
-            let reasons = row.status.reasons.iter().map(|reason| reason.what.as_str());
-            reasons.collect::<Vec<_>>().join("; ")
-        }),
-    ];
-
     fn name(&self) -> String {
         self.outbox.clone()
     }

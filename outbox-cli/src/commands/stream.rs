@@ -9,12 +9,11 @@ use futures_util::TryStreamExt as _;
 use outbox::core::describe;
 use outbox::inbox::{Consumers, ConsumersError};
 use outbox::nats::JetStreamSubscriber;
+use outbox::nats::async_nats::jetstream::consumer;
 use outbox::nats::async_nats::jetstream::context::ConsumerInfoErrorKind;
 use outbox::nats::async_nats::jetstream::stream::{DiscardPolicy, Info, Stream as Handle};
 use outbox::nats::async_nats::{Client, jetstream};
 use outbox_admin::{ConsumerRow, StreamUse};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use tokio::time::Instant;
 
 use super::place::Place;
@@ -35,20 +34,23 @@ pub(super) fn consumers_of(
     Ok(Consumers::new(place.store.connection().clone(), subscriber).with_names(names))
 }
 
-/// The durable consumers of the stream.
-async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<String>, CommandError> {
-    let stream = &place.outbox.section.stream.name;
-    let failed = |error: &(dyn std::error::Error + 'static)| {
-        CommandError::failed(format!(
-            "the consumers of stream `{stream}` cannot be listed: {}",
-            describe(error)
-        ))
-    };
-    let handle = jetstream::new(client).get_stream(stream).await;
-    let handle = handle.map_err(|error| failed(&error))?;
+/// The durable consumers of the stream. The error is for people.
+pub(super) async fn durables(place: &Place, client: Client) -> Result<Vec<consumer::Info>, String> {
+    let handle = handle(place, client).await?;
     let consumers = handle.consumers().try_collect::<Vec<_>>().await;
-    let consumers = consumers.map_err(|error| failed(&error))?.into_iter();
-    Ok(consumers.filter_map(|info| info.config.durable_name).collect())
+    let mut durables = consumers.map_err(|error| describe(&error))?;
+    durables.retain(|info| info.config.durable_name.is_some());
+    Ok(durables)
+}
+
+async fn names_on_stream(place: &Place, client: Client) -> Result<BTreeSet<String>, CommandError> {
+    let durables = durables(place, client).await.map_err(|error| {
+        let stream = &place.outbox.section.stream.name;
+        CommandError::failed(format!(
+            "the consumers of stream `{stream}` cannot be listed: {error}"
+        ))
+    })?;
+    Ok(durables.into_iter().map(|info| info.name).collect())
 }
 
 /// Whether the stream has this durable consumer; `None` if that is not known.
@@ -143,19 +145,9 @@ pub(super) async fn watch(consumers: &Consumers<JetStreamSubscriber>, rows: &mut
     let _ = tokio::time::timeout(WATCHED_MAX, watching).await;
 }
 
-/// How the stream of a place is filled, without its latency, in one request.
-pub(super) async fn bounds(place: &Place, client: Client) -> Result<StreamUse, String> {
-    Ok(used(&handle(place, client).await?))
-}
-
 /// How the stream of a place is filled.
 pub(super) async fn filled(place: &Place, client: Client) -> Result<StreamUse, String> {
-    let handle = handle(place, client).await?;
-    let used = used(&handle);
-    Ok(StreamUse {
-        last_latency: latency(&handle, used.messages, used.last_sequence).await,
-        ..used
-    })
+    Ok(used(&handle(place, client).await?))
 }
 
 async fn handle(place: &Place, client: Client) -> Result<Handle, String> {
@@ -176,18 +168,5 @@ fn used(handle: &Handle) -> StreamUse {
         max_bytes: limit(config.max_bytes),
         max_age: Some(config.max_age).filter(|age| !age.is_zero()),
         drops_oldest: config.discard == DiscardPolicy::Old,
-        last_latency: None,
     }
-}
-
-/// The time from the recording of the last message, as its header says it, to that of its place on the stream. Without the permission to read it, it is not
-/// known.
-async fn latency(handle: &Handle, messages: u64, last_sequence: u64) -> Option<Duration> {
-    if messages == 0 {
-        return None;
-    }
-    let last = handle.get_raw_message(last_sequence).await.ok()?;
-    let recorded = last.headers.get("ce-time")?;
-    let recorded = OffsetDateTime::parse(recorded.as_str(), &Rfc3339).ok()?;
-    Duration::try_from(last.time - recorded).ok()
 }

@@ -12,6 +12,8 @@ use super::outbox::OutboxSection;
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct File {
+    /// Whether a change must be confirmed by the number of changed things. Default: no.
+    pub production: bool,
     /// Probes and metrics.
     pub http: HttpSection,
     /// What is logged, and how.
@@ -76,22 +78,17 @@ impl File {
     ///
     /// [`ConfigError::Malformed`] with the line and the reason. It does not show the line, which may hold a password.
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        parse(name, text)
+        toml::from_str(text).map_err(|error| {
+            let line = error
+                .span()
+                .and_then(|span| text.get(..span.start))
+                .map(|before| before.matches('\n').count() + 1);
+            ConfigError::Malformed {
+                place: line.map_or_else(|| name.to_owned(), |line| format!("{name}, line {line}")),
+                reason: without_secrets(error.message()),
+            }
+        })
     }
-}
-
-/// Reads a file of any kind. The error shows no line, which may hold a password.
-pub(super) fn parse<T: serde::de::DeserializeOwned>(name: &str, text: &str) -> Result<T, ConfigError> {
-    toml::from_str(text).map_err(|error| {
-        let line = error
-            .span()
-            .and_then(|span| text.get(..span.start))
-            .map(|before| before.matches('\n').count() + 1);
-        ConfigError::Malformed {
-            place: line.map_or_else(|| name.to_owned(), |line| format!("{name}, line {line}")),
-            reason: without_secrets(error.message()),
-        }
-    })
 }
 
 /// The text of an error may quote a value of a wrong type, and an address may hold a password.

@@ -2,7 +2,6 @@
 //!
 //! Invariants: an unknown key is an error, never ignored. What holds a secret is a [`Secret`], which no text shows, and no error shows the text of a line.
 
-mod contexts;
 pub(crate) mod duration;
 mod environment;
 mod file;
@@ -13,7 +12,6 @@ use std::path::{Path, PathBuf};
 pub use self::outbox::{
     EventSection, LogRelaySection, Outbox, OutboxSection, PoisonSection, RelaySection, Secret, StreamSection,
 };
-pub use contexts::{Context, Contexts};
 pub use environment::Environment;
 pub use file::{File, HttpSection, LogFormat, LogSection};
 
@@ -24,6 +22,8 @@ pub const DEFAULT_FILE: &str = include_str!("../../assets/outbox.toml");
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
+    /// Whether a change must be confirmed by the number of changed things.
+    pub production: bool,
     /// Probes and metrics.
     pub http: HttpSection,
     /// What is logged, and how.
@@ -108,6 +108,7 @@ impl Config {
             outboxes.push(outbox);
         }
         Ok(Self {
+            production: file.production,
             http: file.http,
             log: file.log,
             outboxes,

@@ -26,22 +26,16 @@ pub enum Format {
     /// A table for people, or a text.
     #[default]
     Table,
-    /// A table with all columns.
-    Wide,
     /// JSON: an array for a list, otherwise an object.
     Json,
-    /// An object of JSON in each line.
-    Jsonl,
-    /// All columns, separated by commas, with a header.
-    Csv,
     /// The name of each thing in a line: the argument for the next command.
     Name,
 }
 
 /// Something that can be printed in every form.
 pub(crate) trait Print: Serialize + Sized + 'static {
-    /// The columns of a table.
-    const COLUMNS: &'static [Column<Self>];
+    /// The columns of a table; none for things that are a text.
+    const COLUMNS: &'static [Column<Self>] = &[];
 
     /// What the next command calls it.
     fn name(&self) -> String;
@@ -54,43 +48,29 @@ pub(crate) trait Print: Serialize + Sized + 'static {
 
 /// Prints a list.
 pub(crate) fn many<T: Print>(format: Format, things: &[T]) -> Result<(), CommandError> {
-    match format {
-        Format::Json => write(&pretty(&things)?),
-        _ => write(&render(format, things)?),
-    }
+    write(&render(format, things, &things)?)
 }
 
 /// Prints one thing.
 pub(crate) fn one<T: Print>(format: Format, thing: &T) -> Result<(), CommandError> {
-    match format {
-        Format::Json => write(&pretty(thing)?),
-        _ => write(&render(format, std::slice::from_ref(thing))?),
-    }
+    write(&render(format, std::slice::from_ref(thing), thing)?)
 }
 
-fn render<T: Print>(format: Format, things: &[T]) -> Result<String, CommandError> {
-    match format {
+fn render<T: Print>(format: Format, things: &[T], data: &impl Serialize) -> Result<String, CommandError> {
+    Ok(match format {
         Format::Table => {
             let texts: Option<Vec<String>> = things.iter().map(Print::text).collect();
-            Ok(match texts {
+            match texts {
                 Some(texts) if !things.is_empty() => texts.join("\n"),
-                _ => grid::table(T::COLUMNS, things, false),
-            })
+                _ => grid::table(T::COLUMNS, things),
+            }
         }
-        Format::Wide => Ok(grid::table(T::COLUMNS, things, true)),
-        Format::Csv => grid::csv(T::COLUMNS, things).map_err(CommandError::failed),
-        Format::Name => Ok(things
-            .iter()
-            .map(|thing| format!("{}\n", plain(&thing.name())))
-            .collect()),
-        Format::Json | Format::Jsonl => {
-            let lines = things.iter().map(|thing| {
-                let line = serde_json::to_string(thing).map_err(CommandError::failed)?;
-                Ok(format!("{}\n", escaped(&called_here_in_json(line))))
-            });
-            lines.collect()
+        Format::Name => {
+            let names = things.iter().map(|thing| format!("{}\n", plain(&thing.name())));
+            names.collect()
         }
-    }
+        Format::Json => pretty(data)?,
+    })
 }
 
 fn pretty(thing: &impl Serialize) -> Result<String, CommandError> {
@@ -115,52 +95,10 @@ fn escaped(json: &str) -> String {
 
 /// Writes data. A reader that has seen enough, such as `head`, is no failure.
 pub(crate) fn write(text: &str) -> Result<(), CommandError> {
-    write_bytes(text.as_bytes())
-}
-
-/// The same of bytes.
-pub(crate) fn write_bytes(bytes: &[u8]) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(CommandError::failed(error)),
         _ => Ok(()),
-    }
-}
-
-/// Prints things as they come, in any form but an array.
-pub(crate) struct Stream<T: Print> {
-    format: Format,
-    columns: grid::Growing<T>,
-    has_header: bool,
-}
-
-impl<T: Print> Stream<T> {
-    pub(crate) fn new(format: Format) -> Self {
-        Self {
-            format,
-            columns: grid::Growing::new(T::COLUMNS, format == Format::Wide),
-            has_header: false,
-        }
-    }
-
-    /// Prints one. Whether somebody still reads.
-    pub(crate) fn push(&mut self, thing: &T) -> Result<bool, CommandError> {
-        let mut text = match self.format {
-            Format::Table | Format::Wide => self.columns.row(thing),
-            format => render(format, std::slice::from_ref(thing))?,
-        };
-        if self.format == Format::Csv && self.has_header {
-            text = text
-                .split_once('\n')
-                .map(|(_, rows)| rows.to_owned())
-                .unwrap_or_default();
-        }
-        self.has_header = true;
-        let mut out = std::io::stdout().lock();
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-            written => written.map(|()| true).map_err(CommandError::failed),
-        }
     }
 }
 

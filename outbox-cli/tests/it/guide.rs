@@ -3,7 +3,7 @@
 use clap::Parser;
 use outbox_admin::Cause;
 use outbox_admin::doctor::Check;
-use outbox_cli::config::{Config, Contexts, Environment, File};
+use outbox_cli::config::{Config, Environment, File};
 use outbox_cli::{Outcome, Program};
 
 const RELAY: &str = include_str!("../../../docs/guide/12-relay-program.md");
@@ -26,9 +26,8 @@ fn their_files_are_configurations() {
         ("NATS_URL", "nats://nats"),
     ];
     let environment: Environment = servers.into_iter().collect();
-    for (page, count) in [(RELAY, 3), (COMMANDS, 1), (TO_PRODUCTION, 1)] {
-        let mut blocks = blocks(page, "toml");
-        blocks.retain(|block| !block.starts_with("[context."));
+    for (page, count) in [(RELAY, 3), (COMMANDS, 2), (TO_PRODUCTION, 1)] {
+        let blocks = blocks(page, "toml");
         assert_eq!(blocks.len(), count);
         for block in blocks {
             Config::new(File::parse("page", block).unwrap(), &environment).unwrap();
@@ -37,23 +36,8 @@ fn their_files_are_configurations() {
 }
 
 #[test]
-fn its_contexts_are_contexts() {
-    let all = blocks(COMMANDS, "toml");
-    let block = all.iter().find(|block| block.starts_with("[context.")).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("contexts.toml");
-    std::fs::write(&file, block).unwrap();
-    let environment: Environment = [("OUTBOX_CONTEXTS", file.to_str().unwrap())]
-        .into_iter()
-        .collect();
-    let contexts = Contexts::load(&environment).unwrap();
-    assert!(contexts.get("prod").unwrap().production);
-    assert!(!contexts.get("dev").unwrap().production);
-}
-
-#[test]
 fn their_commands_exist() {
-    for (page, expected) in [(RELAY, 6), (COMMANDS, 65), (DASHBOARD, 5), (TO_PRODUCTION, 18)] {
+    for (page, expected) in [(RELAY, 6), (COMMANDS, 55), (DASHBOARD, 4), (TO_PRODUCTION, 18)] {
         let lines = blocks(page, "sh").into_iter().flat_map(str::lines);
         let mut count = 0;
         for command in lines.filter(|line| line.starts_with("outbox ")) {

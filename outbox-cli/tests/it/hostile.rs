@@ -352,7 +352,7 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
         program.terminate();
         program.end().await;
         let config = reading(&place, &place.name) + few;
-        crate::log::ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+        crate::log::ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
         program = Program::start(&config, &servers);
         program.until_ready().await;
         until_it_reads(&program).await;
@@ -395,11 +395,10 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
         vec!["status".to_owned()],
         vec!["list".to_owned()],
         vec!["prove".to_owned()],
-        vec!["relays".to_owned()],
+        vec!["relay".to_owned(), "list".to_owned()],
         vec!["audit".to_owned()],
-        vec!["partitions".to_owned()],
         vec!["retry".to_owned(), "--all".to_owned()],
-        vec!["skip".to_owned(), "--all".to_owned()],
+        vec!["retry".to_owned(), "--skip".to_owned(), "--all".to_owned()],
         vec!["doctor".to_owned()],
         vec!["dead-letters".to_owned(), "list".to_owned()],
         vec!["consumers".to_owned(), "list".to_owned()],
@@ -434,7 +433,7 @@ async fn each_row_is_published_or_dead(kind: Kind, reads_log: bool, seed: u64) {
     assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
     if reads_log {
         let config = reading(&place, &place.name);
-        crate::log::ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+        crate::log::ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
     }
     place.close().await;
 }
@@ -483,7 +482,7 @@ async fn a_huge_row_is_dead_and_others_flow(reads_log: bool) {
         false => place.outbox("shop"),
         true => {
             let config = reading(&place, &place.name);
-            crate::log::ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+            crate::log::ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
             config
         }
     };
@@ -518,7 +517,7 @@ async fn a_huge_row_is_dead_and_others_flow(reads_log: bool) {
     program.terminate();
     program.end().await;
     if reads_log {
-        crate::log::ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+        crate::log::ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
     }
     place.close().await;
 }

@@ -1,4 +1,4 @@
-//! `outbox log`, and the relay that reads the log, on real servers.
+//! `outbox relay log`, and the relay that reads the log, on real servers.
 #![cfg(unix)]
 
 use outbox::testing::eventually;
@@ -63,13 +63,17 @@ fn was_written_down(operations: &Value, changed: &[u64]) {
 
 /// Sets the log up.
 fn set_up(ask: &impl Fn(&[&str]) -> Answer) {
-    let begun = ask(&["log", "init", "--yes", "--actor", "ann", "--reason", "INC-7"]).expect(0);
+    let begun = ask(&[
+        "relay", "log", "init", "--yes", "--actor", "ann", "--reason", "INC-7",
+    ])
+    .expect(0);
     assert!(
-        begun.out.contains("next: outbox relays") && begun.out.contains("advice: start the relay of the log"),
+        begun.out.contains("next: outbox relay list")
+            && begun.out.contains("advice: start the relay of the log"),
         "{begun:?}"
     );
     // Nothing is changed a second time, and that is written down too.
-    ask(&["log", "init", "--yes"]).expect(0);
+    ask(&["relay", "log", "init", "--yes"]).expect(0);
     let operations = ask(&["audit", "--kind", "init-log", "-o", "json"])
         .expect(0)
         .json();
@@ -93,18 +97,18 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
     place.record(2).await;
     until_on_stream(&place, 2).await;
 
-    let preview = ask(&["log", "init"]).expect(0);
+    let preview = ask(&["relay", "log", "init"]).expect(0);
     assert!(
         preview.out.contains("would make the table outbox_log"),
         "{preview:?}"
     );
     assert!(preview.said.contains("nothing was changed"), "{preview:?}");
-    let off = ask(&["log", "status", "-o", "json"]).expect(3).json();
+    let off = ask(&["relay", "log", "status", "-o", "json"]).expect(3).json();
     assert_eq!(
         (&off["is_on"], &off["exists"]),
         (&Value::Bool(false), &Value::Bool(false))
     );
-    ask(&["log", "drop", "--yes"]).expect(5);
+    ask(&["relay", "log", "drop", "--yes"]).expect(5);
     set_up(&ask);
 
     let mut first = start(&place, &config);
@@ -119,7 +123,7 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
         3,
         "nothing was written"
     );
-    let on = ask(&["log", "status", "-o", "json"]).expect(0).json();
+    let on = ask(&["relay", "log", "status", "-o", "json"]).expect(0).json();
     assert_eq!(
         (&on["is_on"], &on["is_read"]),
         (&Value::Bool(true), &Value::Bool(true))
@@ -146,9 +150,11 @@ async fn a_log_is_set_up_read_by_one_program_after_the_other_and_taken_down() {
     place.record(2).await;
     until_on_stream(&place, 7).await;
 
-    let preview = ask(&["log", "drop"]).expect(0);
+    let preview = ask(&["relay", "log", "drop"]).expect(0);
     assert!(preview.out.contains("reads the whole table"), "{preview:?}");
-    let taken_down = ask(&["log", "drop", "--yes", "-o", "json"]).expect(0).json();
+    let taken_down = ask(&["relay", "log", "drop", "--yes", "-o", "json"])
+        .expect(0)
+        .json();
     assert_eq!(taken_down["exists"], Value::Bool(false));
     was_written_down(
         &ask(&["audit", "--kind", "drop-log", "-o", "json"])
@@ -180,7 +186,7 @@ async fn what_is_missing_for_a_log_is_named_with_the_next_step() {
         let Some(place) = Place::open(kind).await else {
             continue;
         };
-        for words in [&["log", "init"][..], &["log", "init", "--yes"]] {
+        for words in [&["relay", "log", "init"][..], &["relay", "log", "init", "--yes"]] {
             let answer = ask(&place, &place.outbox("shop"), words, &[]).expect(code);
             assert!(answer.said.contains(step), "{kind:?}: {answer:?}");
         }
@@ -202,11 +208,11 @@ async fn a_user_without_the_right_to_replicate_and_a_second_name_are_refused_bef
         .await;
     let url = place.url.replace("postgres@", &format!("{}_user@", place.name));
     let config = reading(&place, &place.name);
-    let init = ["log", "init", "--yes"];
+    let init = ["relay", "log", "init", "--yes"];
     let refused = ask(&place, &config, &init, &[("DATABASE_LOG_URL", &url)]).expect(1);
     let step = format!("ALTER ROLE \"{}_user\" REPLICATION", place.name);
     assert!(refused.said.contains(&step), "{refused:?}");
-    ask(&place, &config, &["log", "drop"], &[]).expect(5);
+    ask(&place, &config, &["relay", "log", "drop"], &[]).expect(5);
 
     ask(&place, &config, &init, &[]).expect(0);
     let logged = ask(&place, &config, &["list", "--status", "logged"], &[]).expect(5);
@@ -217,7 +223,7 @@ async fn a_user_without_the_right_to_replicate_and_a_second_name_are_refused_bef
     assert!(refused.said.contains(&name), "{refused:?}");
     let status = ask(&place, &config, &["status"], &[]).expect(3);
     assert!(status.out.contains("no relay reads the log"), "{status:?}");
-    ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+    ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
     place.execute(&format!("DROP ROLE {}_user", place.name)).await;
     place.close().await;
 }
@@ -233,7 +239,7 @@ async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
     owner.terminate();
     owner.end().await;
     let config = reading(&place, &place.name);
-    ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+    ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
     let file = config.replace("migrate = true\nwriters = true\n", "");
     let start_as = |url: &str| Program::start(&file, &[("DATABASE_URL", url), ("NATS_URL", &place.nats)]);
 
@@ -277,11 +283,11 @@ async fn the_rights_printed_for_a_log_relay_are_enough_and_needed() {
     ask(&place, &config, &["migrate", "--tables", "inbox", "--yes"], &[]).expect(0);
     let viewer = Login::with(Kind::Logical, &place, &[Role::Viewer], &["--log"]).await;
     let seen = [("DATABASE_URL", &*viewer.url), ("DATABASE_LOG_URL", &*place.url)];
-    let status = ask(&place, &config, &["log", "status"], &seen).expect(0);
+    let status = ask(&place, &config, &["relay", "log", "status"], &seen).expect(0);
     assert!(status.out.contains("read by a relay"), "{status:?}");
     program.terminate();
     assert_eq!(program.end().await.code(), Some(0), "{}", program.log());
-    ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+    ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
     for login in [polling, relay, viewer] {
         login.close(Kind::Logical, &place).await;
     }
@@ -295,28 +301,28 @@ async fn the_status_of_a_log_that_cannot_be_or_has_another_name_is_not_well() {
         return;
     };
     let config = reading(&place, &place.name);
-    let missing = ask(&place, &config, &["log", "status"], &[]).expect(3);
+    let missing = ask(&place, &config, &["relay", "log", "status"], &[]).expect(3);
     assert!(missing.out.contains("run the migration first"), "{missing:?}");
     let mut program = start(&place, &place.outbox("shop"));
     program.until_ready().await;
     program.terminate();
     program.end().await;
-    let wanted = ask(&place, &config, &["log", "status"], &[]).expect(3);
-    assert!(wanted.out.contains("next: outbox log init"), "{wanted:?}");
-    ask(&place, &place.outbox("shop"), &["log", "status"], &[]).expect(0);
-    ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+    let wanted = ask(&place, &config, &["relay", "log", "status"], &[]).expect(3);
+    assert!(wanted.out.contains("next: outbox relay log init"), "{wanted:?}");
+    ask(&place, &place.outbox("shop"), &["relay", "log", "status"], &[]).expect(0);
+    ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
     let other = reading(&place, &format!("{}b", place.name));
-    for words in [&["status"][..], &["log", "status"]] {
+    for words in [&["status"][..], &["relay", "log", "status"]] {
         let other = ask(&place, &other, words, &[]).expect(3);
         assert!(other.out.contains("which is called"), "{other:?}");
     }
-    ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+    ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
     place.close().await;
     let Some(place) = Place::open(Kind::Postgres).await else {
         return;
     };
     let config = reading(&place, &place.name);
-    let replica = ask(&place, &config, &["log", "status"], &[]).expect(3);
+    let replica = ask(&place, &config, &["relay", "log", "status"], &[]).expect(3);
     assert!(replica.out.contains("wal_level is replica"), "{replica:?}");
     place.close().await;
 }
@@ -332,11 +338,11 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
     program.terminate();
     program.end().await;
     let config = reading(&place, &place.name);
-    ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+    ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
     place.record(3).await;
     let status = ask(&place, &config, &["status"], &[]).expect(4);
     assert!(status.out.contains("3 messages are not published"), "{status:?}");
-    let json = ask(&place, &config, &["log", "status", "-o", "json"], &[])
+    let json = ask(&place, &config, &["relay", "log", "status", "-o", "json"], &[])
         .expect(4)
         .json();
     assert_eq!(json["undecided"], 3);
@@ -380,10 +386,10 @@ async fn logged_messages_that_nobody_publishes_are_counted_and_the_outbox_is_stu
             place.name
         ))
         .await;
-    ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+    ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
     place.record(1).await;
     assert_eq!(place.count("outbox_messages", "status = 4").await, 4);
-    ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+    ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
     place.close().await;
 }
 
@@ -403,23 +409,23 @@ async fn messages_that_were_logged_by_a_log_that_is_gone_are_told_and_made_pendi
         program.until_ready().await;
         program.terminate();
         program.end().await;
-        ask(&place, &config, &["log", "init", "--yes"], &[]).expect(0);
+        ask(&place, &config, &["relay", "log", "init", "--yes"], &[]).expect(0);
         place.record(2).await;
         let gone = gone.replace("TABLE ", &format!("TABLE {}.", place.name));
         place.execute(&gone).await;
         let slot = format!("SELECT pg_drop_replication_slot('{}_log')", place.name);
         place.execute(&slot).await;
-        for words in [&["status"][..], &["log", "status"], &["doctor"]] {
+        for words in [&["status"][..], &["relay", "log", "status"], &["doctor"]] {
             let answer = ask(&place, &config, words, &[]).expect(4);
             assert!(answer.out.contains("nobody publishes them"), "{answer:?}");
-            assert!(answer.out.contains("outbox log drop"), "{answer:?}");
+            assert!(answer.out.contains("outbox relay log drop"), "{answer:?}");
         }
-        ask(&place, &config, &["log", "drop"], &[]).expect(0);
-        ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(0);
+        ask(&place, &config, &["relay", "log", "drop"], &[]).expect(0);
+        ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(0);
         assert_eq!(place.count("outbox_messages", "status = 0").await, 2, "{gone}");
         let status = ask(&place, &polling, &["status"], &[]);
         assert!(!status.out.contains("nobody publishes them"), "{status:?}");
-        ask(&place, &config, &["log", "drop", "--yes"], &[]).expect(5);
+        ask(&place, &config, &["relay", "log", "drop", "--yes"], &[]).expect(5);
         place.close().await;
     }
 }
@@ -433,6 +439,6 @@ async fn a_relay_of_a_log_that_is_not_set_up_ends_with_the_next_step() {
     let mut program = start(&place, &reading(&place, &place.name));
     let (code, log) = program.failure().await;
     assert_eq!(code, Some(1), "{log}");
-    assert!(log.contains("`outbox log init --config "), "{log}");
+    assert!(log.contains("`outbox relay log init --config "), "{log}");
     place.close().await;
 }

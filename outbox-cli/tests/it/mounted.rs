@@ -103,8 +103,8 @@ async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
     let output = run(&planted, &program, &["outbox", "status", "-o", "json"]);
     let status: Value = serde_json::from_slice(&output.stdout).unwrap();
     let next = &status[0]["reasons"][0]["next"];
-    assert_eq!(*next, format!("{name} relays"), "{status}");
-    for format in ["json", "csv"] {
+    assert_eq!(*next, format!("{name} relay list"), "{status}");
+    for format in ["json", "table"] {
         let output = run(
             &planted,
             &program,
@@ -118,15 +118,15 @@ async fn a_program_of_ones_own_is_named_in_the_commands_that_come_next() {
 
 /// That a dashboard calls the program by this name, where it says to start a relay.
 async fn names(served: &Served, path: &str, name: &str) {
-    let relays = format!("{name} relays");
+    let relays = format!("{name} relay list");
     let overview = served.json(&format!("{path}/overview.json")).await;
     let reasons = overview["status"]["reasons"].as_array().unwrap();
     assert!(
         reasons.iter().any(|reason| reason["next"] == *relays),
         "{overview}"
     );
-    let (_, page) = served.get(&format!("{path}/relays"), &[]).await;
-    assert!(page.contains(&format!("<code>{name} relay run</code>")), "{page}");
+    let (_, page) = served.get(if path.is_empty() { "/" } else { path }, &[]).await;
+    assert!(page.contains(&format!("`{name} relay run`")), "{page}");
 }
 
 #[tokio::test]
@@ -213,7 +213,7 @@ async fn a_dashboard_in_ones_own_application_knows_the_stream() {
     planted.placed("1").await;
     planted.publish().await;
     let served = serve(&planted, &["pages"]);
-    let json = served.json("/outbox/timeline.json?of=order/1").await;
+    let json = served.json("/outbox/aggregate.json?of=order/1").await;
     let event = &json["timeline"]["events"][0];
     assert_eq!(
         (&event["status"], &event["stream_sequence"]),

@@ -149,7 +149,7 @@ async fn commands_print_no_secret() {
         &["status"],
         &["doctor"],
         &["list"],
-        &["relays"],
+        &["relay", "list"],
         &["consumers", "list"],
         &["relay", "check-config"],
     ] {

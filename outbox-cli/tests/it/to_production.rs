@@ -203,7 +203,7 @@ async fn the_commands_lead_from_empty_servers_to_a_relay_in_production() {
         if line.starts_with("outbox timeline") {
             assert!(answer.out.contains("order.placed"), "{answer:?}");
         }
-        if line.starts_with("outbox tail") {
+        if line.starts_with("outbox list") {
             assert!(answer.out.contains("order/4711"), "{answer:?}");
         }
     }

@@ -110,8 +110,8 @@ pub(crate) async fn stored(
 /// What a log says that is not set up.
 pub(crate) fn not_set_up(names: &Names) -> String {
     format!(
-        "the log {} is not set up in this database; call `PostgresLog::init` or `outbox log init` as the owner of the tables. To use a polling relay instead, \
-         call `PostgresLog::drop` or `outbox log drop`",
+        "the log {} is not set up in this database; call `PostgresLog::init` or `outbox relay log init` as the owner of the tables. To use a polling relay instead, \
+         call `PostgresLog::drop` or `outbox relay log drop`",
         names.slot
     )
 }
@@ -145,7 +145,7 @@ async fn check_other_name(db: &DatabaseConnection, names: &Names) -> Result<(), 
         Some(other) => {
             let name = log_of(&other);
             Err(setup(format!(
-                "the outbox has a log already, which is called {name}; use that name, or take it down first (`PostgresLog::drop`, `outbox log drop`)"
+                "the outbox has a log already, which is called {name}; use that name, or take it down first (`PostgresLog::drop`, `outbox relay log drop`)"
             )))
         }
     }
@@ -214,7 +214,7 @@ pub(crate) fn version_of_publication(names: &Names) -> String {
 
 pub(crate) fn wrong_publication(names: &Names) -> LogError {
     setup(format!(
-        "the publication {0} does not publish the inserts of the outbox's table; take the log down (`PostgresLog::drop`, `outbox log drop`) and set it up again, or give it \
+        "the publication {0} does not publish the inserts of the outbox's table; take the log down (`PostgresLog::drop`, `outbox relay log drop`) and set it up again, or give it \
          another name if {0} belongs to another program",
         names.slot
     ))

@@ -162,7 +162,7 @@ impl SqlStore {
         &self.db
     }
 
-    /// Sets what the relay of this store calls itself in the table of relays, where operators see it (`outbox relays`): the name of its pod, for example.
+    /// Sets what the relay of this store calls itself in the table of relays, where operators see it (`outbox relay list`): the name of its pod, for example.
     /// Default: its host and its process id, such as `shop-7d9f/1`, where `HOSTNAME` wins over what the system says.
     ///
     /// Characters other than printable ASCII are left out, and what is beyond 128 bytes is cut off. A name of which nothing is left changes nothing. Nothing depends on

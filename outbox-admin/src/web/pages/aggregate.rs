@@ -1,16 +1,27 @@
-//! An aggregate: why its events do not arrive, its block, and its messages.
+//! An aggregate: why its events do not arrive, its block, and each event from its recording to its effects.
 
-use axum::extract::Query;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
 use axum::response::Response;
-use maud::html;
-use outbox_core::Selection;
+use maud::{Markup, html};
+use outbox_core::{OutboxAudit, Selection};
 use serde::Deserialize;
 use serde_json::json;
+use time::OffsetDateTime;
 
-use super::{ROWS_MAX, is_full, messages};
-use crate::web::source::Subject;
+use super::messages;
+use crate::web::App;
 use crate::web::visit::{Page, Problem, Visit};
 use crate::web::{filter, layout};
+use crate::words::counted;
+use crate::{
+    Effect, EffectOutcome, FollowUp, Hole, MessageOrAggregate, Timeline, TimelineEvent, preview_resume,
+};
+
+/// Events of a page. Each published event is looked up on the stream.
+const EVENTS_MAX: NonZeroU32 = NonZeroU32::new(25).unwrap();
 
 /// Which aggregate. Its id may hold any character, so it is no part of the path.
 #[derive(Debug, Default, Deserialize)]
@@ -20,41 +31,144 @@ pub(in crate::web) struct Of {
     after: String,
 }
 
-pub(in crate::web) async fn get(visit: Visit, Query(of): Query<Of>) -> Response {
-    let made = make(&visit, &of).await;
+pub(in crate::web) async fn get<S: OutboxAudit>(
+    State(app): State<Arc<App<S>>>,
+    visit: Visit,
+    Query(of): Query<Of>,
+) -> Response {
+    let made = make(&app, &visit, &of).await;
     visit.respond(made)
 }
 
-async fn make(visit: &Visit, of: &Of) -> Result<Page, Problem> {
-    let app = &visit.app;
+async fn make<S: OutboxAudit>(app: &App<S>, visit: &Visit, of: &Of) -> Result<Page, Problem> {
     let aggregate = filter::aggregate(&of.of)?;
     let selection = filter::after(Selection::all(), &of.after)?;
-    let subject = Subject::Aggregate(aggregate.clone());
-    let why = app.ask(app.outbox.why(&*app.stream, &subject)).await?;
-    let block = app.ask(app.outbox.preview_resume(&aggregate)).await?;
-    let (rows, unseen) = app
-        .ask(app.outbox.of_aggregate(&aggregate, &selection, ROWS_MAX))
-        .await?;
-    let last = rows.last().filter(|_| is_full(rows.len()));
-    let next = last.map(|row| {
-        let after = row.row_id.to_string();
+    let why = messages::explain(app, &MessageOrAggregate::Aggregate(aggregate.clone())).await?;
+    let block = app.ask(preview_resume(&app.store, &aggregate)).await?;
+    let reading = Timeline::of(&app.store, &aggregate, selection, EVENTS_MAX);
+    let mut timeline = app.ask(reading).await?;
+    timeline
+        .follow(&app.store, &*app.stream, messages::PATIENCE)
+        .await;
+    let last = timeline.events.last().filter(|_| !timeline.is_complete);
+    let next = last.map(|event| {
+        let after = event.row_id.to_string();
         visit.link("/aggregate", &[("of", &of.of), ("after", &after)])
     });
     let resume = visit.link("/change", &[("change", "resume"), ("aggregate", &of.of)]);
     let body = html! {
         (messages::explanation(visit, &why))
         @if let Some(left) = block.blocked_for {
-            p {
-                "It is blocked for " (layout::duration(left)) ". "
-                a.button href=(resume) { "What would resume do?" }
+            p { "It is blocked for " (layout::duration(left)) ". " a.button href=(resume) { "Preview resume" } }
+        }
+        h2 { "Timeline" }
+        (events(visit, &timeline))
+        @if let Some(next) = &next { p { a href=(next) rel="next" { "Later events" } } }
+    };
+    let data = json!({ "why": why, "block": block, "timeline": timeline, "next": next });
+    Ok(Page::new(aggregate.to_string(), &data, body))
+}
+
+fn events(visit: &Visit, timeline: &Timeline) -> Markup {
+    html! {
+        p {
+            @match timeline.last_sequence {
+                Some(last) => { "Its last number is " (last) "." }
+                None => "It has no numbers: it has recorded no ordered event, or was forgotten.",
             }
         }
-        p { a.button href=(visit.link("/timeline", &[("of", &of.of)])) { "Timeline" } }
-        h2 { "Messages" }
-        @if rows.is_empty() { p { "The outbox holds no message of it." } } @else { (messages::table(visit, &rows)) }
-        @if let Some(next) = &next { p { a href=(next) rel="next" { "Next page" } } }
-        @for unseen in &unseen { (layout::not_seen(visit, unseen)) }
+        @if timeline.events.is_empty() {
+            p { "The outbox holds no event of it: it has recorded none, or the rows were deleted." }
+        } @else {
+            ol.timeline { @for event in &timeline.events { (one(visit, event)) } }
+        }
+        @if !timeline.holes.is_empty() {
+            p {
+                "No rows for " (timeline.holes.iter().map(Hole::numbers).collect::<Vec<_>>().join(", "))
+                ": the rows were deleted. Not known: whether the events were published before."
+            }
+        }
+        @for unseen in &timeline.unseen { (layout::not_seen(visit, unseen)) }
+    }
+}
+
+fn one(visit: &Visit, event: &TimelineEvent) -> Markup {
+    let id = event.id.to_string();
+    html! {
+        li {
+            h2 {
+                @if let Some(sequence) = event.sequence { span.number { "#" (sequence) } " " }
+                a href=(visit.link(&format!("/messages/{id}"), &[])) { (event.event_type) }
+            }
+            ol.steps {
+                (step(layout::status(event.status), "recorded", Some(event.recorded_at), event))
+                @if let Some(error) = &event.error { li { span.what { "last error" } span { (error) } } }
+                @if event.published_at.is_some() {
+                    (step(html! {}, "published", event.published_at, event))
+                }
+                @if let Some(sequence) = event.stream_sequence {
+                    li { span.what { "on the stream" } span { "stream sequence " span.number { (sequence) } } }
+                }
+                @if event.is_not_on_stream { li { span.what { "not on the stream" } span {} } }
+                @for effect in &event.effects { (of_effect(visit, effect, event)) }
+                @for follow_up in &event.follow_ups { (of_follow_up(visit, follow_up, event)) }
+            }
+        }
+    }
+}
+
+/// Something with its time: that of the recording as it is, all others as the time since then.
+fn step(mark: Markup, what: &str, at: Option<OffsetDateTime>, event: &TimelineEvent) -> Markup {
+    html! {
+        li {
+            span.what { (what) }
+            span {
+                @if let Some(at) = at {
+                    @if at == event.recorded_at { (layout::time(at)) " UTC" } @else { span.number { (since(event, at)) } }
+                }
+                " " (mark)
+            }
+        }
+    }
+}
+
+fn since(event: &TimelineEvent, at: OffsetDateTime) -> String {
+    let seconds = (at - event.recorded_at).as_seconds_f64();
+    format!("{seconds:+.3} s")
+}
+
+fn of_effect(visit: &Visit, effect: &Effect, event: &TimelineEvent) -> Markup {
+    let (class, is_dead) = match effect.outcome {
+        EffectOutcome::Handled => ("well", false),
+        EffectOutcome::Failed => ("degraded", false),
+        EffectOutcome::DeadLetter => ("stuck", true),
+        EffectOutcome::Passed | EffectOutcome::Open => ("idle", false),
     };
-    let data = json!({ "why": why, "block": block, "messages": rows, "next": next, "unseen": unseen });
-    Ok(Page::new(aggregate.to_string(), &data, body))
+    html! {
+        li {
+            span.what { (effect.consumer) }
+            span {
+                span class={ "state " (class) } { (effect.outcome.as_str()) }
+                @if let Some(at) = effect.at { " " span.number { (since(event, at)) } }
+                @if let Some(error) = &effect.error { " after " (counted(effect.attempts, "failed attempt", "failed attempts")) ": " (error) }
+                @if is_dead {
+                    " " a href=(visit.link("/dead-letters", &[("consumer", &effect.consumer)])) { "Dead letters of " (effect.consumer) }
+                }
+            }
+        }
+    }
+}
+
+fn of_follow_up(visit: &Visit, follow_up: &FollowUp, event: &TimelineEvent) -> Markup {
+    let id = follow_up.id.to_string();
+    html! {
+        li {
+            span.what { "follow-up" }
+            span {
+                a href=(visit.link(&format!("/messages/{id}"), &[])) { (follow_up.event_type) }
+                " of " (layout::aggregate(visit, &follow_up.aggregate_type, &follow_up.aggregate_id))
+                " " span.number { (since(event, follow_up.recorded_at)) }
+            }
+        }
+    }
 }

@@ -2,20 +2,26 @@
 //!
 //! Invariant: nothing here changes anything; an operation that broke off is continued by the command line.
 
-use axum::extract::{Path, Query};
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use outbox_core::{OperationFilter, OperationId, OperationKind};
+use outbox_core::{OperationFilter, OperationId, OperationKind, OutboxAudit};
 use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::did::{did, how_many};
+use super::operation::{did, how_many};
 use super::{ROWS_MAX, is_full};
+use crate::web::App;
 use crate::web::filter::{given, storable, time};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
-use crate::{OperationDetail, OperationRow, list_inbox_operations, show_inbox_operation};
+use crate::{
+    OperationDetail, OperationRow, list_inbox_operations, list_operations, show_inbox_operation,
+    show_operation,
+};
 
 /// Which operations.
 #[derive(Debug, Default, Deserialize)]
@@ -48,15 +54,18 @@ fn operation_id(text: &str) -> Result<OperationId, Problem> {
     })
 }
 
-pub(in crate::web) async fn list(visit: Visit, Query(of): Query<Of>) -> Response {
-    let made = make_list(&visit, &of).await;
+pub(in crate::web) async fn list<S: OutboxAudit>(
+    State(app): State<Arc<App<S>>>,
+    visit: Visit,
+    Query(of): Query<Of>,
+) -> Response {
+    let made = make_list(&app, &visit, &of).await;
     visit.respond(made)
 }
 
-async fn make_list(visit: &Visit, of: &Of) -> Result<Page, Problem> {
-    let app = &visit.app;
+async fn make_list<S: OutboxAudit>(app: &App<S>, visit: &Visit, of: &Of) -> Result<Page, Problem> {
     let filter = of.filter()?;
-    let mut rows = app.ask(app.outbox.operations(&filter, ROWS_MAX)).await?;
+    let mut rows = app.ask(list_operations(&app.store, &filter, ROWS_MAX)).await?;
     let mut unseen = None;
     if let Some(operations) = &app.inbox_operations {
         match app
@@ -152,15 +161,18 @@ fn ended(row: &OperationRow) -> Markup {
     html! { @match row.finished_at { Some(time) => (layout::time(time)), None => "it runs, or broke off" } }
 }
 
-pub(in crate::web) async fn one(visit: Visit, Path(id): Path<String>) -> Response {
-    let made = make_one(&visit, id.strip_suffix(".json").unwrap_or(&id)).await;
+pub(in crate::web) async fn one<S: OutboxAudit>(
+    State(app): State<Arc<App<S>>>,
+    visit: Visit,
+    Path(id): Path<String>,
+) -> Response {
+    let made = make_one(&app, &visit, id.strip_suffix(".json").unwrap_or(&id)).await;
     visit.respond(made)
 }
 
-async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
-    let app = &visit.app;
+async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Problem> {
     let id = operation_id(id)?;
-    let mut detail = app.ask(app.outbox.operation(id)).await?;
+    let mut detail = app.ask(show_operation(&app.store, id)).await?;
     if let (None, Some(operations), Some(letters)) = (&detail, &app.inbox_operations, &app.letters) {
         let of_inbox = app.ask(show_inbox_operation(operations, letters, id)).await;
         detail = match of_inbox {

@@ -1,30 +1,41 @@
-//! The consumers of the stream: how far each is behind.
+//! The consumers of the stream: how far each is behind, and their pauses.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
+use outbox_core::OutboxAudit;
 use serde_json::json;
 
 use crate::ConsumerRow;
+use crate::web::App;
 use crate::web::layout;
 use crate::web::sampler::{Sample, latest};
 use crate::web::visit::{Page, Problem, Visit};
 
-pub(in crate::web) async fn get(visit: Visit) -> Response {
-    let made = make(&visit).await;
+pub(in crate::web) async fn get<S: OutboxAudit>(State(app): State<Arc<App<S>>>, visit: Visit) -> Response {
+    let made = make(&app, &visit).await;
     visit.respond(made)
 }
 
-async fn make(visit: &Visit) -> Result<Page, Problem> {
-    let sample = latest(&visit.app).await?;
+async fn make<S: OutboxAudit>(app: &Arc<App<S>>, visit: &Visit) -> Result<Page, Problem> {
+    let sample = latest(app).await?;
+    let between = sample.forecast.between;
     let body = html! {
         (table(visit, &sample))
         @for row in sample.consumers.iter().filter(|row| !row.reasons.is_empty()) {
             h2 { (row.consumer) }
             (layout::reasons(visit, &row.reasons))
         }
-        (forecast_note(&sample))
+        p.quiet {
+            @if between.is_zero() {
+                "A forecast needs two samples, ten seconds apart."
+            } @else {
+                "Forecasts use the rate of the last " (layout::duration(between)) "."
+            }
+        }
     };
     let data = json!({
         "consumers": sample.consumers,
@@ -34,25 +45,11 @@ async fn make(visit: &Visit) -> Result<Page, Problem> {
     Ok(Page::new("Consumers", &data, body))
 }
 
-/// How old the look is by which forecasts are made.
-pub(super) fn forecast_note(sample: &Sample) -> Markup {
-    let between = sample.forecast.between;
-    html! {
-        p.quiet {
-            @if between.is_zero() {
-                "A forecast needs two looks, ten seconds apart."
-            } @else {
-                "Forecasts go on as the last " (layout::duration(between)) " did."
-            }
-        }
-    }
-}
-
-/// What is to come for a consumer, in words.
+/// The forecast of a consumer in words.
 fn forecast(sample: &Sample, consumer: &str) -> String {
-    let of_it = sample.forecast.prospects.iter();
-    let of_it = of_it.filter(|prospect| prospect.name == consumer);
-    let words: Vec<&str> = of_it.map(|prospect| prospect.what.as_str()).collect();
+    let prospects = sample.forecast.prospects.iter();
+    let prospects = prospects.filter(|prospect| prospect.name == consumer);
+    let words: Vec<&str> = prospects.map(|prospect| prospect.what.as_str()).collect();
     match words.is_empty() {
         true => "–".to_owned(),
         false => words.join("; "),
@@ -64,8 +61,8 @@ pub(super) fn table(visit: &Visit, sample: &Sample) -> Markup {
     let columns = [
         "Consumer",
         "State",
-        "Not delivered",
-        "Not acknowledged",
+        "Unprocessed",
+        "Ack pending",
         "Oldest",
         "Dead letters",
         "Forecast",
@@ -93,6 +90,7 @@ fn unseen(sample: &Sample) -> BTreeSet<&str> {
 }
 
 fn line(visit: &Visit, sample: &Sample, row: &ConsumerRow) -> Markup {
+    let change = |change: &str| visit.link("/change", &[("change", change), ("consumer", &row.consumer)]);
     html! {
         th scope="row" { (row.consumer) }
         td { (layout::state(row.state)) }
@@ -110,9 +108,9 @@ fn line(visit: &Visit, sample: &Sample, row: &ConsumerRow) -> Markup {
         td { (forecast(sample, &row.consumer)) }
         td {
             @match (&row.paused, row.dead_letters_open) {
-                (Some(reason), _) => { (reason) }
+                (Some(reason), _) => { (reason) " " a href=(change("resume-consumer")) { "Preview resume" } }
                 (None, None) => { "not checked" }
-                (None, Some(_)) => {}
+                (None, Some(_)) => { a href=(change("pause-consumer")) { "Preview pause" } }
             }
         }
     }

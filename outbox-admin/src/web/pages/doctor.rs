@@ -1,22 +1,30 @@
 //! The doctor: whether database, stream, consumers and settings fit together, with what mends what does not.
 
+use std::sync::Arc;
+
+use axum::extract::State as Extract;
 use axum::response::Response;
 use maud::{Markup, html};
+use outbox_core::OutboxAudit;
 use serde_json::json;
 
 use crate::State;
 use crate::doctor::{Check, CheckVerdict, Diagnosis};
+use crate::web::App;
 use crate::web::examiner::{self, EXAMINE_EVERY, Examined};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
 
-pub(in crate::web) async fn get(visit: Visit) -> Response {
-    let made = make(&visit).await;
+pub(in crate::web) async fn get<S: OutboxAudit>(
+    Extract(app): Extract<Arc<App<S>>>,
+    visit: Visit,
+) -> Response {
+    let made = make(&app, &visit).await;
     visit.respond(made)
 }
 
-async fn make(visit: &Visit) -> Result<Page, Problem> {
-    let examined = match examiner::latest(&visit.app).await {
+async fn make<S: OutboxAudit>(app: &Arc<App<S>>, visit: &Visit) -> Result<Page, Problem> {
+    let examined = match examiner::latest(app).await {
         Ok(examined) => examined,
         // A dashboard that cannot examine is no error of whoever asks.
         Err(Problem::NotFound(why)) => {

@@ -1,13 +1,17 @@
 //! The dead letters of consumers: grouped by what failed, as a list, and one of them.
 
-use axum::extract::{Path, Query};
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
+use outbox_core::OutboxAudit;
 use outbox_inbox::{DeadLetterSelection, DeadLetters};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::web::App;
 use crate::web::filter::{given, storable};
 use crate::web::layout;
 use crate::web::visit::{Page, Problem, Visit};
@@ -40,28 +44,39 @@ pub(super) fn fingerprint(text: &str) -> Result<Option<GroupFingerprint>, Proble
     })
 }
 
-pub(super) fn letters(visit: &Visit) -> Result<&DeadLetters, Problem> {
-    let letters = visit.app.letters.as_ref();
+/// The dead letters of one consumer, or of all.
+pub(super) fn of_consumer(consumer: &str) -> Result<DeadLetterSelection, Problem> {
+    storable(consumer)?;
+    Ok(given(consumer).map_or_else(DeadLetterSelection::all, DeadLetterSelection::consumer))
+}
+
+/// The key of a dead letter.
+pub(super) fn key(text: &str) -> Result<Uuid, Problem> {
+    let malformed = |_| Problem::Malformed("this is no key of a dead letter; it is a UUID".to_owned());
+    Uuid::parse_str(text).map_err(malformed)
+}
+
+pub(super) fn letters<S>(app: &App<S>) -> Result<&DeadLetters, Problem> {
+    let letters = app.letters.as_ref();
     letters.ok_or_else(|| {
         Problem::NotFound("this dashboard does not know the inboxes of its consumers".to_owned())
     })
 }
 
-pub(in crate::web) async fn list(visit: Visit, Query(of): Query<Of>) -> Response {
-    let made = make_list(&visit, &of).await;
+pub(in crate::web) async fn list<S: OutboxAudit>(
+    State(app): State<Arc<App<S>>>,
+    visit: Visit,
+    Query(of): Query<Of>,
+) -> Response {
+    let made = make_list(&app, &visit, &of).await;
     visit.respond(made)
 }
 
-async fn make_list(visit: &Visit, of: &Of) -> Result<Page, Problem> {
-    let letters = letters(visit)?;
-    storable(&of.consumer)?;
-    let selection = match given(&of.consumer) {
-        Some(consumer) => DeadLetterSelection::consumer(consumer),
-        None => DeadLetterSelection::all(),
-    };
+async fn make_list<S>(app: &App<S>, visit: &Visit, of: &Of) -> Result<Page, Problem> {
+    let selection = of_consumer(&of.consumer)?;
     let (body, data) = match fingerprint(&of.fingerprint)? {
-        Some(group) => of_group(visit, letters, of, &selection, group).await?,
-        None => all_groups(visit, letters, &selection).await?,
+        Some(group) => of_group(app, visit, of, &selection, group).await?,
+        None => all_groups(app, visit, &selection).await?,
     };
     let body = html! {
         (body)
@@ -73,13 +88,13 @@ async fn make_list(visit: &Visit, of: &Of) -> Result<Page, Problem> {
     Ok(Page::new("Dead letters of consumers", &data, body))
 }
 
-async fn all_groups(
+async fn all_groups<S>(
+    app: &App<S>,
     visit: &Visit,
-    letters: &DeadLetters,
     selection: &DeadLetterSelection,
 ) -> Result<(Markup, Value), Problem> {
-    let read = read_letters(letters, selection, LETTERS_MAX);
-    let (rows, is_complete) = visit.app.ask(read).await?;
+    let read = read_letters(letters(app)?, selection, LETTERS_MAX);
+    let (rows, is_complete) = app.ask(read).await?;
     let groups = group_letters(&rows);
     let body = html! {
         @if groups.is_empty() { p { "No consumer has a dead letter here." } } @else { (group_table(visit, &groups)) }
@@ -89,9 +104,9 @@ async fn all_groups(
 }
 
 /// A page of a group, with what can be done with all of it.
-async fn of_group(
+async fn of_group<S>(
+    app: &App<S>,
     visit: &Visit,
-    letters: &DeadLetters,
     of: &Of,
     selection: &DeadLetterSelection,
     group: GroupFingerprint,
@@ -101,8 +116,8 @@ async fn of_group(
         Some(page) => page.parse().map_err(malformed)?,
         None => 1,
     };
-    let read = letters_of_group(letters, selection, group, LETTERS_MAX);
-    let (rows, is_complete) = visit.app.ask(read).await?;
+    let read = letters_of_group(letters(app)?, selection, group, LETTERS_MAX);
+    let (rows, is_complete) = app.ask(read).await?;
     let count = rows.len() as u64;
     let total = if is_complete {
         with_commas(count)
@@ -129,16 +144,16 @@ async fn of_group(
             ("fingerprint", &fingerprint),
             ("first", first),
         ];
-        visit.link("/letter-change", &query)
+        visit.link("/change", &query)
     };
     let next = (page < pages).then(|| link(page + 1));
     let body = html! {
         p.sentence { (total) " dead letters of the group " code { (fingerprint) } "." }
         @if !rows.is_empty() {
             p {
-                a.button href=(change("retry", "1")) { "Preview retry of the oldest" } " "
-                a.button href=(change("retry", "")) { "Preview retry of all" } " "
-                a.button href=(change("discard", "")) { "Preview discard of all" }
+                a.button href=(change("retry-letters", "1")) { "Preview retry of the oldest" } " "
+                a.button href=(change("retry-letters", "")) { "Preview retry of all" } " "
+                a.button href=(change("discard-letters", "")) { "Preview discard of all" }
             }
             (letter_table(visit, &shown))
             p {
@@ -194,7 +209,7 @@ fn letter_table(visit: &Visit, rows: &[&LetterRow]) -> Markup {
         }
     };
     let columns = [
-        "Dead since (UTC)",
+        "Failed at (UTC)",
         "Consumer",
         "Event type",
         "Aggregate",
@@ -214,18 +229,19 @@ fn aggregate(visit: &Visit, row: &LetterRow) -> Markup {
     }
 }
 
-pub(in crate::web) async fn one(visit: Visit, Path(id): Path<String>) -> Response {
-    let made = make_one(&visit, id.strip_suffix(".json").unwrap_or(&id)).await;
+pub(in crate::web) async fn one<S: OutboxAudit>(
+    State(app): State<Arc<App<S>>>,
+    visit: Visit,
+    Path(id): Path<String>,
+) -> Response {
+    let made = make_one(&app, &visit, id.strip_suffix(".json").unwrap_or(&id)).await;
     visit.respond(made)
 }
 
-async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
-    let letters = letters(visit)?;
-    let id = Uuid::parse_str(id);
-    let id =
-        id.map_err(|_| Problem::Malformed("this is no key of a dead letter; it is a UUID".to_owned()))?;
-    let shown = visit.access.sees_payloads().then_some(&visit.app.shown);
-    let letter = visit.app.ask(show_letter(letters, id, shown)).await?;
+async fn make_one<S>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Problem> {
+    let id = key(id)?;
+    let shown = visit.access.sees_payloads().then_some(&visit.site.shown);
+    let letter = app.ask(show_letter(letters(app)?, id, shown)).await?;
     let gone = || Problem::NotFound("it is gone: it was handled, or discarded".to_owned());
     let letter = letter.ok_or_else(gone)?;
     if shown.is_some() {
@@ -249,11 +265,11 @@ fn detail(visit: &Visit, letter: &LetterDetail) -> Markup {
             dt { "Event type" } dd { (layout::any(row.event_type.as_ref())) }
             dt { "Event id" } dd { code { (layout::any(row.event_id)) } }
             dt { "Aggregate" } dd { (aggregate(visit, row)) }
-            dt { "Number in it" } dd { (layout::any(row.sequence)) }
+            dt { "Sequence" } dd { (layout::any(row.sequence)) }
             dt { "Subject" } dd { (row.subject) }
             dt { "Stream sequence" } dd { (row.stream_sequence) }
             dt { "Attempts" } dd { (row.attempts) }
-            dt { "Dead since (UTC)" } dd { (layout::time(row.dead_lettered_at)) }
+            dt { "Failed at (UTC)" } dd { (layout::time(row.dead_lettered_at)) }
             @for (name, value) in &letter.headers { dt { code { (name) } } dd { (value) } }
         }
         @match &letter.payload {
@@ -261,8 +277,8 @@ fn detail(visit: &Visit, letter: &LetterDetail) -> Markup {
             None => p { "Your role (" (visit.access.role().as_str()) ") does not see payloads." },
         }
         p {
-            a.button href=(visit.link("/letter-change", &[("change", "retry"), ("id", &id)])) { "Preview retry" } " "
-            a.button href=(visit.link("/letter-change", &[("change", "discard"), ("id", &id)])) { "Preview discard" }
+            a.button href=(visit.link("/change", &[("change", "retry-letters"), ("id", &id)])) { "Preview retry" } " "
+            a.button href=(visit.link("/change", &[("change", "discard-letters"), ("id", &id)])) { "Preview discard" }
         }
     }
 }

@@ -1,29 +1,34 @@
 //! Messages: a list that a filter narrows, and one message.
 
-use axum::extract::{Path, Query};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
-use outbox_core::MessageStatus;
-use outbox_core::headers::TRACEPARENT;
+use outbox_core::{MessageStatus, OutboxAudit};
 use serde_json::json;
 
 use super::{ROWS_MAX, is_full};
+use crate::web::App;
 use crate::web::filter::{Filter, STATUSES, message_id};
 use crate::web::layout;
-use crate::web::source::Subject;
 use crate::web::visit::{Page, Problem, Visit};
-use crate::{Explanation, MessageDetail, MessageRow, PayloadView};
+use crate::{Explanation, MessageDetail, MessageOrAggregate, MessageRow, Question};
 
-pub(in crate::web) async fn list(visit: Visit, Query(filter): Query<Filter>) -> Response {
-    let made = make_list(&visit, &filter).await;
+pub(in crate::web) async fn list<S: OutboxAudit>(
+    State(app): State<Arc<App<S>>>,
+    visit: Visit,
+    Query(filter): Query<Filter>,
+) -> Response {
+    let made = make_list(&app, &visit, &filter).await;
     visit.respond(made)
 }
 
-async fn make_list(visit: &Visit, filter: &Filter) -> Result<Page, Problem> {
-    let app = &visit.app;
+async fn make_list<S: OutboxAudit>(app: &App<S>, visit: &Visit, filter: &Filter) -> Result<Page, Problem> {
     let selection = filter.selection()?;
     let rows = app
-        .ask(app.outbox.page(&selection, filter.page()?, ROWS_MAX))
+        .ask(crate::page(&app.store, &selection, filter.page()?, ROWS_MAX))
         .await?;
     let last = rows.last().filter(|_| is_full(rows.len()));
     let next = last.map(|row| {
@@ -75,8 +80,7 @@ fn form(visit: &Visit, filter: &Filter) -> Markup {
     }
 }
 
-/// A table of messages.
-pub(super) fn table(visit: &Visit, rows: &[MessageRow]) -> Markup {
+fn table(visit: &Visit, rows: &[MessageRow]) -> Markup {
     let columns = [
         "Recorded (UTC)",
         "Aggregate",
@@ -120,26 +124,27 @@ fn actions(visit: &Visit, filter: &Filter, rows: &[MessageRow]) -> Markup {
         @if is_dead {
             h2 { "All dead letters of this list" }
             p {
-                a.button href=(link("retry")) { "What would retry do?" }
-                a.button href=(link("skip")) { "What would skip do?" }
+                a.button href=(link("retry")) { "Preview retry" }
+                a.button href=(link("skip")) { "Preview skip" }
             }
         }
     }
 }
 
-pub(in crate::web) async fn one(visit: Visit, Path(id): Path<String>) -> Response {
-    let made = make_one(&visit, id.strip_suffix(".json").unwrap_or(&id)).await;
+pub(in crate::web) async fn one<S: OutboxAudit>(
+    State(app): State<Arc<App<S>>>,
+    visit: Visit,
+    Path(id): Path<String>,
+) -> Response {
+    let made = make_one(&app, &visit, id.strip_suffix(".json").unwrap_or(&id)).await;
     visit.respond(made)
 }
 
-async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
-    let app = &visit.app;
+async fn make_one<S: OutboxAudit>(app: &App<S>, visit: &Visit, id: &str) -> Result<Page, Problem> {
     let id = message_id(id)?;
-    let shown = visit.access.sees_payloads().then_some(&app.shown);
-    let message = app.ask(app.outbox.show(id, shown)).await?;
-    let why = app
-        .ask(app.outbox.why(&*app.stream, &Subject::Message(id)))
-        .await?;
+    let shown = visit.access.sees_payloads().then_some(&visit.site.shown);
+    let message = app.ask(crate::show(&app.store, id, shown)).await?;
+    let why = explain(app, &MessageOrAggregate::Message(id)).await?;
     let Some(message) = message else {
         let first = why.findings.first();
         let text = first.map_or_else(
@@ -156,9 +161,19 @@ async fn make_one(visit: &Visit, id: &str) -> Result<Page, Problem> {
         (details(visit, &message))
         (content(visit, &message))
     };
-    let trace = message.content.as_ref().and_then(|content| trace(visit, content));
-    let data = json!({ "message": message, "why": why, "trace": trace });
+    let data = json!({ "message": message, "why": why });
     Ok(Page::new(format!("Message {id}"), &data, body))
+}
+
+/// How long an answer may take that makes an explanation or a timeline better, and is not needed for it.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) async fn explain<S: OutboxAudit>(
+    app: &App<S>,
+    of: &MessageOrAggregate,
+) -> Result<Explanation, Problem> {
+    let question = app.ask(Question::of(&app.store, of)).await?;
+    Ok(question.explain(&app.store, &*app.stream, PATIENCE).await)
 }
 
 /// Why something does not arrive, or that it did.
@@ -183,13 +198,12 @@ pub(super) fn explanation(visit: &Visit, why: &Explanation) -> Markup {
 fn details(visit: &Visit, message: &MessageDetail) -> Markup {
     let row = &message.row;
     let id = row.id.to_string();
-    let aggregate = format!("{}/{}", row.aggregate_type, row.aggregate_id);
     html! {
         h2 { "Message" }
         dl.facts {
             dt { "Status" } dd { (layout::status(row.status)) @if row.halts { ", halts its aggregate" } }
             dt { "Aggregate" } dd { (layout::aggregate(visit, &row.aggregate_type, &row.aggregate_id)) }
-            dt { "Number in it" } dd { (layout::any(row.sequence)) }
+            dt { "Sequence" } dd { (layout::any(row.sequence)) }
             dt { "Event type" } dd { (row.event_type) }
             dt { "Event id" } dd { code { (row.event_id) } }
             dt { "Recorded (UTC)" } dd { (layout::time(row.recorded_at)) }
@@ -199,22 +213,15 @@ fn details(visit: &Visit, message: &MessageDetail) -> Markup {
             @if let Some(error) = &row.error { dt { "Last error" } dd { (error) } }
             dt { "Partition" } dd { (message.partition) }
         }
-        p { a.button href=(visit.link("/timeline", &[("of", &aggregate)])) { "Timeline of its aggregate" } }
         @if row.status == MessageStatus::Dead {
             p {
-                a.button href=(visit.link("/change", &[("change", "retry"), ("id", &id)])) { "What would retry do?" }
+                a.button href=(visit.link("/change", &[("change", "retry"), ("id", &id)])) { "Preview retry" }
                 @if row.halts {
-                    a.button href=(visit.link("/change", &[("change", "skip"), ("id", &id)])) { "What would skip do?" }
+                    a.button href=(visit.link("/change", &[("change", "skip"), ("id", &id)])) { "Preview skip" }
                 }
             }
         }
     }
-}
-
-/// The address of the message's trace, if the dashboard knows where traces are and the message has one.
-fn trace(visit: &Visit, content: &PayloadView) -> Option<String> {
-    let traceparent = content.headers.get(TRACEPARENT)?;
-    visit.app.traces.as_ref()?.of(traceparent)
 }
 
 fn content(visit: &Visit, message: &MessageDetail) -> Markup {
@@ -228,9 +235,6 @@ fn content(visit: &Visit, message: &MessageDetail) -> Markup {
                 dt { "Size" } dd { (content.payload_bytes) " bytes" }
                 @if let Some(subject) = &content.subject { dt { "Subject" } dd { (subject) } }
                 @for (name, value) in &content.headers { dt { code { (name) } } dd { (value) } }
-                @if let Some(link) = trace(visit, content) {
-                    dt { "Trace" } dd { a href=(link) rel="noreferrer" { "Show its trace" } }
-                }
             }
             @match &content.payload {
                 Some(payload) => pre { (payload) },

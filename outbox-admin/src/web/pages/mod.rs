@@ -2,21 +2,13 @@
 
 pub(super) mod aggregate;
 pub(super) mod audit;
-mod causes;
 pub(super) mod change;
 pub(super) mod consumers;
-mod did;
 pub(super) mod doctor;
-pub(super) mod letter_change;
 pub(super) mod letters;
-pub(super) mod live;
 pub(super) mod messages;
+mod operation;
 pub(super) mod overview;
-pub(super) mod pauses;
-pub(super) mod proof;
-pub(super) mod relays;
-mod takers;
-pub(super) mod timeline;
 
 use std::num::NonZeroU32;
 

@@ -87,7 +87,7 @@ async fn resume_ends_a_back_off() {
     settle(&store, &leases, id, failed()).await;
     let operators = pages(&store, Role::Operator);
     let page = get(&operators, "/aggregate?of=probe/a").await.expect(200);
-    assert!(page.body.contains("What would resume do?"), "{}", page.body);
+    assert!(page.body.contains("Preview resume"), "{}", page.body);
     let page = get(&operators, "/change?change=resume&aggregate=probe/a")
         .await
         .expect(200);

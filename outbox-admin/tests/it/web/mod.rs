@@ -8,7 +8,6 @@ mod handed;
 mod live;
 mod pages;
 mod pauses;
-mod proof;
 mod stream;
 
 use axum::body::Body;

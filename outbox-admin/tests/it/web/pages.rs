@@ -8,7 +8,7 @@ use outbox_core::{Fitness, OutboxStore as _, OwnerId, SensitiveFields};
 use outbox_testing::MemoryStore;
 use outbox_testing::conformance::probe::Probe;
 
-use super::{SAME_SITE, form_of, get, pages, post, send};
+use super::{get, pages, send};
 use crate::plant::{LONG, dead, noted, record, relay, settle};
 
 #[tokio::test(start_paused = true)]
@@ -32,10 +32,10 @@ async fn a_stuck_aggregate_is_found_with_its_reason_from_the_overview_on() {
     settle(&store, &leases, id, dead(true)).await;
     let viewers = pages(&store, Role::Viewer);
     let overview = get(&viewers, "/").await.expect(200).body;
-    assert!(overview.contains("href=\"/blocked\""), "{overview}");
-    let blocked = get(&viewers, "/blocked").await.expect(200).body;
+    assert!(overview.contains("href=\"/messages?status=dead\""), "{overview}");
+    let dead = get(&viewers, "/messages?status=dead").await.expect(200).body;
     let link = "/aggregate?of=probe/a/1%20%26";
-    assert!(blocked.contains(&format!("href=\"{link}\"")), "{blocked}");
+    assert!(dead.contains(&format!("href=\"{link}\"")), "{dead}");
     let aggregate = get(&viewers, link).await.expect(200).body;
     for expected in [
         "dead-letter",
@@ -165,17 +165,12 @@ async fn each_page_is_json_for_a_program_that_asks_for_it() {
         "/messages".to_owned(),
         format!("/messages/{id}"),
         "/aggregate?of=probe/a".to_owned(),
-        "/timeline?of=probe/a".to_owned(),
         "/doctor".to_owned(),
-        "/blocked".to_owned(),
         "/dead-letters".to_owned(),
         "/dead-letters?fingerprint=0".to_owned(),
         "/dead-letters/019ab000-0000-7000-8000-000000000001".to_owned(),
         "/consumers".to_owned(),
-        "/relays".to_owned(),
         "/audit".to_owned(),
-        "/pauses".to_owned(),
-        "/proof".to_owned(),
         "/change?change=pause".to_owned(),
         "/operations/019ab000-0000-7000-8000-000000000001".to_owned(),
         "/change?change=retry&all=yes".to_owned(),
@@ -208,20 +203,17 @@ async fn a_relay_that_has_died_is_shown_with_the_partitions_that_it_left() {
     store.acquire(owner, LONG, 3).await.expect("acquired");
     tokio::time::advance(LONG).await;
     let viewers = pages(&store, Role::Viewer);
-    let page = get(&viewers, "/relays").await.expect(200).body;
+    let page = get(&viewers, "/").await.expect(200).body;
     for expected in ["No relay is alive", "<td>dead</td><td class=\"number\">3</td>"] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
-    let json = get(&viewers, "/relays.json").await.expect(200).json();
+    let json = get(&viewers, "/overview.json").await.expect(200).json();
     let relay = &json["relays"][0];
     assert_eq!(relay["owner"], owner.to_string());
     assert_eq!(
         (&relay["is_alive"], relay["fitness"].is_null()),
         (&false.into(), true)
     );
-    // A pause holds up only who is alive.
-    let json = get(&viewers, "/pauses.json").await.expect(200).json();
-    assert_eq!(json["relays"].as_array().map(Vec::len), Some(0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,11 +230,8 @@ async fn a_program_that_mounts_the_commands_is_named_on_each_page() {
     let viewers = mounted(Role::Viewer);
     let (retry, message) = (format!("shop outbox retry {id}"), format!("/messages/{id}"));
     for (path, named) in [
-        ("/", ">shop outbox relays</code>"),
+        ("/", ">shop outbox relay list</code>"),
         ("/", "`shop outbox relay run`"),
-        ("/relays", ">shop outbox relay run</code>"),
-        ("/pauses", ">shop outbox relay run</code>"),
-        ("/proof", "<code>shop outbox prove --since 24h</code>"),
         ("/doctor", "`shop outbox doctor` does it"),
         ("/aggregate?of=probe/a", retry.as_str()),
         (message.as_str(), retry.as_str()),
@@ -260,13 +249,6 @@ async fn a_program_that_mounts_the_commands_is_named_on_each_page() {
     assert!(page.contains(&link), "{page}");
     let json = get(&viewers, &format!("{message}.json")).await.expect(200).json();
     assert_eq!(json["why"]["findings"][0]["next"][0], retry.as_str(), "{json}");
-    // What is refused names a command, too.
-    let operators = mounted(Role::Operator);
-    let page = get(&operators, "/proof").await.expect(200).body;
-    let form = format!("{}&since=2020-01-01", form_of(&page));
-    let refused = post(&operators, "/proof", &form, &[SAME_SITE]).await;
-    let refused = refused.expect(400).body;
-    assert!(refused.contains("use `shop outbox prove`"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,10 +259,7 @@ async fn links_lead_to_where_the_router_is_mounted() {
     for path in ["/ops/outbox", "/ops/outbox/messages"] {
         let page = get(&nested, path).await.expect(200).body;
         assert!(page.contains("href=\"/ops/outbox/assets/style.css\""), "{page}");
-        assert!(page.contains("href=\"/ops/outbox/blocked\""), "{page}");
+        assert!(page.contains("href=\"/ops/outbox/messages\""), "{page}");
+        assert!(page.contains("href=\"/ops/outbox\""), "{page}");
     }
-    let behind = Dashboard::new("orders", store).with_base("/tools/");
-    let behind = behind.router().layer(Extension(Access::new("ada", Role::Viewer)));
-    let page = get(&behind, "/").await.expect(200).body;
-    assert!(page.contains("href=\"/tools/blocked\""), "{page}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use axum::Extension;
 use outbox_admin::web::{Access, Dashboard, Role, StreamView};
-use outbox_admin::{LogView, Next, Reason, State};
+use outbox_admin::{Next, Reason, State};
 use outbox_core::{Fitness, OutboxAdmin as _, OutboxStore as _, PauseRequest};
 use outbox_testing::MemoryStore;
 
@@ -42,7 +42,7 @@ async fn the_overview_says_first_who_has_paused_publishing_since_when_why_and_un
         "aggregates of type probe",
         "bob",
         "the warehouse is full",
-        "by itself in 2 h",
+        "in 2 h",
         "<time datetime=",
         "href=\"/change?change=unpause&amp;aggregate_type=probe\"",
     ] {
@@ -51,14 +51,7 @@ async fn the_overview_says_first_who_has_paused_publishing_since_when_why_and_un
     let json = get(&viewers, "/overview.json").await.expect(200).json();
     assert_eq!(json["status"]["state"], "degraded");
     assert_eq!(json["status"]["pauses"][0]["by"], "bob");
-    let listed = get(&viewers, "/pauses").await.expect(200).body;
-    assert!(
-        listed.contains("the warehouse is full") && listed.contains("Relays that are alive"),
-        "{listed}"
-    );
-    assert!(!listed.contains("<form"), "a viewer has no form: {listed}");
-    let json = get(&viewers, "/pauses.json").await.expect(200).json();
-    assert_eq!(json["pauses"][0]["aggregate_type"], "probe");
+    assert!(!page.contains("<form"), "a viewer has no form: {page}");
     assert_eq!(json["relays"].as_array().map(Vec::len), Some(1));
 }
 
@@ -67,11 +60,8 @@ async fn an_operator_pauses_and_unpauses_after_a_preview() {
     let store = MemoryStore::new();
     noted(&store, "a");
     let operators = pages(&store, Role::Operator);
-    let page = get(&operators, "/pauses").await.expect(200).body;
-    assert!(
-        page.contains("Publishing is not paused.") && page.contains("What would it do?"),
-        "{page}"
-    );
+    let page = get(&operators, "/").await.expect(200).body;
+    assert!(page.contains("Preview pause"), "{page}");
     let preview = get(&operators, "/change?change=pause&aggregate_type=probe&lasts=2h").await;
     let preview = preview.expect(200).body;
     for text in [
@@ -87,7 +77,8 @@ async fn an_operator_pauses_and_unpauses_after_a_preview() {
     );
     let form = format!("{}&reason=INC-7", form_of(&preview));
     let done = post(&operators, "/change", &form, &[SAME_SITE]).await.expect(303);
-    assert_eq!(done.headers["location"], "/pauses");
+    let operation = done.headers["location"].to_str().expect("an address");
+    assert!(operation.starts_with("/operations/"), "{operation}");
     let standing = outbox_admin::pauses(&store).await.expect("pauses");
     assert_eq!(
         (
@@ -116,10 +107,7 @@ async fn an_operator_pauses_and_unpauses_after_a_preview() {
         .await
         .expect(200)
         .body;
-    assert!(
-        again.contains("It is not paused any more; nothing was changed."),
-        "{again}"
-    );
+    assert!(again.contains("Nothing was changed"), "{again}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,48 +144,24 @@ struct Behind;
 
 #[async_trait]
 impl StreamView for Behind {
-    async fn log(&self) -> Result<Option<LogView>, String> {
-        Ok(Some(LogView {
-            name: "shop_log".to_owned(),
-            is_on: true,
-            exists: true,
-            is_read: false,
-            stored: Some(26_843_568),
-            stored_ago: Some(Duration::from_secs(95)),
-            undecided: 12,
-            oldest_undecided: Some(Duration::from_secs(90)),
-            behind_bytes: Some(4_096),
-            retained_bytes: Some(8_192),
-            safe_bytes: None,
-            reason: Some(Reason::new(
-                State::Stuck,
-                "no relay reads the log; 12 messages are not published",
-                Next::and_advice("outbox relays", "start the relay with `log.read = true`"),
-            )),
-        }))
+    async fn log(&self) -> Result<Option<Reason>, String> {
+        Ok(Some(Reason::new(
+            State::Stuck,
+            "no relay reads the log; 12 messages are not published",
+            Next::and_advice("outbox relay list", "start the relay with `log.read = true`"),
+        )))
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_overview_shows_the_log_and_what_is_wrong_with_it() {
+async fn the_overview_shows_what_is_wrong_with_the_log() {
     let store = MemoryStore::new();
     relay(&store, Fitness::Fit).await;
     let viewers = Dashboard::new("orders", store).with_stream(Behind).router();
     let viewers = viewers.layer(Extension(Access::new("ada", Role::Viewer)));
     let page = get(&viewers, "/").await.expect(200).body;
-    for text in [
-        "No relay reads the log; 12 messages are not published.",
-        "shop_log",
-        "is read by nobody",
-        "position <span class=\"number\">26843568</span>, stored 95 s ago",
-        "12 messages, the oldest recorded 90 s ago",
-        "4096 bytes",
-        "8192 bytes",
-    ] {
-        assert!(page.contains(text), "{text}: {page}");
-    }
+    let sentence = "No relay reads the log; 12 messages are not published.";
+    assert!(page.contains(sentence), "{page}");
     let json = get(&viewers, "/overview.json").await.expect(200).json();
     assert_eq!(json["status"]["state"], "stuck");
-    assert_eq!(json["log"]["undecided"], 12);
-    assert_eq!(json["log"]["stored"], 26_843_568);
 }

@@ -1,4 +1,4 @@
-//! Pages about the stream, over one that a test describes: the timeline, the doctor, forecasts and traces.
+//! Pages about the stream, over one that a test describes: the timeline and the doctor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -8,13 +8,12 @@ use async_trait::async_trait;
 use axum::{Extension, Router};
 use outbox_admin::StreamUse;
 use outbox_admin::doctor::{Check, Diagnosis};
-use outbox_admin::web::{Access, Dashboard, Examination, InboxView, Role, StreamView, TraceLink};
-use outbox_core::{EventId, Fitness, Message, MessageContext};
+use outbox_admin::web::{Access, Dashboard, Examination, InboxView, Role, StreamView};
+use outbox_core::{EventId, Fitness, Message};
 use outbox_testing::MemoryStore;
-use outbox_testing::conformance::probe::Probe;
 
 use super::get;
-use crate::plant::{noted, published, record, relay, settle};
+use crate::plant::{noted, published, relay, settle};
 
 /// What the stream answers, and how often it was examined.
 #[derive(Clone, Default)]
@@ -36,7 +35,6 @@ impl StreamView for Described {
             bytes: last_sequence * 10,
             last_sequence,
             max_bytes: Some(100_000),
-            last_latency: Some(Duration::from_millis(12)),
             ..StreamUse::default()
         }))
     }
@@ -75,7 +73,7 @@ async fn a_timeline_shows_save_stream_and_consumers_of_each_event() {
     let id = noted(&store, "a");
     settle(&store, &leases, id, published(true)).await;
     let pages = described(&store, &Described::default());
-    let page = get(&pages, "/timeline?of=probe/a").await.expect(200).body;
+    let page = get(&pages, "/aggregate?of=probe/a").await.expect(200).body;
     for expected in [
         "stream sequence <span class=\"number\">7</span>",
         "billing",
@@ -86,20 +84,16 @@ async fn a_timeline_shows_save_stream_and_consumers_of_each_event() {
     ] {
         assert!(page.contains(expected), "{expected}: {page}");
     }
-    let json = get(&pages, "/timeline.json?of=probe/a").await.expect(200).json();
+    let json = get(&pages, "/aggregate.json?of=probe/a").await.expect(200).json();
     let event = &json["timeline"]["events"][0];
     assert_eq!(
         (&event["stream_sequence"], &event["status"]),
         (&7.into(), &"published".into())
     );
     assert_eq!(event["effects"][1]["outcome"], "open");
-    for from in [
-        format!("/messages/{id}"),
-        "/aggregate?of=probe/a".to_owned(),
-        "/messages".to_owned(),
-    ] {
+    for from in [format!("/messages/{id}"), "/messages".to_owned()] {
         let page = get(&pages, &from).await.expect(200).body;
-        assert!(page.contains("href=\"/timeline?of=probe/a\""), "{from}: {page}");
+        assert!(page.contains("href=\"/aggregate?of=probe/a\""), "{from}: {page}");
     }
 }
 
@@ -122,10 +116,10 @@ async fn a_timeline_goes_on_at_another_address() {
         noted(&store, "a");
     }
     let pages = described(&store, &Described::default());
-    let first = get(&pages, "/timeline.json?of=probe/a").await.expect(200).json();
+    let first = get(&pages, "/aggregate.json?of=probe/a").await.expect(200).json();
     assert_eq!(first["timeline"]["events"].as_array().map(Vec::len), Some(25));
     let next = first["next"].as_str().expect("a next page");
-    let second = get(&pages, &next.replace("/timeline?", "/timeline.json?")).await;
+    let second = get(&pages, &next.replace("/aggregate?", "/aggregate.json?")).await;
     let second = second.expect(200).json();
     assert_eq!(second["timeline"]["events"].as_array().map(Vec::len), Some(1));
     assert!(second["next"].is_null(), "{second}");
@@ -170,58 +164,10 @@ async fn a_dashboard_that_cannot_examine_names_the_command_that_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_overview_draws_the_last_hour_and_says_what_is_to_come() {
-    let store = MemoryStore::new();
-    relay(&store, Fitness::Fit).await;
-    let pages = described(&store, &Described::default());
-    let first = get(&pages, "/").await.expect(200).body;
-    assert!(
-        first.contains("A forecast needs two looks") && !first.contains("<script>"),
-        "{first}"
-    );
-    tokio::time::advance(Duration::from_secs(10)).await;
-    let json = get(&pages, "/overview.json").await.expect(200).json();
-    let points = json["history"].as_array().expect("points");
-    let last = points.last().expect("a point");
-    assert_eq!(
-        (&last["per_second"], &last["latency_seconds"]),
-        (&5.0.into(), &0.012.into())
-    );
-    let page = get(&pages, "/").await.expect(200).body;
-    for expected in [
-        "<polyline class=\"line\"",
-        "<title id=\"chart-latency\">From commit to stream over the last hour: now 12 ms",
-        "As a table",
-        "This process has sampled since",
-        "refuses new messages in",
-    ] {
-        assert!(page.contains(expected), "{expected}: {page}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_message_with_a_trace_links_to_it() {
-    let store = MemoryStore::new();
-    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-    let context = MessageContext {
-        traceparent: Some(format!("00-{trace}-00f067aa0ba902b7-01")),
-        ..MessageContext::default()
-    };
-    let id = context.sync_scope(|| record(&store, [Probe::noted("a", 1)]));
-    let link = TraceLink::new("https://traces.example.org/{trace_id}").expect("an address");
-    let pages = Dashboard::new("orders", store).with_traces(link).router();
-    let pages = pages.layer(Extension(Access::new("ada", Role::Viewer)));
-    let page = get(&pages, &format!("/messages/{id}")).await.expect(200).body;
-    let href = format!("href=\"https://traces.example.org/{trace}\"");
-    assert!(page.contains(&href), "{page}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_name_with_nul_is_refused_with_a_text() {
     let pages = super::pages(&MemoryStore::new(), Role::Viewer);
     for path in [
         "/aggregate?of=probe/a%00",
-        "/timeline?of=probe/a%00",
         "/messages?aggregate=probe/%00",
         "/messages?type=%00",
         "/change?change=resume&aggregate=probe/%00",

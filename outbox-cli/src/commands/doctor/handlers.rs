@@ -28,7 +28,7 @@ pub(super) async fn findings(
     durables: &[consumer::Info],
 ) -> Result<Vec<Diagnosis>, String> {
     // From which of several places a consumer reads, and so which filters it needs, only its service knows.
-    if place.context.several_places {
+    if place.file.several_places {
         return Ok(Vec::new());
     }
     let router = Router::registered();
@@ -51,7 +51,7 @@ pub(super) async fn findings(
 
 /// Whether this program has handlers to compare.
 pub(super) fn are_linked(place: &Place) -> bool {
-    !place.context.several_places && !Router::registered().consumers().is_empty()
+    !place.file.several_places && !Router::registered().consumers().is_empty()
 }
 
 /// Whether the stream holds a message that one of the filters selects.

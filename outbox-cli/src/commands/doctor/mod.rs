@@ -23,11 +23,11 @@ use time::OffsetDateTime;
 
 use super::advice::{Advice, Trouble};
 use super::arguments::{PlaceArguments, parse_duration};
-use super::log;
 use super::place::Place;
+use super::relay::log;
 use crate::failure::{CommandError, Outcome};
 use crate::hint;
-use crate::output::{self, Column, Print, plain};
+use crate::output::{self, Print, plain};
 
 /// Arguments of `outbox doctor`.
 #[derive(Debug, Clone, Args)]
@@ -363,21 +363,6 @@ struct DoctorRow {
 }
 
 impl Print for DoctorRow {
-    const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("outbox", |row| row.outbox.clone()),
-        Column::new("state", |row| row.state.as_str().to_owned()),
-        Column::new("findings", |row| row.findings.len().to_string()),
-        Column::wide("stream", |row| row.stream.clone()),
-        Column::wide("checks", |row| {
-            let checks = row.findings.iter().map(|finding| finding.check.as_str());
-            checks.collect::<Vec<_>>().join(" ")
-        }),
-        Column::wide("seen", |row| {
-            let seen = row.findings.iter().map(|finding| finding.seen.as_str());
-            seen.collect::<Vec<_>>().join("; ")
-        }),
-    ];
-
     fn name(&self) -> String {
         self.outbox.clone()
     }

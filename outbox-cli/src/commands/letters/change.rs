@@ -2,13 +2,12 @@
 //!
 //! Invariant: nothing is changed without `--yes`. A group, and the first ones of a selection, are read first and changed by their keys.
 
-use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters, InboxOperations};
-use outbox_admin::{LetterCause, LetterChange, LetterRow};
+use outbox::inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
+use outbox_admin::{LetterCause, LetterChange, LetterPreview, LetterRow};
 use uuid::Uuid;
 
 use super::super::change::say_operation;
 use super::super::place::Place;
-use super::super::progress::Progress;
 use super::super::recheck;
 use super::{ChangeLettersCommand, GROUPED_MAX, letters_of};
 use crate::failure::{CommandError, Outcome};
@@ -26,15 +25,15 @@ impl ChangeLettersCommand {
         let place = Place::open_to_change(&self.place).await?;
         let letters = letters_of(&place)?;
         let taken = self.taken(&place, &letters, change, selection).await?;
-        let changed = if self.yes {
+        let changed = if self.make.yes {
             let count = async { taken.count(&place, &letters, change).await };
-            self.confirm.check(&place, count).await?;
+            self.make.confirm.check(&place, count).await?;
             self.apply(&place, &letters, change, &taken).await?
         } else {
             let dead_letters = taken.count(&place, &letters, change).await?;
-            let mut preview = outbox_admin::preview_of_count(change, dead_letters);
+            let mut preview = LetterPreview::of(change, dead_letters);
             if change == LetterChange::Retry && preview.dead_letters > 0 {
-                preview.recheck(causes(&place, &letters, &taken).await?);
+                preview.causes = causes(&place, &letters, &taken).await?;
             }
             output::one(self.place.output, &preview)?;
             preview.dead_letters
@@ -43,7 +42,7 @@ impl ChangeLettersCommand {
             say("no dead letter matches");
             return Ok(Outcome::NothingMatched);
         }
-        if !self.yes {
+        if !self.make.yes {
             say("nothing was changed; repeat it with `--yes`");
         }
         Ok(Outcome::Well)
@@ -97,13 +96,12 @@ impl Taken {
         if let Some(rows) = &self.rows {
             return Ok(rows.len() as u64);
         }
-        let preview = outbox_admin::preview_letters(letters, change, &self.selection);
-        Ok(place.ask(preview).await?.dead_letters)
+        place.ask(letters.count(&change.narrow(&self.selection))).await
     }
 }
 
 impl ChangeLettersCommand {
-    /// Makes the change, and shows how far it is. Returns how many dead letters it has changed.
+    /// Makes the change. Returns how many dead letters it has changed.
     async fn apply(
         &self,
         place: &Place,
@@ -111,23 +109,11 @@ impl ChangeLettersCommand {
         change: LetterChange,
         taken: &Taken,
     ) -> Result<u64, CommandError> {
-        let intent = self.intent.intent();
+        let intent = self.make.intent.intent();
         let operation = match (self.selection.group, &taken.rows) {
             (Some(group), _) => change.operation_on_group(&taken.selection, group, intent),
             (None, Some(rows)) => change.operation(&DeadLetterSelection::ids(Taken::keys(rows)), intent),
             (None, None) => change.operation(&taken.selection, intent),
-        };
-        let progress = Progress::of(&self.place);
-        let total = match progress.is_shown() {
-            true => taken.count(place, letters, change).await.ok(),
-            false => None,
-        };
-        let names = place.outbox.table_names().map_err(CommandError::configuration)?;
-        let look = async |place: &Place| {
-            let db = place.store.connection().clone();
-            let operations = InboxOperations::new(db).with_names(names.clone());
-            let found = place.ask(operations.get(operation.id)).await.ok()??;
-            Some(found.changed)
         };
         // A crash or an error here leaves the transactions that were completed; the same command goes on.
         let changed = async {
@@ -139,12 +125,7 @@ impl ChangeLettersCommand {
                 None => outbox_admin::carry_out_letters(letters, change, &taken.selection, &operation).await,
             }
         };
-        let changed = place.carry_out(changed);
-        let changed = progress
-            .watch(place, (change.as_str(), total), look, changed)
-            .await;
-        drop(progress);
-        let changed = changed?;
+        let changed = place.carry_out(changed).await?;
         output::one(self.place.output, &changed)?;
         say_operation(changed.operation);
         Ok(changed.dead_letters)

@@ -39,12 +39,9 @@ pub struct GrantsCommand {
     /// The table of messages is partitioned by day.
     #[arg(long)]
     pub by_day: bool,
-    /// The outbox has a log, as `outbox log init` makes it. The role `log-relay` implies it.
+    /// The outbox has a log, as `outbox relay log init` makes it. The role `log-relay` implies it.
     #[arg(long)]
     pub log: bool,
-    /// Published messages are kept for ever, so a relay need not delete them.
-    #[arg(long)]
-    pub keep_published: bool,
 }
 
 /// The databases that have rights.
@@ -154,7 +151,6 @@ impl GrantsCommand {
                 Some(tables) => (tables == TablesArgument::Inbox) == grant.object.is_of_inbox(),
             };
             let is_needed = match grant.when {
-                When::Deletes => !self.keep_published,
                 When::ByDay => self.by_day && is_postgres,
                 When::Log => self.log || reads_log,
                 _ => true,

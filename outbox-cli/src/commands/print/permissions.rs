@@ -33,9 +33,6 @@ pub struct PermissionsCommand {
     /// A consumer, for roles of consumers. May be given several times.
     #[arg(long, value_name = "NAME", value_parser = parse_name)]
     pub consumer: Vec<String>,
-    /// The deduplication bucket.
-    #[arg(long, value_name = "NAME", default_value = "outbox-dedup", value_parser = parse_name)]
-    pub bucket: String,
 }
 
 /// A role, as it is given on the command line.
@@ -80,7 +77,7 @@ impl PermissionsCommand {
             subjects: &self.subject,
             consumers: &self.consumer,
             user: &encode_token(&user),
-            bucket: &self.bucket,
+            bucket: "outbox-dedup",
         };
         let variable: String = user
             .chars()

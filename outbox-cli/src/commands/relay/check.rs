@@ -9,7 +9,8 @@ use outbox::log::LogRelay;
 use outbox::sea_orm::{ConnectError, SqlStore, open_lazily};
 use sea_orm::{ConnectOptions, DatabaseConnection};
 
-use crate::commands::{log, servers};
+use super::log;
+use crate::commands::servers;
 use crate::config::{Config, Outbox};
 
 /// Checks the addresses of the servers and the settings of the relay.

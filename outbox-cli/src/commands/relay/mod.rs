@@ -2,6 +2,9 @@
 
 mod check;
 mod http;
+mod list;
+pub(super) mod log;
+pub(super) mod log_row;
 pub(super) mod logging;
 mod metrics;
 mod one;
@@ -15,8 +18,10 @@ use clap::{Args, Subcommand};
 
 use super::arguments::EXIT_CODES;
 use crate::config::{Config, Environment};
-use crate::failure::CommandError;
+use crate::failure::{CommandError, Outcome};
 use crate::{hint, output};
+pub use list::ListRelaysCommand;
+pub use log::{LogChangeCommand, LogCommand, LogStatusCommand};
 
 /// The commands of the relay.
 #[derive(Debug, Subcommand)]
@@ -26,6 +31,11 @@ pub enum RelayCommand {
     Run(ConfigArguments),
     /// Check file and environment as `run` does, and connect to nothing.
     CheckConfig(ConfigArguments),
+    /// List live relays, and dead relays whose partitions have no new owner.
+    List(ListRelaysCommand),
+    /// The database's log, for a relay that reads it instead of polling the table.
+    #[command(subcommand)]
+    Log(LogCommand),
 }
 
 /// Where the configuration is.
@@ -33,8 +43,8 @@ pub enum RelayCommand {
 #[command(after_help = EXIT_CODES)]
 #[non_exhaustive]
 pub struct ConfigArguments {
-    /// The configuration file; without it all settings have their defaults, and the environment says where the servers are.
-    #[arg(long, value_name = "FILE")]
+    /// The configuration file. Without a file all settings have their defaults.
+    #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
     pub config: Option<PathBuf>,
 }
 
@@ -48,9 +58,14 @@ impl RelayCommand {
     /// # Cancellation
     ///
     /// Dropping the future asks the relays to stop and does not wait for them.
-    pub async fn run(self) -> Result<(), CommandError> {
-        let (Self::Run(arguments) | Self::CheckConfig(arguments)) = &self;
-        hint::remember(arguments.config.as_deref(), None, None);
+    pub async fn run(self) -> Result<Outcome, CommandError> {
+        let (arguments, is_run) = match self {
+            Self::Run(arguments) => (arguments, true),
+            Self::CheckConfig(arguments) => (arguments, false),
+            Self::List(command) => return command.run().await,
+            Self::Log(command) => return command.run().await,
+        };
+        hint::remember(arguments.config.as_deref(), None);
         let environment = Environment::of_process();
         let config =
             Config::load(arguments.config.as_deref(), &environment).map_err(CommandError::configuration)?;
@@ -58,12 +73,12 @@ impl RelayCommand {
         for outbox in &config.outboxes {
             check::check(outbox).await.map_err(CommandError::Configuration)?;
         }
-        match self {
-            Self::CheckConfig(_) => output::write(&check::summary(&config)),
-            Self::Run(_) => {
-                logging::start(&config.log, filter);
-                run::run(config, &environment).await
-            }
+        if is_run {
+            logging::start(&config.log, filter);
+            run::run(config, &environment).await?;
+        } else {
+            output::write(&check::summary(&config))?;
         }
+        Ok(Outcome::Well)
     }
 }

@@ -16,9 +16,10 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use super::check;
+use super::log;
 use super::metrics::Metrics;
 use super::probes::Probes;
-use crate::commands::{log, servers};
+use crate::commands::servers;
 use crate::config::Outbox;
 
 /// Threads of an outbox. A relay waits far more than it computes.

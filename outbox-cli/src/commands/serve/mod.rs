@@ -3,7 +3,6 @@
 //! Invariants: without a login it is reached from this machine only. What pages read goes through sessions that cannot write; only a change has another one.
 
 mod login;
-mod source;
 mod users;
 
 use std::io::Read as _;
@@ -15,20 +14,21 @@ use std::time::Duration;
 use axum::Router;
 use clap::{Args, ValueEnum};
 use outbox::core::shutdown;
-use outbox::inbox::{DeadLetters, InboxOperations};
-use outbox_admin::web::{Colour, Dashboard, Role, TraceLink, TraceLinkError};
+use outbox::inbox::{DeadLetters, InboxOperations, PausedConsumers};
+use outbox::sea_orm::SqlStore;
+use outbox_admin::web::{Dashboard, Role};
 use tokio::net::TcpListener;
 
-use super::arguments::{EXIT_CODES, PlaceArguments, parse_bytes, parse_timeout};
+use super::arguments::{EXIT_CODES, PlaceArguments, parse_timeout};
 use super::http_server::{self, Bounds};
 use super::place::{Place, configured};
 use super::relay::logging;
+use super::stream_view::Stream;
 use crate::config::Environment;
 use crate::failure::{CommandError, Outcome};
 use crate::hint;
 use crate::output::{self, Format, say};
 use login::Login;
-use source::Stream;
 use users::Users;
 
 /// Sessions that pages read with.
@@ -48,12 +48,9 @@ const LINGER: Duration = Duration::from_secs(3);
 #[command(after_help = EXIT_CODES)]
 #[non_exhaustive]
 pub struct ServeCommand {
-    /// The configuration file of the relay program; without it all settings have their defaults, and the environment says where the servers are.
-    #[arg(long, value_name = "FILE")]
+    /// The configuration file of the relay program. Without a file all settings have their defaults. Pages ask for no number in production.
+    #[arg(long, value_name = "FILE", env = "OUTBOX_CONFIG")]
     pub config: Option<PathBuf>,
-    /// The context, by its name among those of `outbox contexts`. Default: OUTBOX_CONTEXT, unless there is `--config`. Pages ask for no number in production.
-    #[arg(long, value_name = "NAME", conflicts_with = "config")]
-    pub context: Option<String>,
     /// The outbox, by its name in the file. Needed if the file has several.
     #[arg(long, value_name = "NAME")]
     pub outbox: Option<String>,
@@ -78,22 +75,6 @@ pub struct ServeCommand {
     /// A further name of this machine by which a browser may call it, if there are no users.
     #[arg(long, value_name = "NAME", conflicts_with = "users")]
     pub host: Vec<String>,
-    /// Make no changes, whoever asks.
-    #[arg(long)]
-    pub read_only: bool,
-    /// The path under which a proxy shows it, if the proxy takes that path off the requests.
-    #[arg(long, value_name = "PATH", default_value = "")]
-    pub base: String,
-    /// The address of traces, with `{trace_id}` where the id of a trace belongs, such as `https://traces.example.org/trace/{trace_id}`. Messages link to it.
-    #[arg(long, value_name = "ADDRESS", value_parser = parse_trace_link)]
-    pub trace_url: Option<TraceLink>,
-    /// Room for the temporary files (TMPDIR) of a proof, such as `4GiB`: about 80 bytes for each row and each place on the stream, at times twice. A proof that needs
-    /// more ends and says so; `outbox prove` has no such bound.
-    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = parse_bytes)]
-    pub proof_disk: u64,
-    /// The colour beside the name of the outbox on each page, so that nobody takes one for another.
-    #[arg(long, value_enum, default_value_t)]
-    pub colour: ColourArgument,
     /// Print the line of a new user for the file, with the password from the standard input, and end.
     #[arg(long, value_name = "NAME:ROLE")]
     pub new_user: Option<String>,
@@ -122,38 +103,6 @@ impl From<RoleArgument> for Role {
     }
 }
 
-/// The colours.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, ValueEnum)]
-#[non_exhaustive]
-pub enum ColourArgument {
-    /// The default.
-    #[default]
-    Blue,
-    /// For example for tests.
-    Green,
-    /// For example for a rehearsal.
-    Amber,
-    /// For example for production.
-    Red,
-    /// Free for anything.
-    Violet,
-    /// Free for anything.
-    Grey,
-}
-
-impl From<ColourArgument> for Colour {
-    fn from(colour: ColourArgument) -> Self {
-        match colour {
-            ColourArgument::Blue => Self::Blue,
-            ColourArgument::Green => Self::Green,
-            ColourArgument::Amber => Self::Amber,
-            ColourArgument::Red => Self::Red,
-            ColourArgument::Violet => Self::Violet,
-            ColourArgument::Grey => Self::Grey,
-        }
-    }
-}
-
 impl ServeCommand {
     pub(super) async fn run(self) -> Result<Outcome, CommandError> {
         if let Some(user) = &self.new_user {
@@ -161,7 +110,7 @@ impl ServeCommand {
         }
         let login = self.login()?;
         let environment = Environment::of_process();
-        let (config, _) = configured(&self.arguments()).map_err(CommandError::configuration)?;
+        let config = configured(&self.arguments()).map_err(CommandError::configuration)?;
         let filter = logging::filter(&config.log, &environment).map_err(CommandError::configuration)?;
         let dashboard = self.dashboard().await?;
         logging::start(&config.log, filter);
@@ -184,32 +133,19 @@ impl ServeCommand {
     /// # Cancellation
     ///
     /// Nothing is left behind.
-    pub async fn dashboard(&self) -> Result<Dashboard, CommandError> {
+    pub async fn dashboard(&self) -> Result<Dashboard<SqlStore>, CommandError> {
         let arguments = self.arguments();
         let place = Place::open_to_write(&arguments).await?;
         let reading = place.reading(READERS).await?;
-        let mut others = Vec::new();
-        for other in Place::open_all(&PlaceArguments {
-            outbox: None,
-            ..arguments
-        })
-        .await?
-        {
-            if other.has_stream_of(&place) {
-                others.push(other.reading(1).await?);
-            }
-        }
-        self.of_places(&place, reading, others)
+        self.of_places(&place, reading)
     }
 
     fn arguments(&self) -> PlaceArguments {
         PlaceArguments {
             config: self.config.clone(),
-            context: self.context.clone(),
             outbox: self.outbox.clone(),
             timeout: self.timeout,
             output: Format::default(),
-            quiet: true,
         }
     }
 
@@ -234,35 +170,23 @@ impl ServeCommand {
         }
     }
 
-    fn of_places(
-        &self,
-        place: &Place,
-        reading: Place,
-        others: Vec<Place>,
-    ) -> Result<Dashboard, CommandError> {
+    fn of_places(&self, place: &Place, reading: Place) -> Result<Dashboard<SqlStore>, CommandError> {
         let names = place.outbox.table_names().map_err(CommandError::configuration)?;
         let connection = reading.store.connection().clone();
         let letters = DeadLetters::new(connection.clone()).with_names(names.clone());
         let operations = InboxOperations::new(connection).with_names(names.clone());
-        let mut dashboard = Dashboard::new(place.outbox.name(), reading.store.clone())
+        let dashboard = Dashboard::new(place.outbox.name(), reading.store.clone())
             .with_dead_letters(letters)
             .with_inbox_operations(operations)
             .with_program(hint::name())
             .with_shown(place.shown())
             .with_timeout(self.timeout)
-            .with_base(&self.base)
-            .with_colour(self.colour.into())
-            .with_stream(Stream::new(reading, others, self.proof_disk));
-        if let Some(traces) = &self.trace_url {
-            dashboard = dashboard.with_traces(traces.clone());
-        }
-        if !self.read_only {
-            let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
-            dashboard = dashboard
-                .with_changes(place.store.clone())
-                .with_dead_letter_changes(letters);
-        }
-        Ok(dashboard)
+            .with_stream(Stream::new(&reading, &self.arguments()));
+        let db = place.store.connection();
+        Ok(dashboard
+            .with_changes(place.store.clone())
+            .with_dead_letter_changes(DeadLetters::new(db.clone()).with_names(names.clone()))
+            .with_consumer_changes(PausedConsumers::new(db.clone()).with_names(names)))
     }
 
     async fn serve(&self, router: Router) -> Result<Outcome, CommandError> {
@@ -274,7 +198,7 @@ impl ServeCommand {
         };
         let listener = TcpListener::bind(self.address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        say(&format!("the dashboard is on http://{address}{}", self.base));
+        say(&format!("the dashboard is on http://{address}"));
         let stop = shutdown::on_signals();
         tokio::select! {
             () = http_server::serve(listener, router, BOUNDS, stop.clone()) => {}
@@ -283,10 +207,6 @@ impl ServeCommand {
         }
         Ok(Outcome::Well)
     }
-}
-
-fn parse_trace_link(address: &str) -> Result<TraceLink, TraceLinkError> {
-    TraceLink::new(address)
 }
 
 /// Prints the line of a user. The password is the first line of the standard input, so that no list of processes shows it.

@@ -1,4 +1,4 @@
-//! Can I wait until morning? The stream deletes a message that nobody has read; it has no room left; a setting is wrong for a relay that stays down.
+//! Can I wait until morning? The stream deletes a message that nobody has read; a setting is wrong for a relay that stays down.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use outbox::nats::async_nats::jetstream::Context;
 use outbox::nats::async_nats::jetstream::stream::Config;
 
 use super::page::check;
-use crate::operate::answer::ask;
 use crate::operate::plant::Planted;
 use crate::place::{Kind, Place};
 
@@ -48,47 +47,6 @@ async fn a_forecast_names_what_is_deleted_unread_and_what_stands_still() {
     ] {
         assert!(answer.out.contains(expected), "{expected}: {answer:?}");
     }
-    planted.close().await;
-}
-
-/// Publishes half a kilobyte each 20 ms, until the stream is full.
-async fn fill(context: Context, subject: String) {
-    loop {
-        let sent = context
-            .publish(subject.clone(), vec![b'x'; 512].into())
-            .await
-            .unwrap();
-        if sent.await.is_err() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// The stream is full after more than two minutes, and the program looks for two seconds.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forecast_says_when_the_stream_is_full() {
-    let Some(planted) = Planted::open(Kind::Postgres).await else {
-        return;
-    };
-    planted.provision().await;
-    let place = &planted.place;
-    // A full one refuses new messages: so it was made.
-    change(place, |config| config.max_bytes = 1 << 22).await;
-    let filling = tokio::spawn(fill(context(place).await, format!("{}.filler", place.name)));
-    let words = ["status", "--forecast=2s", "-o", "json"];
-    let status = ask(place, &words).json();
-    filling.abort();
-    assert!(filling.await.unwrap_err().is_cancelled(), "it was full before");
-    let mut prospects = status[0]["forecast"]["prospects"].as_array().unwrap().iter();
-    let prospect = prospects
-        .find(|prospect| prospect["subject"] == "stream")
-        .unwrap();
-    assert_eq!(prospect["outlook"], "runs", "{status}");
-    assert!(prospect["per_second"].as_f64().unwrap() > 0.0, "{status}");
-    assert!(prospect["within_seconds"].as_f64().unwrap() > 0.0, "{status}");
-    let what = prospect["what"].as_str().unwrap();
-    assert!(what.contains(" % full and refuses new messages in "), "{status}");
     planted.close().await;
 }
 

@@ -24,7 +24,7 @@ async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
     planted.settle(&relay.1, two, dead(true)).await;
     ask(place, &["audit"]).expect(5);
     let by_ann = ["--actor", "ann", "--reason", "INC-7", "-o", "json"];
-    let words = [["retry", "--all", "--first", "1", "--yes"].as_slice(), &by_ann].concat();
+    let words = [["retry", "--all", "--limit", "1", "--yes"].as_slice(), &by_ann].concat();
     let retried = ask(place, &words).expect(0);
     assert_eq!(retried.json()["messages"], 1);
     let id = retried.json()["operation"].as_str().unwrap().to_owned();
@@ -47,9 +47,9 @@ async fn an_operation_says_who_what_why_and_what_became_of_it(kind: Kind) {
         assert!(shown.out.contains(text), "{text}: {shown:?}");
     }
 
-    let skipped = ask(place, &["skip", "--all", "--yes", "-o", "json"]).expect(0);
+    let skipped = ask(place, &["retry", "--skip", "--all", "--yes", "-o", "json"]).expect(0);
     assert_eq!(skipped.json()["messages"], 2);
-    let again = ask(place, &["skip", "--all", "--yes", "-o", "json"]).expect(5);
+    let again = ask(place, &["retry", "--skip", "--all", "--yes", "-o", "json"]).expect(5);
     assert_eq!(
         (&again.json()["messages"], again.json()["operation"].is_null()),
         (&0.into(), true)

@@ -165,7 +165,7 @@ async fn an_operator_finds_a_stuck_aggregate_reads_why_and_retries_it() {
     let url = format!("http://olga:{password}@{}/", served.address);
     browser.goto(&url).await.unwrap();
     shows(&browser, "1 aggregate is halted by a dead letter").await;
-    follow(&browser, "Blocked").await;
+    follow(&browser, "outbox list --status dead").await;
     follow(&browser, "order/4711").await;
     shows(&browser, "dead-letter").await;
     shows(&browser, "maximum payload exceeded").await;
@@ -188,7 +188,7 @@ async fn an_operator_finds_a_stuck_aggregate_reads_why_and_retries_it() {
         "a page that shows the event without being loaded again",
         async || {
             // The page may be made anew at any time, and what was found on it is gone then.
-            let Ok(pending) = browser.find(Locator::Css("[data-value=pending]")).await else {
+            let Ok(pending) = browser.find(Locator::Css("[data-fresh] .counts dd")).await else {
                 return false;
             };
             pending.text().await.is_ok_and(|pending| pending == "3")

@@ -145,7 +145,7 @@ async fn what_cannot_be_known_is_said_to_be_unknown() {
     let one = ["retry", &odd.to_string(), "-o", "json"].map(str::to_owned);
     let one: Vec<&str> = one.iter().map(String::as_str).collect();
     expect(&ask(place, &one).expect(0), &[("still", "paused", 1)]);
-    ask(place, &["unpause", "--aggregate-type", "order", "--yes"]).expect(0);
+    ask(place, &["resume", "--aggregate-type", "order", "--yes"]).expect(0);
     outbox::core::OutboxStore::announce(&planted.store, relay.0, LONG, &Fitness::Ailing.into())
         .await
         .unwrap();

@@ -26,8 +26,8 @@ async fn a_change_needs_yes(kind: Kind) {
     let relay = planted.relay(Fitness::Fit).await;
     planted.settle(&relay.1, id, dead(true)).await;
     let name = id.to_string();
-    for words in [["skip", &name], ["retry", &name], ["replay", &name]] {
-        let answer = ask(place, &words).expect(0);
+    for words in [&["retry", "--skip"][..], &["retry"], &["replay"]] {
+        let answer = ask(place, &[words, &[&name]].concat()).expect(0);
         assert!(answer.out.starts_with("would "), "{answer:?}");
         assert!(
             answer
@@ -40,7 +40,7 @@ async fn a_change_needs_yes(kind: Kind) {
             ("halts", "waiting")
         );
     }
-    let skipped = ask(place, &["skip", &name, "--yes", "-o", "json"])
+    let skipped = ask(place, &["retry", "--skip", &name, "--yes", "-o", "json"])
         .expect(0)
         .json();
     assert_eq!(
@@ -48,7 +48,7 @@ async fn a_change_needs_yes(kind: Kind) {
         (&"skip".into(), &1.into())
     );
     assert_eq!(status(place, id), "dead");
-    let again = ask(place, &["skip", &name]).expect(5);
+    let again = ask(place, &["retry", "--skip", &name]).expect(5);
     assert!(again.said.contains("no dead letter that halts"), "{again:?}");
     let retried = ask(place, &["retry", "--aggregate", "order/1", "--yes"]).expect(0);
     assert_eq!(retried.out, "1 dead letter is pending again\n");
@@ -101,10 +101,10 @@ async fn a_change_of_everything_must_be_asked_for() {
     let Some(planted) = Planted::open(Kind::Sqlite).await else {
         return;
     };
-    for change in ["retry", "skip", "replay"] {
-        let answer = ask(&planted.place, &[change, "--yes"]).expect(2);
+    for change in [&["retry"][..], &["retry", "--skip"], &["replay"]] {
+        let answer = ask(&planted.place, &[change, &["--yes"]].concat()).expect(2);
         assert!(answer.said.contains("or write `--all`"), "{answer:?}");
-        ask(&planted.place, &[change, "--all"]).expect(5);
+        ask(&planted.place, &[change, &["--all"]].concat()).expect(5);
     }
     planted.close().await;
 }

@@ -35,7 +35,7 @@ async fn a_missing_right_is_named_with_the_command_that_prints_it(kind: Kind) {
         !told.contains(" at line "),
         "a line of the server's source: {told}"
     );
-    let change = ask(&["skip", "--all", "--yes"]).expect(1);
+    let change = ask(&["retry", "--skip", "--all", "--yes"]).expect(1);
     assert!(change.said.contains("--role operator"), "{change:?}");
     // What is printed is enough.
     for statement in printed(&told).lines().filter(|line| !line.starts_with("--")) {

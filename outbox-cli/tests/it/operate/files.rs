@@ -24,14 +24,14 @@ fn no_command_but_migrate_makes_a_file() {
     ];
     for words in [
         &["status"][..],
-        &["relays"],
+        &["relay", "list"],
         &["list"],
         &["audit"],
         &["why", "order/1"],
         &["doctor"],
         &["doctor", "--viewer"],
         &["retry", "--all"],
-        &["purge"],
+        &["purge", "published"],
         &["pause", "--yes"],
     ] {
         let words = [words, &["--timeout", "5s", "--config", config.to_str().unwrap()]].concat();
@@ -174,7 +174,7 @@ fn commands_about_one_of_several_outboxes_name_it() {
         let words = [words, &["--timeout", "5s", "--config", config]].concat();
         let answer = run(&words, &variables);
         for name in ["a", "b"] {
-            let named = format!("next: outbox unpause --config {config} --outbox {name} ");
+            let named = format!("next: outbox resume --config {config} --outbox {name} ");
             assert!(answer.out.contains(&named), "{named}: {answer:?}");
         }
     }

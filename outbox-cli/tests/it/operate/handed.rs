@@ -73,7 +73,7 @@ async fn a_preview_of_a_retry_says_which_consumers_would_take_effect(kind: Kind)
         assert!(said.contains(text), "{text}: {said}");
     }
     shown_in_a_browser_is(place, &preview).await;
-    let first = ask(place, &["retry", "--all", "--sample", "1"]).expect(0).out;
+    let first = ask(place, &["retry", "--all", "--limit", "1"]).expect(0).out;
     assert!(
         first.contains("consumer billing is handed 1 and remembers 1 of 1 event: what it is handed has no further effect there"),
         "{first}"
@@ -83,7 +83,7 @@ async fn a_preview_of_a_retry_says_which_consumers_would_take_effect(kind: Kind)
         second.contains("remembers 0 of 1 event: what it is handed takes effect there"),
         "{second}"
     );
-    let skip = ask(place, &["skip", "--all"]).expect(0).out;
+    let skip = ask(place, &["retry", "--skip", "--all"]).expect(0).out;
     assert!(skip.contains("no consumer is handed them by this"), "{skip}");
     planted.close().await;
 }
@@ -140,7 +140,7 @@ async fn a_retry_whose_consumers_are_not_known_is_previewed_and_made() {
     make_consumer(&planted, "search", "order.>").await;
     let unknown = "which consumers would take effect is not known: ";
     let inbox = ask(place, &["retry", "--all", "-o", "json"]).expect(0);
-    assert!(inbox.said.contains(&format!("{unknown}inboxes: ")), "{inbox:?}");
+    assert!(inbox.out.contains(&format!("{unknown}inboxes: ")), "{inbox:?}");
     assert_eq!(
         inbox.json()["consumers"],
         json!([foreseen("search", 1, 1, None)]),

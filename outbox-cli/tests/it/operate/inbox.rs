@@ -75,7 +75,7 @@ async fn dead_letters_are_listed_and_decided_about(kind: Kind) {
     assert!(preview.said.contains("repeat it with `--yes`"), "{preview:?}");
     let one = ask(
         place,
-        &[&retry[..], &["--first", "1", "--yes", "-o", "json"]].concat(),
+        &[&retry[..], &["--limit", "1", "--yes", "-o", "json"]].concat(),
     )
     .expect(0);
     assert_eq!(one.json()["dead_letters"], 1);
@@ -120,7 +120,7 @@ async fn a_group_is_listed_retried_and_discarded(kind: Kind) {
 
     let of_group = keys(place, &["--group", group]);
     assert_eq!(of_group.len(), 2);
-    let retry = ["dead-letters", "retry", "--group", group, "--first", "1"];
+    let retry = ["dead-letters", "retry", "--group", group, "--limit", "1"];
     let preview = ask(place, &retry).expect(0);
     assert!(preview.out.contains("1 dead letter\n"), "{preview:?}");
     ask(place, &[&retry[..], &["--yes"]].concat()).expect(0);

@@ -8,7 +8,7 @@ use outbox::core::{
     OwnerId, Relay, Verdict, WaitingRequest,
 };
 use outbox::prelude::*;
-use outbox::sea_orm::{OutboxConfig, OutboxConnection, OutboxTransaction, SqlStore, TableNames, migration};
+use outbox::sea_orm::{OutboxConfig, OutboxConnection, SqlStore, TableNames, migration};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -71,16 +71,6 @@ impl Planted {
     pub(crate) async fn placed(&self, order_id: &str) -> MessageId {
         let (order_id, email) = (order_id.to_owned(), "ada@example.org".to_owned());
         self.record([OrderPlaced { order_id, email }]).await
-    }
-
-    /// Records in a transaction that stays open.
-    pub(crate) async fn open_transaction(&self, order_id: &str) -> (MessageId, OutboxTransaction) {
-        let tx = self.connection.begin().await.unwrap();
-        let (order_id, email) = (order_id.to_owned(), String::new());
-        let ids = outbox::sea_orm::record(&tx, [OrderPlaced { order_id, email }])
-            .await
-            .unwrap();
-        (ids[0], tx)
     }
 
     pub(crate) async fn viewed(&self, order_id: &str) -> MessageId {

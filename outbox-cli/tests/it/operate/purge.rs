@@ -1,4 +1,4 @@
-//! `outbox purge` on real servers: what it deletes, what it refuses, and that each deletion is written down.
+//! `outbox purge published` on real servers: what it deletes, what it refuses, and that each deletion is written down.
 
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
@@ -45,21 +45,31 @@ async fn a_purge_deletes_what_is_published_and_old(kind: Kind) {
     planted.settle(&leases, letter, dead(true)).await;
 
     // Nothing is a week old, which is the default.
-    let young = ask(place, &["purge", "--yes"]).expect(5);
+    let young = ask(place, &["purge", "published", "--yes"]).expect(5);
     assert!(
         young.said.contains("nothing is published and old enough"),
         "{young:?}"
     );
-    let short = kept(place, "2h", &["purge", "--older-than", "1h", "--yes"]).expect(2);
+    let short = kept(
+        place,
+        "2h",
+        &["purge", "published", "--older-than", "1h", "--yes"],
+    )
+    .expect(2);
     assert!(
         short.said.contains("keeps published messages for 2h"),
         "{short:?}"
     );
-    let forever = kept(place, "forever", &["purge", "--older-than", "100d", "--yes"]).expect(2);
+    let forever = kept(
+        place,
+        "forever",
+        &["purge", "published", "--older-than", "100d", "--yes"],
+    )
+    .expect(2);
     assert!(forever.said.contains("for ever"), "{forever:?}");
     assert_eq!(messages(place).await, 5);
 
-    let preview = kept(place, "0s", &["purge"]).expect(0);
+    let preview = kept(place, "0s", &["purge", "published"]).expect(0);
     for text in [
         "would delete 3 messages of 3 aggregates",
         "3  order.placed",
@@ -72,7 +82,11 @@ async fn a_purge_deletes_what_is_published_and_old(kind: Kind) {
     assert_eq!(messages(place).await, 5, "a preview deletes nothing");
 
     let by_ann = ["--actor", "ann", "--reason", "INC-7", "-o", "json"];
-    let first = [["purge", "--first", "1", "--yes"].as_slice(), &by_ann].concat();
+    let first = [
+        ["purge", "published", "--limit", "1", "--yes"].as_slice(),
+        &by_ann,
+    ]
+    .concat();
     let first = kept(place, "0s", &first).expect(0).json();
     assert_eq!(
         (&first["change"], &first["messages"]),
@@ -90,10 +104,10 @@ async fn a_purge_deletes_what_is_published_and_old(kind: Kind) {
     ] {
         assert_eq!(shown[key], expected, "{key}: {shown}");
     }
-    let ended = kept(place, "0s", &["purge", "--operation", id, "--yes"]).expect(5);
+    let ended = kept(place, "0s", &["purge", "published", "--operation", id, "--yes"]).expect(5);
     assert!(ended.said.contains("nothing is left of it"), "{ended:?}");
 
-    let rest = kept(place, "0s", &["purge", "--yes"]).expect(0);
+    let rest = kept(place, "0s", &["purge", "published", "--yes"]).expect(0);
     assert_eq!(rest.out, "2 published messages are deleted\n");
     let left = ask(place, &["list", "-o", "json"]).expect(0).json();
     let left: Vec<_> = left
@@ -104,8 +118,12 @@ async fn a_purge_deletes_what_is_published_and_old(kind: Kind) {
         .collect();
     // The newest first.
     assert_eq!(left, ["pending", "dead"]);
-    kept(place, "0s", &["purge", "--yes"]).expect(5);
-    let other = ask(place, &["purge", "--operation", &letter.to_string(), "--yes"]).expect(2);
+    kept(place, "0s", &["purge", "published", "--yes"]).expect(5);
+    let other = ask(
+        place,
+        &["purge", "published", "--operation", &letter.to_string(), "--yes"],
+    )
+    .expect(2);
     assert!(other.said.contains("outbox audit --kind purge"), "{other:?}");
     planted.close().await;
 }
@@ -157,7 +175,7 @@ async fn a_purge_goes_on_after_it_was_killed() {
     lock.execute_unprepared(&last).await.unwrap();
     let file = config(place, "0s");
     let mut program = Command::new(env!("CARGO_BIN_EXE_outbox"))
-        .args(["purge", "--yes", "--config", &file])
+        .args(["purge", "published", "--yes", "--config", &file])
         .env_clear()
         .envs([("DATABASE_URL", &place.url), ("NATS_URL", &place.nats)])
         .stdout(Stdio::null())
@@ -176,7 +194,15 @@ async fn a_purge_goes_on_after_it_was_killed() {
     let id = ask(place, &["audit", "--kind", "purge", "-o", "name"])
         .expect(0)
         .out;
-    let go_on = ["purge", "--operation", id.trim_end(), "--yes", "-o", "json"];
+    let go_on = [
+        "purge",
+        "published",
+        "--operation",
+        id.trim_end(),
+        "--yes",
+        "-o",
+        "json",
+    ];
     let done = kept(place, "0s", &go_on).expect(0).json();
     assert_eq!(done["messages"], MESSAGES, "each is counted once");
     assert_eq!(messages(place).await, 0);
@@ -212,7 +238,7 @@ async fn a_purge_of_an_inbox_deletes_what_has_expired(kind: Kind) {
     }
     planted.publish().await;
     planted.handle().await;
-    let purge = |more: &[&str]| ask(place, &[&["purge", "--inbox"], more].concat());
+    let purge = |more: &[&str]| ask(place, &[&["purge", "inbox"], more].concat());
     let nothing = purge(&["--yes"]).expect(5);
     assert!(nothing.said.contains("nothing has expired"), "{nothing:?}");
 
@@ -235,7 +261,7 @@ async fn a_purge_of_an_inbox_deletes_what_has_expired(kind: Kind) {
         (&preview["records"], &preview["consumers"]["billing"]),
         (&3.into(), &3.into())
     );
-    let first = purge(&["--first", "1", "--yes", "--actor", "ann", "-o", "json"])
+    let first = purge(&["--limit", "1", "--yes", "--actor", "ann", "-o", "json"])
         .expect(0)
         .json();
     assert_eq!(first["records"], 1);
@@ -286,7 +312,7 @@ async fn an_inbox_whose_stream_cannot_be_asked_forgets_nothing() {
     planted.publish().await;
     planted.handle().await;
     expire(&planted, 15).await;
-    let away = super::answer::at(place, "nats://127.0.0.1:1", &["purge", "--inbox", "--yes"]).expect(1);
+    let away = super::answer::at(place, "nats://127.0.0.1:1", &["purge", "inbox", "--yes"]).expect(1);
     assert!(
         away.said.contains("the stream could not be looked at"),
         "{away:?}"

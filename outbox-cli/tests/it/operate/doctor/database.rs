@@ -250,7 +250,7 @@ async fn pauses_that_were_forgotten_or_hold_nothing_are_found(kind: Kind) {
     assert_eq!(found(&answer), [of("Order")], "no order of that type is known");
     assert_eq!(
         next(&answer, "pauses"),
-        "outbox unpause --aggregate-type Order --yes"
+        "outbox resume --aggregate-type Order --yes"
     );
     run(place, &next(&answer, "pauses")).await;
     assert_eq!(
@@ -261,8 +261,8 @@ async fn pauses_that_were_forgotten_or_hold_nothing_are_found(kind: Kind) {
     let answer = doctor(place, &["--pause", "0s"]).expect(3);
     assert_eq!(found(&answer), [of(""), of("order")]);
     assert!(answer.out.contains("overrun"), "{answer:?}");
-    run(place, "outbox unpause --yes").await;
-    run(place, "outbox unpause --aggregate-type order --yes").await;
+    run(place, "outbox resume --yes").await;
+    run(place, "outbox resume --aggregate-type order --yes").await;
     assert_eq!(found(&doctor(place, &["--pause", "0s"]).expect(0)), []);
     planted.close().await;
 }

@@ -1,0 +1,215 @@
+//! Whether what consumers have failed of still holds, before their dead letters are tried again.
+//!
+//! Invariants: nothing is changed, and no handler runs. Whether a handler would fail again shows only when it is tried: then it is said to be unknown, together with
+//! what is known of it.
+
+use std::collections::HashSet;
+
+use outbox_inbox::{DeadLetterSelection, DeadLetters};
+use sea_orm::DbErr;
+use serde::Serialize;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{LetterGroup, LetterRow, group_letters, list_letters};
+use crate::next::Command;
+use crate::recheck::{Holds, Obstacle};
+use crate::words::{counted, quoted};
+use crate::{ConsumerRow, serial};
+
+/// Most groups that are looked at, the largest ones.
+const GROUPS_MAX: usize = 10;
+
+/// Most dead letters that are read to count those that failed since, for each group.
+const SINCE_MAX: u32 = 1_000;
+
+/// Whether the cause still holds of which a group of dead letters has failed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LetterCause {
+    /// Whether it holds.
+    pub holds: Holds,
+    /// What it is.
+    pub obstacle: Obstacle,
+    /// The group, as `outbox dead-letters groups` shows it.
+    #[serde(flatten)]
+    pub group: LetterGroup,
+    /// How many others have failed in the same way since the last one of the group. Counting stops at 1,000 dead letters of the consumer.
+    pub failed_since: u64,
+    /// When the last of those failed.
+    #[serde(serialize_with = "serial::time_if_any")]
+    pub last_failed_at: Option<OffsetDateTime>,
+    /// What is so, in a sentence.
+    pub what: String,
+    /// The command that helps, if one does.
+    pub next: Option<Command>,
+}
+
+/// Says whether the causes still hold of which dead letters have failed, by groups, the 10 largest ones. `consumers` are those that the dead letters belong to; an error,
+/// for people, if the broker could not be asked.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn letter_causes(
+    letters: &DeadLetters,
+    selected: &[LetterRow],
+    consumers: Result<&[ConsumerRow], &str>,
+) -> Result<Vec<LetterCause>, DbErr> {
+    let ids: HashSet<Uuid> = selected.iter().map(|letter| letter.id).collect();
+    let mut causes = Vec::new();
+    for group in group_letters(selected).into_iter().take(GROUPS_MAX) {
+        let mut later = DeadLetterSelection::consumer(&group.consumer);
+        later.from = Some(group.last_at);
+        later.event_type.clone_from(&group.event_type);
+        let later = list_letters(letters, &later, SINCE_MAX).await?;
+        let is_same = |letter: &&LetterRow| {
+            !ids.contains(&letter.id) && LetterGroup::fingerprint_of(letter) == group.fingerprint
+        };
+        let since: Vec<&LetterRow> = later.iter().filter(is_same).collect();
+        let last_failed_at = since.iter().map(|letter| letter.dead_lettered_at).max();
+        causes.push(judge(group, since.len() as u64, last_failed_at, consumers));
+    }
+    causes.sort_by_key(|cause| cause.holds);
+    Ok(causes)
+}
+
+fn judge(
+    group: LetterGroup,
+    failed_since: u64,
+    last_failed_at: Option<OffsetDateTime>,
+    consumers: Result<&[ConsumerRow], &str>,
+) -> LetterCause {
+    let name = group.consumer.clone();
+    let found = consumers.map(|rows| rows.iter().find(|row| row.consumer == name));
+    let (holds, obstacle, what, next) = match found {
+        Ok(
+            None
+            | Some(ConsumerRow {
+                undelivered: None, ..
+            }),
+        ) => (
+            Holds::Still,
+            Obstacle::ConsumerAbsent,
+            format!(
+                "the broker has no consumer {name}: its inbox has never run, or the consumer was removed"
+            ),
+            Some(Command::from("outbox consumers list")),
+        ),
+        Ok(Some(ConsumerRow {
+            paused: Some(reason), ..
+        })) => (
+            Holds::Still,
+            Obstacle::ConsumerPaused,
+            format!("they would wait: consumer {name} is paused: {reason}"),
+            Some(format!("outbox consumers resume {}", quoted(&name)).into()),
+        ),
+        // One look: the process may have asked a moment later.
+        Ok(Some(ConsumerRow {
+            is_receiving: Some(false),
+            unacknowledged: None | Some(0),
+            ..
+        })) => (
+            Holds::Unknown,
+            Obstacle::ConsumerIdle,
+            format!("one look saw no process of consumer {name} that asks for messages"),
+            Some(format!("outbox consumers lag {}", quoted(&name)).into()),
+        ),
+        Ok(Some(_)) => (
+            Holds::Unknown,
+            Obstacle::Handler,
+            handler(&group, failed_since),
+            None,
+        ),
+        Err(error) => (
+            Holds::Unknown,
+            Obstacle::Handler,
+            format!(
+                "{}; nor whether the consumer runs: {error}",
+                handler(&group, failed_since)
+            ),
+            Some("outbox doctor".into()),
+        ),
+    };
+    LetterCause {
+        holds,
+        obstacle,
+        group,
+        failed_since,
+        last_failed_at,
+        what,
+        next,
+    }
+}
+
+fn handler(group: &LetterGroup, failed_since: u64) -> String {
+    let since = match failed_since {
+        0 => "none has failed like it since".to_owned(),
+        count => counted(count, "has failed like it since", "have failed like it since"),
+    };
+    format!(
+        "{since}; whether it would again shows only when it is tried: {}",
+        group.error
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group() -> LetterGroup {
+        LetterGroup {
+            fingerprint: "0000000000000000".parse().unwrap(),
+            consumer: "billing".to_owned(),
+            event_type: Some("order.placed".to_owned()),
+            error: "no price for order <n>".to_owned(),
+            dead_letters: 2,
+            first_at: OffsetDateTime::UNIX_EPOCH,
+            last_at: OffsetDateTime::UNIX_EPOCH,
+        }
+    }
+
+    fn row() -> ConsumerRow {
+        crate::consumers::dead("billing", 2)
+    }
+
+    #[test]
+    fn a_consumer_that_cannot_try_is_told_and_a_handler_is_unknown() {
+        let check = |change: fn(&mut ConsumerRow), holds, obstacle, words: &str| {
+            let mut row = row();
+            change(&mut row);
+            let cause = judge(group(), 3, None, Ok(&[row]));
+            assert_eq!((cause.holds, cause.obstacle), (holds, obstacle), "{cause:?}");
+            assert!(cause.what.contains(words), "{cause:?}");
+        };
+        check(
+            |_| {},
+            Holds::Unknown,
+            Obstacle::Handler,
+            "3 have failed like it since",
+        );
+        check(
+            |row| row.undelivered = None,
+            Holds::Still,
+            Obstacle::ConsumerAbsent,
+            "no consumer billing",
+        );
+        check(
+            |row| row.paused = Some("stocktaking".to_owned()),
+            Holds::Still,
+            Obstacle::ConsumerPaused,
+            "stocktaking",
+        );
+        check(
+            |row| row.is_receiving = Some(false),
+            Holds::Unknown,
+            Obstacle::ConsumerIdle,
+            "no process",
+        );
+        let absent = judge(group(), 0, None, Ok(&[]));
+        assert_eq!(absent.obstacle, Obstacle::ConsumerAbsent);
+        let away = judge(group(), 0, None, Err("nats does not answer"));
+        assert_eq!((away.holds, away.obstacle), (Holds::Unknown, Obstacle::Handler));
+        assert!(away.what.contains("nats does not answer"), "{away:?}");
+    }
+}

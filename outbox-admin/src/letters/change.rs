@@ -1,0 +1,216 @@
+//! Changes of dead letters of consumers: what one would do, and making it.
+//!
+//! Invariant: a preview changes nothing.
+
+use outbox_core::{Intent, Operation, OperationId, OperationKind, OperationScope};
+use outbox_inbox::{DeadLetterSelection, DeadLetterStatus, DeadLetters};
+use sea_orm::DbErr;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::causes::LetterCause;
+use super::groups::GroupFingerprint;
+use crate::serial;
+
+/// Most keys of dead letters that an operation names as what it was to take.
+const KEYS_MAX: usize = 1_000;
+
+/// Most keys of a selection.
+const SELECTED_MAX: usize = 10_000;
+
+/// What a change to dead letters would do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LetterPreview {
+    /// The change.
+    pub change: LetterChange,
+    /// Dead letters that it would change.
+    pub dead_letters: u64,
+    /// What it would do: one sentence each.
+    pub effects: Vec<String>,
+    /// For a retry: whether the causes still hold of which they have failed, if somebody has asked [`letter_causes`](crate::letter_causes).
+    pub causes: Vec<LetterCause>,
+}
+
+impl LetterPreview {
+    /// Of a change of so many dead letters.
+    #[must_use]
+    pub fn of(change: LetterChange, dead_letters: u64) -> Self {
+        Self {
+            change,
+            dead_letters,
+            effects: if dead_letters == 0 {
+                Vec::new()
+            } else {
+                change.effects()
+            },
+            causes: Vec::new(),
+        }
+    }
+}
+
+/// A change to dead letters of consumers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum LetterChange {
+    /// Open ones are to be tried again.
+    Retry,
+    /// Those that are to be tried again are open again.
+    CancelRetry,
+    /// They are deleted, and with them the only copy of their bytes outside the stream.
+    Discard,
+}
+
+impl LetterChange {
+    /// The change as its command.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::CancelRetry => "cancel-retry",
+            Self::Discard => "discard",
+        }
+    }
+
+    /// A new operation that makes the change, for [`carry_out_letters`].
+    #[must_use]
+    pub fn operation(self, selection: &DeadLetterSelection, intent: Intent) -> Operation {
+        Operation::new(self.kind(), scope(selection), intent)
+    }
+
+    /// As [`Self::operation`], on the dead letters of a group.
+    #[must_use]
+    pub fn operation_on_group(
+        self,
+        selection: &DeadLetterSelection,
+        group: GroupFingerprint,
+        intent: Intent,
+    ) -> Operation {
+        let mut names = scope_names(selection);
+        names.push(format!("group={group}"));
+        Operation::new(self.kind(), OperationScope::names(names), intent)
+    }
+
+    fn kind(self) -> OperationKind {
+        match self {
+            Self::Retry => OperationKind::RetryLetters,
+            Self::CancelRetry => OperationKind::CancelRetry,
+            Self::Discard => OperationKind::DiscardLetters,
+        }
+    }
+
+    /// The dead letters that the change takes.
+    #[must_use]
+    pub fn narrow(self, selection: &DeadLetterSelection) -> DeadLetterSelection {
+        let mut selection = selection.clone();
+        selection.status = match self {
+            Self::Retry => Some(DeadLetterStatus::Open),
+            Self::CancelRetry => Some(DeadLetterStatus::Retry),
+            Self::Discard => selection.status,
+        };
+        selection
+    }
+
+    /// What it does: one sentence each.
+    pub(crate) fn effects(self) -> Vec<String> {
+        let effects: &[&str] = match self {
+            Self::Retry => &[
+                "a running inbox of the consumer tries them soon, another one at its start; those of an aggregate in the order of the stream",
+                "later messages of their aggregates have usually been handled by then",
+                "those that fail again are open again, with the new error",
+            ],
+            Self::CancelRetry => {
+                &["they are open again; those that an inbox is trying at this moment are left out"]
+            }
+            Self::Discard => &[
+                "the only copy of their bytes outside the stream is deleted",
+                "a copy of the message that is delivered later has no effect, until the inbox forgets the message",
+            ],
+        };
+        effects.iter().map(|&effect| effect.to_owned()).collect()
+    }
+}
+
+/// What a change to dead letters has done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LettersChanged {
+    /// The change.
+    pub change: LetterChange,
+    /// Dead letters that it has changed.
+    pub dead_letters: u64,
+    /// The operation; `None` if nothing was changed, so nothing was written down.
+    #[serde(serialize_with = "serial::text_if_any")]
+    pub operation: Option<OperationId>,
+}
+
+/// Makes a change, in transactions of at most 1,000 dead letters, each together with the operation that says who, what and why. A crash or an error leaves those that
+/// were completed; calling again continues, as another operation.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn carry_out_letters(
+    letters: &DeadLetters,
+    change: LetterChange,
+    selection: &DeadLetterSelection,
+    operation: &Operation,
+) -> Result<LettersChanged, DbErr> {
+    let letters = letters.clone().written_down(operation);
+    let dead_letters = match change {
+        LetterChange::Retry => letters.retry(selection).await?,
+        LetterChange::CancelRetry => letters.cancel_retry(selection).await?,
+        LetterChange::Discard => letters.discard(selection).await?,
+    };
+    Ok(LettersChanged {
+        change,
+        dead_letters,
+        operation: (dead_letters > 0).then_some(operation.id),
+    })
+}
+
+/// As [`carry_out_letters`], of the dead letters with these keys, however many.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn carry_out_by_key(
+    letters: &DeadLetters,
+    change: LetterChange,
+    keys: &[Uuid],
+    operation: &Operation,
+) -> Result<LettersChanged, DbErr> {
+    let mut changed = LettersChanged {
+        change,
+        dead_letters: 0,
+        operation: None,
+    };
+    for keys in keys.chunks(SELECTED_MAX) {
+        let selection = DeadLetterSelection::ids(keys.iter().copied());
+        let done = carry_out_letters(letters, change, &selection, operation).await?;
+        changed.dead_letters += done.dead_letters;
+        changed.operation = changed.operation.or(done.operation);
+    }
+    Ok(changed)
+}
+
+fn scope(selection: &DeadLetterSelection) -> OperationScope {
+    OperationScope::names(scope_names(selection))
+}
+
+/// The selection as an operation keeps it: what narrows it, each with its name. Of many keys, the first ones.
+fn scope_names(selection: &DeadLetterSelection) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let mut note =
+        |name: &str, value: Option<String>| names.extend(value.map(|value| format!("{name}={value}")));
+    note("consumer", selection.consumer.clone());
+    note("type", selection.event_type.clone());
+    note("aggregate", selection.aggregate.as_ref().map(ToString::to_string));
+    note("since", selection.from.map(serial::rfc3339));
+    note("until", selection.until.map(serial::rfc3339));
+    for id in selection.ids.iter().flatten().take(KEYS_MAX) {
+        note("dead_letter", Some(id.to_string()));
+    }
+    names
+}

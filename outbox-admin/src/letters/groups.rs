@@ -1,0 +1,297 @@
+//! Dead letters of consumers by what failed: those of one consumer and event type whose errors differ only in numbers, ids and quoted parts.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+
+use outbox_inbox::{DeadLetterSelection, DeadLetters};
+use sea_orm::DbErr;
+use serde::{Serialize, Serializer};
+use time::OffsetDateTime;
+
+use super::LetterRow;
+use crate::serial;
+
+/// Dead letters per statement.
+const PAGE: u32 = 10_000;
+
+/// Names a group of dead letters: 16 hexadecimal digits. It is the same wherever the same version of this library has made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupFingerprint(u64);
+
+impl fmt::Display for GroupFingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}", self.0)
+    }
+}
+
+impl Serialize for GroupFingerprint {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// A text is no fingerprint of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no fingerprint of a group; it has 16 hexadecimal digits, as `outbox dead-letters groups` prints it")]
+pub struct GroupFingerprintError;
+
+impl FromStr for GroupFingerprint {
+    type Err = GroupFingerprintError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_hex = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u64::from_str_radix(text, 16).ok().filter(|_| is_hex);
+        number.map(Self).ok_or(GroupFingerprintError)
+    }
+}
+
+/// Dead letters that failed in the same way.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LetterGroup {
+    /// Names the group.
+    pub fingerprint: GroupFingerprint,
+    /// The consumer that could not handle them.
+    pub consumer: String,
+    /// Their event type; `None` if they are no messages.
+    pub event_type: Option<String>,
+    /// Their error, with `<n>` for what differs.
+    pub error: String,
+    /// How many there are.
+    pub dead_letters: u64,
+    /// When the first of them was dead-lettered.
+    #[serde(serialize_with = "serial::time")]
+    pub first_at: OffsetDateTime,
+    /// When the last of them was dead-lettered.
+    #[serde(serialize_with = "serial::time")]
+    pub last_at: OffsetDateTime,
+}
+
+impl LetterGroup {
+    /// The fingerprint of the group that a dead letter belongs to.
+    #[must_use]
+    pub fn fingerprint_of(letter: &LetterRow) -> GroupFingerprint {
+        fingerprint(letter, &without_particulars(&letter.error))
+    }
+}
+
+/// Groups dead letters, the largest group first.
+#[must_use]
+pub fn group_letters(letters: &[LetterRow]) -> Vec<LetterGroup> {
+    let mut groups: HashMap<GroupFingerprint, LetterGroup> = HashMap::new();
+    for letter in letters {
+        let error = without_particulars(&letter.error);
+        let at = letter.dead_lettered_at;
+        let fingerprint = fingerprint(letter, &error);
+        let group = groups.entry(fingerprint).or_insert_with(|| LetterGroup {
+            fingerprint,
+            consumer: letter.consumer.clone(),
+            event_type: letter.event_type.clone(),
+            error,
+            dead_letters: 0,
+            first_at: at,
+            last_at: at,
+        });
+        group.dead_letters += 1;
+        group.first_at = group.first_at.min(at);
+        group.last_at = group.last_at.max(at);
+    }
+    let mut groups: Vec<LetterGroup> = groups.into_values().collect();
+    groups.sort_by(|a, b| {
+        let by_count = b.dead_letters.cmp(&a.dead_letters);
+        by_count.then_with(|| a.fingerprint.cmp(&b.fingerprint))
+    });
+    groups
+}
+
+/// At most `most` selected dead letters, oldest first, without payloads, and whether these are all.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn read_letters(
+    letters: &DeadLetters,
+    selection: &DeadLetterSelection,
+    most: usize,
+) -> Result<(Vec<LetterRow>, bool), DbErr> {
+    read(letters, selection, most, |_| true).await
+}
+
+/// At most `most` selected dead letters of a group, oldest first, without payloads, and whether these are all. Reads the selected dead letters up to the last of
+/// them.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn letters_of_group(
+    letters: &DeadLetters,
+    selection: &DeadLetterSelection,
+    group: GroupFingerprint,
+    most: usize,
+) -> Result<(Vec<LetterRow>, bool), DbErr> {
+    let is_of_group = |row: &LetterRow| LetterGroup::fingerprint_of(row) == group;
+    read(letters, selection, most, is_of_group).await
+}
+
+async fn read(
+    letters: &DeadLetters,
+    selection: &DeadLetterSelection,
+    most: usize,
+    is_wanted: impl Fn(&LetterRow) -> bool,
+) -> Result<(Vec<LetterRow>, bool), DbErr> {
+    let (mut rows, mut selection) = (Vec::new(), selection.clone());
+    loop {
+        let page = letters.list_without_payloads(&selection, PAGE).await?;
+        rows.extend(page.iter().map(LetterRow::from).filter(&is_wanted));
+        if rows.len() > most {
+            rows.truncate(most);
+            return Ok((rows, false));
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE as usize => selection = selection.after(last),
+            _ => return Ok((rows, true)),
+        }
+    }
+}
+
+/// FNV-1a with 64 bits: short, and the same in each program. Two groups of a list that fall together would be shown as one.
+fn fingerprint(letter: &LetterRow, error: &str) -> GroupFingerprint {
+    let event_type = letter.event_type.as_deref().unwrap_or_default();
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for part in [&letter.consumer, event_type, error] {
+        // No text holds this byte, so that parts do not run together.
+        for byte in part.bytes().chain([0xff]) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    GroupFingerprint(hash)
+}
+
+/// An error without its numbers, its ids and what it quotes.
+pub(crate) fn without_particulars(error: &str) -> String {
+    let mut text = String::with_capacity(error.len());
+    let mut word = String::new();
+    let mut quote: Option<char> = None;
+    for character in error.chars() {
+        if let Some(open) = quote {
+            if character == open {
+                quote = None;
+                text.push(character);
+            }
+            continue;
+        }
+        if character.is_alphanumeric() || (character == '-' && !word.is_empty()) {
+            word.push(character);
+            continue;
+        }
+        push_word(&mut text, &mut word);
+        text.push(character);
+        if matches!(character, '"' | '`') {
+            quote = Some(character);
+            text.push_str("<n>");
+        }
+    }
+    push_word(&mut text, &mut word);
+    text
+}
+
+/// A word that holds a digit is a number, an id or a part of a time.
+fn push_word(text: &mut String, word: &mut String) {
+    if word.chars().any(|character| character.is_numeric()) {
+        text.push_str("<n>");
+    } else {
+        text.push_str(word);
+    }
+    word.clear();
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn letter(consumer: &str, error: &str, at: i64) -> LetterRow {
+        LetterRow {
+            id: Uuid::nil(),
+            consumer: consumer.to_owned(),
+            status: "open",
+            event_id: None,
+            event_type: Some("order.paid".to_owned()),
+            aggregate_type: None,
+            aggregate_id: None,
+            sequence: None,
+            subject: "events.order.paid".to_owned(),
+            stream_sequence: 1,
+            attempts: 1,
+            error: error.to_owned(),
+            dead_lettered_at: OffsetDateTime::UNIX_EPOCH + time::Duration::seconds(at),
+        }
+    }
+
+    #[test]
+    fn numbers_ids_and_quoted_parts_do_not_tell_errors_apart() {
+        let check = |error: &str, expected: &str| assert_eq!(without_particulars(error), expected);
+        check(
+            "card service answered 503: timeout after 30ms",
+            "card service answered <n>: timeout after <n>",
+        );
+        check("no order 019ab000-0000-7000-8000-000000000001", "no order <n>");
+        check(
+            "unknown field `naem` at line 3",
+            "unknown field `<n>` at line <n>",
+        );
+        check("unknown \"unclosed", "unknown \"<n>");
+        check("well-known - and plain", "well-known - and plain");
+        check("", "");
+    }
+
+    #[test]
+    fn a_fingerprint_is_read_as_it_is_printed() {
+        let fingerprint = LetterGroup::fingerprint_of(&letter("billing", "no card 17", 5));
+        assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
+        for text in [
+            "",
+            "1",
+            "+123456789abcdef",
+            "0123456789abcdeg",
+            "00123456789abcdef",
+        ] {
+            assert_eq!(
+                text.parse::<GroupFingerprint>(),
+                Err(GroupFingerprintError),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn dead_letters_are_grouped_by_consumer_and_error_the_largest_group_first() {
+        let letters = [
+            letter("billing", "no card 17", 5),
+            letter("search", "no answer", 1),
+            letter("billing", "no card 4", 2),
+            letter("search", "no card 4", 3),
+        ];
+        let groups = group_letters(&letters);
+        assert_eq!(groups.len(), 3, "{groups:?}");
+        let first = &groups[0];
+        assert_eq!(
+            (first.consumer.as_str(), first.error.as_str(), first.dead_letters),
+            ("billing", "no card <n>", 2)
+        );
+        assert_eq!(
+            (first.first_at, first.last_at),
+            (letters[2].dead_lettered_at, letters[0].dead_lettered_at)
+        );
+        for letter in &letters {
+            let fingerprint = LetterGroup::fingerprint_of(letter);
+            let of = groups.iter().find(|group| group.fingerprint == fingerprint);
+            assert_eq!(
+                of.map(|group| group.consumer.as_str()),
+                Some(letter.consumer.as_str())
+            );
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The dead letters of consumers, and what operators may do about them.
+//!
+//! Invariant: no value holds a payload, or a header of the application, that was not masked. `groups` has them by what failed, `causes` says whether that still holds, `change` changes them.
+
+mod causes;
+mod change;
+mod groups;
+
+use std::collections::BTreeMap;
+
+use outbox_core::sensitive::MASK;
+use outbox_core::{EventId, SensitiveFields};
+use outbox_inbox::{DeadLetter, DeadLetterSelection, DeadLetterStatus, DeadLetters};
+use sea_orm::DbErr;
+use serde::Serialize;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::serial;
+
+pub use causes::{LetterCause, letter_causes};
+pub use change::{LetterChange, LetterPreview, LettersChanged, carry_out_by_key, carry_out_letters};
+pub(crate) use groups::without_particulars;
+pub use groups::{
+    GroupFingerprint, GroupFingerprintError, LetterGroup, group_letters, letters_of_group, read_letters,
+};
+
+/// A dead letter of a consumer in a list.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LetterRow {
+    /// Its key, which commands take.
+    #[serde(serialize_with = "serial::text")]
+    pub id: Uuid,
+    /// The consumer that could not handle it.
+    pub consumer: String,
+    /// `open`, or `retry` if it is to be tried again.
+    pub status: &'static str,
+    /// The event's id; `None` if it is no message of an outbox.
+    #[serde(serialize_with = "serial::text_if_any")]
+    pub event_id: Option<EventId>,
+    /// The event type; `None` if it is no message.
+    pub event_type: Option<String>,
+    /// Type of the aggregate; `None` if it is no message.
+    pub aggregate_type: Option<String>,
+    /// Id of the aggregate; `None` if it is no message.
+    pub aggregate_id: Option<String>,
+    /// The number within the aggregate.
+    pub sequence: Option<u64>,
+    /// The subject it was published on.
+    pub subject: String,
+    /// The stream sequence under which it was delivered.
+    pub stream_sequence: u64,
+    /// Failed attempts; 0 if no handler ever ran.
+    pub attempts: u32,
+    /// Why it was dead-lettered, the last time.
+    pub error: String,
+    /// When it was dead-lettered.
+    #[serde(serialize_with = "serial::time")]
+    pub dead_lettered_at: OffsetDateTime,
+}
+
+impl From<&DeadLetter> for LetterRow {
+    fn from(letter: &DeadLetter) -> Self {
+        let aggregate = letter.aggregate.as_ref();
+        Self {
+            id: letter.id,
+            consumer: letter.consumer.clone(),
+            status: match letter.status {
+                DeadLetterStatus::Open => "open",
+                DeadLetterStatus::Retry => "retry",
+            },
+            event_id: letter.event_id,
+            event_type: letter.event_type.clone(),
+            aggregate_type: aggregate.map(|aggregate| aggregate.aggregate_type.clone()),
+            aggregate_id: aggregate.map(|aggregate| aggregate.id.clone()),
+            sequence: letter.sequence,
+            subject: letter.subject.clone(),
+            stream_sequence: letter.stream_sequence,
+            attempts: letter.attempts,
+            error: letter.error.clone(),
+            dead_lettered_at: letter.created_at,
+        }
+    }
+}
+
+/// A dead letter with everything that may be shown of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct LetterDetail {
+    /// What lists show.
+    #[serde(flatten)]
+    pub row: LetterRow,
+    /// Headers by name. The values of those that the application has set are masked.
+    pub headers: BTreeMap<String, String>,
+    /// The payload with its sensitive fields masked, if it was asked for.
+    pub payload: Option<String>,
+}
+
+/// At most `limit` dead letters, oldest first.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn list_letters(
+    letters: &DeadLetters,
+    selection: &DeadLetterSelection,
+    limit: u32,
+) -> Result<Vec<LetterRow>, DbErr> {
+    let listed = letters.list_without_payloads(selection, limit).await?;
+    Ok(listed.iter().map(LetterRow::from).collect())
+}
+
+/// A dead letter; `None` if it is gone. With `shown`, its payload too: the events that are known there, with their sensitive fields masked.
+///
+/// # Errors
+///
+/// The database's error.
+pub async fn show_letter(
+    letters: &DeadLetters,
+    id: Uuid,
+    shown: Option<&SensitiveFields>,
+) -> Result<Option<LetterDetail>, DbErr> {
+    let letter = letters.get(id).await?;
+    Ok(letter.map(|letter| LetterDetail {
+        row: LetterRow::from(&letter),
+        headers: letter.headers.iter().map(masked_header).collect(),
+        payload: shown.map(|fields| letter.masked_payload(fields).to_string()),
+    }))
+}
+
+/// Names that belong to CloudEvents, NATS, W3C and this library say nothing of a person. Nobody has said what the others hold.
+fn masked_header((name, value): &(String, String)) -> (String, String) {
+    let plain = name.to_ascii_lowercase();
+    let is_own = ["ce-", "nats-", "outbox-"]
+        .iter()
+        .any(|own| plain.starts_with(own));
+    let shown = if is_own || ["content-type", "traceparent", "tracestate"].contains(&plain.as_str()) {
+        value
+    } else {
+        MASK
+    };
+    (name.clone(), shown.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_of_the_application_is_masked_also_if_its_name_begins_like_one_of_ours() {
+        let shown = |name: &str| masked_header(&(name.to_owned(), "secret".to_owned())).1;
+        for name in ["traceparent", "Content-Type", "ce-id"] {
+            assert_eq!(shown(name), "secret", "{name}");
+        }
+        for name in ["trace-user", "tracer", "content-typed", "x"] {
+            assert_eq!(shown(name), MASK, "{name}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! `outbox purge aggregate`: deletes what the outbox holds of aggregates, and with `--dead-letters` what consumers could not handle of them.
+//!
+//! Invariant: nothing is changed without `--yes`; before, its price is said.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use outbox::core::{Aggregate, Operation, OperationKind, OperationScope};
+use outbox::inbox::DeadLetters;
+use outbox_admin::{ForgetPreview, ForgetRow, quoted};
+use serde::Serialize;
+
+use super::super::arguments::{PlaceArguments, parse_aggregate};
+use super::super::change::say_operation;
+use super::super::intent::MakeArguments;
+use super::super::place::Place;
+use super::super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::hint;
+use crate::output::{self, Print, plain, say};
+
+/// Arguments of `outbox purge aggregate`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct PurgeAggregateCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// The aggregates, such as `customer/4711`; at most 1,000.
+    #[arg(value_name = "TYPE/ID", required = true, value_parser = parse_aggregate)]
+    pub aggregates: Vec<Aggregate>,
+    /// Also erase the dead letters of consumers whose tables are beside the outbox.
+    #[arg(long)]
+    pub dead_letters: bool,
+    /// How the change is made.
+    #[command(flatten)]
+    pub make: MakeArguments,
+}
+
+impl PurgeAggregateCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open_to_change(&self.place).await?;
+        if self.make.yes {
+            return self.apply(&place).await;
+        }
+        let preview = place
+            .ask(outbox_admin::preview_forget(&place.store, &self.aggregates))
+            .await?;
+        output::one(self.place.output, &preview)?;
+        if !self.dead_letters && !preview.aggregates.iter().any(ForgetRow::is_known) {
+            say("the outbox holds nothing of them");
+            return Ok(Outcome::NothingMatched);
+        }
+        say("nothing was changed; repeat it with `--yes`");
+        Ok(Outcome::Well)
+    }
+
+    async fn apply(&self, place: &Place) -> Result<Outcome, CommandError> {
+        let preview = place
+            .ask(outbox_admin::preview_forget(&place.store, &self.aggregates))
+            .await?;
+        let messages: u64 = preview
+            .aggregates
+            .iter()
+            .filter(|row| !row.is_left)
+            .map(|row| row.messages)
+            .sum();
+        // Without a message, a last number or a dead letter may still be deleted.
+        self.make
+            .confirm
+            .check(place, async { Ok(messages.max(1)) })
+            .await?;
+        // One transaction: after a crash all of them are forgotten, or none. Dead letters come behind it, one aggregate at a time; calling again continues.
+        let forgotten = outbox_admin::apply_forget(&place.store, &self.aggregates, self.make.intent.intent());
+        let (forgotten, operation) = place.carry_out(forgotten).await?;
+        let mut done = Forgot {
+            change: "forget",
+            messages: forgotten.messages,
+            left: forgotten.left.iter().map(ToString::to_string).collect(),
+            operation: operation.map(|id| id.to_string()),
+            dead_letters: None,
+            busy: 0,
+            unattributed: 0,
+        };
+        if self.dead_letters {
+            let names = place.outbox.table_names().map_err(CommandError::configuration)?;
+            let letters = DeadLetters::new(place.store.connection().clone()).with_names(names);
+            for aggregate in &self.aggregates {
+                let scope = OperationScope::aggregates(std::slice::from_ref(aggregate));
+                let operation = Operation::new(OperationKind::EraseLetters, scope, self.make.intent.intent());
+                let letters = letters.clone().written_down(&operation);
+                let erased = place.carry_out(letters.erase(aggregate)).await?;
+                *done.dead_letters.get_or_insert(0) += erased.erased;
+                done.busy += erased.busy;
+                done.unattributed = erased.unattributed;
+            }
+        }
+        output::one(self.place.output, &done)?;
+        say_operation(operation);
+        let did_nothing = done.messages == 0 && done.dead_letters.unwrap_or_default() == 0;
+        Ok(if !done.left.is_empty() || done.busy > 0 {
+            Outcome::Degraded
+        } else if did_nothing && !preview.aggregates.iter().any(ForgetRow::is_known) {
+            Outcome::NothingMatched
+        } else {
+            Outcome::Well
+        })
+    }
+}
+
+impl Print for ForgetPreview {
+    fn name(&self) -> String {
+        "forget".to_owned()
+    }
+
+    fn text(&self) -> Option<String> {
+        let mut text = String::new();
+        for row in &self.aggregates {
+            let name = plain(&format!("{}/{}", row.aggregate_type, row.aggregate_id));
+            let bound = if row.is_complete { "" } else { "at least " };
+            let messages = text::counted(row.messages, "message", "messages");
+            // Writing to a `String` does not fail.
+            let _ = match (row.is_left, row.is_known()) {
+                (true, _) => writeln!(
+                    text,
+                    "would leave {name} as it is: of its {bound}{messages}, one is pending, waiting, or halts it, or is logged, which `outbox relay log drop` ends"
+                ),
+                (false, false) => writeln!(text, "{name}: the outbox holds nothing of it"),
+                (false, true) => writeln!(text, "would forget {name}: {bound}{messages}"),
+            };
+        }
+        for effect in &self.effects {
+            let _ = writeln!(text, "  {effect}");
+        }
+        Some(text)
+    }
+}
+
+/// What `forget` has done.
+#[derive(Debug, Serialize)]
+struct Forgot {
+    change: &'static str,
+    /// Messages that were deleted.
+    messages: u64,
+    /// Aggregates that were left as they are.
+    left: Vec<String>,
+    /// The operation that says so; none if all aggregates were left.
+    operation: Option<String>,
+    /// Dead letters of consumers that were erased, if that was asked for.
+    dead_letters: Option<u64>,
+    /// Dead letters that are still there, because somebody tries them at this moment.
+    busy: u64,
+    /// Dead letters, of whomever, that name no aggregate.
+    unattributed: u64,
+}
+
+impl Print for Forgot {
+    fn name(&self) -> String {
+        self.change.to_owned()
+    }
+
+    fn text(&self) -> Option<String> {
+        let mut text = format!(
+            "{} deleted\n",
+            text::counted(self.messages, "message is", "messages are")
+        );
+        // Writing to a `String` does not fail.
+        for left in &self.left {
+            let _ = writeln!(
+                text,
+                "{} is left as it is: a message of it is pending, waiting, or halts it, or is logged, which `outbox relay log drop` ends",
+                plain(left)
+            );
+            text.push_str(&hint::line(&format!("outbox why {}", quoted(left)).into(), "  "));
+        }
+        if let Some(erased) = self.dead_letters {
+            let _ = writeln!(
+                text,
+                "{} erased",
+                text::counted(erased, "dead letter is", "dead letters are")
+            );
+        }
+        if self.busy > 0 {
+            let _ = writeln!(
+                text,
+                "{} tried at this moment; repeat it",
+                text::counted(self.busy, "dead letter is", "dead letters are")
+            );
+        }
+        if self.unattributed > 0 {
+            let _ = writeln!(
+                text,
+                "{} no aggregate; look at them: outbox dead-letters list",
+                text::counted(self.unattributed, "dead letter names", "dead letters name")
+            );
+        }
+        Some(text)
+    }
+}

@@ -1,0 +1,55 @@
+//! `outbox relay list`: live relays, and dead relays whose partitions have no new owner.
+
+use clap::Args;
+use outbox_admin::RelayRow;
+
+use super::super::arguments::PlaceArguments;
+use super::super::place::Place;
+use super::super::text;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Column, Print, say, say_next};
+
+/// Arguments of `outbox relay list`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct ListRelaysCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+}
+
+impl ListRelaysCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let rows = place.ask(outbox_admin::relays(&place.store)).await?;
+        output::many(self.place.output, &rows)?;
+        if rows.iter().any(|row| row.is_alive) {
+            return Ok(Outcome::Well);
+        }
+        say(
+            "no relay is alive: start the service whose program runs it, or `outbox relay run` with the login of a relay",
+        );
+        say_next("outbox doctor");
+        Ok(match rows.is_empty() {
+            true => Outcome::NothingMatched,
+            false => Outcome::Stuck,
+        })
+    }
+}
+
+impl Print for RelayRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("relay", |row| row.owner.to_string()),
+        Column::new("name", |row| text::any(row.name.as_deref())),
+        Column::new("says", |row| row.says().to_owned()),
+        Column::new("partitions", |row| row.partitions.to_string()),
+        Column::new("started", |row| text::any(row.started_at.map(text::time))),
+        Column::new("stream", |row| text::any(row.stream.as_deref())),
+        Column::new("source", |row| text::any(row.source.as_deref())),
+        Column::new("error", |row| row.error.clone().unwrap_or_default()),
+    ];
+
+    fn name(&self) -> String {
+        self.owner.to_string()
+    }
+}

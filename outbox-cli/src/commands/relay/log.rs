@@ -1,0 +1,325 @@
+//! `outbox relay log`: sets the database's log up for a relay that reads it, shows how it stands, and takes it down.
+//!
+//! Invariant: nothing is made or changed without `--yes`, nor without an operation. A crash half-way leaves steps that the same command completes.
+
+use clap::{Args, Subcommand};
+use outbox::Failure;
+use outbox::core::log::MessageLog as _;
+use outbox::core::{Operation, OperationKind, OperationScope, describe};
+use outbox::log::{PostgresLog, SlotStatus};
+use outbox_admin::doctor::{Check, Diagnosis};
+use outbox_admin::{Next, Reason, State};
+use sea_orm::{DatabaseConnection, DbBackend};
+use time::OffsetDateTime;
+
+use super::super::arguments::PlaceArguments;
+use super::super::change::say_operation;
+use super::super::intent::MakeArguments;
+use super::super::place::Place;
+use super::super::record::Record;
+use super::log_row::{self, LogRow, is_there};
+use crate::config::Outbox;
+use crate::failure::{CommandError, Outcome};
+use crate::output::{self, Format, say};
+
+/// The commands of the log.
+#[derive(Debug, Subcommand)]
+#[non_exhaustive]
+pub enum LogCommand {
+    /// Make the slot, and new messages the log's. Says what it would do and what it would lock; `--yes` does it.
+    Init(LogChangeCommand),
+    /// How the log stands, and how much of the database's disk it keeps.
+    Status(LogStatusCommand),
+    /// Let the table have all messages again, and drop the slot. Says what it would do and what it would lock; `--yes` does it.
+    Drop(LogChangeCommand),
+}
+
+/// Arguments of `outbox relay log status`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct LogStatusCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+}
+
+/// Arguments of `outbox relay log init` and `outbox relay log drop`.
+#[derive(Debug, Clone, Args)]
+#[non_exhaustive]
+pub struct LogChangeCommand {
+    /// The outbox.
+    #[command(flatten)]
+    pub place: PlaceArguments,
+    /// How the change is made.
+    #[command(flatten)]
+    pub make: MakeArguments,
+}
+
+/// What `init` would do.
+const INIT: &str = "would make the table outbox_log, a publication and a replication slot, and change the default of the column `status`\n\
+    \x20 the slot begins when all transactions have ended that are open now; that is waited for 30 s\n\
+    \x20 the last step locks the table of messages for a moment, and waits for its lock for 2 s at a time, 30 times\n\
+    \x20 from then on only a relay with `log.read = true` publishes new messages, so start one at once\n";
+/// What `drop` would do.
+const DROP: &str = "would make all messages pending that the log has not published, and drop the slot and the publication\n\
+    \x20 without the table outbox_log nobody knows what is published, and all logged messages become pending\n\
+    \x20 it reads the whole table of messages under a lock that keeps readers and writers out: about a second for a million rows\n\
+    \x20 it waits for its lock for 2 s at a time, 30 times, and 90 s for the relay that reads the slot\n\
+    \x20 afterwards polling relays publish everything; a relay with `log.read = true` goes on with the table until it is started anew\n";
+
+impl LogCommand {
+    pub(super) async fn run(self) -> Result<Outcome, CommandError> {
+        match self {
+            Self::Init(command) => command.init().await,
+            Self::Drop(command) => command.drop().await,
+            Self::Status(command) => command.run().await,
+        }
+    }
+}
+
+impl LogStatusCommand {
+    /// A log that is off may be so because its name is wrong, or cannot be turned on. That is said, and is not well.
+    async fn run(&self) -> Result<Outcome, CommandError> {
+        let place = Place::open(&self.place).await?;
+        let status = asked(&place).await?;
+        let is_left = status.other.is_none() && (status.takes_new || status.undecided > 0);
+        let mut row = LogRow::of(status);
+        if !row.is_on && (row.next.is_none() || is_left) {
+            let wants = place.outbox.section.log.read;
+            row.next = match of_place(&place)?.check().await {
+                Err(error) => Some(match row.next {
+                    Some(next) if is_left => Reason::new(
+                        next.state,
+                        format!("{}. {}", next.what, describe(&error)),
+                        Next::and_advice(
+                            "outbox relay log drop --yes",
+                            "or `outbox relay log init --yes` after the cause is removed",
+                        ),
+                    ),
+                    next => Reason::new(
+                        next.map_or(State::Degraded, |next| next.state),
+                        describe(&error),
+                        Next::and_advice("outbox relay log init", "after the cause is removed"),
+                    ),
+                }),
+                Ok(()) if row.next.is_some() => row.next,
+                Ok(()) if wants => Some(Reason::new(
+                    State::Degraded,
+                    "the log is off, and the file has `log.read = true`: a relay with it does not start",
+                    "outbox relay log init",
+                )),
+                Ok(()) => None,
+            };
+        }
+        output::one(self.place.output, &row)?;
+        Ok(row.next.map_or(Outcome::Well, |next| next.state.into()))
+    }
+}
+
+impl LogChangeCommand {
+    async fn init(&self) -> Result<Outcome, CommandError> {
+        let place = Place::open_to_change(&self.place).await?;
+        let log = of_place(&place)?;
+        place.ask(log.check()).await?;
+        if self.make.yes {
+            self.make.confirm.check(&place, async { Ok(1) }).await?;
+            let before = asked(&place).await?;
+            let changed = u64::from(!before.is_on || !before.takes_new);
+            // A slot is in no transaction. A crash leaves steps that the same command completes, and the operation without an end.
+            self.recorded(&place, OperationKind::InitLog, changed, log.init())
+                .await?;
+            // That no relay reads it yet is what comes next, and no failure of this.
+            output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
+            return Ok(Outcome::Well);
+        }
+        let status = asked(&place).await?;
+        if status.is_on && status.takes_new {
+            say("the log is on; nothing would be changed");
+            return show(self.place.output, status);
+        }
+        preview(self.place.output, status, INIT)
+    }
+
+    async fn drop(&self) -> Result<Outcome, CommandError> {
+        let place = Place::open_to_change(&self.place).await?;
+        let status = asked(&place).await?;
+        let log = of_place(&place)?;
+        let is_left = status.exists || (status.other.is_none() && is_there(&status));
+        let is_there = is_left || place.carry_out(log.has_unclaimed()).await?;
+        if !is_there {
+            output::one(self.place.output, &LogRow::of(status))?;
+            say("there is no log to take down");
+            return Ok(Outcome::NothingMatched);
+        }
+        if !self.make.yes {
+            return preview(self.place.output, status, DROP);
+        }
+        self.make.confirm.check(&place, async { Ok(1) }).await?;
+        // As for `init`.
+        self.recorded(&place, OperationKind::DropLog, 1, log.drop())
+            .await?;
+        output::one(self.place.output, &LogRow::of(asked(&place).await?))?;
+        Ok(Outcome::Well)
+    }
+
+    /// Makes a change, with the operation that says who and why.
+    async fn recorded<T, E: std::error::Error + 'static>(
+        &self,
+        place: &Place,
+        kind: OperationKind,
+        changed: u64,
+        change: impl Future<Output = Result<T, E>>,
+    ) -> Result<(), CommandError> {
+        let scope = OperationScope::names([&place.outbox.section.log.name]);
+        let operation = Operation::new(kind, scope, self.make.intent.intent());
+        Record::Outbox.begin(place, &operation).await?;
+        let changing = place.carry_out(change).await;
+        changing.inspect_err(|_| Record::broke_off(&operation))?;
+        Record::Outbox.end(place, &operation, changed).await?;
+        say_operation(Some(operation.id));
+        Ok(())
+    }
+}
+
+/// The log of an outbox as the file names it. The pool may be lazy: nothing is asked.
+pub(in crate::commands) fn of(outbox: &Outbox, db: DatabaseConnection) -> Result<PostgresLog, Failure> {
+    let log = PostgresLog::new(db, outbox.log_url.expose())?.named(&outbox.section.log.name)?;
+    Ok(log.with_names(&outbox.table_names()?))
+}
+
+fn of_place(place: &Place) -> Result<PostgresLog, CommandError> {
+    of(&place.outbox, place.store.connection().clone()).map_err(CommandError::Configuration)
+}
+
+async fn asked(place: &Place) -> Result<SlotStatus, CommandError> {
+    let log = of_place(place)?;
+    place.ask(log.status()).await
+}
+
+fn preview(format: Format, status: SlotStatus, would: &'static str) -> Result<Outcome, CommandError> {
+    let mut row = LogRow::of(status);
+    row.would = Some(would);
+    output::one(format, &row)?;
+    say("nothing was changed; repeat it with `--yes`");
+    Ok(Outcome::Well)
+}
+
+fn show(format: Format, status: SlotStatus) -> Result<Outcome, CommandError> {
+    let row = LogRow::of(status);
+    output::one(format, &row)?;
+    Ok(row.next.map_or(Outcome::Well, |next| next.state.into()))
+}
+
+/// What `outbox doctor` finds about the log. Nothing without one, unless the file asks for it. `as_relay`: whether the login has to have a relay's rights.
+pub(in crate::commands) async fn findings(
+    place: &Place,
+    as_relay: bool,
+) -> Result<Vec<Diagnosis>, CommandError> {
+    let wants = place.outbox.section.log.read;
+    if !wants && place.store.connection().get_database_backend() != DbBackend::Postgres {
+        return Ok(Vec::new());
+    }
+    let log = of_place(place)?;
+    let status = place.ask(log.status()).await?;
+    if !wants && !is_there(&status) {
+        return Ok(Vec::new());
+    }
+    let found = |state, seen: String, needed: &str, next: Next| {
+        Diagnosis::new(Check::Log, state, (status.name.as_str(), seen), needed, next)
+    };
+    let mut findings: Vec<Diagnosis> = log_row::fault(&status)
+        .map(|fault| {
+            found(
+                fault.state,
+                fault.what,
+                "a log that one relay reads, or none",
+                fault.next,
+            )
+        })
+        .into_iter()
+        .collect();
+    let check = async {
+        match as_relay {
+            true => log.check().await,
+            false => Ok(()),
+        }
+    };
+    match tokio::time::timeout(place.timeout, check).await {
+        Ok(Err(error)) => findings.push(found(
+            State::Stuck,
+            describe(&error),
+            "what `outbox relay log init` makes, and a server that gives its log",
+            Next::and_advice("outbox relay log status", "after the cause is removed"),
+        )),
+        Ok(Ok(())) if !status.is_on && wants => findings.push(found(
+            State::Stuck,
+            "the log is off, and the file has `log.read = true`".to_owned(),
+            "a log that is set up: a relay of it does not start without",
+            "outbox relay log init".into(),
+        )),
+        _ => {}
+    }
+    if status.is_on {
+        for warning in place.ask(log.preflight()).await.unwrap_or_default() {
+            let (seen, next) = warning
+                .rsplit_once("; ")
+                .unwrap_or((&warning, "change it, if it is not meant"));
+            findings.push(found(
+                State::Degraded,
+                seen.to_owned(),
+                "a setting with which neither the disk fills up nor the slot is given up early",
+                Next::advice(next),
+            ));
+        }
+    }
+    Ok(findings)
+}
+
+/// The log of an outbox, for `outbox status`. `None` if it was never set up, or the database has none.
+pub(in crate::commands) async fn of_status(place: &Place) -> Option<LogRow> {
+    if place.store.connection().get_database_backend() != DbBackend::Postgres {
+        return None;
+    }
+    match asked(place).await {
+        Ok(status) => is_there(&status).then(|| LogRow::of(status)),
+        Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => {
+            say(&format!("the log cannot be looked at: {failure}"));
+            None
+        }
+    }
+}
+
+/// What is wrong with the log of an outbox, for the dashboard. The error is for people.
+pub(in crate::commands) async fn fault_of(place: &Place) -> Result<Option<Reason>, String> {
+    if place.store.connection().get_database_backend() != DbBackend::Postgres {
+        return Ok(None);
+    }
+    match asked(place).await {
+        Ok(status) => Ok(is_there(&status).then(|| log_row::fault(&status)).flatten()),
+        Err(CommandError::Configuration(failure) | CommandError::Failed(failure)) => Err(failure.to_string()),
+    }
+}
+
+/// Messages of a span that are the log's and may not be published. None on databases that have no log.
+pub(in crate::commands) async fn undecided_between(
+    place: &Place,
+    from: OffsetDateTime,
+    until: OffsetDateTime,
+) -> Result<u64, CommandError> {
+    if place.store.connection().get_database_backend() != DbBackend::Postgres {
+        return Ok(0);
+    }
+    place.ask(of_place(place)?.undecided_between(from, until)).await
+}
+
+/// Messages of a span that are the log's. None on databases that have no log.
+pub(in crate::commands) async fn logged_between(
+    place: &Place,
+    from: OffsetDateTime,
+    until: OffsetDateTime,
+) -> Result<u64, CommandError> {
+    if place.store.connection().get_database_backend() != DbBackend::Postgres {
+        return Ok(0);
+    }
+    place.ask(of_place(place)?.logged_between(from, until)).await
+}

@@ -1,0 +1,188 @@
+//! What commands and the dashboard find out about the stream, its consumers and their inboxes, over the connection settings of the file.
+//!
+//! Invariant: nothing is received or changed. NATS is connected to once, when it is first asked; the connection is made again by itself.
+
+use async_trait::async_trait;
+use outbox::Failure;
+use outbox::core::{EventId, Message, StreamSearch as _, describe};
+use outbox::nats::JetStreamPublisher;
+use outbox::nats::async_nats::Client;
+use outbox_admin::doctor::Limits;
+use outbox_admin::web::Examination;
+use outbox_admin::{
+    BrokerCheck, ConsumerRow, InboxView, Readers, Reason, Refuses, RowsKept, StreamUse, StreamView, Takers,
+    effects,
+};
+use tokio::sync::OnceCell;
+
+use super::arguments::PlaceArguments;
+use super::doctor::{self, Closely};
+use super::place::Place;
+use super::prove::rows_kept;
+use super::relay::log;
+use super::{readers, recheck, stream};
+use crate::failure::CommandError;
+
+/// The stream of a place.
+pub(super) struct Stream {
+    place: Place,
+    arguments: PlaceArguments,
+    /// The outboxes of the file with this stream, whose databases may hold inboxes. Their sessions only read.
+    places: OnceCell<Vec<Place>>,
+    client: OnceCell<Client>,
+}
+
+impl Stream {
+    /// The stream of a place that the arguments name. The other outboxes of their file are opened when inboxes are asked for.
+    pub(super) fn new(place: &Place, arguments: &PlaceArguments) -> Self {
+        Self {
+            place: place.clone(),
+            arguments: arguments.clone(),
+            places: OnceCell::new(),
+            client: OnceCell::new(),
+        }
+    }
+
+    async fn places(&self) -> Result<&[Place], String> {
+        let open = async || Place::open_all_with_stream_of(&self.place, &self.arguments).await;
+        let places = self.places.get_or_try_init(open).await.map_err(text)?;
+        Ok(places)
+    }
+
+    async fn client(&self) -> Result<Client, Failure> {
+        let client = self.client.get_or_try_init(async || self.place.client().await);
+        client.await.cloned()
+    }
+
+    async fn publisher(&self) -> Result<JetStreamPublisher, Failure> {
+        let stream = self.place.outbox.section.stream.event_stream()?;
+        Ok(stream.publisher(self.client().await?))
+    }
+}
+
+/// What the inboxes of the stream's consumers say about events: those in the databases of these places.
+pub(super) async fn inboxes(
+    place: &Place,
+    places: &[Place],
+    client: Client,
+    events: &[EventId],
+) -> InboxView {
+    let mut view = InboxView::default();
+    match tokio::time::timeout(place.timeout, stream::durables(place, client)).await {
+        Ok(Ok(durables)) => {
+            let floors = durables.into_iter();
+            view.floors = floors
+                .map(|durable| (durable.name, durable.ack_floor.stream_sequence))
+                .collect();
+        }
+        Ok(Err(error)) => view.unseen.push(format!("consumers of the stream: {error}")),
+        Err(_) => {
+            let unanswered = format!("consumers of the stream: no answer within {:?}", place.timeout);
+            view.unseen.push(unanswered);
+        }
+    }
+    let consumers: Vec<String> = view.floors.iter().map(|(consumer, _)| consumer.clone()).collect();
+    if consumers.is_empty() {
+        return view;
+    }
+    for other in places {
+        let db = other.store.connection();
+        let found = match other.outbox.table_names() {
+            Ok(names) => {
+                let table = names.table(db.get_database_backend(), "inbox_messages");
+                other.ask(effects(db, &table, &consumers, events)).await
+            }
+            Err(error) => Err(CommandError::configuration(error)),
+        };
+        match found {
+            Ok(found) => view.rows.extend(found),
+            Err(error) => view.unseen.push(format!("inboxes: {}", text(error))),
+        }
+    }
+    view
+}
+
+/// The error of a command, for people.
+pub(super) fn text(error: CommandError) -> String {
+    match error {
+        CommandError::Configuration(failure) | CommandError::Failed(failure) => failure.to_string(),
+    }
+}
+
+#[async_trait]
+impl StreamView for Stream {
+    async fn broker(&self) -> BrokerCheck {
+        self.place.broker_by(self.publisher().await).await
+    }
+
+    async fn locate(&self, message: &Message) -> Result<Option<u64>, String> {
+        let publisher = self.publisher().await.map_err(|error| error.to_string())?;
+        publisher.locate(message).await.map_err(|error| describe(&error))
+    }
+
+    async fn refuses(&self) -> Result<Refuses, String> {
+        recheck::refuses(self.publisher()).await
+    }
+
+    async fn takers(&self) -> Result<Takers, String> {
+        let publisher = self.publisher().await.map_err(|error| error.to_string())?;
+        let durables = publisher.durable_filters().await;
+        let durables = durables.map_err(|error| describe(&error))?;
+        let names = durables.iter().map(|durable| durable.consumer.clone());
+        let consumers: Vec<String> = names.collect();
+        let of = move |message: &Message| -> Vec<String> {
+            let takers = durables.iter();
+            let takers = takers.filter(|durable| publisher.would_hand(durable, message));
+            takers.map(|durable| durable.consumer.clone()).collect()
+        };
+        Ok(Takers {
+            consumers,
+            of: Box::new(of),
+        })
+    }
+
+    async fn consumers(&self) -> Result<Vec<ConsumerRow>, String> {
+        let client = self.client().await.map_err(|error| error.to_string())?;
+        let (rows, _) = stream::rows(&self.place, client).await.map_err(text)?;
+        Ok(rows)
+    }
+
+    async fn filled(&self) -> Result<Option<StreamUse>, String> {
+        let client = self.client().await.map_err(|error| error.to_string())?;
+        stream::filled(&self.place, client).await.map(Some)
+    }
+
+    async fn inboxes(&self, events: &[EventId]) -> Result<InboxView, String> {
+        let client = self.client().await.map_err(|error| error.to_string())?;
+        Ok(inboxes(&self.place, self.places().await?, client, events).await)
+    }
+
+    async fn readers(&self, message: &Message, stream_sequence: u64) -> Result<Readers, String> {
+        let client = self.client().await.map_err(|error| error.to_string())?;
+        let publisher = self.publisher().await.map_err(|error| error.to_string())?;
+        let message = (message, stream_sequence);
+        readers::of(&self.place, self.places().await?, (client, &publisher), message).await
+    }
+
+    async fn log(&self) -> Result<Option<Reason>, String> {
+        log::fault_of(&self.place).await
+    }
+
+    fn rows_kept(&self) -> RowsKept {
+        rows_kept(&self.place)
+    }
+
+    async fn examine(&self) -> Result<Examination, String> {
+        // These sessions cannot write, so whether a relay could is not tried.
+        let closely = Closely {
+            as_relay: false,
+            limits: Limits::default(),
+        };
+        let mut found = doctor::examine(&self.place, closely).await.map_err(text)?;
+        found.unseen.push(
+            "tables and rights of the relay's login: the dashboard only reads; `outbox doctor` tries them"
+                .to_owned(),
+        );
+        Ok(found)
+    }
+}

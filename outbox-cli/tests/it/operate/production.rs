@@ -1,0 +1,125 @@
+//! Confirmation of a change in production, without a terminal and on a pseudo-terminal.
+
+use outbox::core::Fitness;
+
+use super::answer::{Answer, run};
+use super::plant::{Planted, dead};
+use crate::place::Kind;
+
+/// An outbox with a dead letter, whose file has `production = true`.
+struct Shop {
+    planted: Planted,
+    file: String,
+}
+
+impl Shop {
+    async fn open() -> Option<Self> {
+        let planted = Planted::open(Kind::Postgres).await?;
+        let id = planted.placed("1").await;
+        let (_, leases) = planted.relay(Fitness::Fit).await;
+        planted.settle(&leases, id, dead(true)).await;
+        let file = planted.place.folder.path().join("shop.toml");
+        let text = format!("production = true\n{}", planted.place.outbox("shop"));
+        std::fs::write(&file, text).unwrap();
+        let file = file.to_str().unwrap().to_owned();
+        Some(Self { planted, file })
+    }
+
+    fn variables(&self) -> Vec<(&str, &str)> {
+        vec![
+            ("OUTBOX_CONFIG", &self.file),
+            ("DATABASE_URL", &self.planted.place.url),
+            ("NATS_URL", &self.planted.place.nats),
+        ]
+    }
+
+    fn ask(&self, words: &[&str]) -> Answer {
+        run(words, &self.variables())
+    }
+
+    fn is_dead(&self) -> bool {
+        let words = ["list", "--status", "dead"];
+        self.ask(&words).code == Some(0)
+    }
+}
+
+#[tokio::test]
+async fn production_without_a_terminal_needs_the_number_of_the_preview() {
+    let Some(shop) = Shop::open().await else {
+        return;
+    };
+    let retry = ["retry", "--all"];
+    let preview = shop.ask(&retry).expect(0);
+    assert!(preview.out.starts_with("would retry 1 message "), "{preview:?}");
+    assert!(
+        preview.said.contains("production, outbox `shop`: postgres "),
+        "{preview:?}"
+    );
+    let refused = shop.ask(&[&retry[..], &["--yes"]].concat()).expect(2);
+    assert!(
+        refused.said.contains("repeat it with `--confirm 1`"),
+        "{refused:?}"
+    );
+    let refused = shop
+        .ask(&[&retry[..], &["--yes", "--confirm", "2"]].concat())
+        .expect(2);
+    assert!(
+        refused
+            .said
+            .contains("it would change 1, and not 2: nothing was changed"),
+        "{refused:?}"
+    );
+    // A number alone is no consent.
+    shop.ask(&[&retry[..], &["--confirm", "1"]].concat()).expect(2);
+    assert!(shop.is_dead());
+    shop.ask(&[&retry[..], &["--yes", "--confirm", "1"]].concat())
+        .expect(0);
+    assert!(!shop.is_dead());
+    // Of nothing there is nothing to confirm.
+    shop.ask(&[&retry[..], &["--yes"]].concat()).expect(5);
+    shop.planted.close().await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn production_on_a_terminal_asks_for_the_number() {
+    let Some(shop) = Shop::open().await else {
+        return;
+    };
+    let retry = ["retry", "--all", "--yes"];
+    for typed in ["y\n", "2\n", "\n"] {
+        let code = terminal::run(&retry, &shop.variables(), typed);
+        assert_eq!(code, Some(2), "{typed}");
+        assert!(shop.is_dead(), "{typed}");
+    }
+    assert_eq!(terminal::run(&retry, &shop.variables(), "1\n"), Some(0));
+    assert!(!shop.is_dead());
+    shop.planted.close().await;
+}
+
+/// Runs the program on a pseudo-terminal.
+#[cfg(unix)]
+mod terminal {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use crate::operate::pty;
+
+    /// Its exit code, after this was typed.
+    pub(super) fn run(words: &[&str], variables: &[(&str, &str)], typed: &str) -> Option<i32> {
+        let (mut keyboard, terminal) = pty::open();
+        // The terminal keeps what is typed until the program reads it.
+        keyboard.write_all(typed.as_bytes()).unwrap();
+        let status = Command::new(env!("CARGO_BIN_EXE_outbox"))
+            .args(words)
+            .env_clear()
+            .envs(variables.iter().copied())
+            .stdin(terminal.try_clone().unwrap())
+            .stderr(terminal)
+            .stdout(Stdio::null())
+            .status()
+            .unwrap();
+        drop(keyboard);
+        status.code()
+    }
+}
