@@ -66,7 +66,7 @@ async fn leases_that_are_missing_or_ahead_are_found() {
         .await;
         let answer = doctor(place, &[]).expect(3);
         assert_eq!(checks(&answer), ["leases"], "{kind:?}");
-        assert_eq!(next(&answer, "leases"), "outbox partitions");
+        assert_eq!(next(&answer, "leases"), "outbox relay list");
         planted.close().await;
     }
 }
