@@ -261,16 +261,15 @@ pub(crate) fn head(dialect: &Dialect, aggregate: &Aggregate) -> Statement {
 pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> Statement {
     let is_mysql = dialect.backend == DbBackend::MySql;
     let mut sql = dialect.sql(format!(
-        "SELECT {}, {} AS headers FROM (SELECT {} FROM {} i",
+        "SELECT {}, {} AS headers FROM (SELECT {}",
         stored_columns(dialect),
         match dialect.backend {
             DbBackend::Postgres => "m.headers::text",
             _ => "m.headers",
         },
         if is_mysql { "i.id" } else { "i.*" },
-        dialect.messages,
     ));
-    push_ids(&mut sql, search);
+    push_ids(dialect, &mut sql, search);
     sql.push(" ORDER BY i.id DESC LIMIT ")
         .bind(i64::from(search.looked_at_max.get()));
     match is_mysql {
@@ -289,21 +288,21 @@ pub(crate) fn search_published(dialect: &Dialect, search: &PublishedSearch) -> S
 
 /// The first id that [`search_published`] does not look at (index on `id` alone).
 pub(crate) fn search_end(dialect: &Dialect, search: &PublishedSearch) -> Statement {
-    // MariaDB 10.11 would scan the table with a statement that it prepares again after new statistics.
-    let hint = match dialect.backend {
-        DbBackend::MySql => dialect.by_index("outbox_messages_id"),
-        _ => String::new(),
-    };
-    let mut sql = dialect.sql(format!("SELECT i.id FROM {} i{hint}", dialect.messages));
-    push_ids(&mut sql, search);
+    let mut sql = dialect.sql("SELECT i.id");
+    push_ids(dialect, &mut sql, search);
     let passed = i64::from(search.looked_at_max.get());
     sql.push(" ORDER BY i.id DESC LIMIT 1 OFFSET ")
         .bind(passed)
         .statement()
 }
 
-fn push_ids(sql: &mut Sql, search: &PublishedSearch) {
-    sql.push(" WHERE 1 = 1");
+fn push_ids(dialect: &Dialect, sql: &mut Sql, search: &PublishedSearch) {
+    // With a statement that MariaDB 10.11 prepares again after new statistics, it would scan the table.
+    let hint = match dialect.backend {
+        DbBackend::MySql => dialect.by_index("outbox_messages_id"),
+        _ => String::new(),
+    };
+    sql.push(&format!(" FROM {} i{hint} WHERE 1 = 1", dialect.messages));
     if let Some(from) = search.from {
         sql.push(" AND i.id >= ").bind(id_at(from));
     }
