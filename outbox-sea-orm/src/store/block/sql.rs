@@ -79,7 +79,7 @@ pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
             numbers(|block| block.halted_by.unwrap_or_default()),
         ];
         sql.push_with(
-            ", ?, ?::int8[], ?::int8[]) AS n (aggregate_type, aggregate_id, partition_no, due, halted_by) \
+            ", ?::int8[], ?::int8[], ?::int8[]) AS n (aggregate_type, aggregate_id, partition_no, due, halted_by) \
              ON CONFLICT (aggregate_type, aggregate_id) DO UPDATE SET blocked_until = EXCLUDED.blocked_until, \
              halted_by = EXCLUDED.halted_by WHERE block.halted_by IS NULL",
             values,
@@ -89,13 +89,11 @@ pub(crate) fn put(dialect: &Dialect, blocks: &[(&Key, &Block)]) -> Statement {
     sql.push(&format!("INSERT INTO {table} {columns} VALUES "));
     for (n, (key, block)) in blocks.iter().enumerate() {
         let [aggregate_type, id] = dialect.bind_key(&mut sql, key);
+        let partition = sql.placeholder(block.partition);
+        let due = dialect.time(&sql.placeholder(block.due_micros.unwrap_or_default()));
+        let halted_by = sql.placeholder(Value::BigInt(block.halted_by));
         sql.push(if n == 0 { "(" } else { ", (" });
-        let text = format!("{aggregate_type}, {id}, ?, {}, ?)", dialect.time("?"));
-        let due = block.due_micros.unwrap_or_default();
-        sql.push_with(
-            &text,
-            [block.partition.into(), due.into(), Value::BigInt(block.halted_by)],
-        );
+        sql.push(&format!("{aggregate_type}, {id}, {partition}, {due}, {halted_by})"));
     }
     sql.push(match dialect.backend {
         DbBackend::MySql => {
