@@ -126,7 +126,7 @@ impl Consumer {
             vitals: Arc::new(ConsumerVitals::new(name)),
             routes: Routes::new(name, handlers, &linked),
             order: own()
-                .last()
+                .next_back()
                 .map(|handler| handler.options.order)
                 .unwrap_or_default(),
             batch_max: own().map(batch_max).max().unwrap_or(1),
